@@ -1,0 +1,71 @@
+# Everything runs from .venv, which `make setup` builds from the pinned, hashed requirements.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := -m pip --disable-pip-version-check
+PIP_TOOLS := pip-tools==7.6.2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test lint format bench demo conformance lock clean
+
+help:  ## print this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP)  ## build .venv (again when requirements or pyproject change)
+
+test: $(STAMP)  ## run the tests; ARGS="-k name" goes to pytest
+	$(BIN)/pytest $(ARGS)
+
+lint: $(STAMP)  ## ruff, mypy and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP)  ## sort imports, fix what ruff can fix, format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## run the benchmarks; ARGS goes to flotilla bench
+	$(BIN)/flotilla bench $(ARGS)
+
+demo: $(STAMP)  ## schedule a small cluster before your eyes
+	$(BIN)/flotilla demo $(ARGS)
+
+conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions and compare
+	$(BIN)/flotilla conformance $(ARGS) tests/conformance/data/*.jsonl.gz
+
+# Locked on the oldest Python that is supported: what it needs is what every later one needs.
+COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/python -m piptools compile pyproject.toml \
+	--quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+lock: $(BIN)/python  ## pin requirements again, from pyproject.toml (UPGRADE=1: to the newest)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "make lock needs a .venv of Python 3.11: make clean, then make lock PYTHON=python3.11")'
+	$(BIN)/python -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python $(PIP) install --quiet "$(PIP_TOOLS)"
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --constraint requirements.txt --output-file requirements-dev.txt
+	@for file in requirements.txt requirements-dev.txt; do \
+		{ echo "# Pinned from pyproject.toml by: make lock"; grep -v '^# Pinned from' $$file; } > $$file.new && mv $$file.new $$file; \
+	done
+
+clean:  ## remove .venv, caches and build output
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	find services shared tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): requirements-dev.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) install --quiet --require-hashes -r requirements-dev.txt
+	$(BIN)/python $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Order-only above: the link has the time of the interpreter it points at, so only its existence counts.
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.11 or newer, or say make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is %d.%d: say make PYTHON=/path/to/python" % sys.version_info[:2])'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: install it (on Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }

@@ -1,0 +1,1 @@
+"""The services of Flotilla, one folder each; they exchange messages and never import each other."""

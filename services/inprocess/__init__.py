@@ -1,0 +1,1 @@
+"""Runs every service's core in one process; for tests, benchmarks and conformance."""

@@ -1,0 +1,203 @@
+"""Snapshot, cycle and workers in one process on virtual time: the same cores as the services run, another shell.
+
+Messages travel as bytes over a wire that loses, doubles, delays and reorders them as its `fate` says. Nothing here
+waits: time jumps to the next delivery or deadline. The same seed gives the same run.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from services.cycle import core as cycle
+from services.inprocess.settings import load_frameworks
+from services.snapshot import core as snapshot
+from services.worker import core as worker
+from shared.cluster.load import PodLoad
+from shared.errors import FlotillaError, InvariantBroken
+from shared.framework.profile import Framework
+from shared.framework.tiebreak import Ties
+from shared.messages.codec import M, copy
+from shared.messages.rounds import Explain, Explained
+from shared.messages.state import BindingOrder, LedgerEntry, State
+from shared.model.objects import Node, Pod
+
+Fate = Callable[[object], Sequence[float]]
+"""For a message: after how many seconds each of its copies arrives. No copy: lost."""
+
+Outcome = cycle.Decided | cycle.Unschedulable | cycle.Failed | cycle.Superseded
+
+
+def reliable(message: object) -> Sequence[float]:
+    return (0.0,)
+
+
+class Pipeline:
+    def __init__(
+        self,
+        frameworks: Mapping[str, Framework] | None = None,
+        *,
+        shards: int = 1,
+        round_size: int = 256,
+        ties: Ties | None = None,
+        fate: Fate = reliable,
+        binds: bool = True,
+    ) -> None:
+        """One worker a shard. `binds`: what is decided is bound, and the watch says so."""
+        frameworks = load_frameworks(None) if frameworks is None else frameworks
+        self.now = 0.0
+        self.snapshot = snapshot.SnapshotCore(epoch=1)
+        self.cycle = cycle.CycleCore(1, frameworks, round_size=round_size, ties=ties)
+        self.workers = {
+            f"worker-{i}": worker.WorkerCore(f"worker-{i}", frozenset({i}), shards, frameworks) for i in range(shards)
+        }
+        self.outcomes: dict[str, Outcome] = {}
+        self.problems: list[FlotillaError] = []
+        self.explained: list[Explained] = []
+        self._frameworks = frameworks
+        self._fate = fate
+        self._binds = binds
+        self._pods: dict[str, Pod] = {}
+        self._mail: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        for core in self.workers.values():
+            self._carry_out_worker(core, core.start())
+        self._carry_out_cycle(
+            self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}), self.now)
+        )
+        self.settle()
+
+    # What the world does
+
+    def observe(self, event: snapshot.Event) -> None:
+        """Something that the watch, or a binder, says."""
+        self._carry_out_snapshot(self.snapshot.handle(event, self.now))
+
+    def add_nodes(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self.observe(snapshot.NodeSeen(node))
+
+    def add_pods(self, pods: Iterable[Pod]) -> None:
+        """Pods that are on a node already."""
+        for pod in pods:
+            self.observe(snapshot.PodSeen(pod))
+
+    def submit(self, pods: Sequence[Pod]) -> None:
+        """Pods to schedule, in queue order."""
+        self._pods.update((pod.uid, pod) for pod in pods)
+        self._carry_out_cycle(self.cycle.handle(cycle.Batch(list(pods)), self.now))
+
+    def explain(self, ask: Explain) -> list[Explained]:
+        """How every worker's nodes fare for a pod, as of now."""
+        self.explained.clear()
+        for core in self.workers.values():
+            self._carry_out_worker(core, core.handle(copy(ask), self.now))
+        return list(self.explained)
+
+    def restart_worker(self, name: str) -> None:
+        """A worker crashes and comes back with nothing."""
+        old = self.workers[name]
+        core = worker.WorkerCore(name, old.shards, old.shard_count, self._frameworks)
+        self.workers[name] = core
+        self._carry_out_worker(core, core.start())
+
+    # Time
+
+    def settle(self, *, most: int = 1_000_000) -> None:
+        """Runs until no message is under way and nobody waits for anything."""
+        for _ in range(most):
+            if not self.step():
+                return
+        raise InvariantBroken(f"nothing has settled after {most} steps")
+
+    def step(self) -> bool:
+        """The next delivery or deadline; False when there is none."""
+        due = min((at for at in self._deadlines() if at is not None), default=None)
+        if self._mail and (due is None or self._mail[0][0] <= due):
+            at, _, deliver = heapq.heappop(self._mail)
+            self.now = max(self.now, at)
+            deliver()
+            return True
+        if due is None:
+            return False
+        self.now = max(self.now, due)
+        self._carry_out_cycle(self.cycle.handle(cycle.Tick(), self.now))
+        for core in self.workers.values():
+            self._carry_out_worker(core, core.handle(worker.Tick(), self.now))
+        if self._binds:
+            self._carry_out_snapshot(self.snapshot.handle(snapshot.Tick(), self.now))
+        return True
+
+    def _deadlines(self) -> Iterable[float | None]:
+        yield self.cycle.next_deadline()
+        yield from (core.next_deadline() for core in self.workers.values())
+        if self._binds:
+            yield self.snapshot.next_deadline()
+
+    # Effects
+
+    def _send(self, message: M, deliver: Callable[[M], None]) -> None:
+        for delay in self._fate(message):
+            arrived = copy(message)
+            heapq.heappush(self._mail, (self.now + delay, next(self._order), lambda m=arrived: deliver(m)))  # type: ignore[misc]
+
+    def _carry_out_cycle(self, effects: Iterable[cycle.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case cycle.Ask(worker=name, message=propose):
+                    self._send(propose, lambda m, name=name: self._to_worker(name, m))  # type: ignore[misc]
+                case cycle.Write(message=commit):
+                    self._send(commit, self.observe)
+                case outcome:
+                    self.outcomes[outcome.uid] = outcome
+
+    def _carry_out_worker(self, core: worker.WorkerCore, effects: Iterable[worker.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case worker.Reload():
+                    self._send(self.snapshot.state(), lambda m, name=core.name: self._to_worker(name, m))  # type: ignore[misc]
+                case worker.Answer(message=Explained() as explained):
+                    self.explained.append(copy(explained))
+                case worker.Answer(message=proposals):
+                    self._send(proposals, lambda m: self._carry_out_cycle(self.cycle.handle(m, self.now)))
+
+    def _to_worker(self, name: str, message: worker.Event) -> None:
+        core = self.workers[name]
+        self._carry_out_worker(core, core.handle(message, self.now))
+
+    def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case snapshot.Publish(delta=delta):
+                    for name in self.workers:
+                        self._send(delta, lambda m, name=name: self._to_worker(name, m))  # type: ignore[misc]
+                case snapshot.Reply(message=committed):
+                    self._send(committed, lambda m: self._carry_out_cycle(self.cycle.handle(m, self.now)))
+                case snapshot.Dispatch(orders=orders):
+                    for order in orders if self._binds else ():
+                        self._send(order, self._bind)
+                case snapshot.LookUp(uid=uid):
+                    entry = self.snapshot.ledger[uid]
+                    self._bind(_order_of(entry, self.snapshot.epoch))
+                case snapshot.Problem(error=error):
+                    self.problems.append(error)
+                case snapshot.Persist():
+                    pass  # one process: what is in memory is all that there is
+
+    def _bind(self, order: BindingOrder) -> None:
+        pod = bound(self._pods[order.uid], order.node)
+        self.observe(snapshot.BindingFinished(order.uid))
+        self.observe(snapshot.PodSeen(pod))
+
+
+def bound(pod: Pod, node: str) -> Pod:
+    """The pod as the watch shows it once it is bound."""
+    import msgspec
+
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _order_of(entry: LedgerEntry, epoch: int) -> BindingOrder:
+    return BindingOrder(epoch, entry.uid, entry.namespace, entry.name, entry.profile, entry.node, entry.deadline)
+
+
+__all__ = ["Outcome", "Pipeline", "PodLoad", "State", "bound", "reliable"]

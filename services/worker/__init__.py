@@ -1,0 +1,1 @@
+"""Filters and scores pods on the shards of nodes that it holds."""

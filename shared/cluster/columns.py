@@ -1,0 +1,96 @@
+"""Columns that exist because somebody asked: a label's values, a host port's users, an image's size, a selector's pods.
+
+A cluster has far more labels and images than any pod ever names. So a column is filled when it is first read, kept
+up to date from then on, and dropped when it has not been read for longest and there are too many.
+"""
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from shared.cluster.load import PodLoad
+    from shared.cluster.nodetable import NodeTable
+    from shared.model.objects import Node
+
+IntColumn = NDArray[np.int64]
+
+ABSENT = -1
+
+
+class NodeColumn(ABC):
+    """A column computed from the node object alone. Equal specs share one column, so a spec is hashable."""
+
+    @abstractmethod
+    def value(self, table: "NodeTable", node: "Node") -> int:
+        """The row's value; ABSENT where the node has none."""
+
+
+class LoadColumn(ABC):
+    """A column that counts over the pods of a node. Equal specs share one column, so a spec is hashable."""
+
+    @abstractmethod
+    def fill(self, table: "NodeTable", column: IntColumn) -> None:
+        """Count from nothing; the column comes zeroed."""
+
+    @abstractmethod
+    def amount(self, load: "PodLoad") -> int:
+        """What one pod adds to its row."""
+
+
+class Columns:
+    """The live columns of one table."""
+
+    def __init__(self, table: "NodeTable", limit: int = 1024) -> None:
+        self._table = table
+        self._limit = limit
+        self._by_node: OrderedDict[NodeColumn, IntColumn] = OrderedDict()
+        self._by_load: OrderedDict[LoadColumn, IntColumn] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_node) + len(self._by_load)
+
+    def of_nodes(self, spec: NodeColumn) -> IntColumn:
+        column = self._by_node.get(spec)
+        if column is None:
+            column = np.full(self._table.capacity, ABSENT, dtype=np.int64)
+            for row, node in self._table.nodes():
+                column[row] = spec.value(self._table, node)
+            self._by_node[spec] = column
+            if len(self._by_node) > self._limit:
+                self._by_node.popitem(last=False)
+        else:
+            self._by_node.move_to_end(spec)
+        return column
+
+    def of_loads(self, spec: LoadColumn) -> IntColumn:
+        column = self._by_load.get(spec)
+        if column is None:
+            column = np.zeros(self._table.capacity, dtype=np.int64)
+            spec.fill(self._table, column)
+            self._by_load[spec] = column
+            if len(self._by_load) > self._limit:
+                self._by_load.popitem(last=False)
+        else:
+            self._by_load.move_to_end(spec)
+        return column
+
+    def drop_all(self) -> None:
+        self._by_node.clear()
+        self._by_load.clear()
+
+    def node_changed(self, row: int, node: "Node | None") -> None:
+        for spec, column in self._by_node.items():
+            column[row] = ABSENT if node is None else spec.value(self._table, node)
+        if node is None:
+            for column in self._by_load.values():
+                column[row] = 0
+
+    def load_changed(self, row: int, load: "PodLoad", sign: int) -> None:
+        for spec, column in self._by_load.items():
+            amount = spec.amount(load)
+            if amount:
+                column[row] += sign * amount

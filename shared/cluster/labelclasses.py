@@ -1,0 +1,78 @@
+"""Pods that look alike to a selector, counted together.
+
+A selector sees a pod's namespace, its labels and whether it is terminating. Pods with equal ones form a *label class*,
+and a selector is matched once per class, however many pods the class has.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from shared.cluster.load import PodLoad
+
+
+class LabelClass(msgspec.Struct, frozen=True, gc=False):
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+    terminating: bool
+
+    def label_map(self) -> dict[str, str]:
+        return dict(self.labels)
+
+
+Predicate = Callable[[LabelClass], bool]
+
+
+class LabelClasses:
+    """Interns label classes as small numbers and keeps, for each, how many of its pods are on which row."""
+
+    def __init__(self) -> None:
+        self._ids: dict[LabelClass, int] = {}
+        self._classes: list[LabelClass | None] = []
+        self._free: list[int] = []
+        self._counts: list[dict[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def class_of(self, load: PodLoad) -> LabelClass:
+        return LabelClass(load.namespace, tuple(sorted(load.labels.items())), load.terminating)
+
+    def add(self, label_class: LabelClass, row: int) -> None:
+        number = self._ids.get(label_class)
+        if number is None:
+            number = self._intern(label_class)
+        counts = self._counts[number]
+        counts[row] = counts.get(row, 0) + 1
+
+    def remove(self, label_class: LabelClass, row: int) -> None:
+        number = self._ids[label_class]
+        counts = self._counts[number]
+        if counts[row] > 1:
+            counts[row] -= 1
+            return
+        del counts[row]
+        if not counts:
+            del self._ids[label_class]
+            self._classes[number] = None
+            self._free.append(number)
+
+    def counts(self, wanted: Predicate) -> dict[int, int]:
+        """Row -> number of pods on it whose class `wanted` accepts."""
+        total: dict[int, int] = {}
+        for label_class, number in self._ids.items():
+            if wanted(label_class):
+                for row, count in self._counts[number].items():
+                    total[row] = total.get(row, 0) + count
+        return total
+
+    def _intern(self, label_class: LabelClass) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._classes[number] = label_class
+        else:
+            number = len(self._classes)
+            self._classes.append(label_class)
+            self._counts.append({})
+        self._ids[label_class] = number
+        return number

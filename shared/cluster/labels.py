@@ -1,0 +1,59 @@
+"""Node labels as columns, and requirements on labels evaluated over them.
+
+A column holds, for each row, the number of the label's value among all values of that key. So a requirement is matched
+once a value and looked up by row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.cluster.columns import ABSENT, IntColumn, NodeColumn
+from shared.cluster.nodetable import NodeTable
+from shared.model.objects import Node, NodeSelectorRequirement
+from shared.model.selectors import requirement_matches
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelValue(NodeColumn):
+    """The number, in `table.label_values(key)`, of a node's value for a label."""
+
+    key: str
+
+    def value(self, table: NodeTable, node: Node) -> int:
+        value = node.metadata.labels.get(self.key)
+        return ABSENT if value is None else table.label_values(self.key).id(value)
+
+
+def match_requirement(table: NodeTable, requirement: NodeSelectorRequirement, column: IntColumn) -> Mask:
+    """Which entries of a LabelValue column of the requirement's key satisfy it."""
+    match requirement.operator:
+        case "Exists":
+            return column != ABSENT
+        case "DoesNotExist":
+            return column == ABSENT
+        case "In":
+            return _is_one_of(table, requirement, column)
+        case "NotIn":
+            return ~_is_one_of(table, requirement, column)
+        case _:
+            return _by_value(table, requirement.key, column, lambda labels: requirement_matches(requirement, labels))
+
+
+def _is_one_of(table: NodeTable, requirement: NodeSelectorRequirement, column: IntColumn) -> Mask:
+    values = table.label_values(requirement.key)
+    known = [number for value in requirement.values if (number := values.known(value)) is not None]
+    if len(known) == 1:
+        return column == known[0]
+    return np.isin(column, known)
+
+
+def _by_value(table: NodeTable, key: str, column: IntColumn, judge: Callable[[dict[str, str]], bool]) -> Mask:
+    values = table.label_values(key).items
+    numbers, inverse = np.unique(column, return_inverse=True)
+    judged = [number != ABSENT and judge({key: values[number]}) for number in numbers]
+    return np.array(judged, dtype=np.bool_)[inverse]

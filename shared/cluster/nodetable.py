@@ -1,0 +1,324 @@
+"""NodeTable: the state of a set of nodes as columns, one row a node.
+
+Two kinds of change are told apart, because most plugins read only one of them: a change of the node *object* (labels,
+taints, allocatable ...) and a change of its *load* (a pod came or went). Each has a ChangeLog; an object change is
+also written to the load log, so that the load log alone names every row that may be judged differently now.
+
+Rows of removed nodes are used again. A row that is not `valid` belongs to no node and passes no filter.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.cluster.changes import ChangeLog
+from shared.cluster.columns import Columns
+from shared.cluster.interner import Interner
+from shared.cluster.labelclasses import LabelClass, LabelClasses
+from shared.cluster.load import PodLoad
+from shared.errors import ClusterError, InvariantBroken
+from shared.model.objects import Node, Taint, validate_node
+from shared.model.resources import allocatable
+
+CPU, MEMORY, EPHEMERAL, PODS = range(4)
+BASIC_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
+
+Amounts = NDArray[np.int64]
+
+
+class UnknownNode(ClusterError):
+    def __init__(self, node: str, pod: str) -> None:
+        super().__init__(f"Pod {pod}: spec.nodeName: no node {node!r} is known")
+        self.node = node
+        self.pod = pod
+
+
+class DuplicateNode(ClusterError):
+    def __init__(self, node: str) -> None:
+        super().__init__(f"Node {node}: metadata.name: a node of this name is already known")
+
+
+class UnknownPod(ClusterError):
+    def __init__(self, uid: str) -> None:
+        super().__init__(f"Pod {uid}: metadata.uid: no pod of this uid holds a place")
+
+
+class DuplicatePod(ClusterError):
+    def __init__(self, uid: str, node: str) -> None:
+        super().__init__(f"Pod {uid}: metadata.uid: already holds a place on node {node}")
+
+
+class LoadKind:
+    """A load that several pods share, with its amounts as a column vector."""
+
+    __slots__ = ("amounts", "label_class", "load", "non_zero", "resources", "users")
+
+    def __init__(self, load: PodLoad, resources: NDArray[np.intp], amounts: Amounts, label_class: LabelClass) -> None:
+        self.load = load
+        self.resources = resources
+        self.amounts = amounts
+        self.non_zero = np.array([load.non_zero_cpu, load.non_zero_memory], dtype=np.int64)
+        self.label_class = label_class
+        self.users = 0
+
+
+class Placed(msgspec.Struct, gc=False):
+    row: int
+    kind: LoadKind
+    assumed: bool
+
+
+class NodeTable:
+    def __init__(self, capacity: int = 64) -> None:
+        self.resources: Interner[str] = Interner()
+        for name in BASIC_RESOURCES:
+            self.resources.id(name)
+        self.taint_sets: Interner[tuple[Taint, ...]] = Interner()
+        self.taint_sets.id(())
+        self.node_log = ChangeLog()
+        self.load_log = ChangeLog()
+        self.label_classes = LabelClasses()
+        self.columns = Columns(self)
+        self.size = 0
+        self.names: list[str] = []
+        self._nodes: list[Node | None] = []
+        self._rows: dict[str, int] = {}
+        self._free: list[int] = []
+        self._placed: dict[str, Placed] = {}
+        self._on_row: list[dict[str, Placed]] = []
+        self._kinds: dict[bytes, LoadKind] = {}
+        self._label_values: dict[str, Interner[str]] = {}
+        self._allocate(capacity)
+
+    # Reading
+
+    @property
+    def capacity(self) -> int:
+        return int(self.valid.shape[0])
+
+    @property
+    def node_count(self) -> int:
+        return len(self._rows)
+
+    @property
+    def pod_count(self) -> int:
+        return len(self._placed)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
+    def row_of(self, name: str) -> int | None:
+        return self._rows.get(name)
+
+    def node_at(self, row: int) -> Node:
+        node = self._nodes[row]
+        if node is None:
+            raise InvariantBroken(f"row {row} holds no node")
+        return node
+
+    def nodes(self) -> Iterator[tuple[int, Node]]:
+        return ((row, node) for row, node in enumerate(self._nodes) if node is not None)
+
+    def loads_at(self, row: int) -> list[PodLoad]:
+        return [placed.kind.load for placed in self._on_row[row].values()]
+
+    def pods_at(self, row: int) -> list[str]:
+        return list(self._on_row[row])
+
+    def place_of(self, uid: str) -> str | None:
+        """The node a pod holds a place on, if it does."""
+        placed = self._placed.get(uid)
+        return None if placed is None else self.names[placed.row]
+
+    def is_assumed(self, uid: str) -> bool:
+        placed = self._placed.get(uid)
+        return placed is not None and placed.assumed
+
+    def placed(self) -> Iterator[tuple[str, str, PodLoad]]:
+        """Every pod that holds a place: uid, node name, load."""
+        return ((uid, self.names[placed.row], placed.kind.load) for uid, placed in self._placed.items())
+
+    def label_values(self, key: str) -> Interner[str]:
+        values = self._label_values.get(key)
+        if values is None:
+            values = self._label_values[key] = Interner()
+        return values
+
+    # Nodes
+
+    def add_node(self, node: Node) -> None:
+        """A node that is new; DuplicateNode when it is not."""
+        if node.metadata.name in self._rows:
+            raise DuplicateNode(node.metadata.name)
+        self.upsert_node(node)
+
+    def upsert_node(self, node: Node) -> None:
+        """A node that is new or changed. Refused whole, or taken whole."""
+        validate_node(node)
+        name = node.metadata.name
+        row = self._rows.get(name)
+        if row is None:
+            row = self._take_row(name)
+        self._write_node(row, node)
+
+    def remove_node(self, name: str) -> list[str]:
+        """Forgets a node and the pods on it, whose uids it returns."""
+        row = self._rows.pop(name, None)
+        if row is None:
+            raise ClusterError(f"Node {name}: metadata.name: no such node is known")
+        gone = list(self._on_row[row])
+        for uid in gone:
+            self._unplace(uid)
+        self.valid[row] = False
+        self.allocatable[:, row] = 0
+        self._nodes[row] = None
+        self._free.append(row)
+        self.columns.node_changed(row, None)
+        self._log_node(row)
+        return gone
+
+    # Pods
+
+    def kind(self, load: PodLoad) -> LoadKind:
+        """The shared form of a load; ask once for many equal pods."""
+        key = msgspec.msgpack.encode(load)
+        kind = self._kinds.get(key)
+        if kind is None:
+            numbers = [self._resource(name) for name in load.requests]
+            kind = LoadKind(
+                load,
+                np.array([*numbers, PODS], dtype=np.intp),
+                np.array([*load.requests.values(), 1], dtype=np.int64),
+                self.label_classes.class_of(load),
+            )
+            if len(self._kinds) > 2 * len(self._placed) + 1024:
+                self._kinds = {k: v for k, v in self._kinds.items() if v.users}
+            self._kinds[key] = kind
+        return kind
+
+    def add_pod(self, uid: str, node: str, load: PodLoad | LoadKind) -> None:
+        """A pod that the API server says is on a node. Confirms an assumed one, on whichever node it really is."""
+        row = self._rows.get(node)
+        if row is None:
+            raise UnknownNode(node, uid)
+        kind = load if isinstance(load, LoadKind) else self.kind(load)
+        placed = self._placed.get(uid)
+        if placed is not None:
+            if placed.row == row and placed.kind is kind:
+                placed.assumed = False
+                return
+            self._unplace(uid)
+        self._place(uid, row, kind, assumed=False)
+
+    def assume_pod(self, uid: str, node: str, load: PodLoad | LoadKind) -> None:
+        """A pod that was decided and is not yet bound."""
+        row = self._rows.get(node)
+        if row is None:
+            raise UnknownNode(node, uid)
+        placed = self._placed.get(uid)
+        if placed is not None:
+            raise DuplicatePod(uid, self.names[placed.row])
+        self._place(uid, row, load if isinstance(load, LoadKind) else self.kind(load), assumed=True)
+
+    def forget_pod(self, uid: str) -> None:
+        """Takes an assumption back; a confirmed pod is not forgotten but removed."""
+        if not self.is_assumed(uid):
+            raise UnknownPod(uid)
+        self._unplace(uid)
+
+    def remove_pod(self, uid: str) -> None:
+        if uid not in self._placed:
+            raise UnknownPod(uid)
+        self._unplace(uid)
+
+    # Inside
+
+    def _place(self, uid: str, row: int, kind: LoadKind, *, assumed: bool) -> None:
+        self._placed[uid] = self._on_row[row][uid] = Placed(row, kind, assumed)
+        kind.users += 1
+        self._count(row, kind, 1)
+
+    def _unplace(self, uid: str) -> None:
+        placed = self._placed.pop(uid)
+        del self._on_row[placed.row][uid]
+        placed.kind.users -= 1
+        self._count(placed.row, placed.kind, -1)
+
+    def _count(self, row: int, kind: LoadKind, sign: int) -> None:
+        if sign > 0:
+            self.used[kind.resources, row] += kind.amounts
+            self.non_zero[:, row] += kind.non_zero
+            self.label_classes.add(kind.label_class, row)
+        else:
+            self.used[kind.resources, row] -= kind.amounts
+            self.non_zero[:, row] -= kind.non_zero
+            self.label_classes.remove(kind.label_class, row)
+        self.columns.load_changed(row, kind.load, sign)
+        self.load_log.append(row)
+
+    def _take_row(self, name: str) -> int:
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = self.size
+            if row == self.capacity:
+                self._grow()
+            self.size += 1
+            self.names.append("")
+            self._nodes.append(None)
+            self._on_row.append({})
+        self._rows[name] = row
+        self.names[row] = name
+        self.name_hash[row] = stable_hash(name)
+        return row
+
+    def _write_node(self, row: int, node: Node) -> None:
+        amounts = allocatable(node)
+        numbers = [self._resource(name) for name in amounts]
+        self.allocatable[:, row] = 0
+        self.allocatable[numbers, row] = list(amounts.values())
+        self.unschedulable[row] = node.spec.unschedulable
+        self.taint_set[row] = self.taint_sets.id(tuple(node.spec.taints))
+        self.valid[row] = True
+        self._nodes[row] = node
+        self.columns.node_changed(row, node)
+        self._log_node(row)
+
+    def _log_node(self, row: int) -> None:
+        self.node_log.append(row)
+        self.load_log.append(row)
+
+    def _resource(self, name: str) -> int:
+        number = self.resources.id(name)
+        if number == self.allocatable.shape[0]:
+            extra = np.zeros((4, self.capacity), dtype=np.int64)
+            self.allocatable = np.concatenate([self.allocatable, extra])
+            self.used = np.concatenate([self.used, extra])
+        return number
+
+    def _allocate(self, capacity: int) -> None:
+        self.allocatable: Amounts = np.zeros((8, capacity), dtype=np.int64)
+        self.used: Amounts = np.zeros((8, capacity), dtype=np.int64)
+        self.non_zero: Amounts = np.zeros((2, capacity), dtype=np.int64)
+        self.valid: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
+        self.unschedulable: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
+        self.taint_set: NDArray[np.intp] = np.zeros(capacity, dtype=np.intp)
+        self.name_hash: NDArray[np.uint64] = np.zeros(capacity, dtype=np.uint64)
+
+    def _grow(self) -> None:
+        """Doubles the rows. Everybody's cached columns have the old length, so all logs are invalidated."""
+        more = self.capacity
+        for column in ("allocatable", "used", "non_zero", "valid", "unschedulable", "taint_set", "name_hash"):
+            old = getattr(self, column)
+            setattr(self, column, np.concatenate([old, np.zeros((*old.shape[:-1], more), dtype=old.dtype)], axis=-1))
+        self.columns.drop_all()
+        self.node_log.invalidate()
+        self.load_log.invalidate()
+
+
+def stable_hash(text: str) -> int:
+    """The same 64 bits for the same text in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,1 @@
+"""The scheduler's configuration: which plugins run at which extension point, with which weights and arguments."""

@@ -1,0 +1,29 @@
+"""The extension points of a scheduling profile, by the names that a KubeSchedulerConfiguration gives them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ExtensionPoint(StrEnum):
+    """A place in a pod's scheduling at which plugins run; the value is the API's name of it."""
+
+    PRE_ENQUEUE = "preEnqueue"
+    QUEUE_SORT = "queueSort"
+    PRE_FILTER = "preFilter"
+    FILTER = "filter"
+    POST_FILTER = "postFilter"
+    PRE_SCORE = "preScore"
+    SCORE = "score"
+    RESERVE = "reserve"
+    PERMIT = "permit"
+    PRE_BIND = "preBind"
+    BIND = "bind"
+    POST_BIND = "postBind"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRef:
+    """A plugin by name. The weight counts at the score point only; nought means that none was given."""
+
+    name: str
+    weight: int = 0

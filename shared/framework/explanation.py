@@ -1,0 +1,64 @@
+"""Why each node was rejected, or how it was scored."""
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.cluster.changes import Rows
+from shared.framework.diagnosis import Rejections
+from shared.framework.evaluator import ShardEvaluator
+from shared.framework.podclass import PodClass
+from shared.framework.results import UNKNOWN
+from shared.framework.status import Status
+from shared.framework.view import NodeView
+
+
+class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of every node: the status that rejected it, or the weighted score that each plugin gave it."""
+
+    rejected: dict[str, Status] = {}
+    scores: dict[str, dict[str, int]] = {}
+    skipped_scores: list[str] = []
+
+
+def explain(evaluator: ShardEvaluator, pod_class: PodClass) -> Explanation:
+    """For a class that was ranked just now."""
+    names = evaluator.table.names
+    rejected = {
+        names[row]: status for rows, status in _rejected(evaluator, pod_class) for row in rows.tolist()
+    }
+    feasible = np.flatnonzero(evaluator.feasible_rows(pod_class))
+    scores: dict[str, dict[str, int]] = {names[row]: {} for row in feasible.tolist()}
+    for s, plugin in enumerate(evaluator.scores):
+        if plugin.name in pod_class.state.skip_score:
+            continue
+        raw = evaluator.score_pools[s].values[pod_class.score_slots[s], feasible]
+        weighted = evaluator.normalized(pod_class, s, raw)
+        for row, score in zip(feasible.tolist(), weighted.tolist(), strict=True):
+            scores[names[row]][plugin.name] = score
+    return Explanation(rejected, scores, sorted(pod_class.state.skip_score))
+
+
+def rejections(evaluator: ShardEvaluator, pod_class: PodClass) -> list[Rejections]:
+    """How many nodes each status rejected."""
+    return [Rejections(status, len(rows)) for rows, status in _rejected(evaluator, pod_class)]
+
+
+def _rejected(evaluator: ShardEvaluator, pod_class: PodClass) -> Iterator[tuple[Rows, Status]]:
+    """The status of the first filter, in the profile's order, that rejects each node; grouped by status."""
+    table = evaluator.table
+    left = np.flatnonzero(table.valid[: table.size])
+    for f, plugin in enumerate(evaluator.filters):
+        slot = int(pod_class.filter_slots[f])
+        if not slot:
+            continue
+        pool = evaluator.filter_pools[f]
+        unasked = left[pool.values[slot, left] == UNKNOWN]
+        if unasked.size:
+            pool.values[slot, unasked] = plugin.filter(pool.state(slot), NodeView(table, unasked))
+        verdicts: NDArray[np.int64] = pool.values[slot, left]
+        for verdict in np.unique(verdicts[verdicts != 0]).tolist():
+            yield left[verdicts == verdict], plugin.explain(pool.state(slot), verdict).by(plugin.name)
+        left = left[verdicts == 0]

@@ -1,0 +1,188 @@
+"""The extension points, as classes that a plugin derives from; one plugin may implement several.
+
+Filter and score are columnar: they get a view of many nodes and answer with an array. `signature` names the part of
+a pod that a plugin reads; results are cached per signature, so it must tell apart what the plugin would judge apart.
+A plugin keeps no state of its own between calls.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Sequence
+from enum import Enum
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.cluster.load import PodLoad
+from shared.cluster.nodetable import NodeTable
+from shared.framework.cyclestate import CycleState
+from shared.framework.normalize import Normalizer, Scores
+from shared.framework.status import SUCCESS, Status
+from shared.framework.view import NodeView
+from shared.model.objects import Pod
+
+Verdicts = NDArray[np.int64]
+"""One number a node: nought where the pod fits, else what `explain` turns into a status."""
+
+
+class Reads(Enum):
+    """What of a node a plugin's answer depends on."""
+
+    NODE = "the node object"
+    LOAD = "the node object and the pods on it"
+
+
+class Plugin(ABC):
+    name: ClassVar[str]
+
+    def signature(self, pod: Pod) -> Hashable:
+        """The part of the pod that this plugin reads, made of tuple, str, bytes, int, bool and None."""
+        return None
+
+
+class PreEnqueuePlugin(Plugin):
+    @abstractmethod
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Not ok keeps the pod out of the active queue."""
+
+
+class QueueSortPlugin(Plugin):
+    @abstractmethod
+    def sort_key(self, pod: Pod, queued_at: float) -> Any:
+        """Pods leave the active queue in the order of this key."""
+
+
+class PreFilterResult(msgspec.Struct, frozen=True):
+    """`nodes`: the only nodes worth a look, or None for all."""
+
+    status: Status = SUCCESS
+    nodes: frozenset[str] | None = None
+
+
+class PreFilterPlugin(Plugin):
+    @abstractmethod
+    def pre_filter(self, state: CycleState) -> PreFilterResult:
+        """Works out what `filter` needs. SKIP spares the filter; a rejection ends the pod's cycle."""
+
+    def add_pod(self, state: CycleState, load: PodLoad, node: str) -> Status:
+        """The pod's state, as if one more pod were on a node (preemption, nominated pods)."""
+        return SUCCESS
+
+    def remove_pod(self, state: CycleState, load: PodLoad, node: str) -> Status:
+        """The pod's state, as if a pod were gone from a node."""
+        return SUCCESS
+
+
+class FilterPlugin(Plugin):
+    filter_reads: ClassVar[Reads] = Reads.LOAD
+
+    def cache_key(self, state: CycleState) -> Hashable:
+        """Verdicts are computed once for all pods with this key."""
+        return self.signature(state.pod)
+
+    @abstractmethod
+    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
+        """One verdict for every node of the view."""
+
+    def filter_many(self, states: Sequence[CycleState], view: NodeView) -> Verdicts:
+        """The same for several pods at once: pods x nodes. Override where broadcasting beats a loop."""
+        return np.stack([self.filter(state, view) for state in states])
+
+    @abstractmethod
+    def explain(self, state: CycleState, verdict: int) -> Status:
+        """The status that a verdict other than nought stands for."""
+
+
+class PostFilterResult(msgspec.Struct, frozen=True):
+    status: Status
+    nominated_node: str = ""
+
+
+class PostFilterPlugin(Plugin):
+    @abstractmethod
+    def post_filter(self, state: CycleState, statuses: dict[str, Status]) -> PostFilterResult:
+        """No node fits: can something be done about it?"""
+
+
+class PreScorePlugin(Plugin):
+    @abstractmethod
+    def pre_score(self, state: CycleState) -> Status:
+        """Works out what `score` needs. SKIP spares the score, which then counts nought."""
+
+
+class ScorePlugin(Plugin):
+    score_reads: ClassVar[Reads] = Reads.LOAD
+    normalizer: ClassVar[Normalizer | None] = None
+
+    def cache_key(self, state: CycleState) -> Hashable:
+        """Raw scores are computed once for all pods with this key."""
+        return self.signature(state.pod)
+
+    @abstractmethod
+    def score(self, state: CycleState, view: NodeView) -> Scores:
+        """One raw score for every node of the view; 0 to 100 where there is no normaliser."""
+
+    def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
+        """The same for several pods at once: pods x nodes."""
+        return np.stack([self.score(state, view) for state in states])
+
+
+class SummaryPlugin(Plugin):
+    """A plugin that needs to know something of nodes outside the shard at hand.
+
+    Each shard computes a summary of its own nodes; merged summaries reach filter and score as
+    `state.summaries[name]`. Summaries travel in messages: they are made of dict, list, str, int, float, bool, None.
+    """
+
+    @abstractmethod
+    def summarize(self, state: CycleState, table: NodeTable) -> Any: ...
+
+    @abstractmethod
+    def merge(self, one: Any, other: Any) -> Any:
+        """Commutative and associative, so that the number of shards does not matter."""
+
+
+class ReservePlugin(Plugin):
+    @abstractmethod
+    def reserve(self, state: CycleState, node: str) -> Status: ...
+
+    @abstractmethod
+    def unreserve(self, state: CycleState, node: str) -> None:
+        """Takes a reservation back. Never fails, and may be called without one."""
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """With Code.WAIT the pod waits for at most `timeout` seconds."""
+
+    status: Status = SUCCESS
+    timeout: float = 0.0
+
+
+class PermitPlugin(Plugin):
+    @abstractmethod
+    def permit(self, state: CycleState, node: str) -> Permission: ...
+
+
+class ApiCall(msgspec.Struct, frozen=True):
+    """A call to the API server that a plugin wants made; whoever runs the plugin makes it."""
+
+    method: str
+    path: str
+    body: dict[str, Any]
+
+
+class PreBindPlugin(Plugin):
+    @abstractmethod
+    def pre_bind(self, state: CycleState, node: str) -> Status | Collection[ApiCall]: ...
+
+
+class BindPlugin(Plugin):
+    @abstractmethod
+    def bind(self, state: CycleState, node: str) -> Status | ApiCall:
+        """The call that binds the pod; SKIP leaves it to the next bind plugin."""
+
+
+class PostBindPlugin(Plugin):
+    @abstractmethod
+    def post_bind(self, state: CycleState, node: str) -> None: ...

@@ -1,0 +1,219 @@
+"""Framework: the plugins of one profile, made and in order, and the points that run on one pod at a time."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from shared.config.points import ExtensionPoint
+from shared.config.profiles import ProfileConfig
+from shared.errors import InvalidConfig
+from shared.framework.cyclestate import CycleState
+from shared.framework.plugin import (
+    ApiCall,
+    BindPlugin,
+    FilterPlugin,
+    Permission,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PostFilterResult,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    ScorePlugin,
+    SummaryPlugin,
+)
+from shared.framework.status import SUCCESS, Code, Status, error, unresolvable
+from shared.model.objects import Pod
+
+Factory = Callable[[Any], Plugin]
+"""Makes a plugin from its args."""
+
+P = TypeVar("P", bound=Plugin)
+
+
+class PreFiltered(msgspec.Struct, frozen=True):
+    """How PreFilter went: rejected, or restricted to `nodes` by `restricted_by`, or neither."""
+
+    rejection: Status | None = None
+    nodes: frozenset[str] | None = None
+    restricted_by: tuple[str, ...] = ()
+
+    @property
+    def outside(self) -> Status:
+        """The status of a node that is not among `nodes`."""
+        return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(self.restricted_by)}]")
+
+
+class PermitOutcome(msgspec.Struct, frozen=True):
+    """Rejected by `status`, or to wait for each of `waits` (plugin -> seconds), or free to go."""
+
+    status: Status = SUCCESS
+    waits: dict[str, float] = {}
+
+
+class Framework:
+    def __init__(self, profile: ProfileConfig, registry: Mapping[str, Factory], *, lenient: bool = False) -> None:
+        """`lenient` leaves out plugins that the registry does not have, and lists them in `missing`."""
+        self.name = profile.scheduler_name
+        self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
+        self.missing: set[str] = set()
+        self._made: dict[str, Plugin] = {}
+        self._profile = profile
+        self._registry = registry
+        self._lenient = lenient
+        self.pre_enqueue = self._at(ExtensionPoint.PRE_ENQUEUE, PreEnqueuePlugin)
+        self.queue_sort = self._at(ExtensionPoint.QUEUE_SORT, QueueSortPlugin)[0]
+        self.pre_filter = self._at(ExtensionPoint.PRE_FILTER, PreFilterPlugin)
+        self.filter = self._at(ExtensionPoint.FILTER, FilterPlugin)
+        self.post_filter = self._at(ExtensionPoint.POST_FILTER, PostFilterPlugin)
+        self.pre_score = self._at(ExtensionPoint.PRE_SCORE, PreScorePlugin)
+        self.score = self._at(ExtensionPoint.SCORE, ScorePlugin)
+        self.reserve = self._at(ExtensionPoint.RESERVE, ReservePlugin)
+        self.permit = self._at(ExtensionPoint.PERMIT, PermitPlugin)
+        self.pre_bind = self._at(ExtensionPoint.PRE_BIND, PreBindPlugin)
+        self.bind = self._at(ExtensionPoint.BIND, BindPlugin)
+        self.post_bind = self._at(ExtensionPoint.POST_BIND, PostBindPlugin)
+        made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
+        self.weights = [made[plugin.name] for plugin in self.score]
+        self.summaries = {name: plugin for name, plugin in self._made.items() if isinstance(plugin, SummaryPlugin)}
+
+    def plugin(self, name: str) -> Plugin:
+        return self._made[name]
+
+    def signature(self, pod: Pod) -> tuple[object, ...]:
+        """What all plugins of this profile together read of a pod: pods with equal ones are judged alike."""
+        return tuple(plugin.signature(pod) for plugin in self._made.values())
+
+    # The points, in the order in which a pod meets them
+
+    def run_pre_enqueue(self, pod: Pod) -> Status:
+        for plugin in self.pre_enqueue:
+            status = plugin.pre_enqueue(pod)
+            if not status.ok:
+                return status.by(plugin.name)
+        return SUCCESS
+
+    def run_pre_filter(self, state: CycleState) -> PreFiltered:
+        nodes: frozenset[str] | None = None
+        restricted_by: list[str] = []
+        rejection: Status | None = None
+        for plugin in self.pre_filter:
+            result = plugin.pre_filter(state)
+            if result.status.skipped:
+                state.skip_filter.add(plugin.name)
+                continue
+            if not result.status.ok:
+                rejection = result.status.by(plugin.name)
+                if result.status.code is Code.UNSCHEDULABLE:
+                    continue  # preemption may help, and needs the state of the plugins that follow
+                return PreFiltered(rejection)
+            if result.nodes is None:
+                continue
+            restricted_by.append(plugin.name)
+            nodes = result.nodes if nodes is None else nodes & result.nodes
+            if not nodes:
+                return PreFiltered(_nothing_in_common(restricted_by), nodes, tuple(sorted(restricted_by)))
+        return PreFiltered(rejection, nodes, tuple(sorted(restricted_by)))
+
+    def run_pre_score(self, state: CycleState) -> Status:
+        for plugin in self.pre_score:
+            status = plugin.pre_score(state)
+            if status.skipped:
+                state.skip_score.add(plugin.name)
+            elif not status.ok:
+                return error(f"running PreScore plugin {plugin.name!r}: {status.message}").by(plugin.name)
+        return SUCCESS
+
+    def run_post_filter(self, state: CycleState, statuses: dict[str, Status]) -> PostFilterResult:
+        """The first plugin that helps ends the search; otherwise all their reasons, in order."""
+        reasons: list[str] = []
+        code = Code.UNSCHEDULABLE
+        for plugin in self.post_filter:
+            result = plugin.post_filter(state, statuses)
+            if result.status.ok or result.status.code is Code.ERROR:
+                return result
+            if result.status.code is Code.UNRESOLVABLE:
+                code = Code.UNRESOLVABLE
+            reasons.extend(result.status.reasons)
+        return PostFilterResult(Status(code, tuple(reasons)))
+
+    def run_reserve(self, state: CycleState, node: str) -> Status:
+        """All or nothing: a refusal takes back what the earlier plugins reserved."""
+        for plugin in self.reserve:
+            status = plugin.reserve(state, node)
+            if not status.ok:
+                self.run_unreserve(state, node)
+                return status.by(plugin.name)
+        return SUCCESS
+
+    def run_unreserve(self, state: CycleState, node: str) -> None:
+        for plugin in reversed(self.reserve):
+            plugin.unreserve(state, node)
+
+    def run_permit(self, state: CycleState, node: str) -> PermitOutcome:
+        waits: dict[str, float] = {}
+        for plugin in self.permit:
+            permission = plugin.permit(state, node)
+            if permission.status.code is Code.WAIT:
+                waits[plugin.name] = permission.timeout
+            elif not permission.status.ok:
+                return PermitOutcome(permission.status.by(plugin.name))
+        return PermitOutcome(SUCCESS, waits)
+
+    def run_pre_bind(self, state: CycleState, node: str) -> Status | list[ApiCall]:
+        calls: list[ApiCall] = []
+        for plugin in self.pre_bind:
+            result = plugin.pre_bind(state, node)
+            if not isinstance(result, Status):
+                calls.extend(result)
+            elif not result.ok:
+                return result.by(plugin.name)
+        return calls
+
+    def run_bind(self, state: CycleState, node: str) -> Status | ApiCall:
+        for plugin in self.bind:
+            result = plugin.bind(state, node)
+            if not isinstance(result, Status) or not result.skipped:
+                return result
+        return error("no bind plugin took the pod")
+
+    def run_post_bind(self, state: CycleState, node: str) -> None:
+        for plugin in self.post_bind:
+            plugin.post_bind(state, node)
+
+    def _at(self, point: ExtensionPoint, kind: type[P]) -> list[P]:
+        plugins: list[P] = []
+        for ref in self._profile.plugins.get(point, ()):
+            plugin = self._make(ref.name)
+            if plugin is None:
+                continue
+            if not isinstance(plugin, kind):
+                raise InvalidConfig(f"profiles[{self.name}].plugins.{point}", f"{ref.name} does not run at this point")
+            plugins.append(plugin)
+        if point is ExtensionPoint.QUEUE_SORT and len(plugins) != 1:
+            raise InvalidConfig(f"profiles[{self.name}].plugins.{point}", "exactly one plugin must sort the queue")
+        return plugins
+
+    def _make(self, name: str) -> Plugin | None:
+        if name not in self._made:
+            factory = self._registry.get(name)
+            if factory is None:
+                if not self._lenient:
+                    raise InvalidConfig(f"profiles[{self.name}].plugins", f"there is no plugin {name!r}")
+                self.missing.add(name)
+                return None
+            self._made[name] = factory(self._profile.args.get(name))
+        return self._made[name]
+
+
+def _nothing_in_common(plugins: list[str]) -> Status:
+    names = sorted(plugins)
+    if len(names) == 1:
+        return unresolvable(f"node(s) didn't satisfy plugin {names[0]}")
+    return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(names)}] simultaneously")

@@ -1,0 +1,89 @@
+"""ResultPool: what one plugin answered for every row of a table, one line a signature.
+
+Slot 0 answers nought for every row; it stands in for a plugin that is skipped.
+"""
+
+from collections.abc import Hashable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.cluster.changes import ChangeLog, Rows
+from shared.framework.cyclestate import CycleState
+
+NOTHING_SEEN = -1
+UNKNOWN = -(1 << 62)
+"""Stands for an answer that a one-node-at-a-time plugin has not been asked for yet."""
+
+
+class ResultPool:
+    def __init__(self, log: ChangeLog, capacity: int) -> None:
+        self.log = log
+        self.values: NDArray[np.int64] = np.zeros((4, capacity), dtype=np.int64)
+        self.seen: list[int] = [NOTHING_SEEN]
+        self.states: list[CycleState | None] = [None]
+        self.versions: list[int] = [0]
+        self._slots: dict[Hashable, int] = {}
+        self._signatures: list[Hashable] = [None]
+        self._users: list[int] = [1]
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def acquire(self, signature: Hashable, state: CycleState) -> int:
+        """The slot for a signature; the first state that comes with a signature computes for all its users."""
+        slot = self._slots.get(signature)
+        if slot is None:
+            slot = self._new_slot()
+            self._slots[signature] = slot
+            self._signatures[slot] = signature
+            self.states[slot] = state
+            self.seen[slot] = NOTHING_SEEN
+        self._users[slot] += 1
+        return slot
+
+    def release(self, slot: int) -> None:
+        if slot == 0:
+            return
+        self._users[slot] -= 1
+        if self._users[slot] == 0:
+            del self._slots[self._signatures[slot]]
+            self.states[slot] = None
+            self._free.append(slot)
+
+    def state(self, slot: int) -> CycleState:
+        state = self.states[slot]
+        if state is None:
+            raise LookupError(f"slot {slot} is not in use")
+        return state
+
+    def stale(self, slots: set[int]) -> dict[int, list[int]]:
+        """The slots that have not seen every change, grouped by the position up to which they have."""
+        position = self.log.position
+        groups: dict[int, list[int]] = {}
+        for slot in slots:
+            if slot and self.seen[slot] != position:
+                groups.setdefault(self.seen[slot], []).append(slot)
+        return groups
+
+    def rows_since(self, seen: int) -> Rows | None:
+        return None if seen == NOTHING_SEEN else self.log.since(seen)
+
+    def forget(self, slot: int) -> None:
+        """The slot is to be computed from nothing, and whoever built on it must look again."""
+        self.seen[slot] = NOTHING_SEEN
+        self.versions[slot] += 1
+
+    def _new_slot(self) -> int:
+        if self._free:
+            return self._free.pop()
+        slot = len(self.seen)
+        if slot == self.values.shape[0]:
+            self.values = np.concatenate([self.values, np.zeros_like(self.values)])
+        self.seen.append(NOTHING_SEEN)
+        self.states.append(None)
+        self.versions.append(0)
+        self._signatures.append(None)
+        self._users.append(0)
+        return slot

@@ -1,0 +1,63 @@
+"""Which of several equally good nodes is taken.
+
+A total score and a tie key are packed into one integer, so that the best node is simply the largest key. By default
+the tie key is a pseudo-random number drawn from the seed, the class of the pod, the node's name and the number of pods
+on the node: every placement draws its node's number anew, and the draw is the same in whichever shard a node lives.
+By name, for tests and golden data, the alphabetically first node wins.
+"""
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.cluster.changes import Rows
+from shared.cluster.nodetable import PODS, NodeTable, stable_hash
+from shared.framework.view import NodeView
+
+Keys = NDArray[np.int64]
+
+KEY_BITS = 62
+INFEASIBLE = -1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+class Ties(msgspec.Struct, frozen=True, omit_defaults=True):
+    mode: Literal["random", "name"] = "random"
+    seed: int = 0
+
+    def salt(self, class_id: str) -> int:
+        return stable_hash(f"{self.seed}/{class_id}")
+
+
+def random_ties(view: NodeView, salts: NDArray[np.uint64], bits: int) -> Keys:
+    """Classes x nodes (or one number a node for a single salt): `bits` random bits each."""
+    pods = view.used[PODS].astype(np.uint64)
+    mixed = (view.table.name_hash[view.rows] + pods * _GOLDEN) ^ salts
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _MIX_1
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _MIX_2
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(64 - bits)).astype(np.int64)
+
+
+class NameRanks:
+    """For every row, how many names come after its own: the alphabetically first node has the largest number."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._seen = -1
+        self._ranks: Keys = np.zeros(0, dtype=np.int64)
+
+    def of(self, rows: Rows) -> Keys:
+        table = self._table
+        if self._seen != table.node_log.position:
+            order = sorted(range(table.size), key=table.names.__getitem__, reverse=True)
+            self._ranks = np.empty(table.size, dtype=np.int64)
+            self._ranks[order] = np.arange(table.size)
+            self._seen = table.node_log.position
+        return self._ranks[rows]

@@ -1,0 +1,87 @@
+"""Between cycle and workers: what would you propose, and the proposals."""
+
+import msgspec
+
+from shared.framework.diagnosis import Rejections
+from shared.framework.explanation import Explanation
+from shared.framework.status import Status
+from shared.framework.summary import Summary
+from shared.framework.tiebreak import Ties
+from shared.model.objects import Pod
+
+
+class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`pod` stands for its class, and is left out once the worker may be taken to know it."""
+
+    class_id: str
+    profile: str
+    count: int
+    pod: Pod | None = None
+    guess: Summary | None = None
+
+
+class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
+    """`round` and `ask` only ever rise within an epoch. A worker answers once it has seen `min_seq`."""
+
+    epoch: int
+    round: int
+    ask: int
+    min_seq: int
+    ties: Ties
+    classes: list[ClassAsk]
+
+
+class Ladder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A shard's best placements for one class in greedy order, each as if those before it had been taken.
+
+    `complete`: there is no further one. `ties` decide between equal scores, the larger wins.
+    """
+
+    nodes: list[str] = []
+    scores: list[int] = []
+    ties: list[int] = []
+    complete: bool = True
+
+
+class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`unknown`: ask again, with the pod. `failure`: a plugin failed. `pre_filter`: no node needs to be looked at.
+
+    `restricted_by`: the plugins whose PreFilter left only some nodes to look at.
+    `rejections` are only counted where not one of the shard's nodes is feasible.
+    """
+
+    class_id: str
+    unknown: bool = False
+    failure: Status | None = None
+    pre_filter: Status | None = None
+    summary: Summary = Summary()
+    ladder: Ladder = Ladder()
+    rejections: list[Rejections] = []
+    restricted_by: tuple[str, ...] = ()
+
+
+class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):
+    """`seq` is what the worker had seen when it evaluated; `shards` are those that it answers for."""
+
+    worker: str
+    epoch: int
+    round: int
+    ask: int
+    seq: int
+    shards: list[int]
+    answers: list[ClassAnswer]
+
+
+class Explain(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain"):
+    """How does each node fare? Asked first without a guess, then with the merged summary."""
+
+    id: str
+    ask: ClassAsk
+
+
+class Explained(msgspec.Struct, frozen=True, omit_defaults=True, tag="explained"):
+    worker: str
+    id: str
+    seq: int
+    answer: ClassAnswer
+    explanation: Explanation

@@ -1,0 +1,116 @@
+"""Between cycle, snapshot, workers and binders: decisions, and how the cluster's state changes."""
+
+import msgspec
+
+from shared.cluster.load import PodLoad
+from shared.model.objects import Node
+
+
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod goes to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen."""
+
+    uid: str
+    namespace: str
+    name: str
+    profile: str
+    node: str
+    load: int
+    seen: int
+
+
+class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
+    """The decisions of one round. `round` only ever rises within an epoch."""
+
+    epoch: int
+    round: int
+    loads: list[PodLoad]
+    decisions: list[Decision]
+
+
+class Conflict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A decision that was not taken, because of what happened after the evaluation.
+
+    `placed` tells that the pod holds a place already; otherwise it is to be decided anew.
+    """
+
+    uid: str
+    reason: str
+    placed: bool = False
+
+
+class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"):
+    """The answer to a commit: all its decisions but the conflicts stand, as of `seq`."""
+
+    epoch: int
+    round: int
+    seq: int
+    conflicts: list[Conflict]
+
+
+class NodeUpserted(msgspec.Struct, frozen=True, omit_defaults=True, tag="node"):
+    node: Node
+
+
+class NodeRemoved(msgspec.Struct, frozen=True, omit_defaults=True, tag="node-removed"):
+    name: str
+
+
+class PodPlaced(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod"):
+    """A pod holds a place on a node, assumed or bound. `load` is an index into the message's loads."""
+
+    uid: str
+    node: str
+    load: int
+
+
+class PodGone(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod-gone"):
+    uid: str
+
+
+Change = NodeUpserted | NodeRemoved | PodPlaced | PodGone
+
+
+class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag="delta"):
+    """The state after `seq` is the state after `seq - 1` with these changes, in order."""
+
+    epoch: int
+    seq: int
+    changes: list[Change]
+    loads: list[PodLoad] = []
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
+    """All there is as of `seq`: what a worker loads when it starts or has missed something."""
+
+    epoch: int
+    seq: int
+    nodes: list[Node]
+    pods: list[PodPlaced]
+    loads: list[PodLoad]
+
+
+class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
+    """To a binder: bind this pod; the assumption behind it is in the ledger."""
+
+    epoch: int
+    uid: str
+    namespace: str
+    name: str
+    profile: str
+    node: str
+    deadline: float
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod that is assumed to be on a node and not yet seen there. Written before anybody is asked to bind it."""
+
+    uid: str
+    namespace: str
+    name: str
+    profile: str
+    node: str
+    load: PodLoad
+    epoch: int
+    round: int
+    deadline: float
+    bound: bool = False

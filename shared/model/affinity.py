@@ -1,0 +1,171 @@
+"""Where a pod wants to run: selectors, affinity, spreading, taints and tolerations.
+
+The fields `requiredDuringSchedulingIgnoredDuringExecution` and `preferredDuringSchedulingIgnoredDuringExecution` are
+called `required` and `preferred` here.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from shared.model.base import ApiStruct, BadField
+
+LabelOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+TolerationOperator = Literal["", "Equal", "Exists", "Lt", "Gt"]
+TolerationEffect = Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"]
+NodeInclusionPolicy = Literal["Honor", "Ignore"]
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _check_requirement(key: str, operator: NodeOperator, values: Sequence[str]) -> None:
+    if not key:
+        raise BadField("key", "must not be empty")
+    if operator in ("In", "NotIn"):
+        if not values:
+            raise BadField("values", f"must not be empty with operator {operator}")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            raise BadField("values", f"must be empty with operator {operator}")
+    elif len(values) != 1:
+        raise BadField("values", f"must have exactly one element with operator {operator}")
+
+
+class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """One condition on the labels of an object."""
+
+    key: str
+    operator: LabelOperator
+    values: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        _check_requirement(self.key, self.operator, self.values)
+
+
+class LabelSelector(ApiStruct, frozen=True, kw_only=True):
+    """Conditions on labels that must all hold."""
+
+    match_labels: dict[str, str] = field(default_factory=dict)
+    match_expressions: list[LabelSelectorRequirement] = field(default_factory=list)
+
+
+class NodeSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """One condition on the labels or fields of a node. The value of Gt and Lt need not be an integer to be accepted."""
+
+    key: str
+    operator: NodeOperator
+    values: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        _check_requirement(self.key, self.operator, self.values)
+
+
+class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
+    """Conditions on a node that must all hold; without any, no node matches."""
+
+    match_expressions: list[NodeSelectorRequirement] = field(default_factory=list)
+    match_fields: list[NodeSelectorRequirement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for index, requirement in enumerate(self.match_fields):
+            where = f"matchFields[{index}]"
+            if requirement.key != "metadata.name":
+                raise BadField(f"{where}.key", f"must be metadata.name, not {requirement.key!r}")
+            if requirement.operator not in ("In", "NotIn"):
+                raise BadField(f"{where}.operator", f"must be In or NotIn, not {requirement.operator}")
+            if len(requirement.values) != 1:
+                raise BadField(f"{where}.values", "must have exactly one element")
+
+
+class NodeSelector(ApiStruct, frozen=True, kw_only=True):
+    """Terms of which one must match."""
+
+    node_selector_terms: list[NodeSelectorTerm] = field(default_factory=list)
+
+
+class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
+    """A term that is worth `weight` on the nodes that match it."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
+    """The nodes that a pod requires and prefers."""
+
+    required: NodeSelector | None = field(default=None, name=_REQUIRED)
+    preferred: list[PreferredSchedulingTerm] = field(default_factory=list, name=_PREFERRED)
+
+
+class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
+    """Pods near which, in the domain of `topology_key`, a pod wants to be or not to be."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = field(default_factory=list)
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] = field(default_factory=list)
+    mismatch_label_keys: list[str] = field(default_factory=list)
+
+
+class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
+    """A pod affinity term that is worth `weight`."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(ApiStruct, frozen=True, kw_only=True):
+    """The pods that a pod wants near; in the place of anti-affinity, those that it wants far."""
+
+    required: list[PodAffinityTerm] = field(default_factory=list, name=_REQUIRED)
+    preferred: list[WeightedPodAffinityTerm] = field(default_factory=list, name=_PREFERRED)
+
+
+class Affinity(ApiStruct, frozen=True, kw_only=True):
+    """All affinities of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
+    """How evenly matching pods are to be spread over the domains of `topology_key`."""
+
+    max_skew: Annotated[int, Meta(ge=1)]
+    topology_key: str
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    label_selector: LabelSelector | None = None
+    min_domains: Annotated[int, Meta(ge=1)] | None = None
+    node_affinity_policy: NodeInclusionPolicy = "Honor"
+    node_taints_policy: NodeInclusionPolicy = "Ignore"
+    match_label_keys: list[str] = field(default_factory=list)
+
+
+class Taint(ApiStruct, frozen=True, kw_only=True):
+    """What keeps pods that do not tolerate it off a node. Hashable; the time at which it was added is not kept."""
+
+    key: str
+    effect: TaintEffect
+    value: str = ""
+
+
+class Toleration(ApiStruct, frozen=True, kw_only=True):
+    """Taints that a pod puts up with. An empty key means any key, an empty effect any effect."""
+
+    key: str = ""
+    operator: TolerationOperator = "Equal"
+    value: str = ""
+    effect: TolerationEffect = ""
+    toleration_seconds: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.key and self.operator != "Exists":
+            raise BadField("operator", "must be Exists when key is empty, which means every key and value")
+        if self.operator == "Exists" and self.value:
+            raise BadField("value", "must be empty with operator Exists")

@@ -1,0 +1,228 @@
+"""Reading objects from JSON and plain data, and writing them as JSON and msgpack."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from shared.errors import InvalidObject
+from shared.model.base import BadField
+from shared.model.node import UNNAMED, Node, check_node
+from shared.model.pod import DEFAULT_NAMESPACE, Container, Pod, ResourceList, ResourceRequirements
+from shared.model.quantity import Quantity, parse_quantity
+
+T = TypeVar("T")
+
+_LOCATED = re.compile(r"(?s)(?P<reason>.*?) - at (?:`key` in )?`\$?\.?(?P<path>.*)`")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_SEGMENT = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+def dec_hook(type_: type, obj: object) -> object:
+    """How msgspec decodes our own types."""
+    if type_ is Quantity:
+        if isinstance(obj, str | int | float) and not isinstance(obj, bool):
+            return parse_quantity(obj)
+        raise ValueError(f"a quantity must be a string or a number, not {_json_type(obj)}")
+    raise NotImplementedError(f"no decoding for {type_}")
+
+
+def enc_hook(obj: object) -> object:
+    """How msgspec encodes our own types: a quantity as the text that parses back to it."""
+    if isinstance(obj, Quantity):
+        return str(obj)
+    raise NotImplementedError(f"no encoding for {type(obj)}")
+
+
+_JSON_ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
+_MSGPACK_ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_POD_DECODER = msgspec.json.Decoder(Pod, dec_hook=dec_hook)
+_NODE_DECODER = msgspec.json.Decoder(Node, dec_hook=dec_hook)
+
+
+def encode_json(obj: object) -> bytes:
+    """The object as JSON, in the API's names; defaults are left out."""
+    return _JSON_ENCODER.encode(obj)
+
+
+def encode_msgpack(obj: object) -> bytes:
+    """The object as msgpack, in the API's names; defaults are left out."""
+    return _MSGPACK_ENCODER.encode(obj)
+
+
+def decode_pod(raw: bytes) -> Pod:
+    """The pod in a JSON text, with namespace and uid filled; raises InvalidObject."""
+    try:
+        pod = _POD_DECODER.decode(raw)
+    except msgspec.DecodeError:
+        pod = _retry("Pod", Pod, _plain("Pod", raw))
+    return _finish_pod(pod)
+
+
+def decode_node(raw: bytes) -> Node:
+    """The node in a JSON text; raises InvalidObject. `validate_node` tells whether pods can be scheduled to it."""
+    try:
+        node = _NODE_DECODER.decode(raw)
+    except msgspec.DecodeError:
+        node = _retry("Node", Node, _plain("Node", raw))
+    check_node(node)
+    return node
+
+
+def pod_from(obj: object) -> Pod:
+    """The pod in plain data, as decode_pod."""
+    return _finish_pod(_convert("Pod", Pod, obj))
+
+
+def node_from(obj: object) -> Node:
+    """The node in plain data, as decode_node."""
+    node = _convert("Node", Node, obj)
+    check_node(node)
+    return node
+
+
+def _convert(kind: str, type_: type[T], obj: object) -> T:
+    try:
+        return msgspec.convert(obj, type_, dec_hook=dec_hook)
+    except msgspec.ValidationError:
+        return _retry(kind, type_, obj)
+
+
+def _plain(kind: str, raw: bytes) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidObject(kind, UNNAMED, "", f"not JSON: {error}") from None
+
+
+def _retry(kind: str, type_: type[T], obj: object) -> T:
+    """Convert what did not decode at first, now with null meaning absent.
+
+    Go writes null for lists and maps that were never made. Few objects have such fields, so only they pay for it.
+    """
+    stripped = _without_nulls(obj)
+    try:
+        return msgspec.convert(stripped, type_, dec_hook=dec_hook)
+    except msgspec.ValidationError as error:
+        raise _invalid(kind, stripped, error) from None
+
+
+def _without_nulls(obj: object) -> object:
+    if isinstance(obj, dict):
+        return {key: _without_nulls(value) for key, value in obj.items() if value is not None}
+    if isinstance(obj, list):
+        return [_without_nulls(item) for item in obj]
+    return obj
+
+
+def _finish_pod(pod: Pod) -> Pod:
+    # The object is not known to anybody yet: filling it in place saves copying it.
+    metadata = pod.metadata
+    if not metadata.name:
+        raise InvalidObject("Pod", UNNAMED, "metadata.name", "must not be empty")
+    if not metadata.namespace:
+        msgspec.structs.force_setattr(metadata, "namespace", DEFAULT_NAMESPACE)
+    if not metadata.uid:
+        msgspec.structs.force_setattr(metadata, "uid", pod.key)
+    spec = pod.spec
+    for container in spec.containers:
+        requests = container.resources.requests
+        if (requests and min(requests.values()) < 0) or container.resources.limits:
+            _refuse_negatives(pod)
+    if spec.init_containers or spec.overhead or spec.resources is not None:
+        _refuse_negatives(pod)
+    return pod
+
+
+def _refuse_negatives(pod: Pod) -> None:
+    for path, amounts in _resource_lists(pod):
+        for resource, amount in amounts.items():
+            if amount < 0:
+                raise InvalidObject("Pod", pod.key, f"{path}.{resource}", f"must not be negative, is {amount!s}")
+
+
+def _resource_lists(pod: Pod) -> Iterator[tuple[str, ResourceList]]:
+    spec = pod.spec
+    yield from _of_containers("spec.containers", spec.containers)
+    yield from _of_containers("spec.initContainers", spec.init_containers)
+    yield "spec.overhead", spec.overhead
+    if spec.resources is not None:
+        yield from _of_requirements("spec.resources", spec.resources)
+
+
+def _of_containers(path: str, containers: list[Container]) -> Iterator[tuple[str, ResourceList]]:
+    for index, container in enumerate(containers):
+        yield from _of_requirements(f"{path}[{index}].resources", container.resources)
+
+
+def _of_requirements(path: str, requirements: ResourceRequirements) -> Iterator[tuple[str, ResourceList]]:
+    yield f"{path}.requests", requirements.requests
+    yield f"{path}.limits", requirements.limits
+
+
+def _invalid(kind: str, obj: object, error: msgspec.ValidationError) -> InvalidObject:
+    """The InvalidObject that says what msgspec found, with the exact field."""
+    text = str(error)
+    located = _LOCATED.fullmatch(text)
+    path, reason = (located["path"], located["reason"]) if located else ("", text)
+    cause = error.__cause__
+    missing = _MISSING.fullmatch(reason)
+    if isinstance(cause, BadField):
+        path, reason = _join(path, cause.field), cause.reason
+    elif missing:
+        path, reason = _join(path, missing[1]), "is required"
+    elif "[...]" in path:
+        path = _name_keys(obj, path, _is_quantity if cause is not None else _is_string)
+    return InvalidObject(kind, _key(kind, obj), path, reason)
+
+
+def _join(path: str, field: str) -> str:
+    return f"{path}.{field}" if path else field
+
+
+def _name_keys(obj: object, path: str, valid: Callable[[object], bool]) -> str:
+    """The path with `[...]`, which stands for any key of a mapping, replaced by the first key whose value is bad."""
+    named = ""
+    for segment in _SEGMENT.finditer(path):
+        name, index = segment.groups()
+        if name is None and index is None:
+            name = (
+                next((str(key) for key, value in obj.items() if not valid(value)), "") if isinstance(obj, dict) else ""
+            )
+        if index is not None:
+            obj = obj[int(index)] if isinstance(obj, list) and int(index) < len(obj) else None
+            named += f"[{index}]"
+        else:
+            obj = obj.get(name) if isinstance(obj, dict) else None
+            named = _join(named, name)
+    return named
+
+
+def _is_quantity(value: object) -> bool:
+    try:
+        dec_hook(Quantity, value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_string(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _key(kind: str, obj: object) -> str:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        return UNNAMED
+    if kind == "Node":
+        return name
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    return f"{namespace or DEFAULT_NAMESPACE}/{name}"
+
+
+def _json_type(obj: object) -> str:
+    if obj is None:
+        return "null"
+    return {bool: "a boolean", list: "an array", dict: "an object"}.get(type(obj), type(obj).__name__)

@@ -1,0 +1,78 @@
+"""Nodes."""
+
+from msgspec import field
+
+from shared.errors import InvalidObject
+from shared.model.affinity import Taint
+from shared.model.base import ApiStruct
+from shared.model.metadata import ObjectMeta
+from shared.model.pod import ResourceList
+
+UNNAMED = "(unnamed)"
+
+
+class NodeSpec(ApiStruct, frozen=True, kw_only=True):
+    """Who may come to a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] = field(default_factory=list)
+
+
+class ContainerImage(ApiStruct, frozen=True, kw_only=True):
+    """An image that is present on a node, under all its names."""
+
+    names: list[str] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class NodeCondition(ApiStruct, frozen=True, kw_only=True):
+    """A condition of a node."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class NodeStatus(ApiStruct, frozen=True, kw_only=True):
+    """What a node has for pods."""
+
+    allocatable: ResourceList = field(default_factory=dict)
+    images: list[ContainerImage] = field(default_factory=list)
+    conditions: list[NodeCondition] = field(default_factory=list)
+
+
+class Node(ApiStruct, frozen=True, kw_only=True):
+    """A node."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+    @property
+    def name(self) -> str:
+        """The name, unique in the cluster."""
+        return self.metadata.name
+
+
+def check_node(node: Node) -> None:
+    """Raise InvalidObject for what no API server would store: no name, a taint without key or a known effect."""
+    if not node.metadata.name:
+        raise InvalidObject("Node", UNNAMED, "metadata.name", "must not be empty")
+    for index, taint in enumerate(node.spec.taints):
+        if not taint.key:
+            raise InvalidObject("Node", node.name, f"spec.taints[{index}].key", "must not be empty")
+        if not taint.effect:
+            raise InvalidObject("Node", node.name, f"spec.taints[{index}].effect", "must not be empty")
+
+
+def validate_node(node: Node) -> None:
+    """Raise InvalidObject if the node cannot be scheduled to: a bad name or taint, no or negative allocatable."""
+    check_node(node)
+    if not node.status.allocatable:
+        raise InvalidObject("Node", node.name, "status.allocatable", "must not be empty")
+    for resource, amount in node.status.allocatable.items():
+        if amount < 0:
+            raise InvalidObject(
+                "Node", node.name, f"status.allocatable.{resource}", f"must not be negative, is {amount!s}"
+            )

@@ -1,0 +1,281 @@
+"""What pods ask for and what nodes have, in the numbers that the scheduler compares."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from shared.model.node import Node
+from shared.model.pod import Container, Pod
+from shared.model.quantity import MILLI, UNIT, Quantity
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PODS = "pods"
+
+# Amounts are added up in int64 columns and scored in float64. Up to this bound an amount is exact as a float, and the
+# sum of a thousand of the largest still fits in an int64; it is 8 Pi, so no real amount is cut.
+MAX_AMOUNT = 2**53
+
+NON_ZERO_CPU = 100
+NON_ZERO_MEMORY = 200 * 1024 * 1024
+_NON_ZERO: dict[str, Quantity] = {CPU: Quantity(NON_ZERO_CPU * MILLI), MEMORY: Quantity(NON_ZERO_MEMORY * UNIT)}
+
+_HUGE_PAGES = "hugepages-"
+_DNS_SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED_NAME = re.compile(r"(?=.{1,63}\Z)([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+
+@lru_cache(maxsize=4096)
+def is_extended_resource(name: str) -> bool:
+    """Whether the name is that of a resource outside Kubernetes' own domain, such as `example.com/gpu`."""
+    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
+        return False
+    domain, _, rest = name.partition("/")
+    # Quota counts it under this name, which has to be a valid one.
+    return bool(_DNS_SUBDOMAIN.fullmatch(f"requests.{domain}") and _QUALIFIED_NAME.fullmatch(rest))
+
+
+@lru_cache(maxsize=4096)
+def is_scalar_resource(name: str) -> bool:
+    """Whether the scheduler counts the resource, beside cpu, memory and ephemeral storage."""
+    return (
+        is_extended_resource(name) or name.startswith((_HUGE_PAGES, "attachable-volumes-")) or "kubernetes.io/" in name
+    )
+
+
+@lru_cache(maxsize=4096)
+def _unit(name: str) -> int:
+    """Nano-units per counted unit of the resource; 0 if the scheduler does not count it."""
+    if name == CPU:
+        return MILLI
+    return UNIT if name in (MEMORY, EPHEMERAL_STORAGE) or is_scalar_resource(name) else 0
+
+
+class PlacedRequests(msgspec.Struct, frozen=True):
+    """What a pod takes of its node.
+
+    `requests` holds cpu in thousandths and the rest in whole units. The non-zero amounts, used for scoring, also count
+    a default for each container that asks for no cpu or no memory.
+    """
+
+    requests: dict[str, int]
+    non_zero_cpu: int
+    non_zero_memory: int
+
+
+class HostPort(msgspec.Struct, frozen=True, gc=False):
+    """A port of a node that a pod takes."""
+
+    ip: str
+    protocol: str
+    port: int
+
+
+def pod_requests(
+    pod: Pod, *, use_status: bool, non_missing: Mapping[str, Quantity] | None = None
+) -> dict[str, Quantity]:
+    """The pod's requests: containers, init containers and sidecars, pod-level resources, overhead.
+
+    With `use_status`, what a resized container or pod was granted and has counts as well as what it asks for.
+    `non_missing` are the amounts of containers that do not mention the resource.
+    """
+    return {name: Quantity(amount) for name, amount in _requests(pod, use_status, non_missing or {}).items()}
+
+
+def filter_requests(pod: Pod) -> dict[str, int]:
+    """What must be free on a node for the pod: cpu in thousandths, the rest in units. Status does not count."""
+    return _amounts(_requests(pod, False, {}))
+
+
+def scoring_request(pod: Pod, resource: str, *, non_zero: bool) -> int:
+    """How much of the resource scoring takes the pod for: cpu in thousandths, the rest in units.
+
+    With `non_zero`, a container that does not mention cpu or memory counts with a default amount of it.
+    """
+    default = int(_NON_ZERO.get(resource, 0)) if non_zero else 0
+    if _is_plain(pod) and not _has_status(pod):
+        amount = int(pod.spec.overhead.get(resource, 0))
+        for container in pod.spec.containers:
+            amount += container.resources.requests.get(resource, default)
+    else:
+        amount = _requests(pod, True, _NON_ZERO if non_zero else {}).get(resource, 0)
+    return _ceil(amount, MILLI if resource == CPU else UNIT)
+
+
+def placed_requests(pod: Pod) -> PlacedRequests:
+    """What the pod takes of the node that it is on. Status counts."""
+    requests = _requests(pod, True, {})
+    cpu = requests.get(CPU, 0)
+    memory = requests.get(MEMORY, 0)
+    if _is_plain(pod) and not _has_status(pod):
+        for container in pod.spec.containers:
+            own = container.resources.requests
+            if CPU not in own:
+                cpu += _NON_ZERO[CPU]
+            if MEMORY not in own:
+                memory += _NON_ZERO[MEMORY]
+    else:
+        defaults = _NON_ZERO
+        if _sets_pod_level_requests(pod):
+            defaults = {name: amount for name, amount in _NON_ZERO.items() if name not in requests}
+        non_zero = _requests(pod, True, defaults) if defaults else requests
+        cpu = non_zero.get(CPU, 0)
+        memory = non_zero.get(MEMORY, 0)
+    return PlacedRequests(_amounts(requests), _ceil(cpu, MILLI), _ceil(memory, UNIT))
+
+
+def allocatable(node: Node) -> dict[str, int]:
+    """What the node has for pods: cpu in thousandths, the rest in units, `pods` being the number of pods."""
+    amounts = _amounts(node.status.allocatable)
+    pods = node.status.allocatable.get(PODS)
+    if pods is not None:
+        amounts[PODS] = _ceil(pods, UNIT)
+    return amounts
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """The ports of the node that the pod takes, sidecars' first."""
+    spec = pod.spec
+    return tuple(
+        HostPort(port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+        for containers in ([c for c in spec.init_containers if c.restartable], spec.containers)
+        for container in containers
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+def _ceil(amount: int, unit: int) -> int:
+    return min(-(-amount // unit), MAX_AMOUNT)
+
+
+def _amounts(quantities: Mapping[str, int]) -> dict[str, int]:
+    amounts = {}
+    for name, quantity in quantities.items():
+        unit = _unit(name)
+        if unit:
+            amount = -(-quantity // unit)
+            amounts[name] = amount if amount < MAX_AMOUNT else MAX_AMOUNT
+    return amounts
+
+
+def _is_plain(pod: Pod) -> bool:
+    """Whether the requests are just the sum of the containers' and the overhead, unless the status has a say."""
+    return not pod.spec.init_containers and pod.spec.resources is None
+
+
+def _has_status(pod: Pod) -> bool:
+    return bool(pod.status.container_statuses or pod.status.init_container_statuses)
+
+
+def _requests(pod: Pod, use_status: bool, non_missing: Mapping[str, int]) -> dict[str, int]:
+    spec = pod.spec
+    if not non_missing and _is_plain(pod) and not (use_status and _has_status(pod)):
+        totals: dict[str, int] = {}
+        for container in spec.containers:
+            if totals:
+                _add(totals, container.resources.requests)
+            else:
+                totals.update(container.resources.requests)
+    else:
+        totals = _container_requests(pod, use_status, non_missing)
+        if _sets_pod_level_requests(pod):
+            _apply_pod_level(pod, use_status, totals)
+    if spec.overhead:
+        _add(totals, spec.overhead)
+    return totals
+
+
+def _container_requests(pod: Pod, use_status: bool, non_missing: Mapping[str, int]) -> dict[str, int]:
+    """The most that the containers need at any time: while they run, or while an init container does."""
+    effective = _effective_requests(pod) if use_status else {}
+
+    def wanted(container: Container, resizable: bool) -> dict[str, int]:
+        own = effective.get(container.name) if resizable else None
+        return {**non_missing, **(container.resources.requests if own is None else own)}
+
+    running: dict[str, int] = {}
+    for container in pod.spec.containers:
+        _add(running, wanted(container, True))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in pod.spec.init_containers:
+        request = wanted(container, container.restartable)
+        if container.restartable:
+            _add(running, request)
+            _add(sidecars, request)
+            _raise(starting, sidecars)
+        else:
+            _add(request, sidecars)
+            _raise(starting, request)
+    _raise(running, starting)
+    return running
+
+
+def _effective_requests(pod: Pod) -> dict[str, dict[str, int]]:
+    """By container name, what counts for containers whose status tells what they have."""
+    specs = {container.name: container for container in (*pod.spec.containers, *pod.spec.init_containers)}
+    infeasible = _is_resize_infeasible(pod)
+    effective = {}
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        container = specs.get(status.name)
+        if container is not None and status.resources is not None:
+            spec = container.resources.requests
+            effective[status.name] = _greatest(spec, status.resources.requests, status.allocated_resources, infeasible)
+    return effective
+
+
+def _sets_pod_level_requests(pod: Pod) -> bool:
+    resources = pod.spec.resources
+    return resources is not None and any(_is_pod_level(name) for name in resources.requests)
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in (CPU, MEMORY) or name.startswith(_HUGE_PAGES)
+
+
+def _apply_pod_level(pod: Pod, use_status: bool, totals: dict[str, int]) -> None:
+    """Replace the containers' sums of what the pod requests as a whole."""
+    if pod.spec.resources is None:
+        return
+    requests: Mapping[str, int] = pod.spec.resources.requests
+    amounts = requests
+    if use_status and pod.status.resources is not None:
+        actual, allocated = pod.status.resources.requests, pod.status.allocated_resources
+        amounts = _greatest(requests, actual, allocated, _is_resize_infeasible(pod))
+    for name in requests:
+        if _is_pod_level(name):
+            totals[name] = amounts.get(name, 0)
+
+
+def _is_resize_infeasible(pod: Pod) -> bool:
+    """Whether a pending resize can never be carried out on the node, so that what it asks for does not count."""
+    for condition in pod.status.conditions:
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
+
+
+def _greatest(
+    spec: Mapping[str, int], actual: Mapping[str, int], allocated: Mapping[str, int], infeasible: bool
+) -> dict[str, int]:
+    amounts = dict(actual)
+    _raise(amounts, allocated)
+    if not infeasible:
+        _raise(amounts, spec)
+    return amounts
+
+
+def _add(totals: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        totals[name] = totals.get(name, 0) + amount
+
+
+def _raise(totals: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        present = totals.get(name)
+        if present is None or amount > present:
+            totals[name] = amount

@@ -1,0 +1,85 @@
+"""The volumes of a pod, as far as a scheduler looks at them."""
+
+from msgspec import field
+
+from shared.model.base import ApiStruct
+
+
+class PersistentVolumeClaimSource(ApiStruct, frozen=True, kw_only=True):
+    """A claim of the pod's namespace."""
+
+    claim_name: str
+    read_only: bool = False
+
+
+class EphemeralSource(ApiStruct, frozen=True, kw_only=True):
+    """A claim that is made for the pod; its name is the pod's name, a dash and the volume's name."""
+
+
+class ImageSource(ApiStruct, frozen=True, kw_only=True):
+    """The content of a container image."""
+
+    reference: str = ""
+
+
+class GcePersistentDisk(ApiStruct, frozen=True, kw_only=True):
+    """A disk of Google Compute Engine."""
+
+    pd_name: str
+    read_only: bool = False
+
+
+class AwsElasticBlockStore(ApiStruct, frozen=True, kw_only=True):
+    """A volume of Amazon EBS."""
+
+    volume_id: str = field(name="volumeID")
+    read_only: bool = False
+
+
+class AzureDisk(ApiStruct, frozen=True, kw_only=True):
+    """A data disk of Azure."""
+
+    disk_name: str
+    disk_uri: str = field(default="", name="diskURI")
+    read_only: bool = False
+
+
+class Rbd(ApiStruct, frozen=True, kw_only=True):
+    """A Ceph block device."""
+
+    monitors: list[str] = field(default_factory=list)
+    image: str = ""
+    pool: str = "rbd"
+    read_only: bool = False
+
+
+class Iscsi(ApiStruct, frozen=True, kw_only=True):
+    """A disk of an iSCSI target."""
+
+    iqn: str
+    target_portal: str = ""
+    lun: int = 0
+    read_only: bool = False
+
+
+class InlineCsi(ApiStruct, frozen=True, kw_only=True):
+    """A volume that a CSI driver makes for the pod, without a claim."""
+
+    driver: str
+    read_only: bool = False
+    volume_attributes: dict[str, str] = field(default_factory=dict)
+
+
+class Volume(ApiStruct, frozen=True, kw_only=True):
+    """A volume and where it comes from; all sources are None if it is of a kind that scheduling ignores."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    image: ImageSource | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    rbd: Rbd | None = None
+    iscsi: Iscsi | None = None
+    csi: InlineCsi | None = None

@@ -1,0 +1,77 @@
+"""ImageLocality prefers nodes that already have the pod's images, the more so the larger and the more common they are.
+
+Summary: how many nodes there are, and on how many of them each of the pod's images is. An image's size is that of the
+first node that reported it; the snapshot sees to it that all nodes carry that size.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shared.cluster.columns import ABSENT, NodeColumn
+from shared.cluster.nodetable import NodeTable
+from shared.framework.cyclestate import CycleState
+from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.plugin import Reads, ScorePlugin, SummaryPlugin
+from shared.framework.view import NodeView
+from shared.model.objects import Node, Pod
+
+MIB = 1024 * 1024
+LEAST = 23 * MIB
+MOST_PER_CONTAINER = 1000 * MIB
+
+
+def image_name(name: str) -> str:
+    """With the tag that is meant when none is given."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+def pod_images(pod: Pod) -> list[str]:
+    """The images of init containers, containers and image volumes; one that is used twice counts twice."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    volumes = (volume.image.reference for volume in pod.spec.volumes if volume.image is not None)
+    return [image_name(image) for image in (*(c.image for c in containers), *volumes)]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSize(NodeColumn):
+    image: str
+
+    def value(self, table: NodeTable, node: Node) -> int:
+        return next((image.size_bytes for image in node.status.images if self.image in image.names), ABSENT)
+
+
+class ImageLocality(SummaryPlugin, ScorePlugin):
+    name = "ImageLocality"
+    score_reads = Reads.NODE
+
+    def signature(self, pod: Pod) -> Hashable:
+        return tuple(sorted(pod_images(pod))), len(pod.spec.init_containers) + len(pod.spec.containers)
+
+    def summarize(self, state: CycleState, table: NodeTable) -> Any:
+        position, summary = state.read(self.name, "summary") or (-1, None)
+        if position != table.node_log.position:
+            images = {
+                image: int(np.count_nonzero(table.columns.of_nodes(ImageSize(image)) != ABSENT))
+                for image in sorted(set(pod_images(state.pod)))
+            }
+            summary = {"nodes": table.node_count, "images": images}
+            state.write(self.name, "summary", (table.node_log.position, summary))
+        return summary
+
+    def merge(self, one: Any, other: Any) -> Any:
+        images = {image: count + other["images"][image] for image, count in one["images"].items()}
+        return {"nodes": one["nodes"] + other["nodes"], "images": images}
+
+    def score(self, state: CycleState, view: NodeView) -> Scores:
+        summary = state.summaries[self.name]
+        present = np.zeros(len(view), dtype=np.int64)
+        for image in pod_images(state.pod):
+            if summary["images"][image]:
+                spread = summary["images"][image] / summary["nodes"]
+                present += (np.maximum(view.of_nodes(ImageSize(image)), 0) * spread).astype(np.int64)
+        containers = len(state.pod.spec.init_containers) + len(state.pod.spec.containers)
+        most = MOST_PER_CONTAINER * containers
+        return MAX_NODE_SCORE * (np.clip(present, LEAST, most) - LEAST) // (most - LEAST)

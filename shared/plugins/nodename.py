@@ -1,0 +1,29 @@
+"""NodeName keeps a pod that names a node in its spec off every other node."""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from shared.framework.cyclestate import CycleState
+from shared.framework.plugin import FilterPlugin, Reads, Verdicts
+from shared.framework.status import Status, unresolvable
+from shared.framework.view import NodeView
+from shared.model.objects import Pod
+
+
+class NodeName(FilterPlugin):
+    name = "NodeName"
+    filter_reads = Reads.NODE
+
+    def signature(self, pod: Pod) -> Hashable:
+        return pod.spec.node_name
+
+    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
+        wanted = state.pod.spec.node_name
+        if not wanted:
+            return np.zeros(len(view), dtype=np.int64)
+        row = view.table.row_of(wanted)
+        return (view.rows != (-1 if row is None else row)).astype(np.int64)
+
+    def explain(self, state: CycleState, verdict: int) -> Status:
+        return unresolvable("node(s) didn't match the requested node name")

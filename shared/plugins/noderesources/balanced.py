@@ -1,0 +1,60 @@
+"""NodeResourcesBalancedAllocation prefers nodes whose resources a pod would bring into balance.
+
+The score is the change: 75 when the pod leaves the balance as it is, up to 100 when it mends it, down to 50 when it
+spoils it.
+"""
+
+from collections.abc import Hashable, Sequence
+
+from shared.config.args import NodeResourcesBalancedAllocationArgs
+from shared.framework.cyclestate import CycleState
+from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.plugin import PreScorePlugin, ScorePlugin
+from shared.framework.status import SKIP, SUCCESS, Status
+from shared.framework.view import NodeView
+from shared.model.objects import Pod
+from shared.model.resources import placed_requests
+from shared.plugins.noderesources.kernels import balance, balance_of_two
+from shared.plugins.noderesources.scorer import columns, pod_amounts
+
+_REQUESTS = "requests"
+
+
+class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
+    name = "NodeResourcesBalancedAllocation"
+
+    def __init__(self, args: NodeResourcesBalancedAllocationArgs) -> None:
+        self._resources = tuple(resource.name for resource in args.resources)
+
+    def signature(self, pod: Pod) -> Hashable:
+        placed = tuple(sorted(placed_requests(pod).requests.items()))
+        return pod_amounts(pod, self._resources, non_zero=False), placed
+
+    def pre_score(self, state: CycleState) -> Status:
+        requests = pod_amounts(state.pod, self._resources, non_zero=False)
+        if not any(requests):
+            return SKIP
+        state.write(self.name, _REQUESTS, requests)
+        return SUCCESS
+
+    def score(self, state: CycleState, view: NodeView) -> Scores:
+        return self.score_many([state], view)[0]
+
+    def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
+        requests = [self._requests(state) for state in states]
+        found = columns(self._resources, requests, view, non_zero=False)
+        before = [column.used for column in found]
+        after = [column.used + column.request for column in found]
+        if len(found) == 2 and all(column.counted.all() for column in found):
+            capacity = [column.capacity for column in found]
+            change = balance_of_two(after, capacity) - balance_of_two(before, capacity)
+        else:
+            capacity = [column.safe_capacity for column in found]
+            counted = [column.counted for column in found]
+            change = balance(after, capacity, counted) - balance(before, capacity, counted)
+        half = MAX_NODE_SCORE // 2
+        return half + (half + change) // 2
+
+    def _requests(self, state: CycleState) -> tuple[int, ...]:
+        known: tuple[int, ...] | None = state.read(self.name, _REQUESTS)
+        return pod_amounts(state.pod, self._resources, non_zero=False) if known is None else known

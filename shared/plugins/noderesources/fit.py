@@ -1,0 +1,166 @@
+"""NodeResourcesFit keeps pods off nodes without room for them, and scores nodes by how full they would be.
+
+A verdict is a set of bits, one for each resource that is short, in the order in which the reasons are given; one more
+bit says that the node could not hold the pod even if it were empty.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.cluster.nodetable import CPU, EPHEMERAL, MEMORY, PODS
+from shared.config.args import NodeResourcesFitArgs
+from shared.errors import InvalidObject
+from shared.framework.cyclestate import CycleState
+from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.plugin import (
+    FilterPlugin,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    ScorePlugin,
+    Verdicts,
+)
+from shared.framework.status import SUCCESS, Code, Status
+from shared.framework.view import NodeView
+from shared.model.objects import Pod
+from shared.model.resources import filter_requests, is_extended_resource, placed_requests
+from shared.plugins.noderesources.kernels import (
+    by_shape,
+    least_allocated,
+    most_allocated,
+    shape_table,
+    weighted_mean,
+)
+from shared.plugins.noderesources.scorer import Column, columns, pod_amounts
+
+BASIC = (("cpu", CPU), ("memory", MEMORY), ("ephemeral-storage", EPHEMERAL))
+PODS_BIT = 1
+FIRST_SCALAR_BIT = 1 << (1 + len(BASIC))
+UNRESOLVABLE_BIT = 1 << 60
+MOST_SCALARS = 50
+
+_FILTER = "filter requests"
+_SCORE = "score requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a pod asks for: the basic resources in their order, then the others by name."""
+
+    basic: NDArray[np.int64]
+    scalars: tuple[tuple[str, int], ...]
+
+
+class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
+    name = "NodeResourcesFit"
+
+    def __init__(self, args: NodeResourcesFitArgs) -> None:
+        strategy = args.scoring_strategy
+        self._ignored = frozenset(args.ignored_resources)
+        self._ignored_groups = frozenset(args.ignored_resource_groups)
+        self._resources = tuple(resource.name for resource in strategy.resources)
+        self._weights = tuple(resource.weight for resource in strategy.resources)
+        self._strategy = strategy.type
+        ratio = strategy.requested_to_capacity_ratio
+        points = [] if ratio is None else [(p.utilization, p.score * MAX_NODE_SCORE // 10) for p in ratio.shape]
+        self._shape = shape_table(points) if points else np.zeros(101, dtype=np.int64)
+
+    def signature(self, pod: Pod) -> Hashable:
+        placed = placed_requests(pod)
+        return (
+            tuple(sorted(filter_requests(pod).items())),
+            pod_amounts(pod, self._resources, non_zero=True),
+            tuple(sorted(placed.requests.items())),
+            placed.non_zero_cpu,
+            placed.non_zero_memory,
+        )
+
+    # Filter
+
+    def pre_filter(self, state: CycleState) -> PreFilterResult:
+        requests = filter_requests(state.pod)
+        scalars = sorted(
+            (name, amount)
+            for name, amount in requests.items()
+            if amount and name not in ("cpu", "memory", "ephemeral-storage") and not self._is_ignored(name)
+        )
+        if len(scalars) > MOST_SCALARS:
+            reason = f"asks for {len(scalars)} extended resources, more than {MOST_SCALARS}"
+            raise InvalidObject("Pod", state.pod.key, "spec.containers", reason)
+        basic = np.array([requests.get(name, 0) for name, _ in BASIC], dtype=np.int64)
+        state.write(self.name, _FILTER, Wanted(basic, tuple(scalars)))
+        return PreFilterResult()
+
+    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
+        return self.filter_many([state], view)[0]
+
+    def filter_many(self, states: Sequence[CycleState], view: NodeView) -> Verdicts:
+        wanted: list[Wanted] = [state.read(self.name, _FILTER) for state in states]
+        verdicts = np.empty((len(states), len(view)), dtype=np.int64)
+        verdicts[:] = (view.used[PODS] >= view.allocatable[PODS]) * PODS_BIT
+        basic = np.stack([w.basic for w in wanted])
+        for i, (_, number) in enumerate(BASIC):
+            if basic[:, i].any():
+                verdicts |= _short(basic[:, i, None], view.allocatable[number], view.used[number], 2 << i)
+        for verdict, w in zip(verdicts, wanted, strict=True):
+            for i, (name, amount) in enumerate(w.scalars):
+                number_or_none = view.table.resources.known(name)
+                if number_or_none is None:
+                    verdict |= (FIRST_SCALAR_BIT << i) | UNRESOLVABLE_BIT
+                else:
+                    capacity, used = view.allocatable[number_or_none], view.used[number_or_none]
+                    verdict |= _short(np.int64(amount), capacity, used, FIRST_SCALAR_BIT << i)
+        return verdicts
+
+    def explain(self, state: CycleState, verdict: int) -> Status:
+        wanted: Wanted = state.read(self.name, _FILTER)
+        names = [*(name for name, _ in BASIC), *(name for name, _ in wanted.scalars)]
+        reasons = ["Too many pods"] if verdict & PODS_BIT else []
+        reasons += [f"Insufficient {name}" for i, name in enumerate(names) if verdict & (2 << i)]
+        return Status(Code.UNRESOLVABLE if verdict & UNRESOLVABLE_BIT else Code.UNSCHEDULABLE, tuple(reasons))
+
+    def _is_ignored(self, resource: str) -> bool:
+        return is_extended_resource(resource) and (
+            resource in self._ignored or resource.partition("/")[0] in self._ignored_groups
+        )
+
+    # Score
+
+    def pre_score(self, state: CycleState) -> Status:
+        state.write(self.name, _SCORE, pod_amounts(state.pod, self._resources, non_zero=True))
+        return SUCCESS
+
+    def score(self, state: CycleState, view: NodeView) -> Scores:
+        return self.score_many([state], view)[0]
+
+    def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
+        found = columns(self._resources, [self._requests(state) for state in states], view, non_zero=True)
+        scores = [self._score_of(column) for column in found]
+        weights = [column.counted * weight for column, weight in zip(found, self._weights, strict=True)]
+        if self._strategy == "RequestedToCapacityRatio":
+            weights = [weight * (score > 0) for weight, score in zip(weights, scores, strict=True)]
+            return weighted_mean(scores, weights, rounded=True)
+        return weighted_mean(scores, weights, rounded=False)
+
+    def _score_of(self, column: Column) -> Scores:
+        used, capacity = column.used + column.request, column.safe_capacity
+        if self._strategy == "LeastAllocated":
+            return least_allocated(used, capacity)
+        if self._strategy == "MostAllocated":
+            return most_allocated(used, capacity)
+        return by_shape(used, capacity, self._shape)
+
+    def _requests(self, state: CycleState) -> tuple[int, ...]:
+        known: tuple[int, ...] | None = state.read(self.name, _SCORE)
+        return pod_amounts(state.pod, self._resources, non_zero=True) if known is None else known
+
+
+def _short(
+    request: NDArray[np.int64] | np.int64, capacity: NDArray[np.int64], used: NDArray[np.int64], bit: int
+) -> NDArray[np.int64]:
+    """`bit` where a request does not fit into what is free; the unresolvable bit where not even into all there is."""
+    short = (request > capacity - used) & (request > 0)
+    return short * np.int64(bit) + (request > capacity) * np.int64(UNRESOLVABLE_BIT)

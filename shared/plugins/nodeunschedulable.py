@@ -1,0 +1,30 @@
+"""NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that goes with it."""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from shared.framework.cyclestate import CycleState
+from shared.framework.plugin import FilterPlugin, Reads, Verdicts
+from shared.framework.status import Status, unresolvable
+from shared.framework.view import NodeView
+from shared.model.objects import Pod, Taint
+from shared.model.tolerations import is_tolerated
+
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+class NodeUnschedulable(FilterPlugin):
+    name = "NodeUnschedulable"
+    filter_reads = Reads.NODE
+
+    def signature(self, pod: Pod) -> Hashable:
+        return is_tolerated(UNSCHEDULABLE, pod.spec.tolerations)
+
+    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
+        if is_tolerated(UNSCHEDULABLE, state.pod.spec.tolerations):
+            return np.zeros(len(view), dtype=np.int64)
+        return view.unschedulable.astype(np.int64)
+
+    def explain(self, state: CycleState, verdict: int) -> Status:
+        return unresolvable("node(s) were unschedulable")

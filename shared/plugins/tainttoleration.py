@@ -1,0 +1,63 @@
+"""TaintToleration keeps pods off nodes whose taints they do not tolerate, and prefers nodes with fewer such taints.
+
+Nodes share few distinct sets of taints, so each set is judged once and nodes look their set's answer up.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.framework.cyclestate import CycleState
+from shared.framework.normalize import Scores, scale_to_highest_reversed
+from shared.framework.plugin import FilterPlugin, PreScorePlugin, Reads, ScorePlugin, Verdicts
+from shared.framework.status import SUCCESS, Status, unresolvable
+from shared.framework.view import NodeView
+from shared.model.objects import Pod, Taint, Toleration
+from shared.model.tolerations import is_tolerated
+
+
+class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
+    name = "TaintToleration"
+    filter_reads = Reads.NODE
+    score_reads = Reads.NODE
+    normalizer = staticmethod(scale_to_highest_reversed)
+
+    def signature(self, pod: Pod) -> Hashable:
+        return tuple((t.key, t.operator, t.value, t.effect) for t in pod.spec.tolerations)
+
+    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
+        return self._by_set(state, view, "repelled", lambda taints: _repels(taints, state.pod.spec.tolerations))
+
+    def explain(self, state: CycleState, verdict: int) -> Status:
+        return unresolvable("node(s) had untolerated taint(s)")
+
+    def pre_score(self, state: CycleState) -> Status:
+        soft = [t for t in state.pod.spec.tolerations if t.effect in ("", "PreferNoSchedule")]
+        state.write(self.name, "soft", soft)
+        return SUCCESS
+
+    def score(self, state: CycleState, view: NodeView) -> Scores:
+        soft: Sequence[Toleration] = state.read(self.name, "soft") or ()
+        return self._by_set(state, view, "disliked", lambda taints: _dislikes(taints, soft))
+
+    def _by_set(
+        self, state: CycleState, view: NodeView, key: str, judge: Callable[[Sequence[Taint]], int]
+    ) -> NDArray[np.int64]:
+        """Judges the sets of taints that are new since the last time, and looks each node's up."""
+        sets = view.table.taint_sets.items
+        answers: NDArray[np.int64] | None = state.read(self.name, key)
+        known = 0 if answers is None else len(answers)
+        if answers is None or known < len(sets):
+            fresh = np.array([judge(taints) for taints in sets[known:]], dtype=np.int64)
+            answers = fresh if answers is None else np.concatenate([answers, fresh])
+            state.write(self.name, key, answers)
+        return answers[view.taint_set]
+
+
+def _repels(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+    return any(t.effect != "PreferNoSchedule" and not is_tolerated(t, tolerations) for t in taints)
+
+
+def _dislikes(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+    return sum(t.effect == "PreferNoSchedule" and not is_tolerated(t, tolerations) for t in taints)
