@@ -1,1 +1,1 @@
-"""What the services share: the model, the cluster state, the framework and its plugins. Imports nothing from services."""
+"""What the services share: the model, the cluster state, the framework and its plugins. Never imports a service."""

@@ -390,7 +390,5 @@ def _commit(epoch: int, round_: int, result: Walk) -> Commit:
             number = numbers[id(queued.load)] = len(loads)
             loads.append(queued.load)
         meta = queued.pod.metadata
-        decisions.append(
-            Decision(meta.uid, meta.namespace, meta.name, queued.profile, rung.node, number, rung.seen)
-        )
+        decisions.append(Decision(meta.uid, meta.namespace, meta.name, queued.profile, rung.node, number, rung.seen))
     return Commit(epoch, round_, loads, decisions)

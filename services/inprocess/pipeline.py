@@ -7,18 +7,20 @@ waits: time jumps to the next delivery or deadline. The same seed gives the same
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import msgspec
 
 from services.cycle import core as cycle
 from services.inprocess.settings import load_frameworks
 from services.snapshot import core as snapshot
 from services.worker import core as worker
-from shared.cluster.load import PodLoad
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.messages.codec import M, copy
-from shared.messages.rounds import Explain, Explained
-from shared.messages.state import BindingOrder, LedgerEntry, State
+from shared.messages.rounds import Explain, Explained, Proposals
+from shared.messages.state import BindingOrder, LedgerEntry
 from shared.model.objects import Node, Pod
 
 Fate = Callable[[object], Sequence[float]]
@@ -137,14 +139,14 @@ class Pipeline:
 
     def _send(self, message: M, deliver: Callable[[M], None]) -> None:
         for delay in self._fate(message):
-            arrived = copy(message)
-            heapq.heappush(self._mail, (self.now + delay, next(self._order), lambda m=arrived: deliver(m)))  # type: ignore[misc]
+            arrive: Callable[[], None] = partial(deliver, copy(message))
+            heapq.heappush(self._mail, (self.now + delay, next(self._order), arrive))
 
     def _carry_out_cycle(self, effects: Iterable[cycle.Effect]) -> None:
         for effect in effects:
             match effect:
                 case cycle.Ask(worker=name, message=propose):
-                    self._send(propose, lambda m, name=name: self._to_worker(name, m))  # type: ignore[misc]
+                    self._send(propose, partial(self._to_worker, name))
                 case cycle.Write(message=commit):
                     self._send(commit, self.observe)
                 case outcome:
@@ -154,11 +156,14 @@ class Pipeline:
         for effect in effects:
             match effect:
                 case worker.Reload():
-                    self._send(self.snapshot.state(), lambda m, name=core.name: self._to_worker(name, m))  # type: ignore[misc]
+                    self._send(self.snapshot.state(), partial(self._to_worker, core.name))
                 case worker.Answer(message=Explained() as explained):
                     self.explained.append(copy(explained))
-                case worker.Answer(message=proposals):
-                    self._send(proposals, lambda m: self._carry_out_cycle(self.cycle.handle(m, self.now)))
+                case worker.Answer(message=Proposals() as proposals):
+                    self._send(proposals, self._to_cycle)
+
+    def _to_cycle(self, message: cycle.Event) -> None:
+        self._carry_out_cycle(self.cycle.handle(message, self.now))
 
     def _to_worker(self, name: str, message: worker.Event) -> None:
         core = self.workers[name]
@@ -169,9 +174,9 @@ class Pipeline:
             match effect:
                 case snapshot.Publish(delta=delta):
                     for name in self.workers:
-                        self._send(delta, lambda m, name=name: self._to_worker(name, m))  # type: ignore[misc]
+                        self._send(delta, partial(self._to_worker, name))
                 case snapshot.Reply(message=committed):
-                    self._send(committed, lambda m: self._carry_out_cycle(self.cycle.handle(m, self.now)))
+                    self._send(committed, self._to_cycle)
                 case snapshot.Dispatch(orders=orders):
                     for order in orders if self._binds else ():
                         self._send(order, self._bind)
@@ -191,13 +196,8 @@ class Pipeline:
 
 def bound(pod: Pod, node: str) -> Pod:
     """The pod as the watch shows it once it is bound."""
-    import msgspec
-
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
 def _order_of(entry: LedgerEntry, epoch: int) -> BindingOrder:
     return BindingOrder(epoch, entry.uid, entry.namespace, entry.name, entry.profile, entry.node, entry.deadline)
-
-
-__all__ = ["Outcome", "Pipeline", "PodLoad", "State", "bound", "reliable"]

@@ -8,6 +8,4 @@ from shared.plugins.registry import IN_TREE
 def load_frameworks(config: object | None, *, lenient: bool = True) -> dict[str, Framework]:
     """The framework of each profile, by scheduler name. `lenient`: plugins that do not exist yet are left out."""
     loaded = load_config(config)
-    return {
-        profile.scheduler_name: Framework(profile, IN_TREE, lenient=lenient) for profile in loaded.profiles
-    }
+    return {profile.scheduler_name: Framework(profile, IN_TREE, lenient=lenient) for profile in loaded.profiles}

@@ -225,8 +225,8 @@ class SnapshotCore:
         changes: list[Change] = [NodeUpserted(settled)]
         loads = _Loads()
         if node.name not in self._nodes:
-            for uid in sorted(self._on_node.get(node.name, ())):
-                changes.append(PodPlaced(uid, node.name, loads.number(self._pods[uid].load)))
+            waiting = sorted(self._on_node.get(node.name, ()))
+            changes += [PodPlaced(uid, node.name, loads.number(self._pods[uid].load)) for uid in waiting]
         self._nodes[node.name] = settled
         return self._publish(changes, loads.items, writes=(node.name,))
 
@@ -315,9 +315,7 @@ class SnapshotCore:
             return Conflict(decision.uid, f"node {decision.node} has changed since it was judged")
         return None
 
-    def _accept(
-        self, commit: Commit, accepted: list[Decision], conflicts: list[Conflict], now: float
-    ) -> list[Effect]:
+    def _accept(self, commit: Commit, accepted: list[Decision], conflicts: list[Conflict], now: float) -> list[Effect]:
         entries: list[LedgerEntry] = []
         for d in accepted:
             load = commit.loads[d.load]

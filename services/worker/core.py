@@ -335,7 +335,8 @@ class WorkerCore:
         if isinstance(pod_class, ClassAnswer):
             return [Answer(Explained(self.name, event.id, self._seq, pod_class, Explanation()))]
         summaries, _ = self._rank(evaluator, [(event.ask, pod_class)])
-        answer = ClassAnswer(event.ask.class_id, summary=summaries[0])
+        by = pod_class.pre.restricted_by
+        answer = ClassAnswer(event.ask.class_id, summary=summaries[0], restricted_by=by)
         return [Answer(Explained(self.name, event.id, self._seq, answer, explain(evaluator, pod_class)))]
 
 

@@ -31,11 +31,12 @@ class LabelValue(NodeColumn):
 
 def match_requirement(table: NodeTable, requirement: NodeSelectorRequirement, column: IntColumn) -> Mask:
     """Which entries of a LabelValue column of the requirement's key satisfy it."""
+    present: Mask = column != ABSENT
     match requirement.operator:
         case "Exists":
-            return column != ABSENT
+            return present
         case "DoesNotExist":
-            return column == ABSENT
+            return ~present
         case "In":
             return _is_one_of(table, requirement, column)
         case "NotIn":
@@ -47,9 +48,8 @@ def match_requirement(table: NodeTable, requirement: NodeSelectorRequirement, co
 def _is_one_of(table: NodeTable, requirement: NodeSelectorRequirement, column: IntColumn) -> Mask:
     values = table.label_values(requirement.key)
     known = [number for value in requirement.values if (number := values.known(value)) is not None]
-    if len(known) == 1:
-        return column == known[0]
-    return np.isin(column, known)
+    matching: Mask = column == known[0] if len(known) == 1 else np.isin(column, known)
+    return matching
 
 
 def _by_value(table: NodeTable, key: str, column: IntColumn, judge: Callable[[dict[str, str]], bool]) -> Mask:

@@ -91,7 +91,13 @@ class NodeTable:
         self._on_row: list[dict[str, Placed]] = []
         self._kinds: dict[bytes, LoadKind] = {}
         self._label_values: dict[str, Interner[str]] = {}
-        self._allocate(capacity)
+        self.allocatable: Amounts = np.zeros((8, capacity), dtype=np.int64)
+        self.used: Amounts = np.zeros((8, capacity), dtype=np.int64)
+        self.non_zero: Amounts = np.zeros((2, capacity), dtype=np.int64)
+        self.valid: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
+        self.unschedulable: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
+        self.taint_set: NDArray[np.intp] = np.zeros(capacity, dtype=np.intp)
+        self.name_hash: NDArray[np.uint64] = np.zeros(capacity, dtype=np.uint64)
 
     # Reading
 
@@ -298,15 +304,6 @@ class NodeTable:
             self.allocatable = np.concatenate([self.allocatable, extra])
             self.used = np.concatenate([self.used, extra])
         return number
-
-    def _allocate(self, capacity: int) -> None:
-        self.allocatable: Amounts = np.zeros((8, capacity), dtype=np.int64)
-        self.used: Amounts = np.zeros((8, capacity), dtype=np.int64)
-        self.non_zero: Amounts = np.zeros((2, capacity), dtype=np.int64)
-        self.valid: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
-        self.unschedulable: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
-        self.taint_set: NDArray[np.intp] = np.zeros(capacity, dtype=np.intp)
-        self.name_hash: NDArray[np.uint64] = np.zeros(capacity, dtype=np.uint64)
 
     def _grow(self) -> None:
         """Doubles the rows. Everybody's cached columns have the old length, so all logs are invalidated."""

@@ -7,6 +7,7 @@ class is found without looking at all of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ from shared.framework.view import NodeView
 from shared.model.objects import Pod
 
 Mask = NDArray[np.bool_]
+
+Item = TypeVar("Item", bound=np.generic)
 
 FEWEST_TIE_BITS = 21
 
@@ -59,12 +62,15 @@ class ShardEvaluator:
         """Runs what needs no node (PreFilter, PreScore) and makes room for the answers."""
         state = CycleState(pod)
         pre = self.framework.run_pre_filter(state)
-        status = self.framework.run_pre_score(state)
         failure = pre.rejection if pre.rejection is not None and pre.rejection.code is Code.ERROR else None
-        if failure is None and not status.ok:
-            failure = status
+        if pre.rejection is None:
+            status = self.framework.run_pre_score(state)
+            failure = None if status.ok else status
         AllowedNodes.restrict(state, pre)
+        looked_at = pre.rejection is None and failure is None
         skip_filter = state.skip_filter if pre.nodes is not None else state.skip_filter | {AllowedNodes.name}
+        filters = [looked_at and plugin.name not in skip_filter for plugin in self.filters]
+        scores = [looked_at and plugin.name not in state.skip_score for plugin in self.scores]
         self._fit_pools()
         return PodClass(
             id=class_id,
@@ -74,12 +80,9 @@ class ShardEvaluator:
             kind=self.table.kind(load_of(pod)),
             salt=np.uint64(self.ties.salt(class_id)),
             slot=self._matrix.acquire(),
-            filter_slots=_slots(self.filters, self.filter_pools, state, skip_filter),
-            score_slots=_slots(self.scores, self.score_pools, state, state.skip_score),
-            weights=np.array(
-                [0 if p.name in state.skip_score else w for p, w in zip(self.scores, self.framework.weights, strict=True)],
-                dtype=np.int64,
-            ),
+            filter_slots=_slots(self.filters, self.filter_pools, filters, state),
+            score_slots=_slots(self.scores, self.score_pools, scores, state),
+            weights=np.array(self.framework.weights, dtype=np.int64) * scores,
         )
 
     def release(self, pod_class: PodClass) -> None:
@@ -192,7 +195,8 @@ class ShardEvaluator:
         normalizer = self.scores[s].normalizer
         if normalizer is not None:
             raw = normalizer(raw, *(pod_class.ranges or {}).get(self.scores[s].name, (0, 0)))
-        return raw * pod_class.weights[s]
+        weighted: Scores = raw * pod_class.weights[s]
+        return weighted
 
     # Inside: plugin answers
 
@@ -249,7 +253,9 @@ class ShardEvaluator:
         for i, pod_class in enumerate(classes):
             self._ask_about_nodes(pod_class, np.flatnonzero(feasible[i]), rows, feasible[i])
             gained = int(np.count_nonzero(feasible[i]))
-            pod_class.feasible = gained if rows is None else pod_class.feasible + gained - int(np.count_nonzero(before[i]))
+            pod_class.feasible = (
+                gained if rows is None else pod_class.feasible + gained - int(np.count_nonzero(before[i]))
+            )
         _put(self._matrix.feasible, slots, index, feasible)
         for i, pod_class in enumerate(classes):
             self._tally(pod_class, rows, before[i], feasible[i])
@@ -324,7 +330,9 @@ class ShardEvaluator:
                         totals[i] += self.normalized(pod_class, s, lines[i])
         if not self.scores:
             totals += 1
-        return self._pack(totals, feasible, NodeView(self.table, rows), np.array([[c.salt] for c in classes], dtype=np.uint64))
+        return self._pack(
+            totals, feasible, NodeView(self.table, rows), np.array([[c.salt] for c in classes], dtype=np.uint64)
+        )
 
     def _keys_with_own(self, pod_class: PodClass, rows: Rows, own: NDArray[np.int64]) -> NDArray[np.int64]:
         """The keys of feasible rows, if `own` pods of the class were on each of them already."""
@@ -375,12 +383,13 @@ def _tie_bits(framework: Framework) -> int:
 
 
 def _slots(
-    plugins: Sequence[FilterPlugin] | Sequence[ScorePlugin], pools: list[ResultPool], state: CycleState, skip: set[str]
+    plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool], state: CycleState
 ) -> NDArray[np.intp]:
+    """Where each plugin's answers stand; 0 for a plugin that is not run."""
     return np.array(
         [
-            0 if plugin.name in skip else pool.acquire(plugin.cache_key(state), state)
-            for plugin, pool in zip(plugins, pools, strict=True)
+            pool.acquire(plugin.cache_key(state), state) if runs else 0
+            for plugin, pool, runs in zip(plugins, pools, run, strict=True)
         ],
         dtype=np.intp,
     )
@@ -412,13 +421,13 @@ def _answers(pool: ResultPool, slots: list[int], index: Rows | slice) -> NDArray
     return _take(pool.values, np.array(slots, dtype=np.intp), index)
 
 
-def _take(matrix: NDArray[np.generic], slots: NDArray[np.intp], index: Rows | slice) -> NDArray[np.generic]:
+def _take(matrix: NDArray[Item], slots: NDArray[np.intp], index: Rows | slice) -> NDArray[Item]:
     if len(slots) == 1:
         return matrix[slots[0], index][None, :]
     return matrix[slots, index] if isinstance(index, slice) else matrix[slots[:, None], index]
 
 
-def _put(matrix: NDArray[np.generic], slots: NDArray[np.intp], index: Rows | slice, values: NDArray[np.generic]) -> None:
+def _put(matrix: NDArray[Item], slots: NDArray[np.intp], index: Rows | slice, values: NDArray[Item]) -> None:
     if len(slots) == 1:
         matrix[slots[0], index] = values[0]
     elif isinstance(index, slice):

@@ -26,9 +26,7 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
 def explain(evaluator: ShardEvaluator, pod_class: PodClass) -> Explanation:
     """For a class that was ranked just now."""
     names = evaluator.table.names
-    rejected = {
-        names[row]: status for rows, status in _rejected(evaluator, pod_class) for row in rows.tolist()
-    }
+    rejected = {names[row]: status for rows, status in _rejected(evaluator, pod_class) for row in rows.tolist()}
     feasible = np.flatnonzero(evaluator.feasible_rows(pod_class))
     scores: dict[str, dict[str, int]] = {names[row]: {} for row in feasible.tolist()}
     for s, plugin in enumerate(evaluator.scores):

@@ -16,6 +16,9 @@ class KeyMatrix:
         self._table = table
         self._free: list[int] = []
         self._used = 0
+        self.keys: Keys
+        self.feasible: NDArray[np.bool_]
+        self._highest: Keys
         self._lay_out(4, table.capacity)
 
     def acquire(self) -> int:
@@ -88,13 +91,13 @@ class KeyMatrix:
         return rows[fits], keys[fits]
 
     def _padded(self, slot: np.intp) -> Keys:
-        line = self.keys[slot]
+        line: Keys = self.keys[slot]
         missing = -len(line) % BLOCK
         if missing:
             line = np.concatenate([line, np.full(missing, -1, dtype=np.int64)])
         return line.reshape(-1, BLOCK)
 
     def _lay_out(self, slots: int, capacity: int) -> None:
-        self.keys: Keys = np.full((slots, capacity), -1, dtype=np.int64)
-        self.feasible: NDArray[np.bool_] = np.zeros((slots, capacity), dtype=np.bool_)
-        self._highest: Keys = np.full((slots, -(-capacity // BLOCK)), -1, dtype=np.int64)
+        self.keys = np.full((slots, capacity), -1, dtype=np.int64)
+        self.feasible = np.zeros((slots, capacity), dtype=np.bool_)
+        self._highest = np.full((slots, -(-capacity // BLOCK)), -1, dtype=np.int64)

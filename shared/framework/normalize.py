@@ -3,22 +3,27 @@
 A range is all that a normaliser may know of the other nodes, because ranges can be merged over shards.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Scores = NDArray[np.int64]
-Normalizer = Callable[[Scores, int, int], Scores]
 
 MAX_NODE_SCORE = 100
 
 
-def scale_to_highest(raw: Scores, low: int, high: int) -> Scores:
-    """The highest raw score becomes 100, and nought stays nought."""
-    return raw if high <= 0 else MAX_NODE_SCORE * raw // high
+class Normalizer(Protocol):
+    def __call__(self, raw: Scores, low: int, high: int) -> Scores: ...
 
 
-def scale_to_highest_reversed(raw: Scores, low: int, high: int) -> Scores:
-    """The highest raw score becomes nought, and nought becomes 100."""
-    return np.full_like(raw, MAX_NODE_SCORE) if high <= 0 else MAX_NODE_SCORE - MAX_NODE_SCORE * raw // high
+@dataclass(frozen=True, slots=True)
+class ScaleToHighest:
+    """The highest raw score becomes 100, and nought stays nought; `reversed`, they change places."""
+
+    reversed: bool = False
+
+    def __call__(self, raw: Scores, low: int, high: int) -> Scores:
+        scaled = raw if high <= 0 else MAX_NODE_SCORE * raw // high
+        return MAX_NODE_SCORE - scaled if self.reversed else scaled

@@ -13,7 +13,6 @@ from shared.framework.plugin import (
     ApiCall,
     BindPlugin,
     FilterPlugin,
-    Permission,
     PermitPlugin,
     Plugin,
     PostBindPlugin,

@@ -42,7 +42,8 @@ def random_ties(view: NodeView, salts: NDArray[np.uint64], bits: int) -> Keys:
     mixed ^= mixed >> np.uint64(27)
     mixed *= _MIX_2
     mixed ^= mixed >> np.uint64(31)
-    return (mixed >> np.uint64(64 - bits)).astype(np.int64)
+    ties: Keys = (mixed >> np.uint64(64 - bits)).astype(np.int64)
+    return ties
 
 
 class NameRanks:

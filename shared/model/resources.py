@@ -90,19 +90,25 @@ def filter_requests(pod: Pod) -> dict[str, int]:
     return _amounts(_requests(pod, False, {}))
 
 
-def scoring_request(pod: Pod, resource: str, *, non_zero: bool) -> int:
-    """How much of the resource scoring takes the pod for: cpu in thousandths, the rest in units.
+def fit_score_request(pod: Pod, resource: str) -> int:
+    """How much of the resource NodeResourcesFit's score takes the pod for: cpu in thousandths, the rest in units.
 
-    With `non_zero`, a container that does not mention cpu or memory counts with a default amount of it.
+    A container that does not mention cpu or memory counts with a default amount of it. As in kube-scheduler v1.36,
+    neither what the pod requests as a whole nor its status counts here.
     """
-    default = int(_NON_ZERO.get(resource, 0)) if non_zero else 0
-    if _is_plain(pod) and not _has_status(pod):
-        amount = int(pod.spec.overhead.get(resource, 0))
+    default = int(_NON_ZERO.get(resource, 0))
+    amount = int(pod.spec.overhead.get(resource, 0))
+    if pod.spec.init_containers:
+        amount += _container_requests(pod, False, _NON_ZERO).get(resource, 0)
+    else:
         for container in pod.spec.containers:
             amount += container.resources.requests.get(resource, default)
-    else:
-        amount = _requests(pod, True, _NON_ZERO if non_zero else {}).get(resource, 0)
     return _ceil(amount, MILLI if resource == CPU else UNIT)
+
+
+def balance_score_request(pod: Pod, resource: str) -> int:
+    """How much of the resource NodeResourcesBalancedAllocation takes the pod for: just what it requests."""
+    return _ceil(_requests(pod, True, {}).get(resource, 0), MILLI if resource == CPU else UNIT)
 
 
 def placed_requests(pod: Pod) -> PlacedRequests:

@@ -1,4 +1,4 @@
-"""NodeAffinity matches nodes against a pod's nodeSelector and node affinity, and against the profile's addedAffinity."""
+"""NodeAffinity matches nodes against a pod's nodeSelector and node affinity, and the profile's addedAffinity."""
 
 from collections.abc import Hashable, Iterable
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from shared.cluster.labels import LabelValue, match_requirement
 from shared.config.args import NodeAffinityArgs
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Scores, scale_to_highest
+from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import (
     FilterPlugin,
     PreFilterPlugin,
@@ -40,7 +40,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     name = "NodeAffinity"
     filter_reads = Reads.NODE
     score_reads = Reads.NODE
-    normalizer = staticmethod(scale_to_highest)
+    normalizer = ScaleToHighest()
 
     def __init__(self, args: NodeAffinityArgs) -> None:
         added = args.added_affinity

@@ -23,7 +23,8 @@ class NodeName(FilterPlugin):
         if not wanted:
             return np.zeros(len(view), dtype=np.int64)
         row = view.table.row_of(wanted)
-        return (view.rows != (-1 if row is None else row)).astype(np.int64)
+        elsewhere: Verdicts = (view.rows != (-1 if row is None else row)).astype(np.int64)
+        return elsewhere
 
     def explain(self, state: CycleState, verdict: int) -> Status:
         return unresolvable("node(s) didn't match the requested node name")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Scores, scale_to_highest_reversed
+from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import FilterPlugin, PreScorePlugin, Reads, ScorePlugin, Verdicts
 from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.framework.view import NodeView
@@ -21,7 +21,7 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
     name = "TaintToleration"
     filter_reads = Reads.NODE
     score_reads = Reads.NODE
-    normalizer = staticmethod(scale_to_highest_reversed)
+    normalizer = ScaleToHighest(reversed=True)
 
     def signature(self, pod: Pod) -> Hashable:
         return tuple((t.key, t.operator, t.value, t.effect) for t in pod.spec.tolerations)

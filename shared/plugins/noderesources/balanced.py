@@ -13,9 +13,9 @@ from shared.framework.plugin import PreScorePlugin, ScorePlugin
 from shared.framework.status import SKIP, SUCCESS, Status
 from shared.framework.view import NodeView
 from shared.model.objects import Pod
-from shared.model.resources import placed_requests
+from shared.model.resources import balance_score_request, placed_requests
 from shared.plugins.noderesources.kernels import balance, balance_of_two
-from shared.plugins.noderesources.scorer import columns, pod_amounts
+from shared.plugins.noderesources.scorer import columns
 
 _REQUESTS = "requests"
 
@@ -28,17 +28,18 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
 
     def signature(self, pod: Pod) -> Hashable:
         placed = tuple(sorted(placed_requests(pod).requests.items()))
-        return pod_amounts(pod, self._resources, non_zero=False), placed
+        return self._amounts(pod), placed
 
     def pre_score(self, state: CycleState) -> Status:
-        requests = pod_amounts(state.pod, self._resources, non_zero=False)
+        requests = self._amounts(state.pod)
         if not any(requests):
             return SKIP
         state.write(self.name, _REQUESTS, requests)
         return SUCCESS
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
-        return self.score_many([state], view)[0]
+        scores: Scores = self.score_many([state], view)[0]
+        return scores
 
     def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
@@ -57,4 +58,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
 
     def _requests(self, state: CycleState) -> tuple[int, ...]:
         known: tuple[int, ...] | None = state.read(self.name, _REQUESTS)
-        return pod_amounts(state.pod, self._resources, non_zero=False) if known is None else known
+        return self._amounts(state.pod) if known is None else known
+
+    def _amounts(self, pod: Pod) -> tuple[int, ...]:
+        return tuple(balance_score_request(pod, resource) for resource in self._resources)

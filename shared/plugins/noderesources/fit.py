@@ -26,7 +26,7 @@ from shared.framework.plugin import (
 from shared.framework.status import SUCCESS, Code, Status
 from shared.framework.view import NodeView
 from shared.model.objects import Pod
-from shared.model.resources import filter_requests, is_extended_resource, placed_requests
+from shared.model.resources import filter_requests, fit_score_request, is_extended_resource, placed_requests
 from shared.plugins.noderesources.kernels import (
     by_shape,
     least_allocated,
@@ -34,7 +34,7 @@ from shared.plugins.noderesources.kernels import (
     shape_table,
     weighted_mean,
 )
-from shared.plugins.noderesources.scorer import Column, columns, pod_amounts
+from shared.plugins.noderesources.scorer import Column, columns
 
 BASIC = (("cpu", CPU), ("memory", MEMORY), ("ephemeral-storage", EPHEMERAL))
 PODS_BIT = 1
@@ -72,7 +72,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         placed = placed_requests(pod)
         return (
             tuple(sorted(filter_requests(pod).items())),
-            pod_amounts(pod, self._resources, non_zero=True),
+            self._amounts(pod),
             tuple(sorted(placed.requests.items())),
             placed.non_zero_cpu,
             placed.non_zero_memory,
@@ -81,7 +81,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
     # Filter
 
     def pre_filter(self, state: CycleState) -> PreFilterResult:
-        requests = filter_requests(state.pod)
+        state.write(self.name, _FILTER, self._wanted(state.pod))
+        return PreFilterResult()
+
+    def _wanted(self, pod: Pod) -> Wanted:
+        requests = filter_requests(pod)
         scalars = sorted(
             (name, amount)
             for name, amount in requests.items()
@@ -89,16 +93,15 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         )
         if len(scalars) > MOST_SCALARS:
             reason = f"asks for {len(scalars)} extended resources, more than {MOST_SCALARS}"
-            raise InvalidObject("Pod", state.pod.key, "spec.containers", reason)
-        basic = np.array([requests.get(name, 0) for name, _ in BASIC], dtype=np.int64)
-        state.write(self.name, _FILTER, Wanted(basic, tuple(scalars)))
-        return PreFilterResult()
+            raise InvalidObject("Pod", pod.key, "spec.containers", reason)
+        return Wanted(np.array([requests.get(name, 0) for name, _ in BASIC], dtype=np.int64), tuple(scalars))
 
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        return self.filter_many([state], view)[0]
+        verdicts: Verdicts = self.filter_many([state], view)[0]
+        return verdicts
 
     def filter_many(self, states: Sequence[CycleState], view: NodeView) -> Verdicts:
-        wanted: list[Wanted] = [state.read(self.name, _FILTER) for state in states]
+        wanted = [self._wanted_by(state) for state in states]
         verdicts = np.empty((len(states), len(view)), dtype=np.int64)
         verdicts[:] = (view.used[PODS] >= view.allocatable[PODS]) * PODS_BIT
         basic = np.stack([w.basic for w in wanted])
@@ -116,11 +119,15 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         return verdicts
 
     def explain(self, state: CycleState, verdict: int) -> Status:
-        wanted: Wanted = state.read(self.name, _FILTER)
+        wanted = self._wanted_by(state)
         names = [*(name for name, _ in BASIC), *(name for name, _ in wanted.scalars)]
         reasons = ["Too many pods"] if verdict & PODS_BIT else []
         reasons += [f"Insufficient {name}" for i, name in enumerate(names) if verdict & (2 << i)]
         return Status(Code.UNRESOLVABLE if verdict & UNRESOLVABLE_BIT else Code.UNSCHEDULABLE, tuple(reasons))
+
+    def _wanted_by(self, state: CycleState) -> Wanted:
+        known: Wanted | None = state.read(self.name, _FILTER)
+        return self._wanted(state.pod) if known is None else known
 
     def _is_ignored(self, resource: str) -> bool:
         return is_extended_resource(resource) and (
@@ -130,11 +137,12 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
     # Score
 
     def pre_score(self, state: CycleState) -> Status:
-        state.write(self.name, _SCORE, pod_amounts(state.pod, self._resources, non_zero=True))
+        state.write(self.name, _SCORE, self._amounts(state.pod))
         return SUCCESS
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
-        return self.score_many([state], view)[0]
+        scores: Scores = self.score_many([state], view)[0]
+        return scores
 
     def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
         found = columns(self._resources, [self._requests(state) for state in states], view, non_zero=True)
@@ -155,7 +163,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
 
     def _requests(self, state: CycleState) -> tuple[int, ...]:
         known: tuple[int, ...] | None = state.read(self.name, _SCORE)
-        return pod_amounts(state.pod, self._resources, non_zero=True) if known is None else known
+        return self._amounts(state.pod) if known is None else known
+
+    def _amounts(self, pod: Pod) -> tuple[int, ...]:
+        return tuple(fit_score_request(pod, resource) for resource in self._resources)
 
 
 def _short(

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from shared.cluster.nodetable import CPU, MEMORY
 from shared.framework.view import NodeView
-from shared.model.objects import Pod
-from shared.model.resources import is_scalar_resource, scoring_request
+from shared.model.resources import is_scalar_resource
 
 Amounts = NDArray[np.int64]
 
@@ -26,10 +25,6 @@ class Column:
     @property
     def safe_capacity(self) -> Amounts:
         return np.maximum(self.capacity, 1)
-
-
-def pod_amounts(pod: Pod, resources: Sequence[str], *, non_zero: bool) -> tuple[int, ...]:
-    return tuple(scoring_request(pod, resource, non_zero=non_zero) for resource in resources)
 
 
 def columns(
