@@ -292,22 +292,25 @@ class SnapshotCore:
             self._cycle_epoch, self._answer = commit.epoch, None
         if self._answer is not None and commit.round <= self._answer.round:
             return [Reply(self._answer)] if commit.round == self._answer.round else []
+        if not all(0 <= decision.load < len(commit.loads) for decision in commit.decisions):
+            self.refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
+            return []
         conflicts: list[Conflict] = []
         accepted: list[Decision] = []
-        taken: set[str] = set()
+        taken: dict[str, str] = {}
         for decision in commit.decisions:
             conflict = self._conflict(decision, taken)
             if conflict is None:
                 accepted.append(decision)
-                taken.add(decision.uid)
+                taken[decision.uid] = decision.node
             else:
                 conflicts.append(conflict)
         return self._accept(commit, accepted, conflicts, now)
 
-    def _conflict(self, decision: Decision, taken: set[str]) -> Conflict | None:
+    def _conflict(self, decision: Decision, taken: dict[str, str]) -> Conflict | None:
         place = self._pods.get(decision.uid)
-        if place is not None or decision.uid in taken:
-            where = decision.node if place is None else place.node
+        where = taken.get(decision.uid) if place is None else place.node
+        if where is not None:
             return Conflict(decision.uid, f"the pod is on node {where} already", placed=True)
         if decision.node not in self._nodes:
             return Conflict(decision.uid, f"node {decision.node} is gone")

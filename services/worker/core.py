@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.worker.sampling import sample
+from shared.cluster.changes import Rows
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import LoadKind, NodeTable
 from shared.cluster.shards import shard_of
 from shared.errors import FlotillaError, ProtocolError
-from shared.framework.evaluator import Mask, ShardEvaluator
+from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import Explanation, explain, rejections
+from shared.framework.keymatrix import Keys, Mask
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
@@ -265,17 +267,20 @@ class WorkerCore:
         return pod_class
 
     def _evaluate(self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]]) -> list[ClassAnswer]:
+        if not ready:
+            return []
         classes = [pod_class for _, pod_class in ready]
         summaries, samples = self._rank(evaluator, ready)
+        ladders = evaluator.ladders(classes, [ask.count for ask, _ in ready], samples)
         return [
             ClassAnswer(
                 ask.class_id,
                 summary=summary,
-                ladder=self._ladder(evaluator, pod_class, ask.count, among),
+                ladder=self._ladder(evaluator, *ladder, complete=len(ladder[0]) < ask.count),
                 rejections=[] if summary.feasible else rejections(evaluator, pod_class),
                 restricted_by=pod_class.pre.restricted_by,
             )
-            for (ask, _), pod_class, summary, among in zip(ready, classes, summaries, samples, strict=True)
+            for (ask, _), pod_class, summary, ladder in zip(ready, classes, summaries, ladders, strict=True)
         ]
 
     def _rank(
@@ -300,14 +305,14 @@ class WorkerCore:
         evaluator.rank(classes, ranges)
         return summaries, samples
 
-    def _ladder(self, evaluator: ShardEvaluator, pod_class: PodClass, count: int, among: Mask | None) -> Ladder:
-        rows, keys = evaluator.ladder(pod_class, count, among)
+    def _ladder(self, evaluator: ShardEvaluator, rows: Rows, keys: Keys, *, complete: bool) -> Ladder:
+        names, bits = self.table.names, evaluator.tie_bits
         by_name = evaluator.ties.mode == "name"
         return Ladder(
-            nodes=[self.table.names[row] for row in rows.tolist()],
-            scores=(keys >> evaluator.tie_bits).tolist(),
-            ties=[0] * len(rows) if by_name else (keys & ((1 << evaluator.tie_bits) - 1)).tolist(),
-            complete=len(rows) < count,
+            nodes=[names[row] for row in rows.tolist()],
+            scores=(keys >> bits).tolist(),
+            ties=[0] * len(rows) if by_name else (keys & ((1 << bits) - 1)).tolist(),
+            complete=complete,
         )
 
     def _evaluate_alone(self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass) -> ClassAnswer:

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from shared.framework.evaluator import Mask, ShardEvaluator
+from shared.framework.evaluator import ShardEvaluator
+from shared.framework.keymatrix import Mask
 from shared.framework.podclass import PodClass
 
 FEWEST_NODES = 100

@@ -54,7 +54,7 @@ class DuplicatePod(ClusterError):
 class LoadKind:
     """A load that several pods share, with its amounts as a column vector."""
 
-    __slots__ = ("amounts", "label_class", "load", "non_zero", "resources", "users")
+    __slots__ = ("_dense", "amounts", "label_class", "load", "non_zero", "resources", "users")
 
     def __init__(self, load: PodLoad, resources: NDArray[np.intp], amounts: Amounts, label_class: LabelClass) -> None:
         self.load = load
@@ -63,6 +63,14 @@ class LoadKind:
         self.non_zero = np.array([load.non_zero_cpu, load.non_zero_memory], dtype=np.int64)
         self.label_class = label_class
         self.users = 0
+        self._dense: Amounts = np.zeros(0, dtype=np.int64)
+
+    def dense(self, resources: int) -> Amounts:
+        """The amounts of the first `resources` resources, noughts included."""
+        if len(self._dense) != resources:
+            self._dense = np.zeros(resources, dtype=np.int64)
+            self._dense[self.resources] = self.amounts
+        return self._dense
 
 
 class Placed(msgspec.Struct, gc=False):

@@ -1,42 +1,43 @@
 """ShardEvaluator: filters and scores the nodes of one table for classes of pods, incrementally.
 
-Three levels, each recomputed only for rows that changed since it was last looked at:
-plugin answers (a ResultPool per plugin, a line per signature) -> feasibility per class -> keys per class (the total
-score and the tie key in one integer). The highest key of every block of rows is kept, so that the best node of a
-class is found without looking at all of them.
+Three levels, each recomputed only for rows that changed since it was last looked at: what plugins answer (Answers),
+which nodes are feasible for a class, and the class's keys, the total score and the tie key in one integer. What only a
+changed node object can change is kept apart, so that a placement costs the plugins that read loads and little more.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.cluster.changes import ChangeLog, Rows
+from shared.cluster.changes import Rows
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.errors import InvalidConfig
 from shared.framework.allowednodes import AllowedNodes
+from shared.framework.answers import Answers
 from shared.framework.cyclestate import CycleState
-from shared.framework.keymatrix import KeyMatrix
+from shared.framework.keymatrix import KeyMatrix, Keys, Mask
 from shared.framework.ladder import greedy
 from shared.framework.normalize import MAX_NODE_SCORE, Scores
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
-from shared.framework.plugin import FilterPlugin, Reads, ScorePlugin
+from shared.framework.plugin import Reads
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
-from shared.framework.results import NOTHING_SEEN, UNKNOWN, ResultPool
+from shared.framework.results import NOTHING_SEEN, UNKNOWN
 from shared.framework.status import Code
 from shared.framework.summary import Range, Summary
 from shared.framework.tiebreak import KEY_BITS, NameRanks, Ties, random_ties
-from shared.framework.view import NodeView
+from shared.framework.view import NodeView, Own
 from shared.model.objects import Pod
-
-Mask = NDArray[np.bool_]
 
 Item = TypeVar("Item", bound=np.generic)
 
 FEWEST_TIE_BITS = 21
+MOST_TIE_BITS = 52
 
 
 class ShardEvaluator:
@@ -45,14 +46,10 @@ class ShardEvaluator:
         self.framework = framework
         self.ties = ties
         self.tie_bits = _tie_bits(framework)
-        self.filters: list[FilterPlugin] = [AllowedNodes(), *framework.filter]
-        self.filter_pools = [ResultPool(self._log(p.filter_reads), table.capacity) for p in self.filters]
-        self.scores: list[ScorePlugin] = framework.score
-        self.score_pools = [ResultPool(self._log(p.score_reads), table.capacity) for p in self.scores]
-        self._ranged = [s for s, plugin in enumerate(self.scores) if plugin.normalizer is not None]
-        filter_at = {plugin.name: f for f, plugin in enumerate(self.filters)}
-        score_at = {plugin.name: s for s, plugin in enumerate(self.scores)}
-        self._summarized = [(filter_at.get(name), score_at.get(name), name) for name in framework.summaries]
+        self.answers = Answers(table, framework)
+        scores = self.answers.scores
+        self._ranged = [s for s, plugin in enumerate(scores) if plugin.normalizer is not None]
+        self._one_by_one = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.answers.filters, *scores))
         self._matrix = KeyMatrix(table)
         self._ranks = NameRanks(table)
 
@@ -69,9 +66,10 @@ class ShardEvaluator:
         AllowedNodes.restrict(state, pre)
         looked_at = pre.rejection is None and failure is None
         skip_filter = state.skip_filter if pre.nodes is not None else state.skip_filter | {AllowedNodes.name}
-        filters = [looked_at and plugin.name not in skip_filter for plugin in self.filters]
-        scores = [looked_at and plugin.name not in state.skip_score for plugin in self.scores]
-        self._fit_pools()
+        filters = [looked_at and plugin.name not in skip_filter for plugin in self.answers.filters]
+        scores = [looked_at and plugin.name not in state.skip_score for plugin in self.answers.scores]
+        self._fit()
+        filter_slots, score_slots = self.answers.acquire(state, filters, scores)
         return PodClass(
             id=class_id,
             state=state,
@@ -80,20 +78,19 @@ class ShardEvaluator:
             kind=self.table.kind(load_of(pod)),
             salt=np.uint64(self.ties.salt(class_id)),
             slot=self._matrix.acquire(),
-            filter_slots=_slots(self.filters, self.filter_pools, filters, state),
-            score_slots=_slots(self.scores, self.score_pools, scores, state),
-            weights=np.array(self.framework.weights, dtype=np.int64) * scores,
+            filter_slots=filter_slots,
+            score_slots=score_slots,
+            weights=[weight if runs else 0 for weight, runs in zip(self.framework.weights, scores, strict=True)],
         )
 
     def release(self, pod_class: PodClass) -> None:
         self._matrix.release(pod_class.slot)
-        for pools, slots in ((self.filter_pools, pod_class.filter_slots), (self.score_pools, pod_class.score_slots)):
-            for pool, slot in zip(pools, slots, strict=True):
-                pool.release(int(slot))
+        self.answers.release(pod_class)
 
     def bytes_per_class(self) -> int:
         """An upper bound of what one more class costs in memory."""
-        return (len(self.filters) + len(self.scores) + 2) * 8 * self.table.capacity
+        lines = len(self.answers.filters) + len(self.answers.scores) + 3
+        return lines * 8 * self.table.capacity
 
     # Summaries
 
@@ -103,275 +100,289 @@ class ShardEvaluator:
 
     def believe(self, pod_class: PodClass, summaries: dict[str, object]) -> None:
         """Evaluate on these merged summaries from now on."""
-        versions: list[int] = []
-        for pool, slot, name in self._summary_lines(pod_class):
-            state = pool.state(slot)
-            if name not in state.summaries or state.summaries[name] != summaries[name]:
-                state.summaries[name] = summaries[name]
-                pool.forget(slot)
-            versions.append(pool.versions[slot])
-        pod_class.state.summaries.update(summaries)
-        if pod_class.versions != versions:
+        versions = self.answers.believe(pod_class, summaries)
+        if versions != pod_class.versions:
             pod_class.versions = versions
-            pod_class.seen = pod_class.keyed = NOTHING_SEEN
+            pod_class.seen = pod_class.node_seen = pod_class.keyed = pod_class.node_keyed = NOTHING_SEEN
+
+    def summary(self, pod_class: PodClass, plugins: dict[str, object], among: Mask | None = None) -> Summary:
+        """What this shard contributes to the merged summary of a refreshed class; `among` limits its nodes."""
+        if among is not None:
+            chosen = np.flatnonzero(self.feasible_rows(pod_class) & among)
+            ranges = self._ranges_of(pod_class, chosen)
+            return Summary(nodes=self.table.node_count, feasible=len(chosen), plugins=plugins, ranges=ranges)
+        ranges = {
+            self.answers.scores[s].name: (min(tally), max(tally))
+            for s in self._ranged
+            if (tally := pod_class.tallies.get(s))
+        }
+        return Summary(nodes=self.table.node_count, feasible=pod_class.feasible, plugins=plugins, ranges=ranges)
 
     # Feasibility
 
     def refresh(self, classes: Sequence[PodClass]) -> None:
         """Brings feasibility, and the ranges of raw scores, up to the table's present state."""
-        self._fit_pools()
-        views: dict[tuple[int, int], NodeView] = {}
-        for f, plugin in enumerate(self.filters):
-            self._update_filter(plugin, self.filter_pools[f], {int(c.filter_slots[f]) for c in classes}, views)
-        for s, scorer in enumerate(self.scores):
-            self._update_score(scorer, self.score_pools[s], {int(c.score_slots[s]) for c in classes}, views)
-        position = self.table.load_log.position
-        for seen, group in _grouped(classes, "seen", position).items():
-            rows = None if seen == NOTHING_SEEN else self.table.load_log.since(seen)
-            if rows is None:
-                for pod_class in group:
-                    self._settle([pod_class], None)
-            elif rows.size:
-                self._settle(group, rows)
-            for pod_class in group:
-                pod_class.seen = position
-                pod_class.node_seen = self.table.node_log.position
+        self._fit()
+        position, node_position = self.table.load_log.position, self.table.node_log.position
+        behind = [c for c in classes if c.seen != position]
+        if not behind:
+            return
+        moved = [c for c in behind if c.node_seen != node_position]
+        if moved:
+            self.answers.update(moved, Reads.NODE)
+        for pod_class in moved:
+            self._settle(pod_class)
+        self.answers.update(behind, Reads.LOAD)
+        for rows, group in self._by_missed(behind, _SEEN):
+            if rows is None or rows.size:
+                self._judge(group, rows)
+        for pod_class in moved:
+            self._tally_anew(pod_class, self._ranged)
+            pod_class.node_seen = node_position
+        for pod_class in behind:
+            pod_class.seen = position
 
-    def summary(self, pod_class: PodClass, plugins: dict[str, object], among: Mask | None = None) -> Summary:
-        """What this shard contributes to the merged summary of a refreshed class; `among` limits its nodes."""
-        if among is not None:
-            feasible = int(np.count_nonzero(self.feasible_rows(pod_class) & among))
-            ranges = self._ranges_among(pod_class, among)
-            return Summary(nodes=self.table.node_count, feasible=feasible, plugins=plugins, ranges=ranges)
-        ranges = {}
-        for s in self._ranged:
-            tally = pod_class.tallies.get(s)
-            if tally:
-                ranges[self.scores[s].name] = (min(tally), max(tally))
-        return Summary(nodes=self.table.node_count, feasible=pod_class.feasible, plugins=plugins, ranges=ranges)
+    def feasible_rows(self, pod_class: PodClass) -> Mask:
+        line: Mask = self._matrix.feasible[pod_class.slot, : self.table.size]
+        return line
 
     # Ranking
 
     def rank(self, classes: Sequence[PodClass], ranges: Sequence[dict[str, Range]]) -> None:
         """Brings the keys of refreshed classes up to date, scores being normalised over the given ranges."""
+        position, node_position = self.table.load_log.position, self.table.node_log.position
         for pod_class, wanted in zip(classes, ranges, strict=True):
             if pod_class.ranges != wanted:
                 pod_class.ranges = wanted
-                pod_class.keyed = NOTHING_SEEN
-        position = self.table.load_log.position
-        for keyed, group in _grouped(classes, "keyed", position).items():
-            rows = None if keyed == NOTHING_SEEN else self.table.load_log.since(keyed)
-            for part in [group] if rows is not None else [[c] for c in group]:
-                if rows is None or rows.size:
-                    slots = np.array([c.slot for c in part], dtype=np.intp)
-                    self._matrix.write(slots, rows, self._keys(part, rows))
+                pod_class.keyed = pod_class.node_keyed = NOTHING_SEEN
+            if pod_class.node_keyed != node_position:
+                self._fix(pod_class)
+                pod_class.node_keyed = node_position
+        behind = [c for c in classes if c.keyed != position]
+        for rows, group in self._by_missed(behind, _KEYED):
+            if rows is None or rows.size:
+                self._matrix.write([c.slot for c in group], rows, self._keys(group, rows))
             for pod_class in group:
                 pod_class.keyed = position
 
-    def ladder(self, pod_class: PodClass, wanted: int, among: Mask | None = None) -> tuple[Rows, NDArray[np.int64]]:
-        """Up to `wanted` placements of a ranked class in greedy order: rows and keys; `among` limits the rows."""
-        rows, keys = self._matrix.best(pod_class.slot, wanted, among)
+    def ladders(
+        self, classes: Sequence[PodClass], wanted: Sequence[int], among: Sequence[Mask | None]
+    ) -> list[tuple[Rows, Keys]]:
+        """For each ranked class up to so many placements in greedy order: rows and keys; `among` limits the rows."""
+        found = [self._matrix.best(c.slot, n, mask) for c, n, mask in zip(classes, wanted, among, strict=True)]
+        if all(n == 1 for n in wanted):
+            return found
+        rows = np.concatenate([of_class for of_class, _ in found])
         if not rows.size:
-            return rows, keys
-        owner, taken = greedy(keys, wanted, lambda which, own: self._keys_with_own(pod_class, rows[which], own))
-        return rows[owner], taken
+            return found
+        sizes = [len(of_class) for of_class, _ in found]
+        group = np.repeat(np.arange(len(classes), dtype=np.intp), sizes)
 
-    def feasible_rows(self, pod_class: PodClass) -> Mask:
-        return self._matrix.feasible[pod_class.slot, : self.table.size]
+        def lookahead(which: Rows, own: NDArray[np.int64]) -> Keys:
+            return self._keys_with_own(classes, group[which], rows[which], own)
 
-    def _ranges_among(self, pod_class: PodClass, among: Mask) -> dict[str, Range]:
-        chosen = np.flatnonzero(self.feasible_rows(pod_class) & among)
-        if not chosen.size:
-            return {}
-        ranges: dict[str, Range] = {}
-        for s in self._ranged:
-            if pod_class.weights[s]:
-                raw = self.score_pools[s].values[pod_class.score_slots[s], chosen]
-                ranges[self.scores[s].name] = (int(raw.min()), int(raw.max()))
-        return ranges
+        counts = np.array(wanted, dtype=np.int64)
+        owner, keys = greedy(np.concatenate([of_class for _, of_class in found]), group, counts, lookahead)
+        ends = np.searchsorted(group[owner], np.arange(1, len(classes) + 1))
+        starts = [0, *ends[:-1].tolist()]
+        placed = rows[owner]
+        return [(placed[start:end], keys[start:end]) for start, end in zip(starts, ends.tolist(), strict=True)]
 
     def normalized(self, pod_class: PodClass, s: int, raw: Scores) -> Scores:
         """The weighted score that the s-th score plugin gives for these raw scores."""
-        normalizer = self.scores[s].normalizer
-        if normalizer is not None:
-            raw = normalizer(raw, *(pod_class.ranges or {}).get(self.scores[s].name, (0, 0)))
+        plugin = self.answers.scores[s]
+        if plugin.normalizer is not None:
+            raw = plugin.normalizer(raw, *(pod_class.ranges or {}).get(plugin.name, (0, 0)))
         weighted: Scores = raw * pod_class.weights[s]
         return weighted
 
-    # Inside: plugin answers
+    # Inside: feasibility
 
-    def _summary_lines(self, pod_class: PodClass) -> Iterator[tuple[ResultPool, int, str]]:
-        """Where this class's answers stand that depend on a merged summary."""
-        for f, s, name in self._summarized:
-            if f is not None and pod_class.filter_slots[f]:
-                yield self.filter_pools[f], int(pod_class.filter_slots[f]), name
-            if s is not None and pod_class.score_slots[s]:
-                yield self.score_pools[s], int(pod_class.score_slots[s]), name
+    def _settle(self, pod_class: PodClass) -> None:
+        """What the plugins that read only node objects say, for rows whose object changed."""
+        rows = None if pod_class.node_seen == NOTHING_SEEN else self.table.node_log.since(pod_class.node_seen)
+        if rows is None:
+            pod_class.seen = NOTHING_SEEN
+        index = self._index(rows)
+        settled = self.table.valid[index].copy()
+        for f in self.answers.filters_by[Reads.NODE]:
+            slot = pod_class.filter_slots[f]
+            if slot and not isinstance(self.answers.filters[f], PerNodeFilter):
+                settled &= self.answers.filter_pools[f].values[slot, index] == 0
+        self._matrix.settled[pod_class.slot, index] = settled
 
-    def _update_filter(self, plugin: FilterPlugin, pool: ResultPool, slots: set[int], views: "_Views") -> None:
-        for seen, group in pool.stale(slots).items():
-            rows = pool.rows_since(seen)
-            if isinstance(plugin, PerNodeFilter):
-                _mark_unknown(pool, group, rows)
-            elif rows is None:
-                for slot in group:
-                    pool.values[slot, : self.table.size] = plugin.filter(pool.state(slot), NodeView(self.table))
-            elif rows.size:
-                view = self._view(views, pool.log, seen, rows)
-                _store(pool, group, rows, plugin.filter_many([pool.state(slot) for slot in group], view))
-            for slot in group:
-                pool.seen[slot] = pool.log.position
-
-    def _update_score(self, plugin: ScorePlugin, pool: ResultPool, slots: set[int], views: "_Views") -> None:
-        for seen, group in pool.stale(slots).items():
-            rows = pool.rows_since(seen)
-            if isinstance(plugin, PerNodeScore):
-                _mark_unknown(pool, group, rows)
-            elif rows is None:
-                for slot in group:
-                    pool.values[slot, : self.table.size] = plugin.score(pool.state(slot), NodeView(self.table))
-            elif rows.size:
-                view = self._view(views, pool.log, seen, rows)
-                _store(pool, group, rows, plugin.score_many([pool.state(slot) for slot in group], view))
-            for slot in group:
-                pool.seen[slot] = pool.log.position
-
-    def _view(self, views: "_Views", log: ChangeLog, seen: int, rows: Rows) -> NodeView:
-        """Plugins that missed the same changes share one view, and so its gathered columns."""
-        key = (id(log), seen)
-        if key not in views:
-            views[key] = NodeView(self.table, rows)
-        return views[key]
-
-    # Inside: classes
-
-    def _settle(self, classes: list[PodClass], rows: Rows | None) -> None:
-        slots = np.array([c.slot for c in classes], dtype=np.intp)
-        feasible = self._feasible(classes, rows)
-        index = rows if rows is not None else slice(0, self.table.size)
-        before = _take(self._matrix.feasible, slots, index)
+    def _judge(self, classes: list[PodClass], rows: Rows | None) -> None:
+        """Feasibility of some rows (all when None), with the counts that go with it."""
+        index = self._index(rows)
+        slots = [c.slot for c in classes]
+        feasible = _lines(self._matrix.settled, slots, index).copy()
+        for f in self.answers.filters_by[Reads.LOAD]:
+            lines = [int(c.filter_slots[f]) for c in classes]
+            if any(lines) and not isinstance(self.answers.filters[f], PerNodeFilter):
+                feasible &= self.answers.filter_pools[f].read(lines, index) == 0
+        if self._one_by_one:
+            for pod_class, line in zip(classes, feasible, strict=True):
+                self._ask_one_by_one(pod_class, rows, line)
+        before = _lines(self._matrix.feasible, slots, index)
+        flipped = feasible != before
+        gained = feasible.sum(axis=1) - before.sum(axis=1) if rows is not None else feasible.sum(axis=1)
         for i, pod_class in enumerate(classes):
-            self._ask_about_nodes(pod_class, np.flatnonzero(feasible[i]), rows, feasible[i])
-            gained = int(np.count_nonzero(feasible[i]))
-            pod_class.feasible = (
-                gained if rows is None else pod_class.feasible + gained - int(np.count_nonzero(before[i]))
-            )
-        _put(self._matrix.feasible, slots, index, feasible)
+            pod_class.feasible = int(gained[i]) + (0 if rows is None else pod_class.feasible)
+        if len(slots) == 1:
+            self._matrix.feasible[slots[0], index] = feasible[0]
+        else:
+            self._matrix.feasible[np.array(slots, dtype=np.intp)[:, None], index] = feasible
         for i, pod_class in enumerate(classes):
-            self._tally(pod_class, rows, before[i], feasible[i])
+            self._tally(pod_class, rows, feasible[i], flipped[i])
 
-    def _feasible(self, classes: list[PodClass], rows: Rows | None) -> Mask:
-        index = rows if rows is not None else slice(0, self.table.size)
-        feasible = np.repeat(self.table.valid[index][None, :], len(classes), axis=0)
-        for f, pool in enumerate(self.filter_pools):
-            slots = [int(c.filter_slots[f]) for c in classes]
-            if any(slots) and not isinstance(self.filters[f], PerNodeFilter):
-                feasible &= _answers(pool, slots, index) == 0
-        return feasible
-
-    def _ask_about_nodes(self, pod_class: PodClass, at: Rows, rows: Rows | None, feasible: Mask) -> None:
-        """Lets the one-node-at-a-time plugins judge the rows (at `at` in `feasible`) that no other filter rejected."""
-        for f, plugin in enumerate(self.filters):
+    def _ask_one_by_one(self, pod_class: PodClass, rows: Rows | None, feasible: Mask) -> None:
+        """Lets plugins that look at one node at a time judge the rows that no other filter rejected."""
+        answers, at = self.answers, np.flatnonzero(feasible)
+        for f, plugin in enumerate(answers.filters):
             slot = int(pod_class.filter_slots[f])
-            if not isinstance(plugin, PerNodeFilter) or not slot:
-                continue
-            here = at if rows is None else rows[at]
-            pool = self.filter_pools[f]
-            unasked = here[pool.values[slot, here] == UNKNOWN]
-            if unasked.size:
-                pool.values[slot, unasked] = plugin.filter(pool.state(slot), NodeView(self.table, unasked))
-            fits = pool.values[slot, here] == 0
-            feasible[at[~fits]] = False
-            at = at[fits]
+            if isinstance(plugin, PerNodeFilter) and slot:
+                here, pool = at if rows is None else rows[at], answers.filter_pools[f]
+                unasked = here[pool.values[slot, here] == UNKNOWN]
+                if unasked.size:
+                    pool.values[slot, unasked] = plugin.filter(pool.state(slot), NodeView(self.table, unasked))
+                fits = pool.values[slot, here] == 0
+                feasible[at[~fits]] = False
+                at = at[fits]
         here = at if rows is None else rows[at]
-        for s, scorer in enumerate(self.scores):
+        for s, scorer in enumerate(answers.scores):
             slot = int(pod_class.score_slots[s])
             if isinstance(scorer, PerNodeScore) and slot:
-                pool = self.score_pools[s]
+                pool = answers.score_pools[s]
                 unasked = here[pool.values[slot, here] == UNKNOWN]
                 if unasked.size:
                     pool.values[slot, unasked] = scorer.score(pool.state(slot), NodeView(self.table, unasked))
 
-    def _tally(self, pod_class: PodClass, rows: Rows | None, before: Mask, after: Mask) -> None:
-        """Keeps the counts of raw scores over feasible nodes."""
-        anew = rows is None or pod_class.node_seen != self.table.node_log.position
+    def _tally(self, pod_class: PodClass, rows: Rows | None, feasible: Mask, flipped: Mask) -> None:
+        """Keeps the counts of raw scores over feasible nodes, for as long as no node object changes."""
+        self._tally_anew(pod_class, [s for s in self._ranged if self.answers.scores[s].score_reads is Reads.LOAD])
+        if rows is None or not flipped.any():
+            return
         for s in self._ranged:
-            if not pod_class.weights[s]:
+            tally = pod_class.tallies.get(s)
+            if tally is None or self.answers.scores[s].score_reads is Reads.LOAD:
                 continue
-            raw = self.score_pools[s].values[pod_class.score_slots[s]]
-            if anew or self.scores[s].score_reads is Reads.LOAD:
-                values, counts = np.unique(raw[: self.table.size][self.feasible_rows(pod_class)], return_counts=True)
+            raw = self.answers.score_pools[s].values[pod_class.score_slots[s]]
+            for i in np.flatnonzero(flipped):
+                value = int(raw[rows[i]])
+                tally[value] = tally.get(value, 0) + (1 if feasible[i] else -1)
+                if tally[value] == 0:
+                    del tally[value]
+
+    def _tally_anew(self, pod_class: PodClass, ranged: list[int]) -> None:
+        for s in ranged:
+            if pod_class.weights[s]:
+                raw = self.answers.score_pools[s].values[pod_class.score_slots[s], : self.table.size]
+                values, counts = np.unique(raw[self.feasible_rows(pod_class)], return_counts=True)
                 pod_class.tallies[s] = dict(zip(values.tolist(), counts.tolist(), strict=True))
-            elif rows is not None:
-                tally = pod_class.tallies[s]
-                for i in np.flatnonzero(before != after):
-                    value = int(raw[rows[i]])
-                    tally[value] = tally.get(value, 0) + (1 if after[i] else -1)
-                    if not tally[value]:
-                        del tally[value]
+
+    def _ranges_of(self, pod_class: PodClass, rows: Rows) -> dict[str, Range]:
+        ranges: dict[str, Range] = {}
+        for s in self._ranged if rows.size else ():
+            if pod_class.weights[s]:
+                raw = self.answers.score_pools[s].values[pod_class.score_slots[s], rows]
+                ranges[self.answers.scores[s].name] = (int(raw.min()), int(raw.max()))
+        return ranges
 
     # Inside: keys
 
-    def _keys(self, classes: list[PodClass], rows: Rows | None) -> NDArray[np.int64]:
-        index = rows if rows is not None else slice(0, self.table.size)
-        feasible = _take(self._matrix.feasible, np.array([c.slot for c in classes], dtype=np.intp), index)
-        totals = np.zeros(feasible.shape, dtype=np.int64)
-        for s, pool in enumerate(self.score_pools):
-            slots = [int(c.score_slots[s]) for c in classes]
-            if not any(slots):
+    def _fix(self, pod_class: PodClass) -> None:
+        """The weighted scores of the plugins that read only node objects, for rows whose object changed."""
+        rows = None if pod_class.node_keyed == NOTHING_SEEN else self.table.node_log.since(pod_class.node_keyed)
+        if rows is None:
+            pod_class.keyed = NOTHING_SEEN
+        index = self._index(rows)
+        fixed = np.zeros(self.table.size if rows is None else len(rows), dtype=np.int64)
+        for s in self.answers.scores_by[Reads.NODE]:
+            if pod_class.weights[s]:
+                raw = self.answers.score_pools[s].values[pod_class.score_slots[s], index]
+                fixed += self.normalized(pod_class, s, raw)
+        if not self.answers.scores:
+            fixed += 1
+        self._matrix.fixed[pod_class.slot, index] = fixed
+
+    def _keys(self, classes: list[PodClass], rows: Rows | None) -> Keys:
+        index = self._index(rows)
+        slots = [c.slot for c in classes]
+        totals = _lines(self._matrix.fixed, slots, index).copy()
+        for s in self.answers.scores_by[Reads.LOAD]:
+            lines = [int(c.score_slots[s]) for c in classes]
+            if not any(lines):
                 continue
-            raw = _answers(pool, slots, index)
-            if self.scores[s].normalizer is None:
+            raw = self.answers.score_pools[s].read(lines, index)
+            if self.answers.scores[s].normalizer is None:
                 totals += raw * np.array([[c.weights[s]] for c in classes], dtype=np.int64)
             else:
-                lines = raw if len(raw) == len(classes) else np.broadcast_to(raw, totals.shape)
-                for i, pod_class in enumerate(classes):
-                    if pod_class.weights[s]:
-                        totals[i] += self.normalized(pod_class, s, lines[i])
-        if not self.scores:
-            totals += 1
-        return self._pack(
-            totals, feasible, NodeView(self.table, rows), np.array([[c.salt] for c in classes], dtype=np.uint64)
-        )
+                for i, (pod_class, line) in enumerate(zip(classes, np.broadcast_to(raw, totals.shape), strict=True)):
+                    totals[i] += self.normalized(pod_class, s, line)
+        feasible = _lines(self._matrix.feasible, slots, index)
+        salts = np.array([[c.salt] for c in classes], dtype=np.uint64)
+        return self._pack(totals, feasible, NodeView(self.table, rows), salts)
 
-    def _keys_with_own(self, pod_class: PodClass, rows: Rows, own: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The keys of feasible rows, if `own` pods of the class were on each of them already."""
-        view = NodeView(self.table, rows, own=own, own_kind=pod_class.kind)
+    def _keys_with_own(
+        self, classes: Sequence[PodClass], which: Rows, rows: Rows, own: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The keys of feasible rows, if on the i-th row there were `own[i]` more pods of class `which[i]`."""
+        answers, states = self.answers, [c.state for c in classes]
+        view = NodeView(self.table, rows, Own(own, [c.kind for c in classes], which))
         feasible = np.ones(len(rows), dtype=np.bool_)
-        for plugin, pool, slot in zip(self.filters, self.filter_pools, pod_class.filter_slots, strict=True):
-            if slot and plugin.filter_reads is Reads.LOAD:
-                feasible &= plugin.filter(pool.state(int(slot)), view) == 0
-        totals = np.zeros(len(rows), dtype=np.int64)
-        for s, scorer in enumerate(self.scores):
-            slot, pool = int(pod_class.score_slots[s]), self.score_pools[s]
-            if slot:
-                depends = scorer.score_reads is Reads.LOAD
-                raw = scorer.score(pool.state(slot), view) if depends else pool.values[slot, rows]
-                totals += self.normalized(pod_class, s, raw)
-        if not self.scores:
-            totals += 1
-        return self._pack(totals, feasible, view, pod_class.salt)
+        for f in answers.filters_by[Reads.LOAD]:
+            runs = [bool(c.filter_slots[f]) for c in classes]
+            if any(runs):
+                verdicts = _of_pairs(partial(answers.filters[f].filter_pairs, states), runs, which, view)
+                feasible &= verdicts == 0
+        totals = self._matrix.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
+        for s in answers.scores_by[Reads.LOAD]:
+            runs = [bool(c.score_slots[s]) for c in classes]
+            if not any(runs):
+                continue
+            raw = _of_pairs(partial(answers.scores[s].score_pairs, states), runs, which, view)
+            if answers.scores[s].normalizer is None:
+                totals += raw * np.array([c.weights[s] for c in classes], dtype=np.int64)[which]
+            else:
+                for i, pod_class in enumerate(classes):
+                    at = which == i
+                    totals[at] += self.normalized(pod_class, s, raw[at])
+        salts = np.array([c.salt for c in classes], dtype=np.uint64)[which]
+        return self._pack(totals, feasible, view, salts)
 
-    def _pack(self, totals: Scores, feasible: Mask, view: NodeView, salts: object) -> NDArray[np.int64]:
+    def _pack(self, totals: Scores, feasible: Mask, view: NodeView, salts: NDArray[np.uint64]) -> Keys:
         if self.ties.mode == "name":
             ties = self._ranks.of(view.rows)
         else:
-            ties = random_ties(view, np.asarray(salts, dtype=np.uint64), self.tie_bits)
+            ties = random_ties(view, salts, self.tie_bits)
         return np.where(feasible, (totals << self.tie_bits) | ties, -1)
 
-    def _fit_pools(self) -> None:
-        """The table grew: make the lines as long as it is; its logs already void what they held."""
-        capacity = self.table.capacity
-        self._matrix.fit(capacity)
-        for pool in (*self.filter_pools, *self.score_pools):
-            if pool.values.shape[1] != capacity:
-                pool.values = np.zeros((pool.values.shape[0], capacity), dtype=np.int64)
+    # Inside: rows
 
-    def _log(self, reads: Reads) -> ChangeLog:
-        return self.table.node_log if reads is Reads.NODE else self.table.load_log
+    def _fit(self) -> None:
+        self._matrix.fit(self.table.capacity)
+        self.answers.fit(self.table.capacity)
+
+    def _index(self, rows: Rows | None) -> Rows | slice:
+        return slice(0, self.table.size) if rows is None else rows
+
+    def _by_missed(
+        self, classes: Sequence[PodClass], position: Callable[[PodClass], int]
+    ) -> Iterable[tuple[Rows | None, list[PodClass]]]:
+        """The classes by the rows whose load changed since each was at `position`; singly where that is all rows."""
+        groups: dict[int, list[PodClass]] = {}
+        for pod_class in classes:
+            groups.setdefault(position(pod_class), []).append(pod_class)
+        for seen, group in groups.items():
+            rows = None if seen == NOTHING_SEEN else self.table.load_log.since(seen)
+            if rows is None:
+                yield from ((None, [pod_class]) for pod_class in group)
+            else:
+                yield rows, group
 
 
-_Views = dict[tuple[int, int], NodeView]
+_SEEN: Callable[[PodClass], int] = attrgetter("seen")
+_KEYED: Callable[[PodClass], int] = attrgetter("keyed")
 
 
 def _tie_bits(framework: Framework) -> int:
@@ -379,58 +390,24 @@ def _tie_bits(framework: Framework) -> int:
     bits = KEY_BITS - highest.bit_length()
     if bits < FEWEST_TIE_BITS:
         raise InvalidConfig(f"profiles[{framework.name}].plugins.score", "the weights add up to too much")
-    return min(bits, 52)
+    return min(bits, MOST_TIE_BITS)
 
 
-def _slots(
-    plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool], state: CycleState
-) -> NDArray[np.intp]:
-    """Where each plugin's answers stand; 0 for a plugin that is not run."""
-    return np.array(
-        [
-            pool.acquire(plugin.cache_key(state), state) if runs else 0
-            for plugin, pool, runs in zip(plugins, pools, run, strict=True)
-        ],
-        dtype=np.intp,
-    )
+def _of_pairs(
+    ask: Callable[[Rows, NodeView], NDArray[np.int64]], runs: list[bool], which: Rows, view: NodeView
+) -> NDArray[np.int64]:
+    """What a plugin answers for pairs of class and node; nought for classes for which it does not run."""
+    if all(runs):
+        return ask(which, view)
+    at = np.flatnonzero(np.array(runs)[which])
+    answers = np.zeros(len(which), dtype=np.int64)
+    answers[at] = ask(which[at], view.take(at))
+    return answers
 
 
-def _grouped(classes: Iterable[PodClass], attribute: str, position: int) -> dict[int, list[PodClass]]:
-    """The classes that are not up to `position`, by how far they are."""
-    groups: dict[int, list[PodClass]] = {}
-    for pod_class in classes:
-        at: int = getattr(pod_class, attribute)
-        if at != position:
-            groups.setdefault(at, []).append(pod_class)
-    return groups
-
-
-def _mark_unknown(pool: ResultPool, slots: list[int], rows: Rows | None) -> None:
-    for slot in slots:
-        pool.values[slot, slice(None) if rows is None else rows] = UNKNOWN
-
-
-def _store(pool: ResultPool, slots: list[int], rows: Rows, answers: NDArray[np.int64]) -> None:
-    _put(pool.values, np.array(slots, dtype=np.intp), rows, answers)
-
-
-def _answers(pool: ResultPool, slots: list[int], index: Rows | slice) -> NDArray[np.int64]:
-    """Lines of answers; just one where all slots are the same."""
-    if slots.count(slots[0]) == len(slots):
-        return pool.values[slots[0], index][None, :]
-    return _take(pool.values, np.array(slots, dtype=np.intp), index)
-
-
-def _take(matrix: NDArray[Item], slots: NDArray[np.intp], index: Rows | slice) -> NDArray[Item]:
+def _lines(matrix: NDArray[Item], slots: list[int], index: Rows | slice) -> NDArray[Item]:
+    """Some lines of a matrix at some rows: always with an axis of classes."""
     if len(slots) == 1:
         return matrix[slots[0], index][None, :]
-    return matrix[slots, index] if isinstance(index, slice) else matrix[slots[:, None], index]
-
-
-def _put(matrix: NDArray[Item], slots: NDArray[np.intp], index: Rows | slice, values: NDArray[Item]) -> None:
-    if len(slots) == 1:
-        matrix[slots[0], index] = values[0]
-    elif isinstance(index, slice):
-        matrix[slots, index] = values
-    else:
-        matrix[slots[:, None], index] = values
+    lines = np.array(slots, dtype=np.intp)
+    return matrix[lines, index] if isinstance(index, slice) else matrix[lines[:, None], index]

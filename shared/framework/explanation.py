@@ -29,10 +29,10 @@ def explain(evaluator: ShardEvaluator, pod_class: PodClass) -> Explanation:
     rejected = {names[row]: status for rows, status in _rejected(evaluator, pod_class) for row in rows.tolist()}
     feasible = np.flatnonzero(evaluator.feasible_rows(pod_class))
     scores: dict[str, dict[str, int]] = {names[row]: {} for row in feasible.tolist()}
-    for s, plugin in enumerate(evaluator.scores):
+    for s, plugin in enumerate(evaluator.answers.scores):
         if plugin.name in pod_class.state.skip_score:
             continue
-        raw = evaluator.score_pools[s].values[pod_class.score_slots[s], feasible]
+        raw = evaluator.answers.score_pools[s].values[pod_class.score_slots[s], feasible]
         weighted = evaluator.normalized(pod_class, s, raw)
         for row, score in zip(feasible.tolist(), weighted.tolist(), strict=True):
             scores[names[row]][plugin.name] = score
@@ -48,11 +48,11 @@ def _rejected(evaluator: ShardEvaluator, pod_class: PodClass) -> Iterator[tuple[
     """The status of the first filter, in the profile's order, that rejects each node; grouped by status."""
     table = evaluator.table
     left = np.flatnonzero(table.valid[: table.size])
-    for f, plugin in enumerate(evaluator.filters):
+    for f, plugin in enumerate(evaluator.answers.filters):
         slot = int(pod_class.filter_slots[f])
         if not slot:
             continue
-        pool = evaluator.filter_pools[f]
+        pool = evaluator.answers.filter_pools[f]
         unasked = left[pool.values[slot, left] == UNKNOWN]
         if unasked.size:
             pool.values[slot, unasked] = plugin.filter(pool.state(slot), NodeView(table, unasked))

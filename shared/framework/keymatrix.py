@@ -1,4 +1,9 @@
-"""KeyMatrix: for every class a line of keys, a line of feasibility, and the highest key of each block of rows."""
+"""KeyMatrix: what is known of each class about each row, a line a class.
+
+`settled` and `fixed` are the parts that only a changed node object can change: whether the plugins that read nothing
+else let the pod in, and their weighted scores. `feasible` and `keys` are the whole. The highest key of every block of
+rows is kept, so that the best rows are found without looking at all of them.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,9 +11,11 @@ from numpy.typing import NDArray
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable
 
-BLOCK = 1024
+BLOCK = 128
 
 Keys = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Lines = NDArray[np.intp]
 
 
 class KeyMatrix:
@@ -17,7 +24,9 @@ class KeyMatrix:
         self._free: list[int] = []
         self._used = 0
         self.keys: Keys
-        self.feasible: NDArray[np.bool_]
+        self.fixed: Keys
+        self.feasible: Mask
+        self.settled: Mask
         self._highest: Keys
         self._lay_out(4, table.capacity)
 
@@ -28,9 +37,7 @@ class KeyMatrix:
             slot = self._used
             self._used += 1
             if slot == self.keys.shape[0]:
-                self.keys = np.concatenate([self.keys, np.full_like(self.keys, -1)])
-                self.feasible = np.concatenate([self.feasible, np.zeros_like(self.feasible)])
-                self._highest = np.concatenate([self._highest, np.full_like(self._highest, -1)])
+                self._double()
         self.keys[slot] = -1
         self.feasible[slot] = False
         self._highest[slot] = -1
@@ -44,16 +51,18 @@ class KeyMatrix:
         if self.keys.shape[1] != capacity:
             self._lay_out(self.keys.shape[0], capacity)
 
-    def write(self, slots: NDArray[np.intp], rows: Rows | None, keys: Keys) -> None:
+    def write(self, slots: list[int], rows: Rows | None, keys: Keys) -> None:
         """New keys for some rows (all when None) of some lines."""
         if rows is None:
-            size = self._table.size
             for slot, line in zip(slots, keys, strict=True):
-                self.keys[slot, :size] = line
-                self._highest[slot] = self._padded(slot).max(axis=1)
+                self.keys[slot, : self._table.size] = line
+                self._highest[slot] = self._in_blocks(slot).max(axis=1)
             return
+        if len(slots) == 1 and len(rows) == 1:
+            self._write_one(slots[0], int(rows[0]), int(keys[0, 0]))
+            return
+        lines = np.array(slots, dtype=np.intp)[:, None]
         blocks = rows // BLOCK
-        lines = slots[:, None]
         before = self.keys[lines, rows]
         self.keys[lines, rows] = keys
         highest = self._highest[lines, blocks]
@@ -61,43 +70,70 @@ class KeyMatrix:
         fallen = (before == highest) & (keys < before)
         if fallen.any():
             which, at = np.nonzero(fallen)
-            for slot, block in set(zip(slots[which].tolist(), blocks[at].tolist(), strict=True)):
+            touched = np.unique(lines[which, 0] * self._highest.shape[1] + blocks[at])
+            for slot, block in zip(*divmod(touched, self._highest.shape[1]), strict=True):
                 self._highest[slot, block] = self.keys[slot, block * BLOCK : (block + 1) * BLOCK].max()
 
-    def best(self, slot: int, wanted: int, among: NDArray[np.bool_] | None = None) -> tuple[Rows, Keys]:
+    def best(self, slot: int, wanted: int, among: Mask | None = None) -> tuple[Rows, Keys]:
         """The `wanted` rows of a line with the highest keys, in no order; fewer where fewer are feasible."""
         if among is not None:
             rows = np.flatnonzero(among)
+            keys = self.keys[slot, rows]
+        elif wanted == 1:
+            row = self._best_row(slot)
+            rows, keys = np.array([row], dtype=np.intp), self.keys[slot, row : row + 1]
         else:
-            highest = self._highest[slot]
-            if wanted == 1:
-                block = int(highest.argmax())
-                start = block * BLOCK
-                row = start + int(self.keys[slot, start : start + BLOCK].argmax())
-                rows = np.array([row], dtype=np.intp)
-                keys = self.keys[slot, row : row + 1]
-                return (rows, keys) if keys[0] >= 0 else (rows[:0], keys[:0])
-            if wanted < len(highest):
-                blocks = np.argpartition(highest, len(highest) - wanted)[-wanted:]
-                rows = (blocks[:, None] * BLOCK + np.arange(BLOCK)).ravel()
-                rows = rows[rows < self._table.size]
-            else:
-                rows = np.arange(self._table.size, dtype=np.intp)
-        keys = self.keys[slot, rows]
+            rows, keys = self._candidates(slot, wanted)
         if wanted < len(keys):
             chosen = np.argpartition(keys, len(keys) - wanted)[-wanted:]
             rows, keys = rows[chosen], keys[chosen]
+        if keys.size and keys.min() >= 0:
+            return rows, keys
         fits = keys >= 0
         return rows[fits], keys[fits]
 
-    def _padded(self, slot: np.intp) -> Keys:
+    def _best_row(self, slot: int) -> int:
+        start = int(self._highest[slot].argmax()) * BLOCK
+        return start + int(self.keys[slot, start : start + BLOCK].argmax())
+
+    def _candidates(self, slot: int, wanted: int) -> tuple[Rows, Keys]:
+        """Rows among which the `wanted` best are: those of as many blocks with the highest keys."""
+        highest = self._highest[slot]
+        if wanted >= len(highest):
+            return np.arange(self._table.size, dtype=np.intp), self.keys[slot, : self._table.size]
+        blocks = np.argpartition(highest, len(highest) - wanted)[-wanted:]
+        rows = (blocks[:, None] * BLOCK + _WITHIN_BLOCK).ravel()
+        if rows.max() >= self.keys.shape[1]:
+            rows = rows[rows < self.keys.shape[1]]
+        return rows, self.keys[slot, rows]
+
+    def _write_one(self, slot: int, row: int, key: int) -> None:
+        block = row // BLOCK
+        before, highest = self.keys[slot, row], self._highest[slot, block]
+        self.keys[slot, row] = key
+        if key >= highest:
+            self._highest[slot, block] = key
+        elif before == highest:
+            self._highest[slot, block] = self.keys[slot, block * BLOCK : (block + 1) * BLOCK].max()
+
+    def _in_blocks(self, slot: int) -> Keys:
         line: Keys = self.keys[slot]
         missing = -len(line) % BLOCK
         if missing:
             line = np.concatenate([line, np.full(missing, -1, dtype=np.int64)])
         return line.reshape(-1, BLOCK)
 
+    def _double(self) -> None:
+        for name in ("keys", "fixed", "feasible", "settled", "_highest"):
+            matrix = getattr(self, name)
+            setattr(self, name, np.concatenate([matrix, np.zeros_like(matrix)]))
+
     def _lay_out(self, slots: int, capacity: int) -> None:
         self.keys = np.full((slots, capacity), -1, dtype=np.int64)
+        self.fixed = np.zeros((slots, capacity), dtype=np.int64)
         self.feasible = np.zeros((slots, capacity), dtype=np.bool_)
+        self.settled = np.zeros((slots, capacity), dtype=np.bool_)
         self._highest = np.full((slots, -(-capacity // BLOCK)), -1, dtype=np.int64)
+
+
+_WITHIN_BLOCK = np.arange(BLOCK, dtype=np.intp)

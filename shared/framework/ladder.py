@@ -5,6 +5,8 @@ before the j-th placement at most j - 1 of them were touched, so an untouched on
 other node. For each of these nodes the key is known as a function of how many pods it has been given, and the greedy
 order is the order of the *running minimum* of these functions: a node whose key rises with a placement (bin packing)
 is taken again at once, exactly as greed would.
+
+Many classes climb at once, each on candidates of its own, so that looking ahead is one call for all of them.
 """
 
 from collections.abc import Callable
@@ -13,44 +15,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 Keys = NDArray[np.int64]
+Counts = NDArray[np.int64]
 Index = NDArray[np.intp]
 
-Lookahead = Callable[[Index, NDArray[np.int64]], Keys]
+Lookahead = Callable[[Index, Counts], Keys]
 """(which candidates, how many pods each already has) -> their keys then; negative where no further pod fits."""
 
 
-def greedy(first: Keys, wanted: int, lookahead: Lookahead) -> tuple[Index, Keys]:
-    """The first `wanted` placements: which candidate each takes, and the key it has at that moment.
+def greedy(first: Keys, group: Index, wanted: Counts, lookahead: Lookahead) -> tuple[Index, Keys]:
+    """Up to `wanted[g]` placements for every group g: which candidate each takes, and the key it has at that moment.
 
-    `first` holds the candidates' keys with nothing placed, all feasible. Fewer than `wanted` come back when the
-    candidates are full before.
+    `first` holds the candidates' keys with nothing placed, none of them negative, and `group` what each belongs to.
+    The placements come group by group, in greedy order. A group whose candidates are full before gets fewer.
     """
-    candidates = np.arange(len(first), dtype=np.intp)
-    if wanted == 1:
-        best = int(first.argmax())
-        return candidates[best : best + 1], first[best : best + 1]
-    owner, count, key, floor = candidates, np.zeros(len(first), dtype=np.int64), first, first
-    depth = np.ones(len(first), dtype=np.int64)
-    deepest = first  # of each candidate: the running minimum where its known curve ends
+    owner: Index = np.arange(len(first), dtype=np.intp)
+    count: Counts = np.zeros(len(first), dtype=np.int64)
+    key, floor = first, first
+    depth: Counts = np.ones(len(first), dtype=np.int64)
+    deepest = first.copy()  # of each candidate: the running minimum where its known curve ends
     while True:
-        order = np.lexsort((count, -floor))[:wanted]
-        order = order[floor[order] >= 0]
-        taken = np.bincount(owner[order], minlength=len(first))
-        short = np.flatnonzero((taken == depth) & (deepest >= 0) & (depth < wanted))
+        taken = _taken(floor, count, group[owner], wanted)
+        times = np.bincount(owner[taken], minlength=len(first))
+        short = np.flatnonzero((times == depth) & (deepest >= 0) & (depth < wanted[group]))
         if not short.size:
-            return owner[order], key[order]
-        more_owner, more_count = _extension(short, depth[short], np.minimum(depth[short], wanted - depth[short]))
+            return owner[taken], key[taken]
+        more_owner, more_count = _extension(short, depth[short], np.minimum(depth[short], (wanted[group] - depth)[short]))
         more_key = lookahead(more_owner, more_count)
         more_floor = _running_minimum(more_owner, more_key, deepest)
         owner, count = np.concatenate([owner, more_owner]), np.concatenate([count, more_count])
         key, floor = np.concatenate([key, more_key]), np.concatenate([floor, more_floor])
-        last = np.flatnonzero(np.diff(more_owner, append=-1))
+        last = np.flatnonzero(np.append(more_owner[1:] != more_owner[:-1], True))
         depth[more_owner[last]] = more_count[last] + 1
-        deepest = deepest.copy()
         deepest[more_owner[last]] = more_floor[last]
 
 
-def _extension(short: Index, start: NDArray[np.int64], length: NDArray[np.int64]) -> tuple[Index, NDArray[np.int64]]:
+def _taken(floor: Keys, count: Counts, group: Index, wanted: Counts) -> Index:
+    """The placements that greed makes, group by group and in order."""
+    order = np.lexsort((count, -floor, group))
+    sizes = np.bincount(group, minlength=len(wanted))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[(place < np.repeat(wanted, sizes)) & (floor[order] >= 0)]
+
+
+def _extension(short: Index, start: Counts, length: Counts) -> tuple[Index, Counts]:
     """For each candidate the counts start, start + 1 ... of the given length, flattened."""
     owner = np.repeat(short, length)
     ends = np.cumsum(length)
@@ -61,10 +68,9 @@ def _extension(short: Index, start: NDArray[np.int64], length: NDArray[np.int64]
 def _running_minimum(owner: Index, key: Keys, before: Keys) -> Keys:
     """Of each owner's keys in turn, starting from what the minimum was `before`."""
     floor = np.minimum(key, before[owner])
-    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    starts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     ends = np.append(starts[1:], len(owner))
-    longest = int((ends - starts).max())
-    for step in range(1, longest):
+    for step in range(1, int((ends - starts).max())):
         here = starts + step
         here = here[here < ends]
         floor[here] = np.minimum(floor[here], floor[here - 1])

@@ -6,7 +6,7 @@ A plugin keeps no state of its own between calls.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.cluster.changes import Rows
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
@@ -89,6 +90,10 @@ class FilterPlugin(Plugin):
         """The same for several pods at once: pods x nodes. Override where broadcasting beats a loop."""
         return np.stack([self.filter(state, view) for state in states])
 
+    def filter_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Verdicts:
+        """One verdict for every node of the view, the i-th for pod `which[i]`."""
+        return _by_pod(self.filter, states, which, view)
+
     @abstractmethod
     def explain(self, state: CycleState, verdict: int) -> Status:
         """The status that a verdict other than nought stands for."""
@@ -126,6 +131,23 @@ class ScorePlugin(Plugin):
     def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
         """The same for several pods at once: pods x nodes."""
         return np.stack([self.score(state, view) for state in states])
+
+    def score_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Scores:
+        """One raw score for every node of the view, the i-th for pod `which[i]`."""
+        return _by_pod(self.score, states, which, view)
+
+
+def _by_pod(
+    judge: Callable[[CycleState, NodeView], NDArray[np.int64]],
+    states: Sequence[CycleState],
+    which: Rows,
+    view: NodeView,
+) -> NDArray[np.int64]:
+    answers = np.zeros(len(view), dtype=np.int64)
+    for pod, state in enumerate(states):
+        at = np.flatnonzero(which == pod)
+        answers[at] = judge(state, view.take(at))
+    return answers
 
 
 class SummaryPlugin(Plugin):

@@ -17,7 +17,8 @@ from shared.framework.summary import Range
 class PodClass:
     """`filter_slots` and `score_slots` say where each plugin's answers for this class stand in its ResultPool.
 
-    `seen` and `keyed` are positions in the table's load log: up to where feasibility and keys know of changes.
+    Positions in the table's logs tell what is known of changes: `seen` (loads) and `node_seen` (node objects) for
+    feasibility, `keyed` and `node_keyed` for keys.
     `versions` tells for answers that depend on a merged summary which one they were computed on.
     `tallies` counts, for every normalised plugin (by its place among the score plugins), the feasible nodes of each
     raw score, so that the range of raw scores is known without a look at all nodes.
@@ -32,10 +33,11 @@ class PodClass:
     slot: int
     filter_slots: NDArray[np.intp]
     score_slots: NDArray[np.intp]
-    weights: NDArray[np.int64]
+    weights: list[int]
     seen: int = NOTHING_SEEN
     node_seen: int = NOTHING_SEEN
     keyed: int = NOTHING_SEEN
+    node_keyed: int = NOTHING_SEEN
     feasible: int = 0
     ranges: dict[str, Range] | None = None
     versions: list[int] = field(default_factory=list)

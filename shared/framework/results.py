@@ -70,6 +70,24 @@ class ResultPool:
     def rows_since(self, seen: int) -> Rows | None:
         return None if seen == NOTHING_SEEN else self.log.since(seen)
 
+    def read(self, slots: list[int], index: Rows | slice) -> NDArray[np.int64]:
+        """Lines of answers; just one, to be broadcast, where all slots are the same."""
+        if slots.count(slots[0]) == len(slots):
+            return self.values[slots[0], index][None, :]
+        lines = np.array(slots, dtype=np.intp)
+        return self.values[lines, index] if isinstance(index, slice) else self.values[lines[:, None], index]
+
+    def store(self, slots: list[int], rows: Rows, answers: NDArray[np.int64]) -> None:
+        if len(slots) == 1:
+            self.values[slots[0], rows] = answers[0]
+        else:
+            self.values[np.array(slots, dtype=np.intp)[:, None], rows] = answers
+
+    def fit(self, capacity: int) -> None:
+        """Lines of another length, with nothing in them."""
+        if self.values.shape[1] != capacity:
+            self.values = np.zeros((self.values.shape[0], capacity), dtype=np.int64)
+
     def forget(self, slot: int) -> None:
         """The slot is to be computed from nothing, and whoever built on it must look again."""
         self.seen[slot] = NOTHING_SEEN

@@ -3,6 +3,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.model.objects import (
     Container,
@@ -21,13 +22,14 @@ from shared.model.resources import (
     HostPort,
     PlacedRequests,
     allocatable,
+    balance_score_request,
     filter_requests,
+    fit_score_request,
     host_ports,
     is_extended_resource,
     is_scalar_resource,
     placed_requests,
     pod_requests,
-    scoring_request,
 )
 from tests.builders import PodBuilder, node, pod, resource_list
 
@@ -134,7 +136,8 @@ def test_a_resized_container_counts_with_what_it_has(built: Pod, cpu: int) -> No
     spec = (built.spec.containers or built.spec.init_containers)[0].resources.requests
     assert placed_requests(built).requests == {"cpu": cpu}
     assert placed_requests(built).non_zero_cpu == cpu
-    assert scoring_request(built, "cpu", non_zero=False) == cpu
+    assert balance_score_request(built, "cpu") == cpu
+    assert fit_score_request(built, "cpu") == spec["cpu"].milli
     assert filter_requests(built) == {"cpu": spec["cpu"].milli}
 
 
@@ -182,27 +185,41 @@ def test_a_resized_pod_counts_with_what_it_has(
 def test_containers_that_request_nothing_count_with_a_default(built: PodBuilder, cpu: int, memory: int) -> None:
     taken = placed_requests(built.build())
     assert (taken.non_zero_cpu, taken.non_zero_memory) == (cpu, memory)
-    assert scoring_request(built.build(), "cpu", non_zero=True) == cpu
-    assert scoring_request(built.build(), "memory", non_zero=True) == memory
+    assert fit_score_request(built.build(), "cpu") == cpu
+    assert fit_score_request(built.build(), "memory") == memory
 
 
 def test_defaults_beside_pod_level_requests() -> None:
     built = pod("p").request(memory="5").container("b").pod_request(cpu="1").build()
     assert placed_requests(built) == PlacedRequests({"cpu": 1000, "memory": 5}, 1000, 5)
-    # Scoring the pod itself does not look at what is set for the pod as a whole when it adds defaults.
-    assert scoring_request(built, "memory", non_zero=True) == 5 + 200 * MI
     only_cpu = pod("p").container("b").pod_request(cpu="1").build()
     assert placed_requests(only_cpu) == PlacedRequests({"cpu": 1000}, 1000, 200 * MI)
     both = pod("p").pod_request(cpu="1", memory="7").build()
     assert placed_requests(both) == PlacedRequests({"cpu": 1000, "memory": 7}, 1000, 7)
 
 
+def test_the_fit_score_does_not_look_at_the_pod_as_a_whole() -> None:
+    built = pod("p").request(cpu="2", memory="5").container("b").pod_request(cpu="7", memory="9").overhead(cpu="1")
+    assert fit_score_request(built.build(), "cpu") == 2000 + 100 + 1000
+    assert fit_score_request(built.build(), "memory") == 5 + 200 * MI
+    assert balance_score_request(built.build(), "cpu") == 7000 + 1000
+    assert balance_score_request(built.build(), "memory") == 9
+
+
+def test_the_balance_score_counts_what_a_resized_pod_has() -> None:
+    status = PodStatus(resources=ResourceRequirements(requests=resource_list(cpu="3")))
+    built = pod("p").request(cpu="1").pod_request(cpu="2").with_status(status).build()
+    assert balance_score_request(built, "cpu") == 3000
+    assert fit_score_request(built, "cpu") == 1000
+
+
 def test_scoring_of_other_resources() -> None:
     built = pod("p").request({"example.com/gpu": 2}, ephemeral_storage="1k").build()
-    assert scoring_request(built, "example.com/gpu", non_zero=True) == 2
-    assert scoring_request(built, "ephemeral-storage", non_zero=True) == 1000
-    assert scoring_request(built, "example.com/fpga", non_zero=True) == 0
-    assert scoring_request(built, "cpu", non_zero=False) == 0
+    for request in (fit_score_request, balance_score_request):
+        assert request(built, "example.com/gpu") == 2
+        assert request(built, "ephemeral-storage") == 1000
+        assert request(built, "example.com/fpga") == 0
+    assert balance_score_request(built, "cpu") == 0
 
 
 def test_allocatable() -> None:
@@ -335,9 +352,10 @@ def test_the_scheduler_numbers_agree_with_the_reference(built: Pod) -> None:
         asked, held = reference(built, name, False, None), reference(built, name, True, None)
         assert filter_requests(built).get(name) == (None if asked is None else up(asked, name))
         assert taken.requests.get(name) == (None if held is None else up(held, name))
-        assert scoring_request(built, name, non_zero=False) == up(held, name)
+        assert balance_score_request(built, name) == up(held, name)
+        containers_only = replace(built, spec=replace(built.spec, resources=None))
+        assert fit_score_request(built, name) == up(reference(containers_only, name, False, DEFAULTS.get(name)), name)
         defaulted = reference(built, name, True, DEFAULTS.get(name))
-        assert scoring_request(built, name, non_zero=True) == up(defaulted, name)
         if name in non_zero:
             assert non_zero[name] == up(held if level_set and held is not None else defaulted, name)
 

@@ -6,6 +6,7 @@ spoils it.
 
 from collections.abc import Hashable, Sequence
 
+from shared.cluster.changes import Rows
 from shared.config.args import NodeResourcesBalancedAllocationArgs
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Scores
@@ -38,20 +39,25 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         return SUCCESS
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
-        scores: Scores = self.score_many([state], view)[0]
+        scores: Scores = self._score([state], None, view)[0]
         return scores
 
     def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
+        return self._score(states, None, view)
+
+    def score_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Scores:
+        return self._score(states, which, view)
+
+    def _score(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
-        found = columns(self._resources, requests, view, non_zero=False)
+        found = columns(self._resources, requests, which, view, non_zero=False)
         before = [column.used for column in found]
         after = [column.used + column.request for column in found]
-        if len(found) == 2 and all(column.counted.all() for column in found):
-            capacity = [column.capacity for column in found]
+        capacity = [column.safe_capacity for column in found]
+        if len(found) == 2 and all(column.counted is None for column in found):
             change = balance_of_two(after, capacity) - balance_of_two(before, capacity)
         else:
-            capacity = [column.safe_capacity for column in found]
-            counted = [column.counted for column in found]
+            counted = [column.capacity > 0 if column.counted is None else column.counted for column in found]
             change = balance(after, capacity, counted) - balance(before, capacity, counted)
         half = MAX_NODE_SCORE // 2
         return half + (half + change) // 2

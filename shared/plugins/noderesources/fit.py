@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.cluster.changes import Rows
 from shared.cluster.nodetable import CPU, EPHEMERAL, MEMORY, PODS
 from shared.config.args import NodeResourcesFitArgs
 from shared.errors import InvalidObject
@@ -50,7 +51,7 @@ _SCORE = "score requests"
 class Wanted:
     """What a pod asks for: the basic resources in their order, then the others by name."""
 
-    basic: NDArray[np.int64]
+    basic: tuple[int, ...]
     scalars: tuple[tuple[str, int], ...]
 
 
@@ -94,28 +95,43 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         if len(scalars) > MOST_SCALARS:
             reason = f"asks for {len(scalars)} extended resources, more than {MOST_SCALARS}"
             raise InvalidObject("Pod", pod.key, "spec.containers", reason)
-        return Wanted(np.array([requests.get(name, 0) for name, _ in BASIC], dtype=np.int64), tuple(scalars))
+        return Wanted(tuple(requests.get(name, 0) for name, _ in BASIC), tuple(scalars))
 
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        verdicts: Verdicts = self.filter_many([state], view)[0]
+        verdicts: Verdicts = self._judge([state], None, view)[0]
         return verdicts
 
     def filter_many(self, states: Sequence[CycleState], view: NodeView) -> Verdicts:
+        return self._judge(states, None, view)
+
+    def filter_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Verdicts:
+        return self._judge(states, which, view)
+
+    def _judge(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Verdicts:
+        """Pods x nodes; with `which`, one pod a node."""
         wanted = [self._wanted_by(state) for state in states]
-        verdicts = np.empty((len(states), len(view)), dtype=np.int64)
+        basic = np.array([w.basic for w in wanted], dtype=np.int64)
+        shape = (len(states), len(view)) if which is None else (len(view),)
+        verdicts = np.empty(shape, dtype=np.int64)
         verdicts[:] = (view.used[PODS] >= view.allocatable[PODS]) * PODS_BIT
-        basic = np.stack([w.basic for w in wanted])
         for i, (_, number) in enumerate(BASIC):
-            if basic[:, i].any():
-                verdicts |= _short(basic[:, i, None], view.allocatable[number], view.used[number], 2 << i)
-        for verdict, w in zip(verdicts, wanted, strict=True):
-            for i, (name, amount) in enumerate(w.scalars):
-                number_or_none = view.table.resources.known(name)
-                if number_or_none is None:
-                    verdict |= (FIRST_SCALAR_BIT << i) | UNRESOLVABLE_BIT
-                else:
-                    capacity, used = view.allocatable[number_or_none], view.used[number_or_none]
-                    verdict |= _short(np.int64(amount), capacity, used, FIRST_SCALAR_BIT << i)
+            if any(w.basic[i] for w in wanted):
+                request = basic[:, i, None] if which is None else basic[which, i]
+                verdicts |= _short(request, view.allocatable[number], view.used[number], 2 << i)
+        for pod, w in enumerate(wanted):
+            if w.scalars:
+                at = (pod, slice(None)) if which is None else which == pod
+                verdicts[at] |= self._short_of_scalars(w, view)[... if which is None else at]
+        return verdicts
+
+    def _short_of_scalars(self, wanted: Wanted, view: NodeView) -> Verdicts:
+        verdicts = np.zeros(len(view), dtype=np.int64)
+        for i, (name, amount) in enumerate(wanted.scalars):
+            number = view.table.resources.known(name)
+            if number is None:
+                verdicts |= (FIRST_SCALAR_BIT << i) | UNRESOLVABLE_BIT
+            else:
+                verdicts |= _short(np.int64(amount), view.allocatable[number], view.used[number], FIRST_SCALAR_BIT << i)
         return verdicts
 
     def explain(self, state: CycleState, verdict: int) -> Status:
@@ -141,13 +157,23 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         return SUCCESS
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
-        scores: Scores = self.score_many([state], view)[0]
+        scores: Scores = self._score([state], None, view)[0]
         return scores
 
     def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
-        found = columns(self._resources, [self._requests(state) for state in states], view, non_zero=True)
+        return self._score(states, None, view)
+
+    def score_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Scores:
+        return self._score(states, which, view)
+
+    def _score(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
+        requests = [self._requests(state) for state in states]
+        found = columns(self._resources, requests, which, view, non_zero=True)
         scores = [self._score_of(column) for column in found]
-        weights = [column.counted * weight for column, weight in zip(found, self._weights, strict=True)]
+        weights: list[NDArray[np.int64] | int] = [
+            weight if column.counted is None else column.counted * weight
+            for column, weight in zip(found, self._weights, strict=True)
+        ]
         if self._strategy == "RequestedToCapacityRatio":
             weights = [weight * (score > 0) for weight, score in zip(weights, scores, strict=True)]
             return weighted_mean(scores, weights, rounded=True)

@@ -4,12 +4,15 @@ Requests come with the classes as first axis, node columns as plain rows; everyt
 kube-scheduler's integer divisions do (all operands are non-negative where it matters).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.framework.normalize import MAX_NODE_SCORE, Scores
 
 Amounts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 def least_allocated(used: Amounts, capacity: Amounts) -> Scores:
@@ -47,50 +50,50 @@ def shape_table(points: list[tuple[int, int]]) -> Scores:
     return table
 
 
-def weighted_mean(scores: list[Scores], weights: list[Amounts], *, rounded: bool) -> Scores:
+def weighted_mean(scores: Sequence[Scores], weights: Sequence[Amounts | int], *, rounded: bool) -> Scores:
     """Sum of scores x weights over the sum of weights; nought where no weight is. `rounded`: half up, else down."""
-    total = sum(score * weight for score, weight in zip(scores, weights, strict=True))
-    weight = np.asarray(sum(weights))
+    total = scores[0] * weights[0]
+    weight = weights[0]
+    for score, more in zip(scores[1:], weights[1:], strict=True):
+        total = total + score * more
+        weight = weight + more
+    if isinstance(weight, int) and not rounded:
+        mean: Scores = total // weight
+        return mean
     divisor = np.maximum(weight, 1)
-    if rounded:
-        return np.where(weight > 0, np.floor(total / divisor + 0.5).astype(np.int64), 0)
-    return np.where(weight > 0, total // divisor, 0)
+    mean = np.floor(total / divisor + 0.5).astype(np.int64) if rounded else total // divisor
+    return np.where(np.asarray(weight) > 0, mean, 0)
 
 
-def balance(used: list[Amounts], capacity: list[Amounts], counted: list[NDArray[np.bool_]]) -> Scores:
+def balance(used: Sequence[Amounts], capacity: Sequence[Amounts], counted: Sequence[Mask]) -> Scores:
     """100 for equal shares of all resources, less the standard deviation of the shares in percent.
 
     A resource counts only where `counted` says so; with fewer than two nothing is out of balance.
     """
-    shares = [np.minimum(u / np.maximum(c, 1), 1.0) for u, c in zip(used, capacity, strict=True)]
-    count = np.asarray(sum(mask.astype(np.int64) for mask in counted))
-    total = _masked_sum(shares, counted)
-    mean = total / np.maximum(count, 1)
-    squares = _masked_sum([(share - mean) * (share - mean) for share in shares], counted)
-    highest = np.max(np.stack([np.where(m, s, -np.inf) for s, m in _together(shares, counted)]), axis=0)
-    lowest = np.min(np.stack([np.where(m, s, np.inf) for s, m in _together(shares, counted)]), axis=0)
-    with np.errstate(invalid="ignore"):
-        of_two = (highest - lowest) / 2
-    deviation = np.where(count == 2, of_two, np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), 0.0))
+    shape = np.broadcast_shapes(*(u.shape for u in used), *(mask.shape for mask in counted))
+    masks = np.stack([np.broadcast_to(mask, shape) for mask in counted])
+    shares = np.stack([np.broadcast_to(np.minimum(u / c, 1.0), shape) for u, c in zip(used, capacity, strict=True)])
+    shares[~masks] = 0.0
+    count = np.count_nonzero(masks, axis=0)
+    divisor = np.maximum(count, 1)
+    distance = np.where(masks, shares - _in_order(shares) / divisor, 0.0)
+    deviation = np.sqrt(_in_order(distance * distance) / divisor)
+    # Two shares differ from their mean by half their difference; that is what is computed, and rounds otherwise.
+    highest = np.where(masks, shares, -1.0).max(axis=0)
+    lowest = np.where(masks, shares, 2.0).min(axis=0)
+    deviation = np.where(count == 2, (highest - lowest) / 2, np.where(count > 2, deviation, 0.0))
     return ((1 - deviation) * MAX_NODE_SCORE).astype(np.int64)
 
 
-def balance_of_two(used: list[Amounts], capacity: list[Amounts]) -> Scores:
+def balance_of_two(used: Sequence[Amounts], capacity: Sequence[Amounts]) -> Scores:
     """`balance` for just two resources that count everywhere."""
     one, other = (np.minimum(u / c, 1.0) for u, c in zip(used, capacity, strict=True))
     return ((1 - np.abs((one - other) / 2)) * MAX_NODE_SCORE).astype(np.int64)
 
 
-def _masked_sum(values: list[NDArray[np.float64]], masks: list[NDArray[np.bool_]]) -> NDArray[np.float64]:
-    """In the order of the list: floating point sums depend on it."""
-    total = np.zeros(1)
-    for value, mask in _together(values, masks):
-        total = np.where(mask, total + value, total)
+def _in_order(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum over the first axis, one after the other: floating point sums depend on the order."""
+    total = values[0].copy()
+    for value in values[1:]:
+        total += value
     return total
-
-
-def _together(
-    values: list[NDArray[np.float64]], masks: list[NDArray[np.bool_]]
-) -> list[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-    shape = np.broadcast_shapes(*(v.shape for v in values), *(m.shape for m in masks))
-    return [(np.broadcast_to(v, shape), np.broadcast_to(m, shape)) for v, m in zip(values, masks, strict=True)]

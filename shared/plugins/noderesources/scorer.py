@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.cluster.changes import Rows
 from shared.cluster.nodetable import CPU, MEMORY
 from shared.framework.view import NodeView
 from shared.model.resources import is_scalar_resource
@@ -15,35 +16,45 @@ Amounts = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One resource: classes x 1 for `request`, 1 x nodes for `used` and `capacity`; `counted` broadcasts to both."""
+    """One resource. `used` and `capacity` are rows of nodes; `request` broadcasts against them.
+
+    `counted` is None where the resource counts for all pods on all nodes.
+    """
 
     request: Amounts
     used: Amounts
     capacity: Amounts
-    counted: NDArray[np.bool_]
+    counted: NDArray[np.bool_] | None
 
     @property
     def safe_capacity(self) -> Amounts:
-        return np.maximum(self.capacity, 1)
+        return self.capacity if self.counted is None else np.maximum(self.capacity, 1)
 
 
 def columns(
-    resources: Sequence[str], requests: Sequence[tuple[int, ...]], view: NodeView, *, non_zero: bool
+    resources: Sequence[str], requests: Sequence[tuple[int, ...]], which: Rows | None, view: NodeView, *, non_zero: bool
 ) -> list[Column]:
-    """One Column a resource. A resource does not count on nodes that have none of it, nor, unless it is a basic one,
-    for pods that do not ask for it."""
+    """One Column a resource, pods x nodes; with `which`, one pod a node: the i-th node is paired with pod `which[i]`.
+
+    A resource does not count on nodes that have none of it, nor, unless it is a basic one, for pods that do not ask
+    for it.
+    """
+    amounts = np.array(requests, dtype=np.int64).reshape(len(requests), len(resources))
     found: list[Column] = []
     for i, name in enumerate(resources):
-        request = np.array([[amounts[i]] for amounts in requests], dtype=np.int64)
+        request = amounts[:, i, None] if which is None else amounts[which, i]
         number = view.table.resources.known(name)
         if number is None:
-            nothing = np.zeros((1, len(view)), dtype=np.int64)
-            found.append(Column(request, nothing, nothing, np.zeros((1, 1), dtype=np.bool_)))
+            nothing = np.zeros(len(view), dtype=np.int64)
+            found.append(Column(request, nothing, nothing, np.zeros(len(view), dtype=np.bool_)))
             continue
-        capacity = view.allocatable[number][None, :]
-        used = (view.non_zero if non_zero and number in (CPU, MEMORY) else view.used)[number][None, :]
-        counted = capacity > 0
-        if is_scalar_resource(name):
-            counted = counted & (request > 0)
-        found.append(Column(request, used, capacity, counted))
+        capacity = view.allocatable[number]
+        used = (view.non_zero if non_zero and number in (CPU, MEMORY) else view.used)[number]
+        if number not in (CPU, MEMORY) or not capacity.all():
+            counted = capacity > 0
+            if is_scalar_resource(name):
+                counted = counted & (request > 0)
+            found.append(Column(request, used, capacity, counted))
+        else:
+            found.append(Column(request, used, capacity, None))
     return found

@@ -1,0 +1,140 @@
+"""Answers: what the filter and score plugins of a profile say about the nodes of a table, kept for each signature.
+
+Plugins that read only the node object are asked again when that changed, the others also when a pod came or went.
+Plugins that look at one node at a time are not asked here but when the classes know which nodes passed all others.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.cluster.changes import ChangeLog, Rows
+from shared.cluster.nodetable import NodeTable
+from shared.framework.allowednodes import AllowedNodes
+from shared.framework.cyclestate import CycleState
+from shared.framework.pernode import PerNodeFilter, PerNodeScore
+from shared.framework.plugin import FilterPlugin, Reads, ScorePlugin
+from shared.framework.podclass import PodClass
+from shared.framework.profile import Framework
+from shared.framework.results import UNKNOWN, ResultPool
+from shared.framework.view import NodeView
+
+Slots = NDArray[np.intp]
+
+
+class Answers:
+    def __init__(self, table: NodeTable, framework: Framework) -> None:
+        self.table = table
+        self.filters: list[FilterPlugin] = [AllowedNodes(), *framework.filter]
+        self.scores: list[ScorePlugin] = framework.score
+        self.filter_pools = [ResultPool(self._log(plugin.filter_reads), table.capacity) for plugin in self.filters]
+        self.score_pools = [ResultPool(self._log(plugin.score_reads), table.capacity) for plugin in self.scores]
+        self.filters_by = {reads: [f for f, p in enumerate(self.filters) if p.filter_reads is reads] for reads in Reads}
+        self.scores_by = {reads: [s for s, p in enumerate(self.scores) if p.score_reads is reads] for reads in Reads}
+        filter_at = {plugin.name: f for f, plugin in enumerate(self.filters)}
+        score_at = {plugin.name: s for s, plugin in enumerate(self.scores)}
+        self._summarized = [(filter_at.get(name), score_at.get(name), name) for name in framework.summaries]
+
+    def acquire(self, state: CycleState, filters: list[bool], scores: list[bool]) -> tuple[Slots, Slots]:
+        """Where the plugins' answers for a pod stand, in each pool; 0 for a plugin that is not run."""
+        return (
+            _acquire(self.filters, self.filter_pools, filters, state),
+            _acquire(self.scores, self.score_pools, scores, state),
+        )
+
+    def release(self, pod_class: PodClass) -> None:
+        for pools, slots in ((self.filter_pools, pod_class.filter_slots), (self.score_pools, pod_class.score_slots)):
+            for pool, slot in zip(pools, slots, strict=True):
+                pool.release(int(slot))
+
+    def fit(self, capacity: int) -> None:
+        """The table grew: make the lines as long as it is; its logs already void what they held."""
+        for pool in (*self.filter_pools, *self.score_pools):
+            pool.fit(capacity)
+
+    def believe(self, pod_class: PodClass, summaries: dict[str, object]) -> list[int]:
+        """Answer on these merged summaries from now on. Equal results mean that all answers are still the same."""
+        versions: list[int] = []
+        for pool, slot, name in self._summary_lines(pod_class):
+            state = pool.state(slot)
+            if name not in state.summaries or state.summaries[name] != summaries[name]:
+                state.summaries[name] = summaries[name]
+                pool.forget(slot)
+            versions.append(pool.versions[slot])
+        pod_class.state.summaries.update(summaries)
+        return versions
+
+    def update(self, classes: Sequence[PodClass], reads: Reads) -> None:
+        """Brings the answers of the plugins that read this up to the table's present state."""
+        views: dict[int, NodeView] = {}
+        for f in self.filters_by[reads]:
+            filter_plugin, pool = self.filters[f], self.filter_pools[f]
+            for rows, slots in _stale(pool, (int(c.filter_slots[f]) for c in classes)):
+                if isinstance(filter_plugin, PerNodeFilter):
+                    _mark_unknown(pool, slots, rows)
+                elif rows is None:
+                    for slot in slots:
+                        pool.values[slot, : self.table.size] = filter_plugin.filter(
+                            pool.state(slot), NodeView(self.table)
+                        )
+                elif rows.size:
+                    view = self._view(views, rows)
+                    pool.store(slots, rows, filter_plugin.filter_many([pool.state(slot) for slot in slots], view))
+        for s in self.scores_by[reads]:
+            score_plugin, pool = self.scores[s], self.score_pools[s]
+            for rows, slots in _stale(pool, (int(c.score_slots[s]) for c in classes)):
+                if isinstance(score_plugin, PerNodeScore):
+                    _mark_unknown(pool, slots, rows)
+                elif rows is None:
+                    for slot in slots:
+                        pool.values[slot, : self.table.size] = score_plugin.score(
+                            pool.state(slot), NodeView(self.table)
+                        )
+                elif rows.size:
+                    view = self._view(views, rows)
+                    pool.store(slots, rows, score_plugin.score_many([pool.state(slot) for slot in slots], view))
+
+    def _view(self, views: dict[int, NodeView], rows: Rows) -> NodeView:
+        """Plugins that missed the same changes share one view, and so its gathered columns."""
+        key = hash(rows.tobytes())
+        known = views.get(key)
+        if known is None or not np.array_equal(known.rows, rows):
+            known = views[key] = NodeView(self.table, rows)
+        return known
+
+    def _summary_lines(self, pod_class: PodClass) -> Iterator[tuple[ResultPool, int, str]]:
+        """Where this class's answers stand that depend on a merged summary."""
+        for f, s, name in self._summarized:
+            if f is not None and pod_class.filter_slots[f]:
+                yield self.filter_pools[f], int(pod_class.filter_slots[f]), name
+            if s is not None and pod_class.score_slots[s]:
+                yield self.score_pools[s], int(pod_class.score_slots[s]), name
+
+    def _log(self, reads: Reads) -> ChangeLog:
+        return self.table.node_log if reads is Reads.NODE else self.table.load_log
+
+
+def _acquire(
+    plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool], state: CycleState
+) -> Slots:
+    return np.array(
+        [
+            pool.acquire(plugin.cache_key(state), state) if runs else 0
+            for plugin, pool, runs in zip(plugins, pools, run, strict=True)
+        ],
+        dtype=np.intp,
+    )
+
+
+def _stale(pool: ResultPool, slots: Iterable[int]) -> Iterator[tuple[Rows | None, list[int]]]:
+    """The slots that missed changes, by the rows that they missed (None: all), marked as up to date once handled."""
+    for seen, group in pool.stale(set(slots)).items():
+        yield pool.rows_since(seen), group
+        for slot in group:
+            pool.seen[slot] = pool.log.position
+
+
+def _mark_unknown(pool: ResultPool, slots: list[int], rows: Rows | None) -> None:
+    for slot in slots:
+        pool.values[slot, slice(None) if rows is None else rows] = UNKNOWN

@@ -1,0 +1,173 @@
+"""Random histories of a cluster, and a slow model that says what each step must come to."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from shared.cluster.load import PodLoad, load_of
+from shared.cluster.nodetable import DuplicateNode, DuplicatePod, NodeTable, UnknownNode, UnknownPod
+from shared.errors import ClusterError
+from shared.model.objects import Node, Pod
+from tests.builders import node, pod
+
+NAMES = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"]
+UIDS = ["u1", "u2", "u3", "u4", "u5"]
+
+TAINTS = st.lists(
+    st.sampled_from([("a", "NoSchedule"), ("b", "PreferNoSchedule"), ("c", "PreferNoSchedule"), ("d", "NoExecute")]),
+    max_size=2,
+    unique=True,
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn, names: st.SearchStrategy[str] | None = None) -> Node:
+    built = node(draw(names or st.sampled_from(NAMES)))
+    built = built.capacity(cpu=draw(st.sampled_from(["1", "2", "4"])), memory=draw(st.sampled_from(["1Gi", "4Gi"])))
+    built = built.capacity(pods=draw(st.sampled_from([1, 3, 110])))
+    if draw(st.booleans()):
+        built = built.capacity({f"example.com/r{draw(st.integers(0, 6))}": draw(st.integers(1, 4))})
+    for key, effect in draw(TAINTS):
+        built = built.taint(key, effect=effect)
+    labels = {"zone": draw(st.sampled_from(["", "east", "west"])), "disk": draw(st.sampled_from(["", "5", "50"]))}
+    built = built.label({key: value for key, value in labels.items() if value})
+    for image in draw(st.sets(st.sampled_from(["web:1", "db:1"]))):
+        built = built.image(image, draw(st.sampled_from([100 << 20, 900 << 20])))
+    return (built.unschedulable() if draw(st.integers(0, 5)) == 0 else built).build()
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    built = pod("p").namespace(draw(st.sampled_from(["default", "other"])))
+    built = built.label(app=draw(st.sampled_from(["web", "db"])))
+    for resource in draw(st.sets(st.sampled_from(["cpu", "memory", "example.com/r1", "example.com/r9"]))):
+        built = built.request({resource: {"cpu": "300m", "memory": "200Mi"}.get(resource, "1")})
+    if draw(st.booleans()):
+        built = built.host_port(draw(st.sampled_from([80, 81])), ip=draw(st.sampled_from(["", "10.0.0.1"])))
+    return (built.terminating() if draw(st.integers(0, 3)) == 0 else built).build()
+
+
+@dataclass(frozen=True)
+class AddNode:
+    node: Node
+
+
+@dataclass(frozen=True)
+class UpsertNode:
+    node: Node
+
+
+@dataclass(frozen=True)
+class RemoveNode:
+    name: str
+
+
+@dataclass(frozen=True)
+class AddPod:
+    uid: str
+    node: str
+    load: PodLoad
+
+
+@dataclass(frozen=True)
+class AssumePod:
+    uid: str
+    node: str
+    load: PodLoad
+
+
+@dataclass(frozen=True)
+class ForgetPod:
+    uid: str
+
+
+@dataclass(frozen=True)
+class RemovePod:
+    uid: str
+
+
+Step = AddNode | UpsertNode | RemoveNode | AddPod | AssumePod | ForgetPod | RemovePod
+
+_NAME, _UID, _LOAD = st.sampled_from(NAMES), st.sampled_from(UIDS), pods().map(load_of)
+
+STEPS: st.SearchStrategy[Step] = st.one_of(
+    st.builds(UpsertNode, nodes()),
+    st.builds(AddPod, _UID, _NAME, _LOAD),
+    st.builds(AssumePod, _UID, _NAME, _LOAD),
+    st.builds(AddNode, nodes()),
+    st.builds(RemoveNode, _NAME),
+    st.builds(ForgetPod, _UID),
+    st.builds(RemovePod, _UID),
+)
+
+
+def apply(table: NodeTable, step: Step) -> None:
+    match step:
+        case AddNode(changed):
+            table.add_node(changed)
+        case UpsertNode(changed):
+            table.upsert_node(changed)
+        case RemoveNode(name):
+            table.remove_node(name)
+        case AddPod(uid, name, load):
+            table.add_pod(uid, name, load)
+        case AssumePod(uid, name, load):
+            table.assume_pod(uid, name, load)
+        case ForgetPod(uid):
+            table.forget_pod(uid)
+        case RemovePod(uid):
+            table.remove_pod(uid)
+
+
+@dataclass
+class Model:
+    """The same cluster as two dictionaries."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: dict[str, tuple[str, PodLoad, bool]] = field(default_factory=dict)
+
+    def apply(self, step: Step) -> type[ClusterError] | None:
+        """The error that the step must end with; it then changes nothing."""
+        fault = self._fault(step)
+        if fault is None:
+            self._change(step)
+        return fault
+
+    def rebuilt(self) -> NodeTable:
+        """A table that was told the outcome only, and in another order."""
+        table = NodeTable()
+        for name in sorted(self.nodes, reverse=True):
+            table.add_node(self.nodes[name])
+        for uid, (name, load, assumed) in sorted(self.pods.items(), key=lambda item: item[0]):
+            (table.assume_pod if assumed else table.add_pod)(uid, name, load)
+        return table
+
+    def _fault(self, step: Step) -> type[ClusterError] | None:
+        match step:
+            case AddNode(changed) if changed.name in self.nodes:
+                return DuplicateNode
+            case RemoveNode(name) if name not in self.nodes:
+                return ClusterError
+            case AddPod(_, name, _) | AssumePod(_, name, _) if name not in self.nodes:
+                return UnknownNode
+            case AssumePod(uid, _, _) if uid in self.pods:
+                return DuplicatePod
+            case ForgetPod(uid) if uid not in self.pods or not self.pods[uid][2]:
+                return UnknownPod
+            case RemovePod(uid) if uid not in self.pods:
+                return UnknownPod
+        return None
+
+    def _change(self, step: Step) -> None:
+        match step:
+            case AddNode(changed) | UpsertNode(changed):
+                self.nodes[changed.name] = changed
+            case RemoveNode(name):
+                del self.nodes[name]
+                self.pods = {uid: placed for uid, placed in self.pods.items() if placed[0] != name}
+            case AddPod(uid, name, load):
+                self.pods[uid] = (name, load, False)
+            case AssumePod(uid, name, load):
+                self.pods[uid] = (name, load, True)
+            case ForgetPod(uid) | RemovePod(uid):
+                del self.pods[uid]

@@ -1,0 +1,133 @@
+from collections import Counter
+from collections.abc import Hashable
+
+import pytest
+
+from services.inprocess.settings import load_frameworks
+from shared.cluster.classify import Classifier
+from shared.cluster.load import load_of
+from shared.cluster.shards import shard_of
+from shared.model.objects import Pod
+from tests.builders import PodBuilder, expr, pod
+
+SHARDS = [4, 0, 6, 6]
+BASE = pod("p").label(app="web").container("c", image="web:1").request(cpu="1", memory="1Gi").host_port(80)
+
+
+def classifier() -> Classifier:
+    framework = load_frameworks(None)["default-scheduler"]
+    return Classifier("default-scheduler", framework.signature)
+
+
+def class_of(built: PodBuilder, by: Classifier | None = None) -> str:
+    return (by or classifier()).classify(built.build()).class_id
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        BASE,
+        pod("other").label(app="web").container("c", image="web:1").request(cpu="1", memory="1Gi").host_port(80),
+        BASE.uid("another-uid"),
+        BASE.created("2024-01-01T00:00:00Z"),
+        BASE.owner("ReplicaSet", "web"),
+        pod("p").label(app="web").container("c", image="web:1").request(memory="1024Mi", cpu="1000m").host_port(80),
+    ],
+    ids=["equal", "name", "uid", "age", "owner", "wording"],
+)
+def test_pods_that_no_plugin_tells_apart_share_a_class(same: PodBuilder) -> None:
+    assert class_of(same) == class_of(BASE)
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        BASE.request(cpu="2"),
+        BASE.request({"example.com/gpu": 1}),
+        BASE.overhead(cpu="1"),
+        BASE.host_port(81),
+        BASE.host_port(80, ip="10.0.0.1"),
+        BASE.tolerate("gpu"),
+        BASE.node_selector(disk="ssd"),
+        BASE.require_node(expr("zone", "In", "east")),
+        BASE.prefer_node(5, expr("zone", "In", "east")),
+        BASE.on("n1"),
+        BASE.container("d", image="web:2"),
+        BASE.init_container(cpu="8", memory="1Gi"),
+    ],
+)
+def test_pods_that_a_plugin_tells_apart_do_not(different: PodBuilder) -> None:
+    by = classifier()
+    assert class_of(different, by) != class_of(BASE, by)
+
+
+def test_ids_are_the_same_for_everybody() -> None:
+    variants = [BASE, BASE.request(cpu="2"), BASE.node_selector(b="2", a="1"), BASE.tolerate("x")]
+    one, other = classifier(), classifier()
+    assert [class_of(v, one) for v in variants] == [class_of(v, other) for v in reversed(variants)][::-1]
+    assert class_of(BASE.node_selector(a="1", b="2"), one) == class_of(BASE.node_selector(b="2", a="1"), one)
+
+
+def test_profiles_do_not_share_classes() -> None:
+    def signature(_: Pod) -> Hashable:
+        return None
+
+    one, other = Classifier("one", signature), Classifier("other", signature)
+    assert class_of(BASE, one) != class_of(BASE, other)
+
+
+def test_plugins_read_a_text_once() -> None:
+    asked: list[str] = []
+
+    def signature(built: Pod) -> Hashable:
+        asked.append(built.name)
+        return built.metadata.namespace
+
+    by = Classifier("p", signature, most=2)
+    first, second = by.classify(BASE.build()), by.classify(BASE.uid("2").build())
+    assert len(asked) == 1
+    assert first.load is second.load
+    assert first.load == load_of(BASE.build())
+    for cpu in "23":
+        by.classify(BASE.request(cpu=cpu).build())
+    assert by.classify(BASE.build()).class_id == first.class_id
+    assert len(asked) == 4
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        BASE.namespace("other"),
+        BASE.label(app="db"),
+        BASE.terminating(),
+        BASE.owner("ReplicaSet", "web"),
+        BASE.priority(5),
+        BASE.nominated("n1"),
+        BASE.claim("data"),
+    ],
+)
+def test_whatever_a_plugin_may_read_reaches_it(different: PodBuilder) -> None:
+    asked: list[str] = []
+
+    def signature(built: Pod) -> Hashable:
+        asked.append(built.name)
+        return None
+
+    by = Classifier("p", signature)
+    by.classify(BASE.build())
+    answer = by.classify(different.build())
+    assert len(asked) == 2
+    assert answer.load == load_of(different.build())
+
+
+@pytest.mark.parametrize("name", ["node-{}", "ip-10-0-{}.eu.internal", "{}"])
+def test_shards_are_even_and_the_same_for_everybody(name: str) -> None:
+    names = [name.format(i) for i in range(7000)]
+    sizes = Counter(shard_of(each, 7) for each in names)
+    assert set(sizes) == set(range(7))
+    assert max(sizes.values()) < 1.2 * min(sizes.values())
+    assert {shard_of(each, 1) for each in names} == {0}
+
+
+def test_a_node_stays_in_its_shard_across_releases() -> None:
+    assert [shard_of(name, 7) for name in ("a", "b", "node-1", "node-2")] == SHARDS

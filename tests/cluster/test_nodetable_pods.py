@@ -1,0 +1,163 @@
+from collections.abc import Callable
+
+import pytest
+
+from shared.cluster.load import load_of
+from shared.cluster.nodetable import DuplicatePod, NodeTable, UnknownNode, UnknownPod
+from shared.errors import ClusterError
+from shared.model.resources import NON_ZERO_CPU, NON_ZERO_MEMORY
+from tests.builders import node, pod
+from tests.cluster.dump import by_name, dump
+
+SMALL = load_of(pod("p").label(app="web").request(cpu="500m").host_port(80).build())
+LARGE = load_of(pod("q").request(cpu="2", memory="1Gi").request({"example.com/r": 1}).build())
+CHEAP = {"cpu": 500, "pods": 1}
+DEAR = {"cpu": 2000, "memory": 1 << 30, "example.com/r": 1, "pods": 1}
+
+
+@pytest.fixture
+def table() -> NodeTable:
+    table = NodeTable()
+    for name in ("a", "b"):
+        table.add_node(node(name).capacity(cpu="4", memory="8Gi").build())
+    return table
+
+
+def used(table: NodeTable) -> dict[str, dict[str, int]]:
+    return {name: known["used"] for name, known in by_name(table).items()}
+
+
+def test_a_pod_takes_its_share_and_gives_it_back(table: NodeTable) -> None:
+    empty = by_name(table)
+    table.add_pod("u", "a", SMALL)
+    assert used(table) == {"a": CHEAP, "b": {}}
+    known = by_name(table)["a"]
+    assert known["non-zero"] == [500, NON_ZERO_MEMORY]
+    assert (known["pods"], known["port"], known["uids"]) == (1, 1, ["u"])
+    assert (table.place_of("u"), table.is_assumed("u"), table.pod_count) == ("a", False, 1)
+    table.remove_pod("u")
+    assert by_name(table) == empty
+    assert (table.place_of("u"), table.pod_count) == (None, 0)
+
+
+def test_pods_add_up(table: NodeTable) -> None:
+    table.add_pod("u", "a", SMALL)
+    table.add_pod("v", "a", SMALL)
+    table.assume_pod("w", "a", LARGE)
+    row = table.row_of("a")
+    assert row is not None
+    assert used(table)["a"] == {"cpu": 3000, "memory": 1 << 30, "example.com/r": 1, "pods": 3}
+    assert table.loads_at(row) == [SMALL, SMALL, LARGE]
+    table.remove_pod("u")
+    assert used(table)["a"] == {"cpu": 2500, "memory": 1 << 30, "example.com/r": 1, "pods": 2}
+
+
+def test_a_pod_without_requests_counts_with_defaults_for_scoring_only(table: NodeTable) -> None:
+    table.add_pod("u", "a", load_of(pod("p").build()))
+    assert used(table)["a"] == {"pods": 1}
+    assert by_name(table)["a"]["non-zero"] == [NON_ZERO_CPU, NON_ZERO_MEMORY]
+
+
+def test_an_assumed_pod_holds_its_place_until_it_is_forgotten(table: NodeTable) -> None:
+    empty = by_name(table)
+    table.assume_pod("u", "a", SMALL)
+    assert used(table)["a"] == CHEAP
+    assert table.is_assumed("u")
+    table.forget_pod("u")
+    assert by_name(table) == empty
+    assert table.place_of("u") is None
+
+
+def test_confirmation_changes_nothing_but_the_assumption(table: NodeTable) -> None:
+    table.assume_pod("u", "a", SMALL)
+    before, position = by_name(table), table.load_log.position
+    table.add_pod("u", "a", SMALL)
+    assert not table.is_assumed("u")
+    assert by_name(table) == before
+    assert table.load_log.position == position
+    table.add_pod("u", "a", SMALL)
+    assert by_name(table) == before
+
+
+def test_the_api_server_says_where_a_pod_really_is(table: NodeTable) -> None:
+    table.assume_pod("u", "a", SMALL)
+    table.add_pod("u", "b", SMALL)
+    assert used(table) == {"a": {}, "b": CHEAP}
+    assert (table.place_of("u"), table.is_assumed("u"), table.pod_count) == ("b", False, 1)
+
+
+def test_the_api_server_says_what_a_pod_really_takes(table: NodeTable) -> None:
+    table.assume_pod("u", "a", SMALL)
+    position = table.load_log.position
+    table.add_pod("u", "a", LARGE)
+    assert used(table) == {"a": DEAR, "b": {}}
+    rows = table.load_log.since(position)
+    assert rows is not None
+    assert rows.tolist() == [table.row_of("a")]
+
+
+def test_an_assumed_pod_may_be_removed(table: NodeTable) -> None:
+    table.assume_pod("u", "a", SMALL)
+    table.remove_pod("u")
+    assert used(table) == {"a": {}, "b": {}}
+
+
+def test_a_load_may_come_in_its_shared_form(table: NodeTable) -> None:
+    kind = table.kind(LARGE)
+    table.add_pod("u", "a", kind)
+    table.assume_pod("v", "b", LARGE)
+    table.add_pod("v", "b", kind)
+    assert used(table) == {"a": DEAR, "b": DEAR}
+    assert [load for _, _, load in table.placed()] == [LARGE, LARGE]
+
+
+def test_a_shared_form_that_went_unused_still_counts(table: NodeTable) -> None:
+    kept = table.kind(LARGE)
+    for i in range(3000):
+        table.kind(load_of(pod("p").request(cpu=f"{i}m").build()))
+    table.add_pod("u", "a", LARGE)
+    table.add_pod("u", "a", kept)
+    table.add_pod("v", "a", LARGE)
+    assert used(table)["a"] == {name: 2 * amount for name, amount in DEAR.items()}
+    for uid in "uv":
+        table.remove_pod(uid)
+    assert used(table)["a"] == {}
+
+
+def test_a_pod_changes_the_load_log_only(table: NodeTable) -> None:
+    for change in (
+        lambda: table.add_pod("u", "a", SMALL),
+        lambda: table.remove_pod("u"),
+        lambda: table.assume_pod("u", "a", SMALL),
+        lambda: table.forget_pod("u"),
+    ):
+        node_position, load_position = table.node_log.position, table.load_log.position
+        change()
+        rows = table.load_log.since(load_position)
+        assert rows is not None
+        assert rows.tolist() == [table.row_of("a")]
+        assert table.node_log.position == node_position
+
+
+@pytest.mark.parametrize(
+    ("step", "fault", "message"),
+    [
+        (lambda t: t.add_pod("new", "x", SMALL), UnknownNode, r"^Pod new: spec\.nodeName: no node 'x' is known$"),
+        (lambda t: t.add_pod("bound", "x", LARGE), UnknownNode, r"^Pod bound: spec\.nodeName: no node 'x' is known$"),
+        (lambda t: t.assume_pod("new", "x", LARGE), UnknownNode, r"^Pod new: spec\.nodeName: no node 'x' is known$"),
+        (lambda t: t.assume_pod("bound", "b", LARGE), DuplicatePod, r"^Pod bound: metadata\.uid: .*on node a$"),
+        (lambda t: t.assume_pod("assumed", "a", SMALL), DuplicatePod, r"^Pod assumed: metadata\.uid: .*on node b$"),
+        (lambda t: t.forget_pod("new"), UnknownPod, r"^Pod new: metadata\.uid: no pod of this uid"),
+        (lambda t: t.forget_pod("bound"), UnknownPod, r"^Pod bound: metadata\.uid: "),
+        (lambda t: t.remove_pod("new"), UnknownPod, r"^Pod new: metadata\.uid: no pod of this uid"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_changes_nothing(
+    table: NodeTable, step: Callable[[NodeTable], None], fault: type[ClusterError], message: str
+) -> None:
+    table.add_pod("bound", "a", SMALL)
+    table.assume_pod("assumed", "b", SMALL)
+    before = dump(table)
+    with pytest.raises(fault, match=message):
+        step(table)
+    assert dump(table) == before

@@ -1,0 +1,95 @@
+"""Small clusters for plugin tests, and one plugin's answers about their nodes, by node name."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from services.inprocess.settings import load_frameworks
+from shared.cluster.load import load_of
+from shared.cluster.nodetable import NodeTable
+from shared.framework.cyclestate import CycleState
+from shared.framework.evaluator import ShardEvaluator
+from shared.framework.explanation import Explanation, explain
+from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreScorePlugin, ScorePlugin, SummaryPlugin
+from shared.framework.profile import Framework
+from shared.framework.status import Status
+from shared.framework.summary import merge
+from shared.framework.tiebreak import Ties
+from shared.framework.view import NodeView
+from shared.model.objects import Node, Pod
+from tests.builders import NodeBuilder, PodBuilder
+
+
+def table_of(*nodes: NodeBuilder | Node, pods: Iterable[PodBuilder | Pod] = ()) -> NodeTable:
+    """A table with these nodes; each of the pods says in its spec which one it is on."""
+    table = NodeTable(capacity=4)
+    for node in nodes:
+        table.add_node(node if isinstance(node, Node) else node.build())
+    for pod in pods:
+        built = pod if isinstance(pod, Pod) else pod.build()
+        table.add_pod(built.uid, built.spec.node_name, load_of(built))
+    return table
+
+
+def prepared(plugin: object, pod: PodBuilder | Pod, table: NodeTable) -> CycleState:
+    """The state after PreFilter, PreScore and the summary, as far as the plugin has them."""
+    state = CycleState(pod if isinstance(pod, Pod) else pod.build())
+    if isinstance(plugin, PreFilterPlugin):
+        status = plugin.pre_filter(state).status
+        assert status.ok or status.skipped, status
+    if isinstance(plugin, PreScorePlugin):
+        status = plugin.pre_score(state)
+        assert status.ok or status.skipped, status
+    if isinstance(plugin, SummaryPlugin):
+        state.summaries[plugin.name] = plugin.summarize(state, table)
+    return state
+
+
+def statuses(plugin: FilterPlugin, pod: PodBuilder | Pod, table: NodeTable) -> dict[str, Status]:
+    """Why the plugin rejects nodes; a node that fits is not mentioned."""
+    state = prepared(plugin, pod, table)
+    verdicts = plugin.filter(state, NodeView(table))
+    assert verdicts.dtype == np.int64
+    assert verdicts.shape == (table.size,)
+    return {
+        table.names[row]: plugin.explain(state, int(verdicts[row]))
+        for row in range(table.size)
+        if table.valid[row] and verdicts[row]
+    }
+
+
+def scores(plugin: ScorePlugin, pod: PodBuilder | Pod, table: NodeTable) -> dict[str, int]:
+    """The plugin's raw scores."""
+    raw = plugin.score(prepared(plugin, pod, table), NodeView(table))
+    assert raw.dtype == np.int64
+    assert raw.shape == (table.size,)
+    return {table.names[row]: int(raw[row]) for row in range(table.size) if table.valid[row]}
+
+
+def framework(*plugins: str, args: dict[str, object] | None = None) -> Framework:
+    """Just these plugins (and what every profile must have), with weight 1."""
+    plugin_sets: dict[str, object] = {
+        "multiPoint": {"enabled": [{"name": name, "weight": 1} for name in plugins], "disabled": [{"name": "*"}]},
+        "queueSort": {"enabled": [{"name": "PrioritySort"}]},
+        "bind": {"enabled": [{"name": "DefaultBinder"}]},
+    }
+    plugin_config = [{"name": name, "args": value} for name, value in (args or {}).items()]
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": plugin_sets, "pluginConfig": plugin_config}],
+    }
+    return load_frameworks(config)["default-scheduler"]
+
+
+def judge(profile: Framework, pod: PodBuilder | Pod, table: NodeTable) -> Explanation:
+    """How a whole profile judges every node: rejections, and normalised scores of the nodes that fit."""
+    evaluator = ShardEvaluator(table, profile, Ties(mode="name"))
+    pod_class = evaluator.prepare("class", pod if isinstance(pod, Pod) else pod.build())
+    assert pod_class.failure is None, pod_class.failure
+    plugins = evaluator.summarize(pod_class)
+    evaluator.believe(pod_class, plugins)
+    evaluator.refresh([pod_class])
+    summary = merge(profile, [evaluator.summary(pod_class, plugins)])
+    evaluator.rank([pod_class], [summary.ranges])
+    return explain(evaluator, pod_class)

@@ -1,0 +1,105 @@
+import pytest
+
+from shared.framework.status import unresolvable
+from shared.framework.view import NodeView
+from shared.model.objects import TaintEffect
+from shared.plugins.tainttoleration import TaintToleration
+from tests.builders import NodeBuilder, PodBuilder, node, pod
+from tests.plugins.cluster import framework, judge, prepared, scores, statuses, table_of
+
+UNTOLERATED = unresolvable("node(s) had untolerated taint(s)")
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+@pytest.mark.parametrize(
+    ("arriving", "fits"),
+    [
+        (pod("p"), False),
+        (pod("p").tolerate(), True),
+        (pod("p").tolerate("dedicated"), True),
+        (pod("p").tolerate("dedicated", "db"), True),
+        (pod("p").tolerate("dedicated", "web"), False),
+        (pod("p").tolerate("dedicated", ""), False),
+        (pod("p").tolerate("other", "db"), False),
+        (pod("p").tolerate("dedicated", "db", "PreferNoSchedule"), False),
+        (pod("p").tolerate("dedicated", "web").tolerate("dedicated", "db"), True),
+    ],
+)
+def test_hard_taints_need_a_toleration(effect: TaintEffect, arriving: PodBuilder, fits: bool) -> None:
+    table = table_of(node("plain"), node("tainted").taint("dedicated", "db", effect))
+    assert statuses(TaintToleration(), arriving, table) == ({} if fits else {"tainted": UNTOLERATED})
+
+
+def test_every_hard_taint_needs_one() -> None:
+    table = table_of(node("n").taint("a").taint("b", effect="NoExecute"))
+    assert statuses(TaintToleration(), pod("p").tolerate("a"), table) == {"n": UNTOLERATED}
+    assert statuses(TaintToleration(), pod("p").tolerate("a").tolerate("b"), table) == {}
+    assert statuses(TaintToleration(), pod("p").tolerate("a").tolerate("b", effect="NoSchedule"), table) != {}
+
+
+def test_soft_taints_reject_nobody() -> None:
+    assert statuses(TaintToleration(), pod("p"), table_of(node("n").taint("a", effect="PreferNoSchedule"))) == {}
+
+
+@pytest.mark.parametrize(
+    ("arriving", "raw"),
+    [
+        (pod("p"), {"none": 0, "hard": 0, "one": 1, "two": 2}),
+        (pod("p").tolerate("a"), {"none": 0, "hard": 0, "one": 0, "two": 1}),
+        (pod("p").tolerate("a", effect="PreferNoSchedule"), {"none": 0, "hard": 0, "one": 0, "two": 1}),
+        (pod("p").tolerate("a", effect="NoSchedule"), {"none": 0, "hard": 0, "one": 1, "two": 2}),
+        (pod("p").tolerate("b", "x"), {"none": 0, "hard": 0, "one": 1, "two": 1}),
+        (pod("p").tolerate("b", "y"), {"none": 0, "hard": 0, "one": 1, "two": 2}),
+        (pod("p").tolerate(), {"none": 0, "hard": 0, "one": 0, "two": 0}),
+    ],
+)
+def test_untolerated_soft_taints_are_counted(arriving: PodBuilder, raw: dict[str, int]) -> None:
+    table = table_of(
+        node("none"),
+        node("hard").taint("a"),
+        node("one").taint("a", effect="PreferNoSchedule"),
+        node("two").taint("a", effect="PreferNoSchedule").taint("b", "x", "PreferNoSchedule"),
+    )
+    assert scores(TaintToleration(), arriving, table) == raw
+
+
+def soft(name: str, taints: int) -> NodeBuilder:
+    built = node(name)
+    for i in range(taints):
+        built = built.taint(f"t{i}", effect="PreferNoSchedule")
+    return built
+
+
+@pytest.mark.parametrize(
+    ("taints", "normalised"),
+    [
+        ((0, 0), (100, 100)),
+        ((0, 1), (100, 0)),
+        ((1, 1), (0, 0)),
+        ((0, 1, 3), (100, 67, 0)),
+        ((1, 2, 3), (67, 34, 0)),
+    ],
+)
+def test_the_most_disliked_node_scores_nought(taints: tuple[int, ...], normalised: tuple[int, ...]) -> None:
+    table = table_of(*(soft(f"n{i}", count) for i, count in enumerate(taints)))
+    explained = judge(framework("TaintToleration"), pod("p"), table)
+    assert [explained.scores[f"n{i}"]["TaintToleration"] for i in range(len(taints))] == list(normalised)
+
+
+def test_only_feasible_nodes_count_for_the_highest() -> None:
+    worst = node("worst").taint("x", effect="PreferNoSchedule").taint("y", effect="PreferNoSchedule").taint("z")
+    table = table_of(soft("clean", 0), soft("one", 1), worst)
+    explained = judge(framework("TaintToleration"), pod("p"), table)
+    assert explained.scores == {"clean": {"TaintToleration": 100}, "one": {"TaintToleration": 0}}
+    assert explained.rejected == {"worst": UNTOLERATED.by("TaintToleration")}
+
+
+def test_sets_of_taints_that_appear_later_are_judged_too() -> None:
+    table = table_of(node("n1").taint("a"))
+    plugin = TaintToleration()
+    state = prepared(plugin, pod("p").tolerate("a"), table)
+    assert plugin.filter(state, NodeView(table)).tolist() == [0]
+    table.add_node(node("n2").taint("b").build())
+    table.upsert_node(node("n1").taint("a").taint("b", effect="PreferNoSchedule").build())
+    assert plugin.filter(state, NodeView(table)).tolist() == [0, 1]
+    assert plugin.score(state, NodeView(table)).tolist() == [1, 0]

@@ -1,0 +1,252 @@
+"""What the tests of rounds share: frameworks, tables as plain data, cores fed by hand."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from services.inprocess.settings import load_frameworks
+from services.snapshot.core import Effect as SnapshotEffect
+from services.snapshot.core import NodeSeen, Persist, Publish, Reply, SnapshotCore
+from services.worker.core import Answer, WorkerCore
+from services.worker.core import Effect as WorkerEffect
+from shared.cluster.load import PodLoad, load_of
+from shared.cluster.nodetable import NodeTable
+from shared.config.points import ExtensionPoint, PluginRef
+from shared.config.profiles import load_config
+from shared.framework.cyclestate import CycleState
+from shared.framework.nodeinfo import NodeInfo
+from shared.framework.pernode import PerNodeFilter
+from shared.framework.profile import Framework
+from shared.framework.status import SUCCESS, Status, unschedulable
+from shared.framework.summary import Summary
+from shared.framework.tiebreak import Ties
+from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
+from shared.messages.state import (
+    Change,
+    Commit,
+    Committed,
+    Decision,
+    Delta,
+    NodeRemoved,
+    NodeUpserted,
+    PodGone,
+    PodPlaced,
+    State,
+)
+from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
+from shared.plugins.registry import IN_TREE
+from tests.builders import node, pod
+
+BY_NAME = Ties(mode="name")
+FRAMEWORKS = load_frameworks(None)
+DEFAULT = FRAMEWORKS[DEFAULT_SCHEDULER]
+
+Plain = dict[str, Any]
+
+
+def small_node(name: str, cpu: int = 4) -> Node:
+    return node(name).capacity(cpu=cpu, memory="8Gi").build()
+
+
+def small_pod(name: str, cpu: str = "1", **labels: str) -> Pod:
+    return pod(name).label(labels).request(cpu=cpu, memory="1Gi").build()
+
+
+def uid(name: str) -> str:
+    return f"default/{name}"
+
+
+# Tables as plain data
+
+
+def plain_table(table: NodeTable) -> dict[str, Plain]:
+    """Every node of a table with what it has, what is used and which pods are there: equal data, equal tables."""
+    placed: dict[str, dict[str, PodLoad]] = {}
+    for pod_uid, name, load in table.placed():
+        placed.setdefault(name, {})[pod_uid] = load
+    shown: dict[str, Plain] = {}
+    for row, node_object in table.nodes():
+        name = table.names[row]
+        resources = table.resources.items
+        shown[name] = {
+            "object": node_object,
+            "allocatable": {r: int(table.allocatable[i, row]) for i, r in enumerate(resources)},
+            "used": {r: int(table.used[i, row]) for i, r in enumerate(resources)},
+            "non-zero": table.non_zero[:, row].tolist(),
+            "cordoned": bool(table.unschedulable[row]),
+            "taints": table.taint_sets.items[int(table.taint_set[row])],
+            "valid": bool(table.valid[row]),
+            "pods": placed.get(name, {}),
+        }
+        for amounts in (shown[name]["allocatable"], shown[name]["used"]):
+            for resource in [r for r, amount in amounts.items() if not amount]:
+                del amounts[resource]
+    return shown
+
+
+Replica = tuple[dict[str, Node], dict[str, tuple[str, PodLoad]]]
+
+
+def replayed(deltas: Iterable[Delta]) -> Replica:
+    """Nodes and placed pods after these deltas, in the plainest way."""
+    nodes: dict[str, Node] = {}
+    pods: dict[str, tuple[str, PodLoad]] = {}
+    for delta in deltas:
+        for change in delta.changes:
+            apply_change(nodes, pods, change, delta.loads)
+    return nodes, pods
+
+
+def apply_change(
+    nodes: dict[str, Node], pods: dict[str, tuple[str, PodLoad]], change: Change, loads: Sequence[PodLoad]
+) -> None:
+    match change:
+        case NodeUpserted(node=node_object):
+            nodes[node_object.name] = node_object
+        case NodeRemoved(name=name):
+            del nodes[name]
+            for gone in [u for u, (where, _) in pods.items() if where == name]:
+                del pods[gone]
+        case PodPlaced(uid=pod_uid, node=where, load=load):
+            pods[pod_uid] = (where, loads[load])
+        case PodGone(uid=pod_uid):
+            pods.pop(pod_uid, None)
+
+
+def held(state: State) -> Replica:
+    nodes = {node_object.name: node_object for node_object in state.nodes}
+    return nodes, {placed.uid: (placed.node, state.loads[placed.load]) for placed in state.pods}
+
+
+# Snapshot
+
+
+class SnapshotLog:
+    """A snapshot core that keeps the deltas it published and is validated after every event."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.core = SnapshotCore(epoch=1)
+        self.deltas: list[Delta] = []
+        for node_object in nodes:
+            self.handle(NodeSeen(node_object))
+
+    def handle(self, event: Any, now: float = 0.0) -> list[SnapshotEffect]:
+        effects = self.core.handle(event, now)
+        self.core.validate()
+        persisted: set[int] = set()
+        for effect in effects:
+            if isinstance(effect, Persist) and effect.delta is not None:
+                persisted.add(effect.delta.seq)
+            elif isinstance(effect, Publish):
+                assert effect.delta.seq in persisted, "published before it was safe"
+                self.deltas.append(effect.delta)
+        return effects
+
+    def pods(self) -> dict[str, str]:
+        return {placed.uid: placed.node for placed in self.core.state().pods}
+
+
+def kinds(effects: Iterable[object]) -> list[str]:
+    return [type(effect).__name__ for effect in effects]
+
+
+def decision(of: Pod, where: str, seen: int, load: int = 0) -> Decision:
+    return Decision(of.uid, of.namespace, of.name, DEFAULT_SCHEDULER, where, load, seen)
+
+
+def commit(number: int, *placements: tuple[Pod, str, int], epoch: int = 1) -> Commit:
+    """A commit of one load a pod: pod, node, what its evaluation had seen."""
+    loads = [load_of(placed) for placed, _, _ in placements]
+    return Commit(epoch, number, loads, [decision(p, n, seen, i) for i, (p, n, seen) in enumerate(placements)])
+
+
+def reply(effects: Iterable[SnapshotEffect]) -> Committed:
+    """The one answer to a commit among the effects."""
+    (answer,) = [effect.message for effect in effects if isinstance(effect, Reply)]
+    return answer
+
+
+def changes(effects: Iterable[SnapshotEffect]) -> list[Change]:
+    return [change for effect in effects if isinstance(effect, Publish) for change in effect.delta.changes]
+
+
+def refusals(effects: Iterable[SnapshotEffect]) -> dict[str, tuple[str, bool]]:
+    return {conflict.uid: (conflict.reason, conflict.placed) for conflict in reply(effects).conflicts}
+
+
+# Workers
+
+
+def worker(
+    frameworks: Mapping[str, Framework] = FRAMEWORKS, *, shards: Iterable[int] = (0,), count: int = 1
+) -> WorkerCore:
+    return WorkerCore("w", frozenset(shards), count, frameworks)
+
+
+def state(seq: int, *nodes: Node, epoch: int = 1, pods: Sequence[tuple[Pod, str]] = ()) -> State:
+    placed = [PodPlaced(p.uid, name, i) for i, (p, name) in enumerate(pods)]
+    return State(epoch, seq, list(nodes), placed, [load_of(p) for p, _ in pods])
+
+
+def delta(seq: int, *changes: Change, epoch: int = 1, loads: Sequence[PodLoad] = ()) -> Delta:
+    return Delta(epoch, seq, list(changes), list(loads))
+
+
+def placed(seq: int, what: Pod, where: str, epoch: int = 1) -> Delta:
+    return delta(seq, PodPlaced(what.uid, where, 0), epoch=epoch, loads=[load_of(what)])
+
+
+def propose(
+    *asks: ClassAsk, round_: int = 1, ask: int = 1, min_seq: int = 0, epoch: int = 1, ties: Ties = BY_NAME
+) -> Propose:
+    return Propose(epoch, round_, ask, min_seq, ties, list(asks))
+
+
+def ask_for(what: Pod, class_id: str = "", count: int = 1, guess: Summary | None = None) -> ClassAsk:
+    return ClassAsk(class_id or what.name, what.spec.scheduler_name, count, what, guess)
+
+
+def proposals(effects: Sequence[WorkerEffect]) -> Proposals:
+    """The one answer among the effects."""
+    (answer,) = effects
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.message, Proposals)
+    return answer.message
+
+
+def answers(effects: Sequence[WorkerEffect]) -> dict[str, ClassAnswer]:
+    return {answer.class_id: answer for answer in proposals(effects).answers}
+
+
+# Plugins
+
+
+class Moody(PerNodeFilter):
+    """Raises for pods labelled mood=bad, on nodes that have a pod if `mood-when` says loaded."""
+
+    name = "Moody"
+
+    def signature(self, pod: Pod) -> str:
+        return pod.metadata.labels.get("mood", "")
+
+    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+        mood = self.signature(state.pod)
+        if mood == "bad" or (mood == "bad-when-loaded" and node.pods):
+            raise ZeroDivisionError("it is one of those days")
+        return SUCCESS if mood != "picky" else unschedulable("picky")
+
+
+def framework_with(plugin: type[Any], *points: ExtensionPoint) -> dict[str, Framework]:
+    """The default profile and one more plugin at these points."""
+    (profile,) = load_config(None).profiles
+    plugins = dict(profile.plugins)
+    for point in points:
+        plugins[point] = (*plugins.get(point, ()), PluginRef(plugin.name, 1 if point is ExtensionPoint.SCORE else 0))
+    changed = type(profile)(profile.scheduler_name, profile.percentage_of_nodes_to_score, plugins, profile.args)
+    return {DEFAULT_SCHEDULER: Framework(changed, {**IN_TREE, plugin.name: lambda args: plugin()}, lenient=True)}
+
+
+def relabelled(node_object: Node, **labels: str) -> Node:
+    metadata = msgspec.structs.replace(node_object.metadata, labels={**node_object.metadata.labels, **labels})
+    return msgspec.structs.replace(node_object, metadata=metadata)

@@ -1,0 +1,203 @@
+"""Snapshot: events in, effects out."""
+
+from collections.abc import Callable
+
+import pytest
+
+from services.inprocess.pipeline import bound
+from services.snapshot.core import (
+    BINDING_DEADLINE,
+    Dispatch,
+    NodeGone,
+    NodeSeen,
+    Persist,
+    PodDeleted,
+    PodSeen,
+    Publish,
+    Reply,
+)
+from shared.messages.state import Committed, PodPlaced
+from tests.rounds.support import (
+    SnapshotLog,
+    changes,
+    commit,
+    decision,
+    held,
+    kinds,
+    refusals,
+    relabelled,
+    reply,
+    small_node,
+    small_pod,
+)
+
+A, B = small_node("a"), small_node("b")
+P, Q = small_pod("p"), small_pod("q")
+
+
+def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_order() -> None:
+    log = SnapshotLog(A, B)
+    effects = log.handle(commit(1, (P, "a", 2), (Q, "b", 2)), now=10.0)
+    assert kinds(effects) == ["Persist", "Publish", "Reply", "Dispatch"]
+    persist, publish, answer, dispatch = effects
+    assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, Dispatch)
+    assert isinstance(answer, Reply)
+    assert persist.delta == publish.delta
+    assert persist.answer == answer.message == Committed(1, 1, 3, [])
+    assert [(e.uid, e.node, e.deadline, e.bound) for e in persist.ledger] == [
+        (P.uid, "a", 10.0 + BINDING_DEADLINE, False),
+        (Q.uid, "b", 10.0 + BINDING_DEADLINE, False),
+    ]
+    assert [(o.uid, o.node, o.deadline, o.epoch) for o in dispatch.orders] == [
+        (P.uid, "a", 10.0 + BINDING_DEADLINE, 1),
+        (Q.uid, "b", 10.0 + BINDING_DEADLINE, 1),
+    ]
+    assert set(log.core.ledger) == {P.uid, Q.uid}
+    assert log.core.next_deadline() == 10.0 + BINDING_DEADLINE
+
+
+def after_change(log: SnapshotLog) -> None:
+    log.handle(NodeSeen(relabelled(A, zone="z")))
+
+
+def after_removal(log: SnapshotLog) -> None:
+    log.handle(NodeGone("a"))
+
+
+def after_return(log: SnapshotLog) -> None:
+    log.handle(NodeGone("a"))
+    log.handle(NodeSeen(A))
+
+
+def after_foreign_pod(log: SnapshotLog) -> None:
+    log.handle(PodSeen(bound(Q, "a")))
+
+
+def after_foreign_resize(log: SnapshotLog) -> None:
+    log.handle(PodSeen(bound(Q, "b")))
+    log.handle(PodSeen(bound(Q, "a")))
+
+
+def after_own_placement(log: SnapshotLog) -> None:
+    log.handle(commit(1, (Q, "a", 2)))
+
+
+def after_binding_elsewhere(log: SnapshotLog) -> None:
+    log.handle(PodSeen(bound(P, "b")))
+
+
+def after_binding_on_unknown_node(log: SnapshotLog) -> None:
+    log.handle(PodSeen(bound(P, "nowhere")))
+
+
+@pytest.mark.parametrize(
+    ("happens", "reason", "placed"),
+    [
+        (after_change, "node a has changed since it was judged", False),
+        (after_removal, "node a is gone", False),
+        (after_return, "node a has changed since it was judged", False),
+        (after_foreign_pod, "node a has changed since it was judged", False),
+        (after_foreign_resize, "node a has changed since it was judged", False),
+        (after_own_placement, "node a has changed since it was judged", False),
+        (after_binding_elsewhere, "the pod is on node b already", True),
+        (after_binding_on_unknown_node, "the pod is on node nowhere already", True),
+    ],
+)
+def test_a_decision_that_rests_on_what_is_no_more_is_a_conflict(
+    happens: Callable[[SnapshotLog], None], reason: str, placed: bool
+) -> None:
+    log = SnapshotLog(A, B)
+    happens(log)
+    before, seq = held(log.core.state()), log.core.seq
+    effects = log.handle(commit(2, (P, "a", 2)))
+    assert kinds(effects) == ["Persist", "Reply"]
+    assert refusals(effects) == {P.uid: (reason, placed)}
+    assert held(log.core.state()) == before
+    assert log.core.seq == seq
+    assert P.uid not in log.core.ledger
+
+
+def test_what_happens_on_another_node_is_no_conflict() -> None:
+    log = SnapshotLog(A, B)
+    log.handle(PodSeen(bound(Q, "b")))
+    log.handle(NodeSeen(relabelled(B, zone="z")))
+    assert refusals(log.handle(commit(1, (P, "a", 2)))) == {}
+
+
+def test_room_that_became_free_is_no_conflict() -> None:
+    log = SnapshotLog(A, B)
+    log.handle(PodSeen(bound(Q, "a")))
+    log.handle(PodDeleted(Q.uid))
+    assert refusals(log.handle(commit(1, (P, "a", 3)))) == {}
+
+
+def test_a_conflict_takes_nothing_away_from_the_other_decisions() -> None:
+    log = SnapshotLog(A, B)
+    log.handle(NodeSeen(relabelled(A, zone="z")))
+    effects = log.handle(commit(1, (P, "a", 2), (Q, "b", 2)))
+    assert set(refusals(effects)) == {P.uid}
+    assert log.pods() == {Q.uid: "b"}
+    assert changes(effects) == [PodPlaced(Q.uid, "b", 1)]
+
+
+def test_several_pods_of_one_commit_may_share_a_node() -> None:
+    log = SnapshotLog(A)
+    assert refusals(log.handle(commit(1, (P, "a", 1), (Q, "a", 1)))) == {}
+    assert log.pods() == {P.uid: "a", Q.uid: "a"}
+
+
+def test_one_pod_twice_in_a_commit_is_taken_once() -> None:
+    log = SnapshotLog(A, B)
+    effects = log.handle(commit(1, (P, "a", 2), (P, "b", 2)))
+    assert refusals(effects) == {P.uid: ("the pod is on node a already", True)}
+    assert log.pods() == {P.uid: "a"}
+
+
+def test_a_doubled_commit_gets_the_same_answer_and_does_nothing() -> None:
+    log = SnapshotLog(A, B)
+    first = log.handle(commit(1, (P, "a", 2)))
+    seq = log.core.seq
+    assert log.handle(commit(1, (P, "a", 2))) == [Reply(reply(first))]
+    assert log.core.seq == seq
+
+
+def test_a_doubled_commit_keeps_its_conflicts() -> None:
+    log = SnapshotLog(A, B)
+    log.handle(NodeGone("a"))
+    first = log.handle(commit(1, (P, "a", 2)))
+    log.handle(NodeSeen(A))
+    assert log.handle(commit(1, (P, "a", 4))) == [Reply(reply(first))]
+
+
+def test_a_commit_of_an_earlier_round_is_passed_over_in_silence() -> None:
+    log = SnapshotLog(A, B)
+    log.handle(commit(2, (P, "a", 2)))
+    assert log.handle(commit(1, (Q, "b", 2))) == []
+    assert log.pods() == {P.uid: "a"}
+
+
+def test_an_older_epoch_is_refused_and_a_newer_one_counts_its_rounds_anew() -> None:
+    log = SnapshotLog(A, B)
+    log.handle(commit(7, (P, "a", 2), epoch=2))
+    assert log.handle(commit(8, (Q, "b", 2), epoch=1)) == []
+    assert [str(refusal) for refusal in log.core.refused] == ["commit of epoch 1, now 2"]
+    assert reply(log.handle(commit(1, (Q, "b", 2), epoch=3))) == Committed(3, 1, 4, [])
+    assert log.pods() == {P.uid: "a", Q.uid: "b"}
+
+
+def test_an_empty_commit_is_answered() -> None:
+    log = SnapshotLog(A)
+    assert kinds(log.handle(commit(1))) == ["Persist", "Reply"]
+
+
+def test_a_commit_that_names_a_load_it_does_not_have_is_refused_whole() -> None:
+    log = SnapshotLog(A, B)
+    good = commit(1, (P, "a", 2))
+    for load in (1, -1):
+        bad = type(good)(1, 1, good.loads, [*good.decisions, decision(Q, "b", 2, load)])
+        before = log.core.seq
+        assert log.handle(bad) == []
+        assert log.core.seq == before
+        assert log.pods() == {}
+    assert len(log.core.refused) == 2
+    assert refusals(log.handle(good)) == {}
