@@ -161,8 +161,8 @@ class CycleCore:
                 continue
             try:
                 classified = self._classifiers[framework.name].classify(pod)
-            except (FlotillaError, ValueError) as cause:
-                effects.append(Failed(pod.uid, error(str(cause))))
+            except Exception as cause:
+                effects.append(Failed(pod.uid, _unreadable(pod, cause)))
                 continue
             self._held.add(pod.uid)
             self._backlog.append(QueuedPod(pod, classified.class_id, classified.load, framework.name))
@@ -373,6 +373,10 @@ class _Round:
         self.answered: dict[str, Proposals] = {}
         self.answers: dict[str, dict[str, tuple[ClassAnswer, int]]] = {}
         self.merged: dict[str, Summary] = {}
+
+
+def _unreadable(pod: Pod, cause: Exception) -> Status:
+    return error(str(cause) if isinstance(cause, FlotillaError) else f"Pod {pod.key}: {cause!r}")
 
 
 def _ladder_length(pods: int, workers: int) -> int:

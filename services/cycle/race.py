@@ -38,27 +38,27 @@ class Race:
         self._ladders = ladders
         self._at = [0] * len(ladders)
         self._over = False
+        self._passed_over: int | None = None
 
     def take(self, written: Written) -> Rung | NoRung:
         if self._over:
             return NoRung.STALE
-        passed_over: int | None = None
         while True:
             best = self._best()
             if best is None:
                 self._over = True
                 return NoRung.STALE
             if best < 0:
-                return NoRung.EXHAUSTED if passed_over is None else self._give_up()
+                return NoRung.EXHAUSTED if self._passed_over is None else self._give_up()
             ladder, seen = self._ladders[best]
             at = self._at[best]
             node, score = ladder.nodes[at], ladder.scores[at]
-            if passed_over is not None and score != passed_over:
+            if self._passed_over is not None and score != self._passed_over:
                 return self._give_up()
             self._at[best] += 1
             if not written.is_stale(self._class_id, node):
                 return Rung(node, score, seen)
-            passed_over = score
+            self._passed_over = score
 
     def _give_up(self) -> NoRung:
         self._over = True

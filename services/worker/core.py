@@ -83,7 +83,7 @@ class WorkerCore:
             case Explain():
                 return self._on_explain(event)
             case State():
-                return self._on_state(event)
+                return self._on_state(event, now)
             case Tick():
                 return self._on_tick(now)
 
@@ -130,7 +130,7 @@ class WorkerCore:
             self._patience_ends = now + GAP_PATIENCE
         return answer
 
-    def _on_state(self, state: State) -> list[Effect]:
+    def _on_state(self, state: State, now: float) -> list[Effect]:
         if state.epoch < self._state_epoch or (state.epoch == self._state_epoch and state.seq < self._seq):
             return []
         table = NodeTable()
@@ -146,8 +146,10 @@ class WorkerCore:
         self._early = {seq: delta for seq, delta in self._early.items() if seq > state.seq}
         while (following := self._early.pop(self._seq + 1, None)) is not None:
             self._apply(following)
-        self._patience_ends = None
-        return self._answer_waiting()
+        answer = self._answer_waiting()
+        behind = bool(self._early) or self._waiting is not None
+        self._patience_ends = now + GAP_PATIENCE if behind else None
+        return answer
 
     def _on_tick(self, now: float) -> list[Effect]:
         if self._patience_ends is None or now < self._patience_ends:
@@ -339,10 +341,18 @@ class WorkerCore:
         pod_class = self._class(evaluator, event.ask)
         if isinstance(pod_class, ClassAnswer):
             return [Answer(Explained(self.name, event.id, self._seq, pod_class, Explanation()))]
-        summaries, _ = self._rank(evaluator, [(event.ask, pod_class)])
-        by = pod_class.pre.restricted_by
-        answer = ClassAnswer(event.ask.class_id, summary=summaries[0], restricted_by=by)
-        return [Answer(Explained(self.name, event.id, self._seq, answer, explain(evaluator, pod_class)))]
+        answer, explanation = self._explain(evaluator, event.ask, pod_class)
+        return [Answer(Explained(self.name, event.id, self._seq, answer, explanation))]
+
+    def _explain(
+        self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass
+    ) -> tuple[ClassAnswer, Explanation]:
+        try:
+            summaries, _ = self._rank(evaluator, [(ask, pod_class)])
+            by = pod_class.pre.restricted_by
+            return ClassAnswer(ask.class_id, summary=summaries[0], restricted_by=by), explain(evaluator, pod_class)
+        except Exception as cause:
+            return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
 
 
 def _kind(table: NodeTable, kinds: dict[int, LoadKind], loads: Sequence[PodLoad], load: int) -> LoadKind:

@@ -49,6 +49,7 @@ class ShardEvaluator:
         self.answers = Answers(table, framework)
         scores = self.answers.scores
         self._ranged = [s for s, plugin in enumerate(scores) if plugin.normalizer is not None]
+        self._loaded_ranges = [s for s in self._ranged if scores[s].score_reads is Reads.LOAD]
         self._one_by_one = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.answers.filters, *scores))
         self._matrix = KeyMatrix(table)
         self._ranks = NameRanks(table)
@@ -225,6 +226,8 @@ class ShardEvaluator:
                 self._ask_one_by_one(pod_class, rows, line)
         before = _lines(self._matrix.feasible, slots, index)
         flipped = feasible != before
+        if rows is not None and not self._loaded_ranges and not flipped.any():
+            return
         gained = feasible.sum(axis=1) - before.sum(axis=1) if rows is not None else feasible.sum(axis=1)
         for i, pod_class in enumerate(classes):
             pod_class.feasible = int(gained[i]) + (0 if rows is None else pod_class.feasible)
@@ -259,12 +262,12 @@ class ShardEvaluator:
 
     def _tally(self, pod_class: PodClass, rows: Rows | None, feasible: Mask, flipped: Mask) -> None:
         """Keeps the counts of raw scores over feasible nodes, for as long as no node object changes."""
-        self._tally_anew(pod_class, [s for s in self._ranged if self.answers.scores[s].score_reads is Reads.LOAD])
+        self._tally_anew(pod_class, self._loaded_ranges)
         if rows is None or not flipped.any():
             return
         for s in self._ranged:
             tally = pod_class.tallies.get(s)
-            if tally is None or self.answers.scores[s].score_reads is Reads.LOAD:
+            if tally is None or s in self._loaded_ranges:
                 continue
             raw = self.answers.score_pools[s].values[pod_class.score_slots[s]]
             for i in np.flatnonzero(flipped):
@@ -351,10 +354,7 @@ class ShardEvaluator:
         return self._pack(totals, feasible, view, salts)
 
     def _pack(self, totals: Scores, feasible: Mask, view: NodeView, salts: NDArray[np.uint64]) -> Keys:
-        if self.ties.mode == "name":
-            ties = self._ranks.of(view.rows)
-        else:
-            ties = random_ties(view, salts, self.tie_bits)
+        ties = self._ranks.of(view.rows) if self.ties.mode == "name" else random_ties(view, salts, self.tie_bits)
         return np.where(feasible, (totals << self.tie_bits) | ties, -1)
 
     # Inside: rows

@@ -48,7 +48,7 @@ class KeyMatrix:
 
     def fit(self, capacity: int) -> None:
         """The table grew: every line starts over."""
-        if self.keys.shape[1] != capacity:
+        if self.feasible.shape[1] != capacity:
             self._lay_out(self.keys.shape[0], capacity)
 
     def write(self, slots: list[int], rows: Rows | None, keys: Keys) -> None:
@@ -58,11 +58,14 @@ class KeyMatrix:
                 self.keys[slot, : self._table.size] = line
                 self._highest[slot] = self._in_blocks(slot).max(axis=1)
             return
-        if len(slots) == 1 and len(rows) == 1:
-            self._write_one(slots[0], int(rows[0]), int(keys[0, 0]))
+        blocks = rows // BLOCK
+        if len(slots) == 1:
+            slot = slots[0]
+            self.keys[slot, rows] = keys[0]
+            touched = blocks if len(blocks) == 1 else np.unique(blocks)
+            self._highest[slot, touched] = self._in_blocks(slot)[touched].max(axis=1)
             return
         lines = np.array(slots, dtype=np.intp)[:, None]
-        blocks = rows // BLOCK
         before = self.keys[lines, rows]
         self.keys[lines, rows] = keys
         highest = self._highest[lines, blocks]
@@ -103,25 +106,10 @@ class KeyMatrix:
             return np.arange(self._table.size, dtype=np.intp), self.keys[slot, : self._table.size]
         blocks = np.argpartition(highest, len(highest) - wanted)[-wanted:]
         rows = (blocks[:, None] * BLOCK + _WITHIN_BLOCK).ravel()
-        if rows.max() >= self.keys.shape[1]:
-            rows = rows[rows < self.keys.shape[1]]
-        return rows, self.keys[slot, rows]
-
-    def _write_one(self, slot: int, row: int, key: int) -> None:
-        block = row // BLOCK
-        before, highest = self.keys[slot, row], self._highest[slot, block]
-        self.keys[slot, row] = key
-        if key >= highest:
-            self._highest[slot, block] = key
-        elif before == highest:
-            self._highest[slot, block] = self.keys[slot, block * BLOCK : (block + 1) * BLOCK].max()
+        return rows, self._in_blocks(slot)[blocks].ravel()
 
     def _in_blocks(self, slot: int) -> Keys:
-        line: Keys = self.keys[slot]
-        missing = -len(line) % BLOCK
-        if missing:
-            line = np.concatenate([line, np.full(missing, -1, dtype=np.int64)])
-        return line.reshape(-1, BLOCK)
+        return self.keys[slot].reshape(-1, BLOCK)
 
     def _double(self) -> None:
         for name in ("keys", "fixed", "feasible", "settled", "_highest"):
@@ -129,11 +117,12 @@ class KeyMatrix:
             setattr(self, name, np.concatenate([matrix, np.zeros_like(matrix)]))
 
     def _lay_out(self, slots: int, capacity: int) -> None:
-        self.keys = np.full((slots, capacity), -1, dtype=np.int64)
+        blocks = -(-capacity // BLOCK)
+        self.keys = np.full((slots, blocks * BLOCK), -1, dtype=np.int64)
         self.fixed = np.zeros((slots, capacity), dtype=np.int64)
         self.feasible = np.zeros((slots, capacity), dtype=np.bool_)
         self.settled = np.zeros((slots, capacity), dtype=np.bool_)
-        self._highest = np.full((slots, -(-capacity // BLOCK)), -1, dtype=np.int64)
+        self._highest = np.full((slots, blocks), -1, dtype=np.int64)
 
 
 _WITHIN_BLOCK = np.arange(BLOCK, dtype=np.intp)

@@ -39,7 +39,9 @@ def greedy(first: Keys, group: Index, wanted: Counts, lookahead: Lookahead) -> t
         short = np.flatnonzero((times == depth) & (deepest >= 0) & (depth < wanted[group]))
         if not short.size:
             return owner[taken], key[taken]
-        more_owner, more_count = _extension(short, depth[short], np.minimum(depth[short], (wanted[group] - depth)[short]))
+        more_owner, more_count = _extension(
+            short, depth[short], np.minimum(depth[short], (wanted[group] - depth)[short])
+        )
         more_key = lookahead(more_owner, more_count)
         more_floor = _running_minimum(more_owner, more_key, deepest)
         owner, count = np.concatenate([owner, more_owner]), np.concatenate([count, more_count])

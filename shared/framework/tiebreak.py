@@ -35,15 +35,12 @@ class Ties(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def random_ties(view: NodeView, salts: NDArray[np.uint64], bits: int) -> Keys:
     """Classes x nodes (or one number a node for a single salt): `bits` random bits each."""
-    pods = view.used[PODS].astype(np.uint64)
+    pods = view.used[PODS].view(np.uint64)
     mixed = (view.table.name_hash[view.rows] + pods * _GOLDEN) ^ salts
-    mixed ^= mixed >> np.uint64(30)
     mixed *= _MIX_1
-    mixed ^= mixed >> np.uint64(27)
+    mixed ^= mixed >> np.uint64(29)
     mixed *= _MIX_2
-    mixed ^= mixed >> np.uint64(31)
-    ties: Keys = (mixed >> np.uint64(64 - bits)).astype(np.int64)
-    return ties
+    return (mixed >> np.uint64(64 - bits)).view(np.int64)
 
 
 class NameRanks:

@@ -59,6 +59,11 @@ class NodeView:
         return self.table.allocatable[:, self._index]
 
     @cached_property
+    def has_basics(self) -> bool:
+        """Whether every node has some cpu and some memory."""
+        return bool(self.allocatable[:2].all())
+
+    @cached_property
     def used(self) -> Amounts:
         """Resources x nodes: what the pods on each node request; its PODS row counts them."""
         used = self.table.used[:, self._index]

@@ -7,17 +7,18 @@ from hypothesis import strategies as st
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import DuplicateNode, DuplicatePod, NodeTable, UnknownNode, UnknownPod
 from shared.errors import ClusterError
-from shared.model.objects import Node, Pod
+from shared.model.objects import Node, Pod, TaintEffect
 from tests.builders import node, pod
 
 NAMES = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"]
 UIDS = ["u1", "u2", "u3", "u4", "u5"]
 
-TAINTS = st.lists(
-    st.sampled_from([("a", "NoSchedule"), ("b", "PreferNoSchedule"), ("c", "PreferNoSchedule"), ("d", "NoExecute")]),
-    max_size=2,
-    unique=True,
-)
+EFFECTS: dict[str, TaintEffect] = {
+    "a": "NoSchedule",
+    "b": "PreferNoSchedule",
+    "c": "PreferNoSchedule",
+    "d": "NoExecute",
+}
 
 
 @st.composite
@@ -27,8 +28,8 @@ def nodes(draw: st.DrawFn, names: st.SearchStrategy[str] | None = None) -> Node:
     built = built.capacity(pods=draw(st.sampled_from([1, 3, 110])))
     if draw(st.booleans()):
         built = built.capacity({f"example.com/r{draw(st.integers(0, 6))}": draw(st.integers(1, 4))})
-    for key, effect in draw(TAINTS):
-        built = built.taint(key, effect=effect)
+    for key in draw(st.lists(st.sampled_from(sorted(EFFECTS)), max_size=2, unique=True)):
+        built = built.taint(key, effect=EFFECTS[key])
     labels = {"zone": draw(st.sampled_from(["", "east", "west"])), "disk": draw(st.sampled_from(["", "5", "50"]))}
     built = built.label({key: value for key, value in labels.items() if value})
     for image in draw(st.sets(st.sampled_from(["web:1", "db:1"]))):

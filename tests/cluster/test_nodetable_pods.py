@@ -125,12 +125,13 @@ def test_a_shared_form_that_went_unused_still_counts(table: NodeTable) -> None:
 
 
 def test_a_pod_changes_the_load_log_only(table: NodeTable) -> None:
-    for change in (
+    changes: list[Callable[[], None]] = [
         lambda: table.add_pod("u", "a", SMALL),
         lambda: table.remove_pod("u"),
         lambda: table.assume_pod("u", "a", SMALL),
         lambda: table.forget_pod("u"),
-    ):
+    ]
+    for change in changes:
         node_position, load_position = table.node_log.position, table.load_log.position
         change()
         rows = table.load_log.since(load_position)

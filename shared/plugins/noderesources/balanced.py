@@ -15,8 +15,8 @@ from shared.framework.status import SKIP, SUCCESS, Status
 from shared.framework.view import NodeView
 from shared.model.objects import Pod
 from shared.model.resources import balance_score_request, placed_requests
-from shared.plugins.noderesources.kernels import balance, balance_of_two
-from shared.plugins.noderesources.scorer import columns
+from shared.plugins.noderesources.kernels import balance
+from shared.plugins.noderesources.scorer import shares
 
 _REQUESTS = "requests"
 
@@ -50,15 +50,9 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
 
     def _score(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
-        found = columns(self._resources, requests, which, view, non_zero=False)
-        before = [column.used for column in found]
-        after = [column.used + column.request for column in found]
-        capacity = [column.safe_capacity for column in found]
-        if len(found) == 2 and all(column.counted is None for column in found):
-            change = balance_of_two(after, capacity) - balance_of_two(before, capacity)
-        else:
-            counted = [column.capacity > 0 if column.counted is None else column.counted for column in found]
-            change = balance(after, capacity, counted) - balance(before, capacity, counted)
+        found = shares(self._resources, requests, which, view, non_zero=False)
+        after = balance(found.used + found.request, found.capacity, found.counted)
+        change = after - balance(found.used, found.capacity, found.counted)
         half = MAX_NODE_SCORE // 2
         return half + (half + change) // 2
 

@@ -8,10 +8,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shared.cluster.changes import Rows
-from shared.cluster.nodetable import CPU, EPHEMERAL, MEMORY, PODS
+from shared.cluster.nodetable import CPU, EPHEMERAL, MEMORY, PODS, Amounts
 from shared.config.args import NodeResourcesFitArgs
 from shared.errors import InvalidObject
 from shared.framework.cyclestate import CycleState
@@ -35,7 +34,7 @@ from shared.plugins.noderesources.kernels import (
     shape_table,
     weighted_mean,
 )
-from shared.plugins.noderesources.scorer import Column, columns
+from shared.plugins.noderesources.scorer import shares
 
 BASIC = (("cpu", CPU), ("memory", MEMORY), ("ephemeral-storage", EPHEMERAL))
 PODS_BIT = 1
@@ -63,7 +62,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._resources = tuple(resource.name for resource in strategy.resources)
-        self._weights = tuple(resource.weight for resource in strategy.resources)
+        self._weights = np.array([[resource.weight] for resource in strategy.resources], dtype=np.int64)
         self._strategy = strategy.type
         ratio = strategy.requested_to_capacity_ratio
         points = [] if ratio is None else [(p.utilization, p.score * MAX_NODE_SCORE // 10) for p in ratio.shape]
@@ -117,7 +116,9 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         for i, (_, number) in enumerate(BASIC):
             if any(w.basic[i] for w in wanted):
                 request = basic[:, i, None] if which is None else basic[which, i]
-                verdicts |= _short(request, view.allocatable[number], view.used[number], 2 << i)
+                short = _short(request, view.allocatable[number], view.used[number], 2 << i)
+                if short is not None:
+                    verdicts |= short
         for pod, w in enumerate(wanted):
             if w.scalars:
                 at = (pod, slice(None)) if which is None else which == pod
@@ -131,7 +132,9 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
             if number is None:
                 verdicts |= (FIRST_SCALAR_BIT << i) | UNRESOLVABLE_BIT
             else:
-                verdicts |= _short(np.int64(amount), view.allocatable[number], view.used[number], FIRST_SCALAR_BIT << i)
+                short = _short(np.int64(amount), view.allocatable[number], view.used[number], FIRST_SCALAR_BIT << i)
+                if short is not None:
+                    verdicts |= short
         return verdicts
 
     def explain(self, state: CycleState, verdict: int) -> Status:
@@ -168,19 +171,14 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
 
     def _score(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
-        found = columns(self._resources, requests, which, view, non_zero=True)
-        scores = [self._score_of(column) for column in found]
-        weights: list[NDArray[np.int64] | int] = [
-            weight if column.counted is None else column.counted * weight
-            for column, weight in zip(found, self._weights, strict=True)
-        ]
+        found = shares(self._resources, requests, which, view, non_zero=True)
+        scores = self._strategy_scores(found.used + found.request, found.capacity)
+        weights = self._weights if found.counted is None else found.counted * self._weights
         if self._strategy == "RequestedToCapacityRatio":
-            weights = [weight * (score > 0) for weight, score in zip(weights, scores, strict=True)]
-            return weighted_mean(scores, weights, rounded=True)
+            return weighted_mean(scores, weights * (scores > 0), rounded=True)
         return weighted_mean(scores, weights, rounded=False)
 
-    def _score_of(self, column: Column) -> Scores:
-        used, capacity = column.used + column.request, column.safe_capacity
+    def _strategy_scores(self, used: Amounts, capacity: Amounts) -> Scores:
         if self._strategy == "LeastAllocated":
             return least_allocated(used, capacity)
         if self._strategy == "MostAllocated":
@@ -195,9 +193,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         return tuple(fit_score_request(pod, resource) for resource in self._resources)
 
 
-def _short(
-    request: NDArray[np.int64] | np.int64, capacity: NDArray[np.int64], used: NDArray[np.int64], bit: int
-) -> NDArray[np.int64]:
-    """`bit` where a request does not fit into what is free; the unresolvable bit where not even into all there is."""
-    short = (request > capacity - used) & (request > 0)
-    return short * np.int64(bit) + (request > capacity) * np.int64(UNRESOLVABLE_BIT)
+def _short(request: Amounts | np.int64, capacity: Amounts, used: Amounts, bit: int) -> Verdicts | None:
+    """`bit` where a request does not fit into what is free, and the unresolvable bit where not even into all there is;
+    None where everything fits."""
+    short = request > capacity - used
+    if not short.any():
+        return None
+    return (short & (request > 0)) * (bit + (request > capacity) * np.int64(UNRESOLVABLE_BIT))

@@ -1,4 +1,4 @@
-"""What the resource scores have in common: for each resource of the plugin's args, use and capacity of every node."""
+"""What the resource scores have in common: use and capacity of every node, for each resource of the plugin's args."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ Amounts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One resource. `used` and `capacity` are rows of nodes; `request` broadcasts against them.
+class Shares:
+    """Resources x nodes, with an axis of pods in front where `request` has one.
 
-    `counted` is None where the resource counts for all pods on all nodes.
+    `counted` is None where all resources count for all pods on all nodes; elsewhere `capacity` is at least one.
     """
 
     request: Amounts
@@ -26,35 +26,32 @@ class Column:
     capacity: Amounts
     counted: NDArray[np.bool_] | None
 
-    @property
-    def safe_capacity(self) -> Amounts:
-        return self.capacity if self.counted is None else np.maximum(self.capacity, 1)
 
-
-def columns(
+def shares(
     resources: Sequence[str], requests: Sequence[tuple[int, ...]], which: Rows | None, view: NodeView, *, non_zero: bool
-) -> list[Column]:
-    """One Column a resource, pods x nodes; with `which`, one pod a node: the i-th node is paired with pod `which[i]`.
+) -> Shares:
+    """For every pod on every node; with `which`, for pod `which[i]` on the i-th node only.
 
     A resource does not count on nodes that have none of it, nor, unless it is a basic one, for pods that do not ask
     for it.
     """
     amounts = np.array(requests, dtype=np.int64).reshape(len(requests), len(resources))
-    found: list[Column] = []
-    for i, name in enumerate(resources):
-        request = amounts[:, i, None] if which is None else amounts[which, i]
-        number = view.table.resources.known(name)
-        if number is None:
-            nothing = np.zeros(len(view), dtype=np.int64)
-            found.append(Column(request, nothing, nothing, np.zeros(len(view), dtype=np.bool_)))
-            continue
-        capacity = view.allocatable[number]
-        used = (view.non_zero if non_zero and number in (CPU, MEMORY) else view.used)[number]
-        if number not in (CPU, MEMORY) or not capacity.all():
-            counted = capacity > 0
-            if is_scalar_resource(name):
-                counted = counted & (request > 0)
-            found.append(Column(request, used, capacity, counted))
-        else:
-            found.append(Column(request, used, capacity, None))
-    return found
+    request = amounts[:, :, None] if which is None else amounts[which].T
+    numbers = [view.table.resources.known(name) for name in resources]
+    if numbers == [CPU, MEMORY]:
+        used = view.non_zero if non_zero else view.used[:2]
+        if view.has_basics:
+            return Shares(request, used, view.allocatable[:2], None)
+        capacity = view.allocatable[:2]
+    else:
+        nothing = np.zeros(len(view), dtype=np.int64)
+        used = np.stack([nothing if n is None else _used(view, n, non_zero=non_zero) for n in numbers])
+        capacity = np.stack([nothing if n is None else view.allocatable[n] for n in numbers])
+    optional = np.array([is_scalar_resource(name) for name in resources])[:, None]
+    counted = (capacity > 0) & (~optional | (request > 0))
+    return Shares(request, used, np.maximum(capacity, 1), counted)
+
+
+def _used(view: NodeView, number: int, *, non_zero: bool) -> Amounts:
+    row: Amounts = (view.non_zero if non_zero and number in (CPU, MEMORY) else view.used)[number]
+    return row
