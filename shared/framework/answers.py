@@ -4,12 +4,12 @@ Plugins that read only the node object are asked again when that changed, the ot
 Plugins that look at one node at a time are not asked here but when the classes know which nodes passed all others.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.cluster.changes import ChangeLog, Rows
+from shared.cluster.changes import ChangeLog
 from shared.cluster.nodetable import NodeTable
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.cyclestate import CycleState
@@ -17,7 +17,7 @@ from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import FilterPlugin, Reads, ScorePlugin
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
-from shared.framework.results import UNKNOWN, ResultPool
+from shared.framework.results import NOTHING_SEEN, ResultPool
 from shared.framework.view import NodeView
 
 Slots = NDArray[np.intp]
@@ -69,39 +69,40 @@ class Answers:
         """Brings the answers of the plugins that read this up to the table's present state."""
         views: dict[int, NodeView] = {}
         for f in self.filters_by[reads]:
-            filter_plugin, pool = self.filters[f], self.filter_pools[f]
-            for rows, slots in _stale(pool, (int(c.filter_slots[f]) for c in classes)):
-                if isinstance(filter_plugin, PerNodeFilter):
-                    _mark_unknown(pool, slots, rows)
-                elif rows is None:
+            judge, pool = self.filters[f], self.filter_pools[f]
+            for slots, view in self._stale(pool, {int(c.filter_slots[f]) for c in classes}, views):
+                if isinstance(judge, PerNodeFilter):
+                    pool.mark_unknown(slots, view.index)
+                elif view.is_whole:
                     for slot in slots:
-                        pool.values[slot, : self.table.size] = filter_plugin.filter(
-                            pool.state(slot), NodeView(self.table)
-                        )
-                elif rows.size:
-                    view = self._view(views, rows)
-                    pool.store(slots, rows, filter_plugin.filter_many([pool.state(slot) for slot in slots], view))
+                        pool.values[slot, view.index] = judge.filter(pool.state(slot), view)
+                elif len(view):
+                    pool.store(slots, view.rows, judge.filter_many([pool.state(slot) for slot in slots], view))
         for s in self.scores_by[reads]:
-            score_plugin, pool = self.scores[s], self.score_pools[s]
-            for rows, slots in _stale(pool, (int(c.score_slots[s]) for c in classes)):
-                if isinstance(score_plugin, PerNodeScore):
-                    _mark_unknown(pool, slots, rows)
-                elif rows is None:
+            scorer, pool = self.scores[s], self.score_pools[s]
+            for slots, view in self._stale(pool, {int(c.score_slots[s]) for c in classes}, views):
+                if isinstance(scorer, PerNodeScore):
+                    pool.mark_unknown(slots, view.index)
+                elif view.is_whole:
                     for slot in slots:
-                        pool.values[slot, : self.table.size] = score_plugin.score(
-                            pool.state(slot), NodeView(self.table)
-                        )
-                elif rows.size:
-                    view = self._view(views, rows)
-                    pool.store(slots, rows, score_plugin.score_many([pool.state(slot) for slot in slots], view))
+                        pool.values[slot, view.index] = scorer.score(pool.state(slot), view)
+                elif len(view):
+                    pool.store(slots, view.rows, scorer.score_many([pool.state(slot) for slot in slots], view))
 
-    def _view(self, views: dict[int, NodeView], rows: Rows) -> NodeView:
-        """Plugins that missed the same changes share one view, and so its gathered columns."""
-        key = hash(rows.tobytes())
-        known = views.get(key)
-        if known is None or not np.array_equal(known.rows, rows):
-            known = views[key] = NodeView(self.table, rows)
-        return known
+    def _stale(
+        self, pool: ResultPool, slots: set[int], views: dict[int, NodeView]
+    ) -> Iterator[tuple[list[int], NodeView]]:
+        """The slots that missed changes, with a view of the rows that they missed; up to date once handled.
+
+        Plugins that missed the same changes share one view, and so its gathered columns.
+        """
+        for seen, group in pool.stale(slots).items():
+            view = views.get(seen)
+            if view is None:
+                rows = None if seen == NOTHING_SEEN else pool.log.since(seen)
+                view = views[seen] = NodeView(self.table, rows)
+            yield group, view
+            pool.caught_up(group)
 
     def _summary_lines(self, pod_class: PodClass) -> Iterator[tuple[ResultPool, int, str]]:
         """Where this class's answers stand that depend on a merged summary."""
@@ -125,16 +126,3 @@ def _acquire(
         ],
         dtype=np.intp,
     )
-
-
-def _stale(pool: ResultPool, slots: Iterable[int]) -> Iterator[tuple[Rows | None, list[int]]]:
-    """The slots that missed changes, by the rows that they missed (None: all), marked as up to date once handled."""
-    for seen, group in pool.stale(set(slots)).items():
-        yield pool.rows_since(seen), group
-        for slot in group:
-            pool.seen[slot] = pool.log.position
-
-
-def _mark_unknown(pool: ResultPool, slots: list[int], rows: Rows | None) -> None:
-    for slot in slots:
-        pool.values[slot, slice(None) if rows is None else rows] = UNKNOWN

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shared.cluster.changes import Rows
 from shared.cluster.load import load_of
-from shared.cluster.nodetable import NodeTable
+from shared.cluster.nodetable import PODS, NodeTable
 from shared.errors import InvalidConfig
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.answers import Answers
@@ -318,13 +318,13 @@ class ShardEvaluator:
                 continue
             raw = self.answers.score_pools[s].read(lines, index)
             if self.answers.scores[s].normalizer is None:
-                totals += raw * np.array([[c.weights[s]] for c in classes], dtype=np.int64)
+                totals += raw * self.framework.weights[s]  # where it is skipped, it answers nought
             else:
                 for i, (pod_class, line) in enumerate(zip(classes, np.broadcast_to(raw, totals.shape), strict=True)):
                     totals[i] += self.normalized(pod_class, s, line)
         feasible = _lines(self._matrix.feasible, slots, index)
-        salts = np.array([[c.salt] for c in classes], dtype=np.uint64)
-        return self._pack(totals, feasible, NodeView(self.table, rows), salts)
+        salts = np.array([c.salt for c in classes], dtype=np.uint64)[:, None]
+        return self._pack(totals, feasible, rows, self.table.used[PODS, index], salts)
 
     def _keys_with_own(
         self, classes: Sequence[PodClass], which: Rows, rows: Rows, own: NDArray[np.int64]
@@ -345,16 +345,23 @@ class ShardEvaluator:
                 continue
             raw = _of_pairs(partial(answers.scores[s].score_pairs, states), runs, which, view)
             if answers.scores[s].normalizer is None:
-                totals += raw * np.array([c.weights[s] for c in classes], dtype=np.int64)[which]
+                totals += raw * self.framework.weights[s]
             else:
                 for i, pod_class in enumerate(classes):
                     at = which == i
                     totals[at] += self.normalized(pod_class, s, raw[at])
         salts = np.array([c.salt for c in classes], dtype=np.uint64)[which]
-        return self._pack(totals, feasible, view, salts)
+        return self._pack(totals, feasible, rows, view.used[PODS], salts)
 
-    def _pack(self, totals: Scores, feasible: Mask, view: NodeView, salts: NDArray[np.uint64]) -> Keys:
-        ties = self._ranks.of(view.rows) if self.ties.mode == "name" else random_ties(view, salts, self.tie_bits)
+    def _pack(
+        self, totals: Scores, feasible: Mask, rows: Rows | None, pods: NDArray[np.int64], salts: NDArray[np.uint64]
+    ) -> Keys:
+        """The total score and the tie key in one number; negative where the pod does not fit."""
+        index = self._index(rows)
+        if self.ties.mode == "name":
+            ties = self._ranks.of(index)
+        else:
+            ties = random_ties(self.table.name_hash[index], pods, salts, self.tie_bits)
         return np.where(feasible, (totals << self.tie_bits) | ties, -1)
 
     # Inside: rows

@@ -109,7 +109,8 @@ class KeyMatrix:
         return rows, self._in_blocks(slot)[blocks].ravel()
 
     def _in_blocks(self, slot: int) -> Keys:
-        return self.keys[slot].reshape(-1, BLOCK)
+        blocks: Keys = self.keys[slot].reshape(-1, BLOCK)
+        return blocks
 
     def _double(self) -> None:
         for name in ("keys", "fixed", "feasible", "settled", "_highest"):

@@ -67,8 +67,15 @@ class ResultPool:
                 groups.setdefault(self.seen[slot], []).append(slot)
         return groups
 
-    def rows_since(self, seen: int) -> Rows | None:
-        return None if seen == NOTHING_SEEN else self.log.since(seen)
+    def caught_up(self, slots: list[int]) -> None:
+        """These have seen every change now."""
+        for slot in slots:
+            self.seen[slot] = self.log.position
+
+    def mark_unknown(self, slots: list[int], index: Rows | slice) -> None:
+        """These rows are to be asked about anew."""
+        for slot in slots:
+            self.values[slot, index] = UNKNOWN
 
     def read(self, slots: list[int], index: Rows | slice) -> NDArray[np.int64]:
         """Lines of answers; just one, to be broadcast, where all slots are the same."""

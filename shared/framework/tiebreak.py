@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.cluster.changes import Rows
-from shared.cluster.nodetable import PODS, NodeTable, stable_hash
-from shared.framework.view import NodeView
+from shared.cluster.nodetable import NodeTable, stable_hash
 
 Keys = NDArray[np.int64]
+Salts = NDArray[np.uint64]
 
 KEY_BITS = 62
 INFEASIBLE = -1
@@ -33,14 +33,14 @@ class Ties(msgspec.Struct, frozen=True, omit_defaults=True):
         return stable_hash(f"{self.seed}/{class_id}")
 
 
-def random_ties(view: NodeView, salts: NDArray[np.uint64], bits: int) -> Keys:
-    """Classes x nodes (or one number a node for a single salt): `bits` random bits each."""
-    pods = view.used[PODS].view(np.uint64)
-    mixed = (view.table.name_hash[view.rows] + pods * _GOLDEN) ^ salts
+def random_ties(name_hash: Salts, pods: NDArray[np.int64], salts: Salts | np.uint64, bits: int) -> Keys:
+    """`bits` random bits for each node, given its name's hash and its number of pods; salts may have an axis more."""
+    mixed = (name_hash + pods.view(np.uint64) * _GOLDEN) ^ salts
     mixed *= _MIX_1
     mixed ^= mixed >> np.uint64(29)
     mixed *= _MIX_2
-    return (mixed >> np.uint64(64 - bits)).view(np.int64)
+    ties: Keys = (mixed >> np.uint64(64 - bits)).view(np.int64)
+    return ties
 
 
 class NameRanks:
@@ -51,11 +51,12 @@ class NameRanks:
         self._seen = -1
         self._ranks: Keys = np.zeros(0, dtype=np.int64)
 
-    def of(self, rows: Rows) -> Keys:
+    def of(self, rows: Rows | slice) -> Keys:
         table = self._table
         if self._seen != table.node_log.position:
             order = sorted(range(table.size), key=table.names.__getitem__, reverse=True)
             self._ranks = np.empty(table.size, dtype=np.int64)
             self._ranks[order] = np.arange(table.size)
             self._seen = table.node_log.position
-        return self._ranks[rows]
+        ranks: Keys = self._ranks[rows]
+        return ranks

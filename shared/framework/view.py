@@ -36,10 +36,15 @@ class NodeView:
         self.table = table
         self.own = own
         self._rows = rows
-        self._index: Rows | slice = slice(0, table.size) if rows is None else rows
+        self.index: Rows | slice = slice(0, table.size) if rows is None else rows
 
     def __len__(self) -> int:
         return self.table.size if self._rows is None else len(self._rows)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view is of all rows in use."""
+        return self._rows is None
 
     def take(self, at: Rows) -> "NodeView":
         """The view of only some of its nodes, by their place in it."""
@@ -51,12 +56,12 @@ class NodeView:
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
-        return self.table.valid[self._index]
+        return self.table.valid[self.index]
 
     @cached_property
     def allocatable(self) -> Amounts:
         """Resources x nodes."""
-        return self.table.allocatable[:, self._index]
+        return self.table.allocatable[:, self.index]
 
     @cached_property
     def has_basics(self) -> bool:
@@ -66,7 +71,7 @@ class NodeView:
     @cached_property
     def used(self) -> Amounts:
         """Resources x nodes: what the pods on each node request; its PODS row counts them."""
-        used = self.table.used[:, self._index]
+        used = self.table.used[:, self.index]
         if self.own is None:
             return used
         per_pod = np.stack([kind.dense(len(used)) for kind in self.own.kinds], axis=1)
@@ -75,7 +80,7 @@ class NodeView:
     @cached_property
     def non_zero(self) -> Amounts:
         """cpu and memory x nodes, with defaults for containers that request none."""
-        non_zero = self.table.non_zero[:, self._index]
+        non_zero = self.table.non_zero[:, self.index]
         if self.own is None:
             return non_zero
         per_pod = np.stack([kind.non_zero for kind in self.own.kinds], axis=1)
@@ -83,17 +88,17 @@ class NodeView:
 
     @cached_property
     def unschedulable(self) -> NDArray[np.bool_]:
-        return self.table.unschedulable[self._index]
+        return self.table.unschedulable[self.index]
 
     @cached_property
     def taint_set(self) -> NDArray[np.intp]:
-        return self.table.taint_set[self._index]
+        return self.table.taint_set[self.index]
 
     def of_nodes(self, spec: NodeColumn) -> IntColumn:
-        return self.table.columns.of_nodes(spec)[self._index]
+        return self.table.columns.of_nodes(spec)[self.index]
 
     def of_loads(self, spec: LoadColumn) -> IntColumn:
-        column = self.table.columns.of_loads(spec)[self._index]
+        column = self.table.columns.of_loads(spec)[self.index]
         if self.own is None:
             return column
         per_pod = np.array([spec.amount(kind.load) for kind in self.own.kinds], dtype=np.int64)

@@ -6,6 +6,8 @@ spoils it.
 
 from collections.abc import Hashable, Sequence
 
+import numpy as np
+
 from shared.cluster.changes import Rows
 from shared.config.args import NodeResourcesBalancedAllocationArgs
 from shared.framework.cyclestate import CycleState
@@ -51,10 +53,13 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def _score(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
         found = shares(self._resources, requests, which, view, non_zero=False)
-        after = balance(found.used + found.request, found.capacity, found.counted)
-        change = after - balance(found.used, found.capacity, found.counted)
+        after = found.used + found.request
+        both = np.empty((2, *after.shape), dtype=np.int64)
+        both[0], both[1] = after, found.used
+        with_pod, without = balance(both, found.capacity, found.counted)
         half = MAX_NODE_SCORE // 2
-        return half + (half + change) // 2
+        scores: Scores = half + (half + with_pod - without) // 2
+        return scores
 
     def _requests(self, state: CycleState) -> tuple[int, ...]:
         known: tuple[int, ...] | None = state.read(self.name, _REQUESTS)

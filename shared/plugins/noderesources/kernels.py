@@ -56,6 +56,9 @@ def weighted_mean(scores: Scores, weights: Amounts, *, rounded: bool) -> Scores:
     """
     total = (scores * weights).sum(axis=-2)
     weight = weights.sum(axis=-2)
+    if weight.shape == (1,) and not rounded:
+        of_all: Scores = total // max(1, int(weight[0]))
+        return of_all
     divisor = np.maximum(weight, 1)
     mean = np.floor(total / divisor + 0.5).astype(np.int64) if rounded else total // divisor
     return np.where(weight > 0, mean, 0)
