@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 PIP := -m pip --disable-pip-version-check
 PIP_TOOLS := pip-tools==7.6.2
 ARGS ?=
+GROUPS ?= resources taints nodeaffinity ports images
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -36,8 +37,8 @@ bench: $(STAMP)  ## run the benchmarks; ARGS goes to flotilla bench
 demo: $(STAMP)  ## schedule a small cluster before your eyes
 	$(BIN)/flotilla demo $(ARGS)
 
-conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions and compare
-	$(BIN)/flotilla conformance $(ARGS) tests/conformance/data/*.jsonl.gz
+conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="sequence mixed": others)
+	$(BIN)/flotilla conformance $(ARGS) $(foreach group,$(GROUPS),tests/conformance/data/$(group).jsonl.gz)
 
 # Locked on the oldest Python that is supported: what it needs is what every later one needs.
 COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/python -m piptools compile pyproject.toml \

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -70,13 +70,21 @@ def read_cases(path: Path) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     try:
                         case = msgspec.json.decode(line)
-                    except msgspec.DecodeError as cause:
+                    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
                         raise UnreadableCases(f"{path}:{number}: {cause}") from None
-                    if not isinstance(case, dict) or not {"name", "objects", "pending", "expected"} <= case.keys():
+                    if not _is_case(case):
                         raise UnreadableCases(f"{path}:{number}: not a case")
                     yield case
-    except (OSError, EOFError, gzip.BadGzipFile) as cause:
-        raise UnreadableCases(f"{path}: {cause}") from None
+    except (OSError, EOFError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+        raise UnreadableCases(f"{path}: {reason}") from None
+
+
+def _is_case(case: object) -> TypeGuard[dict[str, Any]]:
+    match case:
+        case {"name": str(), "objects": dict(), "pending": list(pending), "expected": list(expected)}:
+            return len(pending) == len(expected)
+    return False
 
 
 def run_cases(cases: Iterator[dict[str, Any]], shards: int) -> dict[str, GroupResult]:

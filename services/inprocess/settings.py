@@ -1,5 +1,7 @@
 """From a KubeSchedulerConfiguration to frameworks that can run."""
 
+from dataclasses import replace
+
 from shared.config.profiles import load_config
 from shared.framework.profile import Framework
 from shared.plugins.registry import IN_TREE
@@ -8,4 +10,10 @@ from shared.plugins.registry import IN_TREE
 def load_frameworks(config: object | None, *, lenient: bool = True) -> dict[str, Framework]:
     """The framework of each profile, by scheduler name. `lenient`: plugins that do not exist yet are left out."""
     loaded = load_config(config)
-    return {profile.scheduler_name: Framework(profile, IN_TREE, lenient=lenient) for profile in loaded.profiles}
+    frameworks: dict[str, Framework] = {}
+    for profile in loaded.profiles:
+        percentage = profile.percentage_of_nodes_to_score
+        if percentage is None:
+            profile = replace(profile, percentage_of_nodes_to_score=loaded.percentage_of_nodes_to_score)
+        frameworks[profile.scheduler_name] = Framework(profile, IN_TREE, lenient=lenient)
+    return frameworks

@@ -130,17 +130,16 @@ class Framework:
         return SUCCESS
 
     def run_post_filter(self, state: CycleState, statuses: dict[str, Status]) -> PostFilterResult:
-        """The first plugin that helps ends the search; otherwise all their reasons, in order."""
+        """The first plugin that helps, or knows that nothing does, ends the search; otherwise all reasons, in order."""
         reasons: list[str] = []
-        code = Code.UNSCHEDULABLE
         for plugin in self.post_filter:
             result = plugin.post_filter(state, statuses)
-            if result.status.ok or result.status.code is Code.ERROR:
+            if result.status.ok:
                 return result
-            if result.status.code is Code.UNRESOLVABLE:
-                code = Code.UNRESOLVABLE
+            if result.status.code in (Code.ERROR, Code.UNRESOLVABLE):
+                return PostFilterResult(result.status.by(plugin.name), result.nominated_node)
             reasons.extend(result.status.reasons)
-        return PostFilterResult(Status(code, tuple(reasons)))
+        return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons)))
 
     def run_reserve(self, state: CycleState, node: str) -> Status:
         """All or nothing: a refusal takes back what the earlier plugins reserved."""
@@ -178,8 +177,10 @@ class Framework:
     def run_bind(self, state: CycleState, node: str) -> Status | ApiCall:
         for plugin in self.bind:
             result = plugin.bind(state, node)
-            if not isinstance(result, Status) or not result.skipped:
+            if not isinstance(result, Status) or result.ok:
                 return result
+            if not result.skipped:
+                return result.by(plugin.name)
         return error("no bind plugin took the pod")
 
     def run_post_bind(self, state: CycleState, node: str) -> None:

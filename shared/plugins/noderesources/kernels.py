@@ -75,7 +75,8 @@ def balance(used: Amounts, capacity: Amounts, counted: Mask | None) -> Scores:
         deviation = np.abs(fractions[..., 0, :] - fractions[..., 1, :]) / 2
     else:
         deviation = _deviation(*np.broadcast_arrays(fractions, True if counted is None else counted))
-    return ((1 - deviation) * MAX_NODE_SCORE).astype(np.int64)
+    scores: Scores = ((1 - deviation) * MAX_NODE_SCORE).astype(np.int64)
+    return scores
 
 
 def _deviation(fractions: Fractions, counted: Mask) -> Fractions:

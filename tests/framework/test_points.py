@@ -1,0 +1,227 @@
+"""The points that run on one pod at a time."""
+
+import pytest
+
+from shared.config.points import ExtensionPoint
+from shared.framework.cyclestate import CycleState
+from shared.framework.plugin import ApiCall, Permission, PostFilterResult, PreFilterResult
+from shared.framework.profile import Framework, PermitOutcome
+from shared.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
+from tests.builders import pod
+from tests.framework.plugins import framework, scripted
+
+WAIT = Status(Code.WAIT)
+NO = unschedulable("no")
+CALL = ApiCall("POST", "/bind", {})
+
+
+@pytest.fixture
+def journal() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def state() -> CycleState:
+    return CycleState(pod("p").build())
+
+
+def of_three(point: ExtensionPoint, journal: list[str], answers: dict[str, object], key: str) -> Framework:
+    """C, A and B at one point, in this order."""
+    plugins = [scripted(name, journal, **({key: answers[name]} if name in answers else {})) for name in "ABC"]
+    return framework({point: ["C", "A", "B"]}, *plugins)
+
+
+def only(*names: str) -> PreFilterResult:
+    return PreFilterResult(nodes=frozenset(names))
+
+
+def test_pre_enqueue_stops_at_the_first_refusal(journal: list[str], state: CycleState) -> None:
+    run = of_three(ExtensionPoint.PRE_ENQUEUE, journal, {"A": NO, "B": NO}, "pre_enqueue")
+    assert run.run_pre_enqueue(state.pod) == NO.by("A")
+    assert journal == ["C.pre_enqueue", "A.pre_enqueue"]
+
+
+def test_pre_enqueue_lets_pods_through(journal: list[str], state: CycleState) -> None:
+    run = of_three(ExtensionPoint.PRE_ENQUEUE, journal, {}, "pre_enqueue")
+    assert run.run_pre_enqueue(state.pod) == SUCCESS
+    assert journal == ["C.pre_enqueue", "A.pre_enqueue", "B.pre_enqueue"]
+
+
+# PreFilter
+
+
+def pre_filter(journal: list[str], **answers: object) -> Framework:
+    return of_three(ExtensionPoint.PRE_FILTER, journal, answers, "pre_filter")
+
+
+def test_skip_spares_the_filter_of_that_plugin_only(journal: list[str], state: CycleState) -> None:
+    outcome = pre_filter(journal, A=SKIP).run_pre_filter(state)
+    assert (outcome.rejection, outcome.nodes, outcome.restricted_by) == (None, None, ())
+    assert state.skip_filter == {"A"}
+    assert journal == ["C.pre_filter", "A.pre_filter", "B.pre_filter"]
+
+
+@pytest.mark.parametrize("fault", [unresolvable("never"), error("broken")])
+def test_what_cannot_be_resolved_stops_at_once(journal: list[str], state: CycleState, fault: Status) -> None:
+    outcome = pre_filter(journal, A=fault).run_pre_filter(state)
+    assert outcome.rejection == fault.by("A")
+    assert journal == ["C.pre_filter", "A.pre_filter"]
+
+
+def test_a_rejection_that_preemption_may_cure_runs_the_others_too(journal: list[str], state: CycleState) -> None:
+    outcome = pre_filter(journal, C=NO, A=only("n1")).run_pre_filter(state)
+    assert outcome.rejection == NO.by("C")
+    assert outcome.nodes == frozenset({"n1"})
+    assert journal == ["C.pre_filter", "A.pre_filter", "B.pre_filter"]
+
+
+def test_an_unresolvable_rejection_outweighs_an_earlier_one(journal: list[str], state: CycleState) -> None:
+    outcome = pre_filter(journal, C=NO, A=unresolvable("never"), B=NO).run_pre_filter(state)
+    assert outcome.rejection == unresolvable("never").by("A")
+    assert journal == ["C.pre_filter", "A.pre_filter"]
+
+
+def test_restrictions_are_intersected(journal: list[str], state: CycleState) -> None:
+    outcome = pre_filter(journal, C=only("n1", "n2"), B=only("n2", "n3")).run_pre_filter(state)
+    assert outcome.rejection is None
+    assert outcome.nodes == frozenset({"n2"})
+    assert outcome.restricted_by == ("B", "C")
+    assert outcome.outside == unresolvable("node(s) didn't satisfy plugin(s) [B C]")
+
+
+def test_nothing_in_common_with_one_plugin(journal: list[str], state: CycleState) -> None:
+    outcome = pre_filter(journal, A=only()).run_pre_filter(state)
+    assert outcome.rejection == unresolvable("node(s) didn't satisfy plugin A")
+    assert journal == ["C.pre_filter", "A.pre_filter"]
+
+
+def test_nothing_in_common_between_several_plugins(journal: list[str], state: CycleState) -> None:
+    outcome = pre_filter(journal, C=only("n1"), A=only("n2")).run_pre_filter(state)
+    assert outcome.rejection == unresolvable("node(s) didn't satisfy plugin(s) [A C] simultaneously")
+    assert outcome.nodes == frozenset()
+    assert journal == ["C.pre_filter", "A.pre_filter"]
+
+
+# PostFilter
+
+
+def post_filter(journal: list[str], **answers: object) -> Framework:
+    return of_three(ExtensionPoint.POST_FILTER, journal, answers, "post_filter")
+
+
+def test_the_first_plugin_that_helps_ends_the_search(journal: list[str], state: CycleState) -> None:
+    helped = PostFilterResult(SUCCESS, "n7")
+    outcome = post_filter(journal, C=NO, A=helped, B=helped).run_post_filter(state, {})
+    assert (outcome.status.ok, outcome.nominated_node) == (True, "n7")
+    assert journal == ["C.post_filter", "A.post_filter"]
+
+
+def test_reasons_of_plugins_that_do_not_help_are_collected(journal: list[str], state: CycleState) -> None:
+    answers = {"C": unschedulable("c1", "c2"), "A": unschedulable("a"), "B": unschedulable("b")}
+    status = post_filter(journal, **answers).run_post_filter(state, {}).status
+    assert (status.code, status.reasons) == (Code.UNSCHEDULABLE, ("c1", "c2", "a", "b"))
+
+
+@pytest.mark.parametrize("fault", [error("broken"), unresolvable("never")])
+def test_an_error_or_a_hopeless_case_ends_the_search(journal: list[str], state: CycleState, fault: Status) -> None:
+    """kube-scheduler stops at the first success, error or UnschedulableAndUnresolvable."""
+    outcome = post_filter(journal, C=NO, A=fault, B=PostFilterResult(SUCCESS, "n7")).run_post_filter(state, {})
+    assert outcome.status == fault.by("A")
+    assert outcome.nominated_node == ""
+    assert journal == ["C.post_filter", "A.post_filter"]
+
+
+# PreScore
+
+
+def test_pre_score_skips_the_score_of_that_plugin_only(journal: list[str], state: CycleState) -> None:
+    run = of_three(ExtensionPoint.PRE_SCORE, journal, {"A": SKIP}, "pre_score")
+    assert run.run_pre_score(state) == SUCCESS
+    assert state.skip_score == {"A"}
+    assert journal == ["C.pre_score", "A.pre_score", "B.pre_score"]
+
+
+def test_a_refusal_to_prepare_scoring_is_an_error(journal: list[str], state: CycleState) -> None:
+    run = of_three(ExtensionPoint.PRE_SCORE, journal, {"A": NO}, "pre_score")
+    status = run.run_pre_score(state)
+    assert status == error("running PreScore plugin 'A': no").by("A")
+    assert journal == ["C.pre_score", "A.pre_score"]
+
+
+# Reserve
+
+
+def test_reserve_is_all_or_nothing(journal: list[str], state: CycleState) -> None:
+    run = of_three(ExtensionPoint.RESERVE, journal, {"A": NO}, "reserve")
+    assert run.run_reserve(state, "n1") == NO.by("A")
+    assert journal == ["C.reserve(n1)", "A.reserve(n1)", "B.unreserve(n1)", "A.unreserve(n1)", "C.unreserve(n1)"]
+
+
+def test_a_reservation_that_holds_is_not_taken_back(journal: list[str], state: CycleState) -> None:
+    run = of_three(ExtensionPoint.RESERVE, journal, {}, "reserve")
+    assert run.run_reserve(state, "n1") == SUCCESS
+    assert journal == ["C.reserve(n1)", "A.reserve(n1)", "B.reserve(n1)"]
+    run.run_unreserve(state, "n1")
+    assert journal[3:] == ["B.unreserve(n1)", "A.unreserve(n1)", "C.unreserve(n1)"]
+
+
+# Permit
+
+
+def permit(journal: list[str], **answers: object) -> Framework:
+    return of_three(ExtensionPoint.PERMIT, journal, answers, "permit")
+
+
+def test_waits_of_all_plugins_are_kept(journal: list[str], state: CycleState) -> None:
+    run = permit(journal, C=Permission(WAIT, 5.0), B=Permission(WAIT, 9.0))
+    assert run.run_permit(state, "n1") == PermitOutcome(SUCCESS, {"C": 5.0, "B": 9.0})
+
+
+def test_a_refusal_outweighs_a_wait(journal: list[str], state: CycleState) -> None:
+    run = permit(journal, C=Permission(WAIT, 5.0), A=NO, B=Permission(WAIT, 9.0))
+    assert run.run_permit(state, "n1") == PermitOutcome(NO.by("A"))
+    assert journal == ["C.permit", "A.permit"]
+
+
+def test_a_pod_that_all_permit_is_free_to_go(journal: list[str], state: CycleState) -> None:
+    assert permit(journal).run_permit(state, "n1") == PermitOutcome()
+
+
+# PreBind, Bind, PostBind
+
+
+def test_pre_bind_gathers_the_calls_in_order(journal: list[str], state: CycleState) -> None:
+    calls = [ApiCall("PATCH", f"/{i}", {}) for i in range(3)]
+    run = of_three(ExtensionPoint.PRE_BIND, journal, {"C": calls[:2], "B": calls[2:]}, "pre_bind")
+    assert run.run_pre_bind(state, "n1") == calls
+
+
+def test_pre_bind_stops_at_the_first_refusal(journal: list[str], state: CycleState) -> None:
+    run = of_three(ExtensionPoint.PRE_BIND, journal, {"C": [CALL], "A": NO}, "pre_bind")
+    assert run.run_pre_bind(state, "n1") == NO.by("A")
+    assert journal == ["C.pre_bind", "A.pre_bind"]
+
+
+def bind(journal: list[str], **answers: object) -> Framework:
+    return of_three(ExtensionPoint.BIND, journal, answers, "bind")
+
+
+def test_the_first_bind_plugin_that_does_not_skip_binds(journal: list[str], state: CycleState) -> None:
+    assert bind(journal, C=SKIP, A=CALL, B=CALL).run_bind(state, "n1") == CALL
+    assert journal == ["C.bind", "A.bind"]
+
+
+def test_a_refusal_to_bind_ends_the_chain(journal: list[str], state: CycleState) -> None:
+    assert bind(journal, C=SKIP, A=NO, B=CALL).run_bind(state, "n1") == NO.by("A")
+    assert journal == ["C.bind", "A.bind"]
+
+
+def test_somebody_must_bind(journal: list[str], state: CycleState) -> None:
+    outcome = bind(journal, C=SKIP, A=SKIP, B=SKIP).run_bind(state, "n1")
+    assert isinstance(outcome, Status)
+    assert outcome.code is Code.ERROR
+
+
+def test_post_bind_tells_everybody(journal: list[str], state: CycleState) -> None:
+    of_three(ExtensionPoint.POST_BIND, journal, {}, "post_bind").run_post_bind(state, "n1")
+    assert journal == ["C.post_bind(n1)", "A.post_bind(n1)", "B.post_bind(n1)"]

@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+
+from shared.cluster.changes import ChangeLog
+from shared.framework.cyclestate import CycleState
+from shared.framework.results import NOTHING_SEEN, UNKNOWN, ResultPool
+from tests.builders import pod
+
+
+def state(name: str = "p") -> CycleState:
+    return CycleState(pod(name).build())
+
+
+@pytest.fixture
+def pool() -> ResultPool:
+    return ResultPool(ChangeLog(), 8)
+
+
+def test_equal_signatures_share_a_slot_and_the_first_state(pool: ResultPool) -> None:
+    first = state("first")
+    slot = pool.acquire(("sig",), first)
+    assert pool.acquire(("sig",), state("second")) == slot
+    assert pool.acquire("other", state()) != slot
+    assert pool.state(slot) is first
+    assert len(pool) == 2
+
+
+def test_slot_nought_is_never_handed_out_and_answers_nought(pool: ResultPool) -> None:
+    slots = {pool.acquire(i, state()) for i in range(50)}
+    assert len(slots) == 50
+    assert 0 not in slots
+    pool.values[list(slots)] = 7
+    assert not pool.values[0].any()
+    pool.release(0)
+    assert 0 not in {pool.acquire(i, state()) for i in range(50, 60)}
+
+
+def test_a_slot_is_given_up_with_its_last_user(pool: ResultPool) -> None:
+    slot = pool.acquire("a", state())
+    pool.acquire("a", state())
+    pool.release(slot)
+    assert len(pool) == 1
+    pool.state(slot)
+    pool.release(slot)
+    assert len(pool) == 0
+    with pytest.raises(LookupError):
+        pool.state(slot)
+
+
+def test_a_slot_that_is_used_again_knows_nothing(pool: ResultPool) -> None:
+    slot = pool.acquire("a", state())
+    pool.seen[slot] = pool.log.position
+    pool.release(slot)
+    again = pool.acquire("b", state())
+    assert pool.seen[again] == NOTHING_SEEN
+    assert pool.stale({again}) == {NOTHING_SEEN: [again]}
+
+
+def test_stale_slots_come_by_how_far_they_are(pool: ResultPool) -> None:
+    one, two, fresh = (pool.acquire(name, state()) for name in "abc")
+    pool.seen[one] = pool.seen[two] = pool.log.position
+    pool.log.append(3)
+    pool.seen[two] = pool.log.position
+    assert pool.stale({0, one, two, fresh}) == {0: [one], NOTHING_SEEN: [fresh]}
+    pool.caught_up([one, fresh])
+    assert pool.stale({0, one, two, fresh}) == {}
+
+
+def test_lines_are_read_and_stored_together(pool: ResultPool) -> None:
+    one, two = pool.acquire("a", state()), pool.acquire("b", state())
+    rows = np.array([5, 2], dtype=np.intp)
+    pool.store([one, two], rows, np.array([[1, 2], [3, 4]]))
+    pool.store([two], rows[:1], np.array([[9]]))
+    assert pool.read([two, one], rows).tolist() == [[9, 4], [1, 2]]
+    assert pool.read([two, 0, one], slice(0, 3)).tolist() == [[0, 0, 4], [0, 0, 0], [0, 0, 2]]
+    alike = np.broadcast_to(pool.read([one, one], rows), (2, 2))
+    assert alike.tolist() == [[1, 2], [1, 2]]
+
+
+def test_unknown_answers_are_marked_row_by_row(pool: ResultPool) -> None:
+    slot = pool.acquire("a", state())
+    pool.mark_unknown([slot], np.array([3], dtype=np.intp))
+    assert np.flatnonzero(pool.values[slot] == UNKNOWN).tolist() == [3]
+    assert not (pool.values[0] == UNKNOWN).any()
+
+
+def test_forgetting_tells_whoever_built_on_a_slot(pool: ResultPool) -> None:
+    slot = pool.acquire("a", state())
+    pool.seen[slot] = pool.log.position
+    version = pool.versions[slot]
+    pool.forget(slot)
+    assert pool.versions[slot] != version
+    assert pool.stale({slot}) == {NOTHING_SEEN: [slot]}
+
+
+def test_values_survive_more_slots(pool: ResultPool) -> None:
+    slot = pool.acquire("a", state())
+    pool.values[slot] = 5
+    for i in range(40):
+        pool.acquire(i, state())
+    assert pool.values[slot].tolist() == [5] * 8

@@ -1,0 +1,126 @@
+"""Random nodes, with odd capacities too, and random pods that have something to do with them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+from hypothesis import strategies as st
+
+from shared.model.objects import ImageSource, Node, NodeSelectorTerm, Pod, PodSpec, TaintEffect, Toleration, Volume
+from tests.builders import NodeBuilder, PodBuilder, expr, node, pod
+from tests.plugins.scalar import Host
+
+T = TypeVar("T")
+B = TypeVar("B", NodeBuilder, PodBuilder)
+
+GPU, HUGE_PAGES = "example.com/gpu", "hugepages-2Mi"
+IMAGES = {"web": 20, "db": 400, "registry:5000/model": 3000}
+MOST_NODES = 5
+
+CPU = st.sampled_from(["0", "1m", "100m", "333m", "1", "3", "1e15"])
+BYTES = st.sampled_from(["0", "1", "100Mi", "200Mi", "777Mi", "3Gi", "7Ei"])
+FEW = st.integers(0, 3)
+SMALL_CPU = st.sampled_from(["0", "1m", "100m", "333m", "1"])
+SMALL_BYTES = st.sampled_from(["0", "1", "100Mi", "200Mi", "777Mi"])
+EXTENDED: dict[str, st.SearchStrategy[str | int]] = {GPU: FEW, HUGE_PAGES: SMALL_BYTES, "other.io/x": FEW}
+Amounts = st.SearchStrategy[dict[str, str | int]]
+CAPACITIES: Amounts = st.fixed_dictionaries(
+    {}, optional={"cpu": CPU, "memory": BYTES, "ephemeral-storage": BYTES, **EXTENDED}
+)
+REQUESTS: Amounts = st.fixed_dictionaries(
+    {}, optional={"cpu": SMALL_CPU | CPU, "memory": SMALL_BYTES | BYTES, "ephemeral-storage": SMALL_BYTES, **EXTENDED}
+)
+
+KEYS = st.sampled_from(["zone", "cores"])
+VALUES = st.sampled_from(["a", "b", "", "-4", "7", "+8", "9223372036854775807", "9223372036854775808"])
+REQUIREMENTS = st.one_of(
+    st.builds(
+        lambda key, op, values: expr(key, op, *values),
+        KEYS,
+        st.sampled_from(["In", "NotIn"]),
+        st.lists(VALUES, min_size=1, max_size=3),
+    ),
+    st.builds(expr, KEYS, st.sampled_from(["Exists", "DoesNotExist"])),
+    st.builds(expr, KEYS, st.sampled_from(["Gt", "Lt"]), VALUES),
+)
+NAMES = st.sampled_from([f"n{i}" for i in range(MOST_NODES + 1)])
+FIELDS = st.builds(expr, st.just("metadata.name"), st.sampled_from(["In", "NotIn"]), NAMES)
+TERMS = st.builds(
+    lambda labels, fields: NodeSelectorTerm(match_expressions=labels, match_fields=fields),
+    st.lists(REQUIREMENTS, max_size=2),
+    st.lists(FIELDS, max_size=2),
+)
+EFFECTS: tuple[TaintEffect, ...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+TAINTS = st.tuples(
+    st.sampled_from(["k", "l", "node.kubernetes.io/unschedulable"]),
+    st.sampled_from(["", "1"]),
+    st.sampled_from(EFFECTS),
+)
+TOLERATIONS = st.builds(
+    lambda taint, any_effect, exists: Toleration(
+        key=taint[0],
+        operator="Exists" if exists else "Equal",
+        value="" if exists else taint[1],
+        effect="" if any_effect else taint[2],
+    ),
+    TAINTS,
+    st.booleans(),
+    st.booleans(),
+)
+PORTS = st.tuples(
+    st.sampled_from([80, 443]), st.sampled_from(["TCP", "UDP"]), st.sampled_from(["", "0.0.0.0", "::", "10.0.0.1"])
+)
+
+
+def _each(built: B, items: list[T], add: Callable[[B, T], B]) -> B:
+    for item in items:
+        built = add(built, item)
+    return built
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Node:
+    built = node(name).capacity(draw(CAPACITIES)).capacity(pods=draw(st.sampled_from([0, 1, 2, 110])))
+    built = built.label(draw(st.dictionaries(KEYS, VALUES, max_size=2)))
+    built = _each(built, draw(st.lists(TAINTS, max_size=2)), lambda b, taint: b.taint(*taint))
+    images = draw(st.sets(st.sampled_from(sorted(IMAGES))))
+    built = _each(built, sorted(images), lambda b, image: b.image(f"{image}:latest", IMAGES[image] * 2**20))
+    return (built.unschedulable() if draw(st.booleans()) else built).build()
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str) -> Pod:
+    built = pod(name)
+    for container in draw(st.lists(REQUESTS, min_size=1, max_size=2)):
+        built = built.container(image=draw(st.sampled_from(["", *IMAGES]))).request(container)
+    for container in draw(st.lists(REQUESTS, max_size=1)):
+        built = built.init_container(container, image=draw(st.sampled_from(["", *IMAGES])), sidecar=draw(st.booleans()))
+    built = _each(built, draw(st.lists(PORTS, max_size=2)), lambda b, port: b.host_port(*port))
+    if draw(st.booleans()):
+        built = built.volume(Volume(name="v", image=ImageSource(reference="registry:5000/model")))
+    if draw(st.integers(0, 3)) == 0:
+        built = built.on(draw(NAMES))
+    built = built.node_selector(draw(st.just({}) | st.dictionaries(KEYS, VALUES, max_size=1)))
+    built = _each(built, draw(st.lists(TERMS, max_size=2)), lambda b, term: b.require_node(term))
+    wishes = draw(st.lists(st.tuples(st.sampled_from([1, 7, 100]), TERMS), max_size=2))
+    built = _each(built, wishes, lambda b, wish: b.prefer_node(*wish))
+    tolerations = draw(st.lists(TOLERATIONS | st.just(Toleration(operator="Exists")), max_size=2))
+    return replace(built, spec=_tolerating(built, tolerations)).build()
+
+
+def _tolerating(built: PodBuilder, tolerations: list[Toleration]) -> PodSpec:
+    return msgspec.structs.replace(built.spec, tolerations=tolerations)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Host]:
+    """Nodes n0, n1 ..., each with some pods on it."""
+    hosts: list[Host] = []
+    for i in range(draw(st.integers(1, MOST_NODES))):
+        there = [draw(pods(f"on-{i}-{j}")) for j in range(draw(st.integers(0, 2)))]
+        hosts.append(Host(draw(nodes(f"n{i}")), tuple(there)))
+    return hosts
+
+
+ARRIVING = st.integers(1, 3).flatmap(lambda count: st.tuples(*(pods(f"arriving-{i}") for i in range(count))))

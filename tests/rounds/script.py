@@ -1,0 +1,92 @@
+"""A cycle core whose workers and snapshot are played by hand."""
+
+from collections.abc import Mapping, Sequence
+
+from services.cycle.core import Ask, Batch, CycleCore, Effect, Event, Workers, Write
+from shared.cluster.classify import Classifier
+from shared.framework.profile import Framework
+from shared.framework.summary import Summary
+from shared.messages.rounds import ClassAnswer, Ladder, Proposals, Propose
+from shared.messages.state import Commit, Committed, Conflict
+from shared.model.objects import Pod
+from tests.rounds.support import BY_NAME, DEFAULT, FRAMEWORKS
+
+Nodes = Sequence[tuple[str, int]]
+
+NO_IMAGES = {"ImageLocality": {"nodes": 1, "images": {}}}
+
+
+def summary(feasible: int = 1, *, nodes: int = 1, taints: tuple[int, int] = (0, 0)) -> Summary:
+    """As a worker of one node gives it; `taints` is the range of TaintToleration's raw scores."""
+    ranges = {"TaintToleration": taints} if feasible else {}
+    return Summary(nodes=nodes, feasible=feasible, plugins=NO_IMAGES, ranges=ranges)
+
+
+def offer(class_id: str, *nodes: tuple[str, int], of: Summary | None = None, complete: bool = True) -> ClassAnswer:
+    """A ladder of nodes with their scores."""
+    names, scores = [name for name, _ in nodes], [score for _, score in nodes]
+    of = of or summary(feasible=len(nodes))
+    return ClassAnswer(class_id, summary=of, ladder=Ladder(names, scores, [0] * len(nodes), complete))
+
+
+class Script:
+    """Feeds a cycle core and validates it after every event."""
+
+    def __init__(
+        self,
+        *workers: str,
+        round_size: int = 256,
+        frameworks: Mapping[str, Framework] = FRAMEWORKS,
+    ) -> None:
+        self.core = CycleCore(1, frameworks, round_size=round_size, ties=BY_NAME)
+        self.shards = {name: frozenset({i}) for i, name in enumerate(workers)}
+        self.now = 0.0
+        if workers:
+            assert self.handle(Workers(self.shards)) == []
+
+    def handle(self, event: Event) -> list[Effect]:
+        effects = self.core.handle(event, self.now)
+        self.core.validate()
+        return effects
+
+    def submit(self, *pods: Pod) -> dict[str, Propose]:
+        return asked(self.handle(Batch(list(pods))))
+
+    def answer(
+        self, propose: Propose, worker: str, *answers: ClassAnswer, seq: int = 1, shards: list[int] | None = None
+    ) -> list[Effect]:
+        held = sorted(self.shards[worker]) if shards is None else shards
+        return self.handle(
+            Proposals(worker, propose.epoch, propose.round, propose.ask, seq, held, list(answers)),
+        )
+
+    def settle(self, asks: Mapping[str, Propose], **nodes: Nodes) -> list[Effect]:
+        """Each worker offers these nodes for each class, and again if it is asked again: until no ask comes back."""
+        effects: list[Effect] = []
+        while asks:
+            for worker, propose in asks.items():
+                offers = [offer(ask.class_id, *nodes.get(worker, ())) for ask in propose.classes]
+                effects = self.answer(propose, worker, *offers)
+            asks = asked(effects)
+        return effects
+
+    def committed(self, commit: Commit, *conflicts: Conflict, seq: int = 9) -> list[Effect]:
+        return self.handle(Committed(commit.epoch, commit.round, seq, list(conflicts)))
+
+
+def asked(effects: Sequence[Effect]) -> dict[str, Propose]:
+    return {effect.worker: effect.message for effect in effects if isinstance(effect, Ask)}
+
+
+def written(effects: Sequence[Effect]) -> Commit:
+    (commit,) = [effect.message for effect in effects if isinstance(effect, Write)]
+    return commit
+
+
+def placements(effects: Sequence[Effect]) -> dict[str, str]:
+    return {decision.name: decision.node for decision in written(effects).decisions}
+
+
+def class_of(pod: Pod) -> str:
+    """The class id that the cycle gives a pod of the default profile."""
+    return Classifier(DEFAULT.name, DEFAULT.signature).classify(pod).class_id

@@ -1,0 +1,240 @@
+"""Bad input: a typed error that names object and field, and nothing else is touched."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.cycle.core import Failed
+from services.inprocess.pipeline import Pipeline, bound
+from services.snapshot.core import NodeGone, NodeSeen, PodSeen, Problem
+from shared.cluster.nodetable import DuplicateNode, NodeTable, UnknownNode
+from shared.errors import ClusterError, FlotillaError, InvalidObject, ProtocolError
+from shared.messages.codec import copy, decode, encode
+from shared.messages.state import NodeUpserted, PodPlaced
+from shared.model.objects import Node, encode_msgpack, node_from, pod_from
+from shared.model.quantity import parse_quantity
+from tests.builders import node, pod
+from tests.rounds.support import SnapshotLog, delta, held, plain_table, small_node, small_pod, state, worker
+
+A = small_node("a")
+TERM = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def raw_pod(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "spec": spec}
+
+
+def raw_node(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "n"}, "spec": spec, "status": {"allocatable": {"cpu": "4"}}}
+
+
+def affinity(*expressions: Any) -> dict[str, Any]:
+    return {"nodeAffinity": {TERM: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}}
+
+
+WHERE = f"spec.affinity.nodeAffinity.{TERM}.nodeSelectorTerms[0].matchExpressions[0]"
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"containers": [{"resources": {"requests": {"cpu": "1x"}}}]}, "spec.containers[0].resources.requests.cpu"),
+        ({"containers": [{"resources": {"requests": {"cpu": "-1"}}}]}, "spec.containers[0].resources.requests.cpu"),
+        ({"overhead": {"memory": []}}, "spec.overhead.memory"),
+        ({"nodeSelector": {"disk": 3}}, "spec.nodeSelector.disk"),
+        ({"affinity": affinity({"key": "disk", "operator": "Is", "values": ["x"]})}, f"{WHERE}.operator"),
+        ({"affinity": affinity({"key": "disk", "operator": "In"})}, f"{WHERE}.values"),
+        ({"affinity": affinity({"operator": "Exists"})}, f"{WHERE}.key"),
+        ({"tolerations": [{"operator": "Equal"}]}, "spec.tolerations[0].operator"),
+        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "spec.tolerations[0].value"),
+        ({"tolerations": [{"key": "a", "effect": "Sometimes"}]}, "spec.tolerations[0].effect"),
+    ],
+)
+def test_a_pod_that_cannot_be_read(spec: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidObject) as caught:
+        pod_from(raw_pod(**spec))
+    assert (caught.value.kind, caught.value.key, caught.value.field) == ("Pod", "default/p", field)
+    assert str(caught.value).startswith(f"Pod default/p: {field}: ")
+
+
+@pytest.mark.parametrize(
+    ("taint", "field"),
+    [
+        ({"key": "a", "effect": "Never"}, "spec.taints[0].effect"),
+        ({"key": "", "effect": "NoSchedule"}, "spec.taints[0].key"),
+        ({"key": "a"}, "spec.taints[0].effect"),
+    ],
+)
+def test_a_node_that_cannot_be_read(taint: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidObject) as caught:
+        node_from(raw_node(taints=[taint]))
+    assert (caught.value.kind, caught.value.key, caught.value.field) == ("Node", "n", field)
+
+
+def bare(name: str) -> Node:
+    made = node(name).build()
+    return type(made)(metadata=made.metadata)
+
+
+def negative(name: str) -> Node:
+    made = node(name).build()
+    return type(made)(metadata=made.metadata, status=type(made.status)(allocatable={"cpu": parse_quantity("-1")}))
+
+
+UNUSABLE = [
+    (bare, "status.allocatable", "must not be empty"),
+    (negative, "status.allocatable.cpu", "must not be negative, is -1"),
+]
+
+
+@pytest.mark.parametrize("name", ["a", "new"])
+@pytest.mark.parametrize(("make", "field", "reason"), UNUSABLE)
+def test_a_node_that_cannot_be_used_leaves_the_snapshot_as_it_is(make: Any, field: str, reason: str, name: str) -> None:
+    log = SnapshotLog(A)
+    log.handle(PodSeen(bound(small_pod("p"), "a")))
+    before, seq = held(log.core.state()), log.core.seq
+    (effect,) = log.handle(NodeSeen(make(name)))
+    assert isinstance(effect, Problem)
+    assert isinstance(effect.error, InvalidObject)
+    assert str(effect.error) == f"Node {name}: {field}: {reason}"
+    assert (held(log.core.state()), log.core.seq) == (before, seq)
+    if name == "new":
+        (effect,) = log.handle(NodeGone("new"))
+        assert isinstance(effect, Problem)
+
+
+@pytest.mark.parametrize("name", ["a", "new"])
+@pytest.mark.parametrize(("make", "field", "reason"), UNUSABLE)
+def test_a_node_that_cannot_be_used_leaves_a_table_as_it_is(make: Any, field: str, reason: str, name: str) -> None:
+    table = NodeTable()
+    table.add_node(A)
+    before = plain_table(table)
+    with pytest.raises(InvalidObject, match=f"Node {name}: {field}: {reason}"):
+        table.upsert_node(make(name))
+    assert plain_table(table) == before
+    assert table.size == 1
+
+
+def test_a_node_twice_is_refused_by_a_table() -> None:
+    table = NodeTable()
+    table.add_node(A)
+    before = plain_table(table)
+    with pytest.raises(DuplicateNode, match=r"Node a: metadata\.name: a node of this name is already known"):
+        table.add_node(small_node("a", cpu=64))
+    assert plain_table(table) == before
+
+
+def test_a_node_that_was_never_there_does_not_go() -> None:
+    log = SnapshotLog(A)
+    (effect,) = log.handle(NodeGone("b"))
+    assert isinstance(effect, Problem)
+    assert isinstance(effect.error, ClusterError)
+    assert str(effect.error) == "Node b: metadata.name: no such node is known"
+    assert set(held(log.core.state())[0]) == {"a"}
+
+
+def test_a_pod_on_an_unknown_node_is_a_problem_and_the_rest_goes_on() -> None:
+    run = Pipeline(shards=2)
+    run.add_nodes([A])
+    run.add_pods([bound(small_pod("lost"), "nowhere")])
+    run.submit([small_pod("p")])
+    run.settle()
+    assert [str(problem) for problem in run.problems] == ["Pod default/lost: spec.nodeName: no node 'nowhere' is known"]
+    assert type(run.outcomes["default/p"]).__name__ == "Decided"
+
+
+def test_a_pod_on_an_unknown_node_is_refused_by_a_table() -> None:
+    table = NodeTable()
+    table.add_node(A)
+    with pytest.raises(UnknownNode, match=r"Pod default/p: spec\.nodeName: no node 'b' is known"):
+        table.add_pod("default/p", "b", held(state(1, A, pods=[(small_pod("p"), "a")]))[1]["default/p"][1])
+    assert table.pod_count == 0
+
+
+def test_a_pod_of_an_unknown_profile_fails_alone() -> None:
+    run = Pipeline(shards=2)
+    run.add_nodes([A])
+    run.submit([pod("stray").scheduler("nobody").build(), small_pod("p")])
+    run.settle()
+    stray = run.outcomes["default/stray"]
+    assert isinstance(stray, Failed)
+    assert stray.status.message == "Pod default/stray: spec.schedulerName: there is no profile 'nobody'"
+    assert type(run.outcomes["default/p"]).__name__ == "Decided"
+
+
+def test_a_pod_whose_plugin_state_cannot_be_computed_fails_alone() -> None:
+    greedy = pod("greedy").request({f"example.com/r{i}": 1 for i in range(200)}).build()
+    run = Pipeline(shards=3)
+    run.add_nodes([A])
+    run.submit([small_pod("p"), greedy, small_pod("q")])
+    run.settle()
+    failed = run.outcomes["default/greedy"]
+    assert isinstance(failed, Failed)
+    assert failed.status.message.startswith("Pod default/greedy: spec.containers: asks for 200 extended resources")
+    assert {type(run.outcomes[uid]).__name__ for uid in ("default/p", "default/q")} == {"Decided"}
+    run.cycle.validate()
+
+
+# Messages
+
+
+def test_a_delta_with_a_gap_touches_nothing_until_it_is_closed() -> None:
+    core = worker()
+    core.handle(state(1, A), 0.0)
+    before = plain_table(core.table)
+    core.handle(delta(3, NodeUpserted(small_node("b"))), 0.0)
+    assert plain_table(core.table) == before
+    core.handle(delta(2), 0.0)
+    assert set(plain_table(core.table)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x00",
+        b"garbage",
+        b"\xc1",
+        b"\xff" * 40,
+        encode_msgpack({"type": "nobody"}),
+        encode_msgpack({"type": "delta"}),
+        encode_msgpack({"type": "delta", "epoch": "one", "seq": 1, "changes": []}),
+        encode_msgpack({"type": "delta", "epoch": 1, "seq": 1, "changes": [{"type": "pod", "uid": 1}]}),
+        encode_msgpack([1, 2, 3]),
+        encode(delta(1, NodeUpserted(A)))[:-3],
+    ],
+)
+def test_bytes_that_are_no_message(raw: bytes) -> None:
+    with pytest.raises(ProtocolError, match="not a message: "):
+        decode(raw)
+
+
+@pytest.mark.parametrize("cut", range(0, 60, 7))
+def test_a_message_that_was_cut_or_torn_is_an_error_of_ours(cut: int) -> None:
+    whole = encode(delta(1, NodeUpserted(A), PodPlaced("u", "a", 0)))
+    with pytest.raises(FlotillaError):
+        decode(whole[:cut])
+
+
+def test_a_quantity_in_a_message_is_read_as_strictly_as_in_an_object() -> None:
+    plain = msgspec.msgpack.decode(encode(delta(1, NodeUpserted(A))))
+    allocatable = plain["changes"][0]["node"]["status"]["allocatable"]
+    assert decode(msgspec.msgpack.encode(plain))
+    allocatable["cpu"] = "4 apples"
+    with pytest.raises(ProtocolError, match="not a message: "):
+        decode(msgspec.msgpack.encode(plain))
+
+
+def test_what_is_no_message_cannot_be_sent() -> None:
+    with pytest.raises(ProtocolError):
+        copy(small_pod("p"))  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("event", [small_pod("p"), None, b"raw"])
+def test_an_event_of_a_wrong_type_touches_nothing(event: Any) -> None:
+    core = worker()
+    core.handle(state(1, A), 0.0)
+    before = plain_table(core.table)
+    assert not core.handle(event, 0.0)
+    assert plain_table(core.table) == before

@@ -1,0 +1,187 @@
+"""Cycle: what is lost, late, doubled or wrong, and workers that come and go."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.cycle.core import ASK_DEADLINE, COMMIT_DEADLINE, Ask, Decided, Tick, Workers
+from shared.messages.rounds import Proposals
+from shared.messages.state import Committed
+from tests.rounds.script import Script, asked, class_of, offer, placements, written
+from tests.rounds.support import kinds, small_pod
+
+P, Q, BIG = small_pod("p"), small_pod("q"), small_pod("big", cpu="3")
+OFFER = offer(class_of(P), ("a", 5))
+
+
+def test_without_workers_pods_wait() -> None:
+    script = Script()
+    assert script.submit(P) == {}
+    assert script.core.next_deadline() is None
+    assert set(asked(script.handle(Workers({"w0": frozenset({0})})))) == {"w0"}
+
+
+def test_only_who_has_not_answered_is_asked_again_after_the_deadline() -> None:
+    script = Script("w0", "w1")
+    first = script.submit(P)
+    script.answer(first["w0"], "w0", OFFER)
+    script.now = ASK_DEADLINE - 0.01
+    assert script.handle(Tick()) == []
+    script.now = ASK_DEADLINE
+    assert script.handle(Tick()) == [Ask("w1", first["w1"])]
+    assert script.core.next_deadline() == 2 * ASK_DEADLINE
+
+
+def test_an_answer_to_the_first_copy_of_an_ask_counts_though_it_was_asked_again() -> None:
+    script = Script("w0")
+    first = script.submit(P)
+    script.now = ASK_DEADLINE
+    script.handle(Tick())
+    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["Write"]
+    assert script.answer(first["w0"], "w0", OFFER) == []
+
+
+def test_a_doubled_answer_counts_once() -> None:
+    script = Script("w0", "w1")
+    first = script.submit(P)
+    assert script.answer(first["w0"], "w0", OFFER) == []
+    assert script.answer(first["w0"], "w0", offer(class_of(P), ("c", 50))) == []
+    again = asked(script.answer(first["w1"], "w1", offer(class_of(P), ("b", 1))))
+    script.answer(again["w0"], "w0", OFFER)
+    assert placements(script.answer(again["w1"], "w1", offer(class_of(P), ("b", 1)))) == {"p": "a"}
+
+
+@pytest.mark.parametrize("changed", [{"epoch": 2}, {"epoch": 0}, {"round": 2}, {"round": 0}, {"ask": 1}, {"ask": 3}])
+def test_an_answer_to_something_else_is_passed_over(changed: dict[str, int]) -> None:
+    script = Script("w0", "w1")
+    first = script.submit(P)
+    script.answer(first["w0"], "w0", OFFER)
+    second = asked(script.answer(first["w1"], "w1", offer(class_of(P), ("b", 1))))
+    right = Proposals("w0", 1, 1, second["w0"].ask, 1, [0], [OFFER])
+    assert script.handle(msgspec.structs.replace(right, **changed)) == []
+    script.answer(second["w1"], "w1", offer(class_of(P), ("b", 1)))
+    assert kinds(script.handle(right)) == ["Write"]
+
+
+@pytest.mark.parametrize("shards", [[], [1], [0, 1]])
+def test_an_answer_for_other_shards_is_refused(shards: list[int]) -> None:
+    script = Script("w0")
+    first = script.submit(P)
+    assert script.answer(first["w0"], "w0", OFFER, shards=shards) == []
+    assert [str(refusal) for refusal in script.core.refused] == ["w0 answers for shards that it does not hold"]
+    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["Write"]
+
+
+def test_an_answer_of_a_stranger_is_refused() -> None:
+    script = Script("w0")
+    first = script.submit(P)
+    assert script.handle(Proposals("w9", 1, 1, first["w0"].ask, 1, [0], [OFFER])) == []
+    assert len(script.core.refused) == 1
+
+
+@pytest.mark.parametrize("answers", [(), (offer("other"),), (OFFER, offer("other"))])
+def test_an_answer_about_other_classes_is_refused(answers: tuple[Any, ...]) -> None:
+    script = Script("w0")
+    first = script.submit(P)
+    assert script.answer(first["w0"], "w0", *answers) == []
+    assert [str(r) for r in script.core.refused] == ["w0 answers for other classes than it was asked about"]
+    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["Write"]
+
+
+def test_a_commit_without_an_answer_is_sent_again() -> None:
+    script = Script("w0")
+    effects = script.settle(script.submit(P), w0=[("a", 4)])
+    script.now = COMMIT_DEADLINE
+    assert script.handle(Tick()) == effects
+    assert script.core.next_deadline() == 2 * COMMIT_DEADLINE
+    assert script.committed(written(effects)) == [Decided(P.uid, "a")]
+    assert script.committed(written(effects)) == []
+    assert script.core.next_deadline() is None
+
+
+@pytest.mark.parametrize("changed", [{"epoch": 2}, {"round": 2}, {"round": 0}])
+def test_an_answer_to_another_commit_is_passed_over(changed: dict[str, int]) -> None:
+    script = Script("w0")
+    commit = written(script.settle(script.submit(P), w0=[("a", 4)]))
+    wrong = msgspec.structs.replace(Committed(commit.epoch, commit.round, 3, []), **changed)
+    assert script.handle(wrong) == []
+    assert script.core.pods_held == 1
+
+
+def test_there_is_one_round_at_a_time() -> None:
+    script = Script("w0", round_size=1)
+    first = script.submit(P)
+    assert script.submit(Q) == {}
+    effects = script.answer(first["w0"], "w0", OFFER)
+    assert script.submit(BIG) == {}
+    assert kinds(script.committed(written(effects))) == ["Decided", "Ask"]
+
+
+# Workers that come and go
+
+
+def test_a_worker_that_is_lost_in_the_middle_of_a_round_is_not_waited_for() -> None:
+    script = Script("w0", "w1")
+    first = script.submit(P)
+    script.answer(first["w0"], "w0", OFFER)
+    script.shards = {"w0": frozenset({0, 1})}
+    again = asked(script.handle(Workers(script.shards)))
+    assert set(again) == {"w0"}
+    assert again["w0"].ask > first["w0"].ask
+    assert script.answer(first["w1"], "w1", OFFER, shards=[1]) == []
+    assert script.answer(first["w0"], "w0", OFFER, shards=[0]) == []
+    assert kinds(script.answer(again["w0"], "w0", OFFER)) == ["Write"]
+
+
+def test_a_worker_that_comes_in_the_middle_of_a_round_is_asked_everything() -> None:
+    script = Script("w0")
+    script.committed(written(script.settle(script.submit(BIG), w0=[("a", 4)])))
+    script.submit(P, small_pod("big2", cpu="3"))
+    script.shards = {"w0": frozenset({0}), "w1": frozenset({1})}
+    again = asked(script.handle(Workers(script.shards)))
+    assert set(again) == {"w0", "w1"}
+    assert [ask.pod is None for ask in again["w0"].classes] == [False, True]
+    assert [ask.pod is None for ask in again["w1"].classes] == [False, False]
+
+
+def test_classes_settled_before_the_change_are_settled_anew() -> None:
+    """1. One class is settled, another is asked about again. 2. A worker leaves. 3. What it said must not count."""
+    script = Script("w0", "w1")
+    small, big = class_of(P), class_of(BIG)
+    script.committed(written(script.settle(script.submit(P), w0=[("a", 4)], w1=[("b", 5)])))
+    first = script.submit(Q, BIG)
+    script.answer(first["w0"], "w0", offer(small, ("a", 4)), offer(big, ("a", 4)))
+    second = asked(script.answer(first["w1"], "w1", offer(small, ("b", 9)), offer(big, ("b", 9))))
+    assert [ask.class_id for ask in second["w0"].classes] == [big]
+    script.shards = {"w0": frozenset({0, 1})}
+    third = asked(script.handle(Workers(script.shards)))
+    assert [ask.class_id for ask in third["w0"].classes] == [small, big]
+    effects = script.settle(third, w0=[("a", 4), ("c", 4)])
+    assert "b" not in placements(effects).values()
+
+
+def test_when_all_workers_are_gone_the_round_waits_for_new_ones() -> None:
+    script = Script("w0")
+    script.submit(P)
+    script.shards = {}
+    assert script.handle(Workers({})) == []
+    script.now = 60.0
+    assert script.handle(Tick()) == []
+    script.shards = {"w1": frozenset({0})}
+    again = asked(script.handle(Workers(script.shards)))
+    assert kinds(script.answer(again["w1"], "w1", OFFER)) == ["Write"]
+
+
+def test_workers_may_change_while_a_commit_is_under_way() -> None:
+    script = Script("w0")
+    effects = script.settle(script.submit(P), w0=[("a", 4)])
+    assert script.handle(Workers({"w1": frozenset({0})})) == []
+    assert script.committed(written(effects)) == [Decided(P.uid, "a")]
+
+
+def test_a_tick_with_nothing_to_do_does_nothing() -> None:
+    script = Script("w0")
+    script.now = 100.0
+    assert script.handle(Tick()) == []
+    assert script.core.next_deadline() is None

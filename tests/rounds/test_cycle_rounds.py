@@ -1,0 +1,259 @@
+"""Cycle: guess and verify, and what becomes of a round's pods."""
+
+import pytest
+
+from services.cycle.core import MOST_ASKS, Batch, Decided, Failed, Superseded, Unschedulable, Write
+from shared.framework.diagnosis import Rejections
+from shared.framework.status import Code, Status, error, unresolvable, unschedulable
+from shared.framework.summary import Summary
+from shared.messages.rounds import ClassAnswer
+from shared.messages.state import Conflict
+from tests.builders import pod
+from tests.rounds.script import NO_IMAGES, Script, asked, class_of, offer, placements, summary, written
+from tests.rounds.support import kinds, small_pod
+
+P, Q = small_pod("p"), small_pod("q")
+BIG = small_pod("big", cpu="3")
+
+
+# Guess and verify
+
+
+def test_one_worker_needs_no_guess() -> None:
+    script = Script("w0")
+    asks = script.submit(P)
+    (ask,) = asks["w0"].classes
+    assert (ask.class_id, ask.count, ask.pod, ask.guess) == (class_of(P), 1, P, None)
+    effects = script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 5)))
+    assert placements(effects) == {"p": "a"}
+
+
+def test_the_first_time_several_workers_are_asked_twice() -> None:
+    script = Script("w0", "w1")
+    first = script.submit(P)
+    assert script.answer(first["w0"], "w0", offer(class_of(P), ("a", 99), of=summary(taints=(0, 1)))) == []
+    again = asked(script.answer(first["w1"], "w1", offer(class_of(P), ("b", 5), of=summary(taints=(1, 2)))))
+    assert set(again) == {"w0", "w1"}
+    for name in again:
+        (ask,) = again[name].classes
+        assert ask.pod is None
+        assert ask.guess is not None
+        assert ask.guess.ranges == {"TaintToleration": (0, 2)}
+        assert ask.guess.plugins == {"ImageLocality": {"nodes": 2, "images": {}}}
+        assert (again[name].round, again[name].ask) == (1, 2)
+    script.answer(again["w0"], "w0", offer(class_of(P), ("a", 4), of=summary(taints=(0, 1))))
+    effects = script.answer(again["w1"], "w1", offer(class_of(P), ("b", 5), of=summary(taints=(1, 2))))
+    assert placements(effects) == {"p": "b"}, "decided on what was judged by a wrong summary"
+
+
+def test_the_second_time_the_guess_is_right_and_once_is_enough() -> None:
+    script = Script("w0", "w1")
+    commit = written(script.settle(script.submit(P), w0=[("a", 4)], w1=[("b", 5)]))
+    script.committed(commit)
+    asks = script.submit(Q)
+    assert asks["w0"].classes[0].guess is not None
+    script.answer(asks["w0"], "w0", offer(class_of(Q), ("a", 4)))
+    assert kinds(script.answer(asks["w1"], "w1", offer(class_of(Q), ("b", 5)))) == ["Write"]
+
+
+def test_a_wrong_guess_costs_one_more_ask_and_never_a_wrong_answer() -> None:
+    script = Script("w0", "w1")
+    script.committed(written(script.settle(script.submit(P), w0=[("a", 4)], w1=[("b", 5)])))
+    asks = script.submit(Q)
+    changed = summary(taints=(0, 3))
+    script.answer(asks["w0"], "w0", offer(class_of(Q), ("a", 99), of=changed))
+    again = asked(script.answer(asks["w1"], "w1", offer(class_of(Q), ("b", 5))))
+    assert again["w0"].classes[0].guess == Summary(
+        nodes=2,
+        feasible=2,
+        plugins={"ImageLocality": {"nodes": 2, "images": {}}},
+        ranges={"TaintToleration": (0, 3)},
+    )
+    script.answer(again["w0"], "w0", offer(class_of(Q), ("a", 4), of=changed))
+    assert placements(script.answer(again["w1"], "w1", offer(class_of(Q), ("b", 5)))) == {"q": "b"}
+
+
+def test_only_the_class_whose_guess_was_wrong_is_asked_about_again() -> None:
+    script = Script("w0", "w1")
+    small, big = class_of(P), class_of(BIG)
+    script.committed(written(script.settle(script.submit(P, BIG), w0=[("a", 5)], w1=[("b", 5)])))
+    asks = script.submit(Q, small_pod("big2", cpu="3"))
+    script.answer(
+        asks["w0"], "w0", offer(small, ("a", 4), of=summary(1)), offer(big, ("c", 9), of=summary(taints=(0, 3)))
+    )
+    again = asked(script.answer(asks["w1"], "w1", offer(small, ("b", 5)), offer(big, ("b", 1))))
+    assert [ask.class_id for ask in again["w0"].classes] == [big]
+    script.answer(again["w0"], "w0", offer(big, ("c", 7), of=summary(taints=(0, 3))))
+    assert placements(script.answer(again["w1"], "w1", offer(big, ("b", 1)))) == {"q": "b", "big2": "c"}
+
+
+def test_a_class_whose_summary_never_stands_still_waits_for_the_next_round() -> None:
+    script = Script("w0", "w1")
+    restless, calm = class_of(P), class_of(BIG)
+    asks, count = script.submit(P, BIG), 0
+    effects = []
+    while asks and asks["w0"].round == 1:
+        count += 1
+        for name in ("w0", "w1"):
+            moved = {ask.class_id: summary(taints=(0, count)) for ask in asks[name].classes}
+            moved[calm] = summary()
+            offers = [offer(ask.class_id, (name, 5), of=moved[ask.class_id]) for ask in asks[name].classes]
+            effects = script.answer(asks[name], name, *offers)
+        asks = asked(effects)
+    assert count == MOST_ASKS
+    assert placements(effects) == {"big": "w0"}
+    (again,) = asked(script.committed(written(effects)))["w0"].classes
+    assert again.class_id == restless
+
+
+def test_an_unknown_class_is_asked_about_again_with_its_pod() -> None:
+    script = Script("w0")
+    script.committed(written(script.settle(script.submit(P), w0=[("a", 4)])))
+    asks = script.submit(Q)
+    assert asks["w0"].classes[0].pod is None
+    again = asked(script.answer(asks["w0"], "w0", ClassAnswer(class_of(Q), unknown=True)))
+    assert again["w0"].classes[0].pod == Q
+    assert placements(script.answer(again["w0"], "w0", offer(class_of(Q), ("a", 4)))) == {"q": "a"}
+
+
+# Decisions
+
+
+def test_a_commit_says_what_each_decision_rests_on() -> None:
+    script = Script("w0")
+    asks = script.submit(P, Q, BIG)
+    assert [ask.count for ask in asks["w0"].classes] == [2, 1]
+    effects = script.answer(
+        asks["w0"], "w0", offer(class_of(P), ("a", 9), ("b", 8)), offer(class_of(BIG), ("c", 9)), seq=7
+    )
+    commit = written(effects)
+    assert [(d.uid, d.node, d.seen, d.profile) for d in commit.decisions] == [
+        (P.uid, "a", 7, "default-scheduler"),
+        (Q.uid, "b", 7, "default-scheduler"),
+        (BIG.uid, "c", 7, "default-scheduler"),
+    ]
+    assert [commit.loads[d.load].requests["cpu"] for d in commit.decisions] == [1000, 1000, 3000]
+    assert script.committed(commit) == [Decided(P.uid, "a"), Decided(Q.uid, "b"), Decided(BIG.uid, "c")]
+    assert script.core.pods_held == 0
+
+
+def test_nothing_is_told_before_the_snapshot_has_taken_it() -> None:
+    script = Script("w0")
+    assert kinds(script.settle(script.submit(P), w0=[("a", 4)])) == ["Write"]
+    assert script.core.pods_held == 1
+
+
+def test_a_stale_pod_is_decided_in_the_next_round() -> None:
+    script = Script("w0")
+    asks = script.submit(P, BIG)
+    effects = script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 9)), offer(class_of(BIG), ("a", 9)))
+    assert placements(effects) == {"p": "a"}
+    decided, ask = script.committed(written(effects), seq=4)
+    assert decided == Decided(P.uid, "a")
+    again = asked([ask])["w0"]
+    assert (again.round, again.min_seq, [a.class_id for a in again.classes]) == (2, 4, [class_of(BIG)])
+
+
+def test_a_lost_conflict_goes_to_the_head_of_the_line() -> None:
+    script = Script("w0", round_size=2)
+    asks = script.submit(P, Q, BIG)
+    commit = written(script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 9), ("b", 9))))
+    effects = script.committed(commit, Conflict(Q.uid, "changed"), seq=5)
+    assert effects[0] == Decided(P.uid, "a")
+    again = asked(effects)["w0"]
+    assert [a.class_id for a in again.classes] == [class_of(Q), class_of(BIG)]
+    assert again.min_seq == 5
+    assert script.core.pods_held == 2
+
+
+def test_conflicts_go_before_those_that_waited() -> None:
+    script = Script("w0", round_size=2)
+    asks = script.submit(P, BIG, small_pod("later", cpu="2"))
+    effects = script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 9)), offer(class_of(BIG), ("a", 9)))
+    again = asked(script.committed(written(effects), Conflict(P.uid, "changed")))["w0"]
+    assert [a.class_id for a in again.classes] == [class_of(P), class_of(BIG)]
+
+
+def test_a_pod_that_holds_a_place_already_is_superseded() -> None:
+    script = Script("w0")
+    commit = written(script.settle(script.submit(P), w0=[("a", 4)]))
+    assert script.committed(commit, Conflict(P.uid, "there", placed=True)) == [Superseded(P.uid)]
+    assert script.core.pods_held == 0
+
+
+def test_a_pod_that_fits_nowhere_is_told_why() -> None:
+    script = Script("w0", "w1")
+    cpu, taint = unschedulable("Insufficient cpu").by("NodeResourcesFit"), unresolvable("taint").by("TaintToleration")
+    asks, nodes = script.submit(P), {"w0": 2, "w1": 3}
+    rejections = {"w0": [Rejections(cpu, 2)], "w1": [Rejections(cpu, 1), Rejections(taint, 2)]}
+    for _ in range(2):
+        for name, propose in asks.items():
+            of = summary(0, nodes=nodes[name])
+            effects = script.answer(propose, name, ClassAnswer(class_of(P), summary=of, rejections=rejections[name]))
+        asks = asked(effects)
+    (told,) = effects
+    assert isinstance(told, Unschedulable)
+    assert told.uid == P.uid
+    assert told.unfit.message == "0/5 nodes are available: 2 taint, 3 Insufficient cpu."
+    assert told.unfit.plugins == ("NodeResourcesFit", "TaintToleration")
+    assert script.core.pods_held == 0
+
+
+def test_a_pod_without_any_node_is_told_so() -> None:
+    script = Script("w0")
+    (told,) = script.answer(script.submit(P)["w0"], "w0", ClassAnswer(class_of(P), summary=summary(0, nodes=0)))
+    assert isinstance(told, Unschedulable)
+    assert told.unfit.message == "no nodes available to schedule pods"
+
+
+def test_a_pre_filter_rejection_is_told_without_a_second_ask() -> None:
+    script = Script("w0", "w1")
+    status = Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin NodeAffinity",))
+    asks = script.submit(P)
+    for name, propose in asks.items():
+        answer = ClassAnswer(class_of(P), pre_filter=status, summary=Summary(nodes=2), restricted_by=("NodeAffinity",))
+        effects = script.answer(propose, name, answer)
+    (told,) = effects
+    assert isinstance(told, Unschedulable)
+    assert told.unfit.message == "0/4 nodes are available: node(s) didn't satisfy plugin NodeAffinity."
+    assert told.unfit.plugins == ("NodeAffinity",)
+
+
+def test_a_plugin_that_failed_at_one_worker_fails_the_pod() -> None:
+    script = Script("w0", "w1")
+    asks = script.submit(P)
+    script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 5)))
+    effects = script.answer(asks["w1"], "w1", ClassAnswer(class_of(P), failure=error("no").by("Moody")))
+    assert effects == [Failed(P.uid, error("no").by("Moody"))]
+    assert script.core.pods_held == 0
+
+
+def test_a_round_without_a_decision_is_followed_by_the_next_one_at_once() -> None:
+    script = Script("w0", round_size=1)
+    asks = script.submit(P, BIG)
+    nothing = ClassAnswer(class_of(P), summary=Summary(nodes=1, plugins=NO_IMAGES))
+    effects = script.answer(asks["w0"], "w0", nothing)
+    assert kinds(effects) == ["Unschedulable", "Ask"]
+    assert script.core.rounds == 2
+
+
+@pytest.mark.parametrize("pods", [(P, P), (P, Q, P)])
+def test_a_pod_twice_in_a_batch_or_in_two_batches_is_held_once(pods: tuple[object, ...]) -> None:
+    script = Script("w0")
+    asks = script.submit(P, P, Q)
+    assert script.handle(Batch([P, Q])) == []
+    assert script.core.pods_held == 2
+    effects = script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 9), ("b", 9), ("c", 9)))
+    assert placements(effects) == {"p": "a", "q": "b"}
+    assert script.handle(Batch([P])) == []
+    assert kinds(script.committed(written(effects))) == ["Decided", "Decided"]
+
+
+def test_a_pod_of_an_unknown_profile_fails_and_the_others_go_on() -> None:
+    script = Script("w0")
+    effects = script.handle(Batch([pod("stray").scheduler("nobody").build(), P]))
+    assert kinds(effects) == ["Failed", "Ask"]
+    failed = effects[0]
+    assert isinstance(failed, Failed)
+    assert failed.status.message == "Pod default/stray: spec.schedulerName: there is no profile 'nobody'"
+    assert isinstance(script.settle(asked(effects), w0=[("a", 4)])[0], Write)

@@ -1,0 +1,142 @@
+"""Whatever the cluster, the shards, the rounds and the luck: what must hold of every run."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.cycle.core import Decided, Superseded
+from services.inprocess.pipeline import reliable
+from services.snapshot.core import NodeSeen
+from services.worker.core import WorkerCore
+from shared.cluster.nodetable import NodeTable
+from tests.rounds.support import FRAMEWORKS, held, plain_table, small_node
+from tests.rounds.world import Audited, BadLuck, World
+
+
+@dataclass(frozen=True)
+class Scenario:
+    seed: int
+    nodes: int
+    batches: tuple[int, ...]
+    shards: int
+    round_size: int
+    bad_luck: float
+    events: int
+
+
+SCENARIOS = st.builds(
+    Scenario,
+    seed=st.integers(0, 10**6),
+    nodes=st.integers(1, 30),
+    batches=st.lists(st.integers(1, 50), min_size=1, max_size=3).map(tuple),
+    shards=st.integers(1, 7),
+    round_size=st.sampled_from([1, 2, 3, 8, 40, 256]),
+    bad_luck=st.sampled_from([0.0, 0.1, 0.3]),
+    events=st.integers(0, 6),
+)
+
+
+def play(scenario: Scenario) -> Audited:
+    """Batches, with events in between wherever the run has got to; then the wire heals and all settles."""
+    world, luck = World(scenario.seed), BadLuck(scenario.seed, scenario.bad_luck)
+    fate = luck if scenario.bad_luck else reliable
+    run = Audited(shards=scenario.shards, round_size=scenario.round_size, fate=fate)
+    run.add_nodes(world.nodes(scenario.nodes))
+    for size in scenario.batches:
+        run.submit(world.pods(size))
+        for _ in range(scenario.events):
+            run.steps(world.dice.randrange(12))
+            world.event(run)
+    run.settle()
+    luck.over = True
+    run.observe(NodeSeen(small_node("the-last-news")))  # a worker learns of a lost delta by the next one
+    run.settle()
+    return run
+
+
+def check(run: Audited) -> None:
+    outcomes = Counter(told.uid for told in run.told)
+    assert set(outcomes) == set(run.submitted), "a pod was lost, or came from nowhere"
+    assert set(outcomes.values()) <= {1}, "a pod was told two outcomes"
+    decided = Counter(uid for uid, _ in run.decisions)
+    assert set(decided.values()) <= {1}, "a pod was decided twice"
+    told = {o.uid: o.node for o in run.told if isinstance(o, Decided)}
+    assert told == dict(run.decisions), "what was told is not what was decided"
+    assert run.snapshot.ledger == {}
+    assert run.cycle.pods_held == 0
+    assert (run.nodes, run.placed) == held(run.snapshot.state()), "the deltas do not add up to the state"
+    check_tables(run)
+
+
+def check_tables(run: Audited) -> None:
+    state, whole = run.snapshot.state(), {}
+    for core in run.workers.values():
+        fresh = WorkerCore(core.name, core.shards, core.shard_count, FRAMEWORKS)
+        fresh.handle(state, run.now)
+        assert plain_table(core.table) == plain_table(fresh.table)
+        assert core.seq == run.snapshot.seq
+        assert not set(whole) & set(plain_table(core.table))
+        whole |= plain_table(core.table)
+    assert {name: shown["object"] for name, shown in whole.items()} == run.nodes
+    pods = {uid: (name, load) for name, shown in whole.items() for uid, load in shown["pods"].items()}
+    assert pods == run.placed
+
+
+@settings(deadline=None, max_examples=60)
+@given(SCENARIOS)
+def test_no_run_breaks_a_promise(scenario: Scenario) -> None:
+    run = play(scenario)
+    check(run)
+    if not scenario.events:
+        assert not run.conflicts
+        assert run.cycle.rounds <= len(run.submitted), "a round went by without an outcome"
+        assert not any(isinstance(told, Superseded) for told in run.told)
+
+
+@settings(deadline=None, max_examples=25)
+@given(SCENARIOS.filter(lambda s: s.events > 0))
+def test_rounds_without_an_outcome_are_the_worlds_doing(scenario: Scenario) -> None:
+    run = play(scenario)
+    outcomes = [told for told in run.told if not isinstance(told, Superseded)]
+    assert run.cycle.rounds <= len(outcomes) + len(run.conflicts) + scenario.events * len(scenario.batches)
+
+
+@settings(deadline=None, max_examples=15)
+@given(SCENARIOS)
+def test_the_same_seed_gives_the_same_run(scenario: Scenario) -> None:
+    one, other = play(scenario), play(scenario)
+    assert one.decisions == other.decisions
+    assert one.told == other.told
+    assert (one.now, one.cycle.rounds, one.snapshot.seq) == (other.now, other.cycle.rounds, other.snapshot.seq)
+    assert one.placed == other.placed
+
+
+@settings(deadline=None, max_examples=15)
+@given(SCENARIOS, st.integers(0, 6))
+def test_a_worker_may_restart_at_any_time(scenario: Scenario, which: int) -> None:
+    world = World(scenario.seed)
+    run = Audited(shards=scenario.shards, round_size=scenario.round_size)
+    run.add_nodes(world.nodes(scenario.nodes))
+    run.submit(world.pods(sum(scenario.batches)))
+    while run.step():
+        if world.dice.random() < 0.1:
+            run.restart_worker(f"worker-{which % scenario.shards}")
+    check(run)
+    assert not run.conflicts
+
+
+def test_the_tables_are_compared_with_teeth() -> None:
+    """A table that lacks a pod does not pass for one that has it."""
+    world = World(1)
+    run = Audited(shards=1, round_size=8)
+    run.add_nodes(world.nodes(5))
+    run.submit(world.pods(5))
+    run.settle()
+    check_tables(run)
+    (core,) = run.workers.values()
+    before = plain_table(core.table)
+    core.table.remove_pod(next(iter(run.placed)))
+    assert plain_table(core.table) != before
+    assert plain_table(NodeTable()) == {}

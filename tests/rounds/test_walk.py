@@ -1,0 +1,175 @@
+"""Walk and race: merging ladders, and who waits."""
+
+import pytest
+
+from services.cycle.footprints import Written
+from services.cycle.race import NoRung, Race, Rung
+from services.cycle.walk import QueuedPod, Unfit, Verdict, walk
+from shared.cluster.load import load_of
+from shared.framework.status import error
+from shared.messages.rounds import Ladder
+from shared.model.objects import DEFAULT_SCHEDULER
+from tests.builders import pod
+
+STALE, EXHAUSTED = NoRung.STALE, NoRung.EXHAUSTED
+
+Steps = str
+
+
+def ladder(steps: Steps, *, complete: bool = True) -> Ladder:
+    """From `a:9 b:8`, or `a:9:3` with a tie number."""
+    parts = [step.split(":") for step in steps.split()]
+    ties = [int(part[2]) if len(part) > 2 else 0 for part in parts]
+    return Ladder([part[0] for part in parts], [int(part[1]) for part in parts], ties, complete)
+
+
+def race(*ladders: Ladder | Steps, class_id: str = "x") -> Race:
+    made = [each if isinstance(each, Ladder) else ladder(each) for each in ladders]
+    return Race(class_id, [(each, 10 + i) for i, each in enumerate(made)])
+
+
+def taken(racing: Race, written: Written | None = None, most: int = 20) -> list[str]:
+    """The nodes one after another, and what ended it."""
+    nodes: list[str] = []
+    for _ in range(most):
+        rung = racing.take(written or Written())
+        if isinstance(rung, NoRung):
+            return [*nodes, rung.name]
+        nodes.append(rung.node)
+    return nodes
+
+
+def written(**by: str) -> Written:
+    made = Written()
+    for node, class_id in by.items():
+        made.add(class_id, node)
+    return made
+
+
+# Race
+
+
+@pytest.mark.parametrize(
+    ("ladders", "nodes"),
+    [
+        (["a:9 a:7", "b:8 b:6"], "a b a b EXHAUSTED"),
+        (["a:9 a:7", "b:8 b:6", "c:10 c:1"], "c a b a b c EXHAUSTED"),
+        (["a:5 a:8", "b:6"], "b a a EXHAUSTED"),
+        (["b:5", "a:5", "c:5"], "a b c EXHAUSTED"),
+        (["b:5:2", "a:5:1", "c:5:3"], "c b a EXHAUSTED"),
+        (["a:4:9", "b:5:1"], "b a EXHAUSTED"),
+        (["", "a:1"], "a EXHAUSTED"),
+        ([""], "EXHAUSTED"),
+        ([], "EXHAUSTED"),
+    ],
+)
+def test_the_best_head_of_all_ladders_is_taken(ladders: list[Steps], nodes: str) -> None:
+    assert taken(race(*ladders)) == nodes.split()
+
+
+def test_a_rung_tells_what_its_shard_had_seen() -> None:
+    racing = race("a:9", "b:8")
+    assert racing.take(Written()) == Rung("a", 9, 10)
+    assert racing.take(Written()) == Rung("b", 8, 11)
+
+
+def test_a_ladder_that_ends_before_its_shard_does_ends_the_race() -> None:
+    racing = race(ladder("a:9", complete=False), ladder("b:8 b:7"))
+    assert taken(racing) == ["a", "STALE"]
+    assert racing.take(Written()) is STALE
+
+
+def test_a_node_that_its_own_class_has_written_is_not_stale() -> None:
+    assert taken(race("a:9 a:7"), written(a="x")) == ["a", "a", "EXHAUSTED"]
+
+
+def test_a_stale_node_is_passed_over_for_an_equally_good_one() -> None:
+    assert taken(race("a:9", "b:9"), written(a="other")) == ["b", "STALE"]
+
+
+def test_a_stale_node_is_not_passed_over_for_a_worse_one() -> None:
+    racing = race("a:9 c:9", "b:8")
+    assert taken(racing, written(a="other", c="other")) == ["STALE"]
+    assert racing.take(Written()) is STALE
+
+
+def test_what_was_passed_over_is_not_forgotten_by_the_next_pod() -> None:
+    """1. Node a is stale and b as good: b is taken. 2. For the next pod a may still be better than c."""
+    assert taken(race("a:9 b:9 c:3"), written(a="other")) == ["b", "STALE"]
+
+
+def test_a_class_that_only_stale_nodes_are_left_for_waits() -> None:
+    assert taken(race("a:9"), written(a="other")) == ["STALE"]
+
+
+# Walk
+
+
+def queued(name: str, class_id: str, priority: int = 0) -> QueuedPod:
+    made = pod(name).priority(priority).build()
+    return QueuedPod(made, class_id, load_of(made), DEFAULT_SCHEDULER)
+
+
+def outcome(pods: list[QueuedPod], **verdicts: Verdict) -> dict[str, str]:
+    result = walk(pods, verdicts)
+    told = {q.pod.name: rung.node for q, rung in result.decided}
+    told |= {q.pod.name: "unfit" for q, _ in result.unfit}
+    told |= {q.pod.name: "failed" for q, _ in result.failed}
+    told |= {q.pod.name: "waits" for q in result.deferred}
+    listed = [*(q for q, _ in result.decided), *(q for q, _ in result.unfit), *(q for q, _ in result.failed)]
+    assert len(told) == len(listed) + len(result.deferred) == len(pods)
+    return told
+
+
+UNFIT = Unfit("0/1 nodes are available: no.", ())
+
+
+def test_pods_are_decided_in_order() -> None:
+    pods = [queued("p1", "x"), queued("p2", "y"), queued("p3", "x")]
+    assert outcome(pods, x=race("a:9 b:8"), y=race("c:9", class_id="y")) == {"p1": "a", "p2": "c", "p3": "b"}
+
+
+def test_one_class_makes_a_node_stale_for_another() -> None:
+    pods = [queued("p1", "x"), queued("p2", "y"), queued("p3", "x")]
+    got = outcome(pods, x=race("a:9 a:8"), y=race("a:9 b:8", class_id="y"))
+    assert got == {"p1": "a", "p2": "waits", "p3": "a"}
+
+
+def test_the_first_pod_that_has_a_rung_is_always_decided() -> None:
+    pods = [queued("p1", "y"), queued("p2", "x")]
+    assert outcome(pods, x=race("a:9"), y=race("a:1", class_id="y")) == {"p1": "a", "p2": "waits"}
+
+
+def test_unfit_and_failed_pods_hold_nobody_up() -> None:
+    pods = [queued("p1", "u", 9), queued("p2", "f", 9), queued("p3", "x")]
+    assert outcome(pods, u=UNFIT, f=error("no"), x=race("a:9")) == {"p1": "unfit", "p2": "failed", "p3": "a"}
+
+
+@pytest.mark.parametrize(
+    ("priorities", "expected"),
+    [
+        ((5, 4), "waits waits"),
+        ((5, 5), "waits b"),
+        ((5, 6), "waits b"),
+        ((5, 5, 4), "waits b waits"),
+        ((5, 6, 5, 4), "waits b b waits"),
+        ((3, 5, 4), "waits b b"),
+    ],
+)
+def test_nobody_of_lower_priority_is_decided_before_a_pod_that_waits(
+    priorities: tuple[int, ...], expected: str
+) -> None:
+    pods = [queued(f"p{i}", "x" if i else "waiting", priority) for i, priority in enumerate(priorities)]
+    got = outcome(pods, waiting=None, x=race("b:9 b:8 b:7 b:6"))
+    assert [got[q.pod.name] for q in pods] == expected.split()
+
+
+def test_a_class_that_is_to_be_asked_again_waits_and_so_does_an_exhausted_one() -> None:
+    pods = [queued("p1", "x"), queued("p2", "x"), queued("p3", "y")]
+    assert outcome(pods, x=race("a:9"), y=None) == {"p1": "a", "p2": "waits", "p3": "waits"}
+
+
+def test_those_that_wait_keep_their_order() -> None:
+    pods = [queued("p1", "y"), queued("p2", "x"), queued("p3", "y"), queued("p4", "x")]
+    result = walk(pods, {"x": race("a:9"), "y": None})
+    assert [q.pod.name for q in result.deferred] == ["p1", "p3", "p4"]
