@@ -11,7 +11,7 @@ from services.inprocess.pipeline import reliable
 from services.snapshot.core import NodeSeen
 from services.worker.core import WorkerCore
 from shared.cluster.nodetable import NodeTable
-from tests.rounds.support import FRAMEWORKS, held, plain_table, small_node
+from tests.rounds.support import FRAMEWORKS, Plain, held, plain_table, small_node
 from tests.rounds.world import Audited, BadLuck, World
 
 
@@ -71,7 +71,8 @@ def check(run: Audited) -> None:
 
 
 def check_tables(run: Audited) -> None:
-    state, whole = run.snapshot.state(), {}
+    state = run.snapshot.state()
+    whole: dict[str, Plain] = {}
     for core in run.workers.values():
         fresh = WorkerCore(core.name, core.shards, core.shard_count, FRAMEWORKS)
         fresh.handle(state, run.now)

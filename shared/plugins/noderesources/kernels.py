@@ -16,7 +16,8 @@ Mask = NDArray[np.bool_]
 
 def least_allocated(used: Amounts, capacity: Amounts) -> Scores:
     """The free share in percent; nought when overfull. `capacity` is positive."""
-    return np.maximum(capacity - used, 0) * MAX_NODE_SCORE // capacity
+    scores: Scores = np.maximum(capacity - used, 0) * MAX_NODE_SCORE // capacity
+    return scores
 
 
 def most_allocated(used: Amounts, capacity: Amounts) -> Scores:
