@@ -31,7 +31,9 @@ class Answers:
         self.filter_pools = [ResultPool(self._log(plugin.filter_reads), table.capacity) for plugin in self.filters]
         self.score_pools = [ResultPool(self._log(plugin.score_reads), table.capacity) for plugin in self.scores]
         self.filters_by = {reads: [f for f, p in enumerate(self.filters) if p.filter_reads is reads] for reads in Reads}
-        self.scores_by = {reads: [s for s, p in enumerate(self.scores) if p.score_reads is reads] for reads in Reads}
+        self.scores_by = {reads: [s for s, p in enumerate(self.scores) if _changes_with(p) is reads] for reads in Reads}
+        for of_kind in self.filters_by.values():  # the others first: they spare questions about single nodes
+            of_kind.sort(key=lambda f: isinstance(self.filters[f], PerNodeFilter))
         filter_at = {plugin.name: f for f, plugin in enumerate(self.filters)}
         score_at = {plugin.name: s for s, plugin in enumerate(self.scores)}
         self._summarized = [(filter_at.get(name), score_at.get(name), name) for name in framework.summaries]
@@ -67,7 +69,7 @@ class Answers:
 
     def update(self, classes: Sequence[PodClass], reads: Reads) -> None:
         """Brings the answers of the plugins that read this up to the table's present state."""
-        views: dict[int, NodeView] = {}
+        views: dict[tuple[int, int], NodeView] = {}
         for f in self.filters_by[reads]:
             judge, pool = self.filters[f], self.filter_pools[f]
             for slots, view in self._stale(pool, {int(c.filter_slots[f]) for c in classes}, views):
@@ -90,18 +92,18 @@ class Answers:
                     pool.store(slots, view.rows, scorer.score_many([pool.state(slot) for slot in slots], view))
 
     def _stale(
-        self, pool: ResultPool, slots: set[int], views: dict[int, NodeView]
+        self, pool: ResultPool, slots: set[int], views: dict[tuple[int, int], NodeView]
     ) -> Iterator[tuple[list[int], NodeView]]:
         """The slots that missed changes, with a view of the rows that they missed; up to date once handled.
 
         Plugins that missed the same changes share one view, and so its gathered columns.
         """
         for seen, group in pool.stale(slots).items():
-            view = views.get(seen)
-            if view is None:
+            missed = (id(pool.log), seen)
+            if missed not in views:
                 rows = None if seen == NOTHING_SEEN else pool.log.since(seen)
-                view = views[seen] = NodeView(self.table, rows)
-            yield group, view
+                views[missed] = NodeView(self.table, rows)
+            yield group, views[missed]
             pool.caught_up(group)
 
     def _summary_lines(self, pod_class: PodClass) -> Iterator[tuple[ResultPool, int, str]]:
@@ -114,6 +116,11 @@ class Answers:
 
     def _log(self, reads: Reads) -> ChangeLog:
         return self.table.node_log if reads is Reads.NODE else self.table.load_log
+
+
+def _changes_with(scorer: ScorePlugin) -> Reads:
+    """A plugin that is only asked about feasible nodes has something new to say whenever a pod comes or goes."""
+    return Reads.LOAD if isinstance(scorer, PerNodeScore) else scorer.score_reads
 
 
 def _acquire(

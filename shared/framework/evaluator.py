@@ -157,6 +157,8 @@ class ShardEvaluator:
                 pod_class.ranges = wanted
                 pod_class.keyed = pod_class.node_keyed = NOTHING_SEEN
             if pod_class.node_keyed != node_position:
+                if self.ties.mode == "name":
+                    pod_class.keyed = NOTHING_SEEN  # a node that came or went has moved the ranks of all others
                 self._fix(pod_class)
                 pod_class.node_keyed = node_position
         behind = [c for c in classes if c.keyed != position]
@@ -336,15 +338,18 @@ class ShardEvaluator:
         for f in answers.filters_by[Reads.LOAD]:
             runs = [bool(c.filter_slots[f]) for c in classes]
             if any(runs):
-                verdicts = _of_pairs(partial(answers.filters[f].filter_pairs, states), runs, which, view)
-                feasible &= verdicts == 0
+                judge = answers.filters[f]
+                among = feasible if isinstance(judge, PerNodeFilter) else None
+                feasible &= _of_pairs(partial(judge.filter_pairs, states), runs, which, view, among) == 0
         totals = self._matrix.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
         for s in answers.scores_by[Reads.LOAD]:
             runs = [bool(c.score_slots[s]) for c in classes]
             if not any(runs):
                 continue
-            raw = _of_pairs(partial(answers.scores[s].score_pairs, states), runs, which, view)
-            if answers.scores[s].normalizer is None:
+            scorer = answers.scores[s]
+            among = feasible if isinstance(scorer, PerNodeScore) else None
+            raw = _of_pairs(partial(scorer.score_pairs, states), runs, which, view, among)
+            if scorer.normalizer is None:
                 totals += raw * self.framework.weights[s]
             else:
                 for i, pod_class in enumerate(classes):
@@ -401,14 +406,20 @@ def _tie_bits(framework: Framework) -> int:
 
 
 def _of_pairs(
-    ask: Callable[[Rows, NodeView], NDArray[np.int64]], runs: list[bool], which: Rows, view: NodeView
+    ask: Callable[[Rows, NodeView], NDArray[np.int64]],
+    runs: list[bool],
+    which: Rows,
+    view: NodeView,
+    among: Mask | None,
 ) -> NDArray[np.int64]:
-    """What a plugin answers for pairs of class and node; nought for classes for which it does not run."""
-    if all(runs):
+    """What a plugin answers for pairs of class and node; nought where it does not run, and outside `among`."""
+    if among is None and all(runs):
         return ask(which, view)
-    at = np.flatnonzero(np.array(runs)[which])
+    wanted = np.array(runs)[which]
+    at = np.flatnonzero(wanted if among is None else wanted & among)
     answers = np.zeros(len(which), dtype=np.int64)
-    answers[at] = ask(which[at], view.take(at))
+    if at.size:
+        answers[at] = ask(which[at], view.take(at))
     return answers
 
 

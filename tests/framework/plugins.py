@@ -10,7 +10,7 @@ from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.profiles import ProfileConfig
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
-from shared.framework.normalize import Scores
+from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import (
     ApiCall,
@@ -158,6 +158,18 @@ class AskedScore(PerNodeScore):
     def score_node(self, state: CycleState, node: NodeInfo) -> int:
         self.asked.append((node.node.name, node.requested["pods"]))
         return int(node.node.metadata.labels.get("score", "50")) - len(node.pods)
+
+
+class NormalizedScore(AskedScore):
+    normalizer = ScaleToHighest()
+
+
+class ZoneFilter(AskedFilter):
+    name = "ZoneFilter"
+
+    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+        zone = node.node.metadata.labels.get("zone", "")
+        return unschedulable(f"in the {zone}") if zone == "west" else SUCCESS
 
 
 class LabelScore(PerNodeScore):

@@ -3,12 +3,13 @@
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from services.inprocess.settings import load_frameworks
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
+from shared.config.points import ExtensionPoint, PluginRef
 from shared.errors import ClusterError
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.podclass import PodClass
@@ -19,12 +20,25 @@ from shared.model.objects import Node, Pod
 from tests.builders import expr, node, pod, term
 from tests.cluster.history import NAMES, STEPS, Step, apply, nodes
 from tests.framework.evaluation import answers, climbed_by_placing, evaluate, ladder, ladders
+from tests.framework.plugins import CountNodes, FewPods, NormalizedScore, Uncordoned, ZoneFilter
+from tests.framework.plugins import framework as plain_framework
 
 FRAMEWORK = load_frameworks(None)["default-scheduler"]
 DISABLED = {"multiPoint": {"disabled": [{"name": "ImageLocality"}]}}
 # No summary takes part, so that nothing starts over only because nodes came or went.
 LOCAL = load_frameworks({"profiles": [{"plugins": DISABLED}]})["default-scheduler"]
 SMALL = pod("small").container("c", image="web:1").request(cpu="300m", memory="200Mi")
+OWN = plain_framework(
+    {
+        ExtensionPoint.FILTER: ["ZoneFilter", "Uncordoned", "FewPods"],
+        ExtensionPoint.SCORE: [PluginRef("AskedScore", 3), "CountNodes"],
+    },
+    ZoneFilter(),
+    Uncordoned(),
+    FewPods(),
+    NormalizedScore(),
+    CountNodes(),
+)
 
 PODS: list[Pod] = [
     builder.build()
@@ -43,6 +57,8 @@ PODS: list[Pod] = [
     )
 ]
 
+# Histories are long: to shrink one is worth the time, to explain it is not.
+PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)
 MODES: st.SearchStrategy[Literal["random", "name"]] = st.sampled_from(["random", "name"])
 HISTORIES = st.lists(st.lists(STEPS, max_size=6), min_size=2, max_size=6)
 START = st.lists(nodes(), min_size=1, max_size=8)
@@ -68,9 +84,9 @@ def prepared(evaluator: ShardEvaluator, pods: list[Pod]) -> list[PodClass]:
     return [evaluator.prepare(built.name, built) for built in pods]
 
 
-@pytest.mark.parametrize("framework", [FRAMEWORK, LOCAL], ids=["default", "local"])
+@pytest.mark.parametrize("framework", [FRAMEWORK, LOCAL, OWN], ids=["default", "local", "one by one"])
 @pytest.mark.parametrize("mode", ["random", "name"])
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25, phases=PHASES)
 @given(data=st.data(), start=START, histories=HISTORIES)
 def test_history_does_not_show(
     framework: Framework,
@@ -101,7 +117,7 @@ def test_history_does_not_show(
             assert answers(kept, classes[number]) == answers(fresh, new)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10, phases=PHASES)
 @given(MODES, START, HISTORIES)
 def test_many_classes_at_once_are_as_one_by_one(
     mode: Literal["random", "name"], start: list[Node], histories: list[list[Step]]
@@ -121,7 +137,7 @@ def test_many_classes_at_once_are_as_one_by_one(
             assert answers(together, pod_class) == answers(singly, other)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=40, phases=PHASES)
 @given(MODES, st.lists(nodes(), min_size=1, max_size=7), st.lists(STEPS, max_size=10), st.integers(0, len(PODS) - 1))
 def test_a_ladder_is_what_placing_one_pod_after_another_gives(
     mode: Literal["random", "name"], start: list[Node], steps: list[Step], number: int
@@ -136,7 +152,7 @@ def test_a_ladder_is_what_placing_one_pod_after_another_gives(
     assert climbed_by_placing(evaluator, pod_class, 12, ranges) == expected
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=30, phases=PHASES)
 @given(MODES, START, st.lists(STEPS, max_size=12), st.integers(1, 3))
 def test_shards_together_know_what_one_table_knows(
     mode: Literal["random", "name"], start: list[Node], steps: list[Step], shards: int

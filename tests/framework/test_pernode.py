@@ -11,14 +11,13 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain
 from shared.framework.nodeinfo import NodeInfo
-from shared.framework.normalize import ScaleToHighest
 from shared.framework.pernode import ScoreOutOfRange
 from shared.framework.podclass import PodClass
 from shared.framework.status import Status, unschedulable
 from shared.framework.tiebreak import Ties
 from tests.builders import NodeBuilder, node, pod
 from tests.framework.evaluation import answers, climbed_by_placing, evaluate, feasible, ladder
-from tests.framework.plugins import AskedFilter, AskedScore, FewPods, LabelScore, Uncordoned, framework
+from tests.framework.plugins import AskedFilter, AskedScore, FewPods, LabelScore, NormalizedScore, Uncordoned, framework
 
 FILTER, SCORE = ExtensionPoint.FILTER, ExtensionPoint.SCORE
 LOAD = load_of(pod("p").build())
@@ -203,14 +202,9 @@ def test_the_ends_of_the_range_are_in_it(score: str) -> None:
     assert explain(evaluator, pod_class).scores == {"a": {"AskedScore": int(score)}}
 
 
-class Normalized(AskedScore):
-    name = "AskedScore"
-    normalizer = ScaleToHighest()
-
-
 def test_with_a_normaliser_any_score_will_do() -> None:
     table = table_of(node("a").label(score="4000"), node("b").label(score="1000"), node("c").unschedulable())
-    evaluator, pod_class = with_plugins(table, AskedFilter(), Normalized())
+    evaluator, pod_class = with_plugins(table, AskedFilter(), NormalizedScore())
     evaluate(evaluator, [pod_class])
     assert evaluator.summary(pod_class, {}).ranges == {"AskedScore": (1000, 4000)}
     assert answers(evaluator, pod_class)["explanation"].scores == {"a": {"AskedScore": 100}, "b": {"AskedScore": 25}}

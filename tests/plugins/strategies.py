@@ -18,19 +18,25 @@ GPU, HUGE_PAGES = "example.com/gpu", "hugepages-2Mi"
 IMAGES = {"web": 20, "db": 400, "registry:5000/model": 3000}
 MOST_NODES = 5
 
-CPU = st.sampled_from(["0", "1m", "100m", "333m", "1", "3", "1e15"])
-BYTES = st.sampled_from(["0", "1", "100Mi", "200Mi", "777Mi", "3Gi", "7Ei"])
-FEW = st.integers(0, 3)
-SMALL_CPU = st.sampled_from(["0", "1m", "100m", "333m", "1"])
-SMALL_BYTES = st.sampled_from(["0", "1", "100Mi", "200Mi", "777Mi"])
-EXTENDED: dict[str, st.SearchStrategy[str | int]] = {GPU: FEW, HUGE_PAGES: SMALL_BYTES, "other.io/x": FEW}
 Amounts = st.SearchStrategy[dict[str, str | int]]
-CAPACITIES: Amounts = st.fixed_dictionaries(
-    {}, optional={"cpu": CPU, "memory": BYTES, "ephemeral-storage": BYTES, **EXTENDED}
-)
-REQUESTS: Amounts = st.fixed_dictionaries(
-    {}, optional={"cpu": SMALL_CPU | CPU, "memory": SMALL_BYTES | BYTES, "ephemeral-storage": SMALL_BYTES, **EXTENDED}
-)
+
+
+def _amounts(cpu: list[str], others: list[str], most_milli: int, most_mib: int) -> Amounts:
+    """Amounts by resource: mostly plain ones, some of them missing; now and then each is one of the odd ones."""
+    few, mib = st.integers(0, 4), st.integers(0, most_mib).map(lambda amount: f"{amount}Mi")
+    extended: dict[str, st.SearchStrategy[str | int]] = {GPU: few, HUGE_PAGES: mib, "other.io/x": few}
+    milli = st.integers(0, most_milli).map(lambda amount: f"{amount}m")
+    plain: Amounts = st.fixed_dictionaries({"cpu": milli, "memory": mib}, optional={"ephemeral-storage": mib, GPU: few})
+    odd_bytes = st.sampled_from(others)
+    odd: Amounts = st.fixed_dictionaries(
+        {},
+        optional={"cpu": st.sampled_from(cpu), "memory": odd_bytes, "ephemeral-storage": odd_bytes, **extended},
+    )
+    return st.integers(0, 4).flatmap(lambda which: odd if which == 4 else plain)
+
+
+CAPACITIES = _amounts(["0", "1m", "1e15"], ["0", "1", "7Ei"], 4000, 3000)
+REQUESTS = _amounts(["0", "1m", "333m", "1e15"], ["0", "1", "100Mi", "7Ei"], 700, 500)
 
 KEYS = st.sampled_from(["zone", "cores"])
 VALUES = st.sampled_from(["a", "b", "", "-4", "7", "+8", "9223372036854775807", "9223372036854775808"])
@@ -81,7 +87,7 @@ def _each(built: B, items: list[T], add: Callable[[B, T], B]) -> B:
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    built = node(name).capacity(draw(CAPACITIES)).capacity(pods=draw(st.sampled_from([0, 1, 2, 110])))
+    built = node(name).capacity(draw(CAPACITIES)).capacity(pods=draw(st.sampled_from([110, 3, 2, 110, 0])))
     built = built.label(draw(st.dictionaries(KEYS, VALUES, max_size=2)))
     built = _each(built, draw(st.lists(TAINTS, max_size=2)), lambda b, taint: b.taint(*taint))
     images = draw(st.sets(st.sampled_from(sorted(IMAGES))))
@@ -117,7 +123,7 @@ def _tolerating(built: PodBuilder, tolerations: list[Toleration]) -> PodSpec:
 def clusters(draw: st.DrawFn) -> list[Host]:
     """Nodes n0, n1 ..., each with some pods on it."""
     hosts: list[Host] = []
-    for i in range(draw(st.integers(1, MOST_NODES))):
+    for i in range(draw(st.integers(3, MOST_NODES))):
         there = [draw(pods(f"on-{i}-{j}")) for j in range(draw(st.integers(0, 2)))]
         hosts.append(Host(draw(nodes(f"n{i}")), tuple(there)))
     return hosts

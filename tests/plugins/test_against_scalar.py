@@ -35,12 +35,12 @@ from tests.plugins import scalar
 from tests.plugins.scalar import Host
 from tests.plugins.strategies import ARRIVING, GPU, HUGE_PAGES, TERMS, clusters
 
-RANDOM = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RANDOM = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FitStatus = Callable[[Pod, Host], Status | None]
 Score = Callable[[Pod, Host], int]
 
-RESOURCES = st.lists(
+RESOURCES = st.just(["cpu", "memory"]) | st.lists(
     st.sampled_from(["cpu", "memory", "ephemeral-storage", GPU, HUGE_PAGES, "example.com/nowhere"]),
     min_size=1,
     max_size=4,
