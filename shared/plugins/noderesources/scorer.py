@@ -37,7 +37,8 @@ def shares(
     """
     amounts = np.array(requests, dtype=np.int64).reshape(len(requests), len(resources))
     request = amounts[:, :, None] if which is None else amounts[which].T
-    numbers = [view.table.resources.known(name) for name in resources]
+    known = view.table.resources.known
+    numbers = [None if name == "pods" else known(name) for name in resources]  # how many pods is not an amount
     if numbers == [CPU, MEMORY]:
         used = view.non_zero if non_zero else view.used[:2]
         if view.has_basics:
