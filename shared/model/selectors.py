@@ -14,6 +14,7 @@ from shared.model.node import Node
 from shared.model.pod import Pod
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")
+_LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 
 
 def parse_int64(text: str) -> int | None:
@@ -57,8 +58,11 @@ def label_selector_matches(selector: LabelSelector | None, labels: Mapping[str, 
 
 
 def unparsable(term: NodeSelectorTerm) -> str | None:
-    """Why the term cannot be parsed (a Gt or Lt whose value is no integer), or None if it can."""
+    """Why the term cannot be parsed, or None if it can: a value that no label can have, a Gt or Lt with no integer."""
     for index, requirement in enumerate(term.match_expressions):
+        for place, value in enumerate(requirement.values):
+            if _LABEL_VALUE.fullmatch(value) is None:
+                return f'matchExpressions[{index}].values[{place}]: Invalid value: "{value}": not a valid label value'
         if requirement.operator in ("Gt", "Lt") and parse_int64(requirement.values[0]) is None:
             return (
                 f'matchExpressions[{index}].values[0]: Invalid value: "{requirement.values[0]}": '

@@ -74,4 +74,5 @@ class ImageLocality(SummaryPlugin, ScorePlugin):
                 present += (np.maximum(view.of_nodes(ImageSize(image)), 0) * spread).astype(np.int64)
         containers = len(state.pod.spec.init_containers) + len(state.pod.spec.containers)
         most = MOST_PER_CONTAINER * containers
-        return MAX_NODE_SCORE * (np.clip(present, LEAST, most) - LEAST) // (most - LEAST)
+        bounded = np.where(present < LEAST, LEAST, np.minimum(present, most))
+        return MAX_NODE_SCORE * (bounded - LEAST) // (most - LEAST)

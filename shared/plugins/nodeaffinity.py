@@ -95,7 +95,9 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
             for i, wish in enumerate(preferred)
             if wish.weight and (fault := unparsable(wish.preference)) is not None
         ]
-        return error(*faults) if faults else SUCCESS
+        if not faults:
+            return SUCCESS
+        return error(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
         scores = np.zeros(len(view), dtype=np.int64)

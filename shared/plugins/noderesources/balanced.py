@@ -59,7 +59,8 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         with_pod, without = balance(both, found.capacity, found.counted)
         half = MAX_NODE_SCORE // 2
         scores: Scores = half + (half + with_pod - without) // 2
-        return scores
+        asks = np.array([any(amounts) for amounts in requests])
+        return scores if asks.all() else scores * (asks[:, None] if which is None else asks[which])
 
     def _requests(self, state: CycleState) -> tuple[int, ...]:
         known: tuple[int, ...] | None = state.read(self.name, _REQUESTS)
