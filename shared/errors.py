@@ -1,5 +1,8 @@
 """Flotilla's exceptions. Each branch of the tree says whose fault it is: the user's, the cluster's or ours."""
 
+MOST_REMEMBERED = 256
+"""So many of the last refusals a core keeps for whoever wants to look at them."""
+
 
 class FlotillaError(Exception):
     """Anything that Flotilla raises on purpose."""

@@ -5,7 +5,7 @@ import sys
 import time
 from collections import Counter
 
-from services.cycle import core as cycle
+from services.cycle import events as cycle
 from services.inprocess.demo import Checked, check, make_nodes, make_pods
 from services.inprocess.pipeline import Pipeline
 from shared.framework.tiebreak import Ties

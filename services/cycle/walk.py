@@ -30,8 +30,9 @@ class Unfit:
 
 @dataclass(slots=True)
 class Walk:
-    """How a round went. Every pod of it is in exactly one of these lists."""
+    """How a round went. Every pod of it is in exactly one of these lists; `order` names all, in queue order."""
 
+    order: list[str]
     decided: list[tuple[QueuedPod, Rung]] = field(default_factory=list)
     unfit: list[tuple[QueuedPod, Unfit]] = field(default_factory=list)
     failed: list[tuple[QueuedPod, Status]] = field(default_factory=list)
@@ -44,7 +45,7 @@ Verdict = Race | Unfit | Status | None
 
 def walk(pods: Sequence[QueuedPod], verdicts: Mapping[str, Verdict]) -> Walk:
     """Once a pod had to be deferred, none of lower priority is decided before it: it might take its place."""
-    result = Walk()
+    result = Walk([queued.pod.uid for queued in pods])
     written = Written()
     held_priority: int | None = None
     for queued in pods:

@@ -12,10 +12,13 @@ from typing import TypeVar
 
 import msgspec
 
-from services.cycle import core as cycle
+from services.cycle import events as cycle
+from services.cycle.core import CycleCore
 from services.inprocess.settings import load_frameworks
-from services.snapshot import core as snapshot
-from services.worker import core as worker
+from services.snapshot import events as snapshot
+from services.snapshot.core import SnapshotCore
+from services.worker import events as worker
+from services.worker.core import WorkerCore
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
@@ -102,17 +105,17 @@ class Bench:
 
     def __init__(self, case: Case) -> None:
         self.costs = Costs()
-        self.workers: dict[str, worker.WorkerCore] = {}
-        self.snapshot = snapshot.SnapshotCore(1)
+        self.workers: dict[str, WorkerCore] = {}
+        self.snapshot = SnapshotCore(1)
         self._frameworks: Mapping[str, Framework] = load_frameworks(None)
-        self.cycle = cycle.CycleCore(1, self._frameworks, round_size=case.round_size)
+        self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
         for i in range(case.nodes):
             self.snapshot.handle(snapshot.NodeSeen(make_node(i)), 0.0)
 
     def start_workers(self) -> None:
         for i in range(SHARDS):
             name = f"worker-{i}"
-            self.workers[name] = worker.WorkerCore(name, frozenset({i}), SHARDS, self._frameworks)
+            self.workers[name] = WorkerCore(name, frozenset({i}), SHARDS, self._frameworks)
             self.workers[name].handle(self._arriving_state(), 0.0)
         self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}), 0.0)
 
@@ -158,7 +161,7 @@ class Bench:
         for effect in self._timed("snapshot", partial(self.snapshot.handle, commit, 0.0)):
             if isinstance(effect, snapshot.Publish):
                 for core in self.workers.values():
-                    self._timed("apply", partial(core.handle, effect.delta, 0.0))
+                    self._timed("apply", partial(core.handle, effect.message, 0.0))
             elif isinstance(effect, snapshot.Reply):
                 following += self._timed("cycle", partial(self.cycle.handle, effect.message, 0.0))
         return following

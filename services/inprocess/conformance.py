@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from services.cycle import core as cycle
+from services.cycle import events as cycle
 from services.inprocess.pipeline import Pipeline
 from services.inprocess.settings import load_frameworks
 from shared.errors import FlotillaError, InvalidObject, UserError

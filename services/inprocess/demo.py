@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from services.cycle import core as cycle
+from services.cycle import events as cycle
 from services.inprocess.pipeline import Pipeline
 from shared.cluster.load import load_of
 from shared.model.objects import Node, Pod, decode_node, decode_pod
@@ -69,7 +69,7 @@ def check(pipeline: Pipeline, pods: list[Pod]) -> Checked:
             found.unaccounted.append(pod.key)
         elif isinstance(outcome, cycle.Decided):
             by_node.setdefault(outcome.node, []).append(pod)
-    for node in pipeline.snapshot.state().nodes:
+    for node in (known.node for known in pipeline.snapshot.state().nodes):
         loads = [load_of(pod) for pod in by_node.get(node.name, ())]
         room = allocatable(node) | {"pods": allocatable(node).get("pods", 0) - len(loads)}
         for load in loads:

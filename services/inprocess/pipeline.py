@@ -11,16 +11,19 @@ from functools import partial
 
 import msgspec
 
-from services.cycle import core as cycle
+from services.cycle import events as cycle
+from services.cycle.core import CycleCore
 from services.inprocess.settings import load_frameworks
-from services.snapshot import core as snapshot
-from services.worker import core as worker
+from services.snapshot import events as snapshot
+from services.snapshot.core import SnapshotCore
+from services.worker import events as worker
+from services.worker.core import WorkerCore
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.messages.codec import M, copy
 from shared.messages.rounds import Explain, Explained, Proposals
-from shared.messages.state import BindingOrder, LedgerEntry
+from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import Node, Pod
 
 Fate = Callable[[object], Sequence[float]]
@@ -47,10 +50,10 @@ class Pipeline:
         """One worker a shard. `binds`: what is decided is bound, and the watch says so."""
         frameworks = load_frameworks(None) if frameworks is None else frameworks
         self.now = 0.0
-        self.snapshot = snapshot.SnapshotCore(epoch=1)
-        self.cycle = cycle.CycleCore(1, frameworks, round_size=round_size, ties=ties)
+        self.snapshot = SnapshotCore(epoch=1)
+        self.cycle = CycleCore(1, frameworks, round_size=round_size, ties=ties)
         self.workers = {
-            f"worker-{i}": worker.WorkerCore(f"worker-{i}", frozenset({i}), shards, frameworks) for i in range(shards)
+            f"worker-{i}": WorkerCore(f"worker-{i}", frozenset({i}), shards, frameworks) for i in range(shards)
         }
         self.outcomes: dict[str, Outcome] = {}
         self.problems: list[FlotillaError] = []
@@ -62,7 +65,7 @@ class Pipeline:
         self._mail: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         for core in self.workers.values():
-            self._carry_out_worker(core, core.start())
+            self._carry_out_worker(core, core.start(self.now))
         self._carry_out_cycle(
             self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}), self.now)
         )
@@ -98,9 +101,9 @@ class Pipeline:
     def restart_worker(self, name: str) -> None:
         """A worker crashes and comes back with nothing."""
         old = self.workers[name]
-        core = worker.WorkerCore(name, old.shards, old.shard_count, self._frameworks)
+        core = WorkerCore(name, old.shards, old.shard_count, self._frameworks)
         self.workers[name] = core
-        self._carry_out_worker(core, core.start())
+        self._carry_out_worker(core, core.start(self.now))
 
     # Time
 
@@ -152,11 +155,12 @@ class Pipeline:
                 case outcome:
                     self.outcomes[outcome.uid] = outcome
 
-    def _carry_out_worker(self, core: worker.WorkerCore, effects: Iterable[worker.Effect]) -> None:
+    def _carry_out_worker(self, core: WorkerCore, effects: Iterable[worker.Effect]) -> None:
         for effect in effects:
             match effect:
                 case worker.Reload():
-                    self._send(self.snapshot.state(), partial(self._to_worker, core.name))
+                    state = self.snapshot.state(core.shards, core.shard_count)
+                    self._send(state, partial(self._to_worker, core.name))
                 case worker.Answer(message=Explained() as explained):
                     self.explained.append(copy(explained))
                 case worker.Answer(message=Proposals() as proposals):
@@ -172,32 +176,29 @@ class Pipeline:
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
         for effect in effects:
             match effect:
-                case snapshot.Publish(delta=delta):
+                case snapshot.Publish(message=Delta() as delta):
                     for name in self.workers:
                         self._send(delta, partial(self._to_worker, name))
+                case snapshot.Publish(message=Heartbeat() as heartbeat):
+                    for name in self.workers:
+                        self._send(heartbeat, partial(self._to_worker, name))
                 case snapshot.Reply(message=committed):
                     self._send(committed, self._to_cycle)
                 case snapshot.Dispatch(orders=orders):
                     for order in orders if self._binds else ():
-                        self._send(order, self._bind)
-                case snapshot.LookUp(uid=uid):
-                    entry = self.snapshot.ledger[uid]
-                    self._bind(_order_of(entry, self.snapshot.epoch))
+                        self._send(order, lambda m: self._bind(m.uid, m.attempt, m.node))
+                case snapshot.LookUp(uid=uid, attempt=attempt):
+                    self._bind(uid, attempt, self.snapshot.ledger[uid].node)
                 case snapshot.Problem(error=error):
                     self.problems.append(error)
                 case snapshot.Persist():
                     pass  # one process: what is in memory is all that there is
 
-    def _bind(self, order: BindingOrder) -> None:
-        pod = bound(self._pods[order.uid], order.node)
-        self.observe(snapshot.BindingFinished(order.uid))
-        self.observe(snapshot.PodSeen(pod))
+    def _bind(self, uid: str, attempt: int, node: str) -> None:
+        self.observe(snapshot.BindingFinished(uid, attempt))
+        self.observe(snapshot.PodSeen(bound(self._pods[uid], node)))
 
 
 def bound(pod: Pod, node: str) -> Pod:
     """The pod as the watch shows it once it is bound."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
-
-
-def _order_of(entry: LedgerEntry, epoch: int) -> BindingOrder:
-    return BindingOrder(epoch, entry.uid, entry.namespace, entry.name, entry.profile, entry.node, entry.deadline)

@@ -14,14 +14,35 @@ A decided pod is assumed: it holds its place, and stands in the ledger until it 
 Effects are to be carried out in order: what is to be persisted is safe before anybody hears of it.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Container, Iterable
 
 import msgspec
 
+from services.snapshot.events import (
+    Beat,
+    BindingFailed,
+    BindingFinished,
+    Dispatch,
+    Effect,
+    Event,
+    LookedUp,
+    LookUp,
+    NodeGone,
+    NodeSeen,
+    Persist,
+    PodDeleted,
+    PodSeen,
+    Problem,
+    Publish,
+    Reply,
+    Tick,
+)
+from services.snapshot.places import Loads, Places
 from shared.cluster.images import ImageSizes
 from shared.cluster.load import PodLoad, load_of
-from shared.errors import ClusterError, FlotillaError, InvariantBroken, ProtocolError
+from shared.cluster.shards import shard_of
+from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
 from shared.messages.state import (
     BindingOrder,
     Change,
@@ -30,8 +51,10 @@ from shared.messages.state import (
     Conflict,
     Decision,
     Delta,
+    Heartbeat,
     LedgerEntry,
     NodeRemoved,
+    NodeState,
     NodeUpserted,
     PodGone,
     PodPlaced,
@@ -44,122 +67,15 @@ BINDING_DEADLINE = 30.0
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSeen:
-    """Event: the watch says that a node is so."""
-
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGone:
-    """Event: the watch says that a node is no more."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodSeen:
-    """Event: the watch says that a pod is so."""
-
-    pod: Pod
-
-
-@dataclass(frozen=True, slots=True)
-class PodDeleted:
-    """Event: the watch says that a pod is no more."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class BindingFinished:
-    """Event: the API server has bound an assumed pod."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class BindingFailed:
-    """Event: an assumed pod will not be bound to its node."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class LookedUp:
-    """Event: where the API server says that a pod is; None where there is no such pod, or it is not bound."""
-
-    uid: str
-    node: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Event: time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """Effect: make this durable. `answer` is what a doubled commit of the same round is to be answered."""
-
-    delta: Delta | None = None
-    ledger: tuple[LedgerEntry, ...] = ()
-    settled: tuple[str, ...] = ()
-    answer: Committed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Effect: tell all workers."""
-
-    delta: Delta
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Effect: answer the cycle service."""
-
-    message: Committed
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """Effect: hand these to the binders."""
-
-    orders: tuple[BindingOrder, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LookUp:
-    """Effect: ask the API server where this pod is."""
-
-    uid: str
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Effect: somebody should know of this; the object was left out, and nothing else was touched."""
-
-    error: FlotillaError
-
-
-Event = NodeSeen | NodeGone | PodSeen | PodDeleted | BindingFinished | BindingFailed | LookedUp | Commit | Tick
-Effect = Persist | Publish | Reply | Dispatch | LookUp | Problem
-
-
 class SnapshotCore:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.refused: list[ProtocolError] = []
+        self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self._seq = 0
         self._nodes: dict[str, Node] = {}
         self._reported: dict[str, Node] = {}
         self._written: dict[str, int] = {}
-        self._pods: dict[str, _Place] = {}
-        self._on_node: dict[str, set[str]] = {}
+        self._pods = Places()
         self._ledger: dict[str, LedgerEntry] = {}
         self._images = ImageSizes()
         self._cycle_epoch = 0
@@ -179,28 +95,31 @@ class SnapshotCore:
                 return self._on_node_seen(node)
             case NodeGone(name=name):
                 return self._on_node_gone(name)
-            case BindingFinished(uid=uid):
-                return self._on_bound(uid)
-            case BindingFailed(uid=uid):
-                entry = self._ledger.get(uid)
-                return [] if entry is None or entry.bound else self._forget(uid)
-            case LookedUp(uid=uid, node=node_name):
-                return self._on_looked_up(uid, node_name)
+            case BindingFinished(uid=uid, attempt=attempt):
+                return self._on_bound(uid, attempt)
+            case BindingFailed(uid=uid, attempt=attempt):
+                return self._on_failed(uid, attempt)
+            case LookedUp():
+                return self._on_looked_up(event)
             case Tick():
                 return self._on_tick(now)
+            case Beat():
+                return [Publish(Heartbeat(self.epoch, self._seq))]
 
     def next_deadline(self) -> float | None:
-        return min((entry.deadline for entry in self._ledger.values()), default=None)
+        """The ledger is in the order of its deadlines."""
+        first = next(iter(self._ledger.values()), None)
+        return None if first is None else first.deadline
 
-    def state(self) -> State:
-        """All there is, for a worker that starts or has missed something."""
-        loads = _Loads()
-        pods = [
-            PodPlaced(uid, place.node, loads.number(place.load))
-            for uid, place in self._pods.items()
-            if place.node in self._nodes
+    def state(self, shards: Container[int] = (0,), shard_count: int = 1) -> State:
+        """All there is of these shards, for a worker that starts or has missed something."""
+        loads = Loads()
+        nodes = [
+            NodeState(node, {uid: loads.number(self._pods[uid].load) for uid in self._pods.on_node(name)})
+            for name, node in self._nodes.items()
+            if shard_of(name, shard_count) in shards
         ]
-        return State(self.epoch, self._seq, list(self._nodes.values()), pods, loads.items)
+        return State(self.epoch, self._seq, nodes, loads.items)
 
     @property
     def seq(self) -> int:
@@ -223,9 +142,9 @@ class SnapshotCore:
         if self._nodes.get(node.name) == settled:
             return []
         changes: list[Change] = [NodeUpserted(settled)]
-        loads = _Loads()
+        loads = Loads()
         if node.name not in self._nodes:
-            waiting = sorted(self._on_node.get(node.name, ()))
+            waiting = sorted(self._pods.on_node(node.name))
             changes += [PodPlaced(uid, node.name, loads.number(self._pods[uid].load)) for uid in waiting]
         self._nodes[node.name] = settled
         return self._publish(changes, loads.items, writes=(node.name,))
@@ -255,7 +174,7 @@ class SnapshotCore:
         if place is not None and place.node == node and place.load == load:
             place.assumed = False
             return [Persist(settled=settled)] if settled else []
-        self._place(pod.uid, node, load, assumed=False)
+        self._pods.put(pod.uid, node, load, assumed=False)
         if node not in self._nodes:
             unknown = Problem(ClusterError(f"Pod {pod.key}: spec.nodeName: no node {node!r} is known"))
             gone: list[Change] = [PodGone(pod.uid)] if place is not None else []
@@ -266,21 +185,8 @@ class SnapshotCore:
         settled = (uid,) if self._ledger.pop(uid, None) is not None else ()
         if uid not in self._pods:
             return []
-        self._unplace(uid)
+        self._pods.take(uid)
         return self._publish([PodGone(uid)], [], settled=settled)
-
-    def _place(self, uid: str, node: str, load: PodLoad, *, assumed: bool) -> None:
-        if uid in self._pods:
-            self._unplace(uid)
-        self._pods[uid] = _Place(node, load, assumed)
-        self._on_node.setdefault(node, set()).add(uid)
-
-    def _unplace(self, uid: str) -> None:
-        place = self._pods.pop(uid)
-        on_node = self._on_node[place.node]
-        on_node.discard(uid)
-        if not on_node:
-            del self._on_node[place.node]
 
     # Decisions
 
@@ -322,9 +228,18 @@ class SnapshotCore:
         entries: list[LedgerEntry] = []
         for d in accepted:
             load = commit.loads[d.load]
-            self._place(d.uid, d.node, load, assumed=True)
+            self._pods.put(d.uid, d.node, load, assumed=True)
             entry = LedgerEntry(
-                d.uid, d.namespace, d.name, d.profile, d.node, load, commit.epoch, commit.round, now + BINDING_DEADLINE
+                uid=d.uid,
+                attempt=self._seq + 1,
+                namespace=d.namespace,
+                name=d.name,
+                profile=d.profile,
+                node=d.node,
+                load=load,
+                epoch=commit.epoch,
+                round=commit.round,
+                deadline=now + BINDING_DEADLINE,
             )
             self._ledger[d.uid] = entry
             entries.append(entry)
@@ -343,47 +258,58 @@ class SnapshotCore:
 
     def _order(self, entry: LedgerEntry) -> BindingOrder:
         return BindingOrder(
-            self.epoch, entry.uid, entry.namespace, entry.name, entry.profile, entry.node, entry.deadline
+            epoch=self.epoch,
+            attempt=entry.attempt,
+            uid=entry.uid,
+            namespace=entry.namespace,
+            name=entry.name,
+            profile=entry.profile,
+            node=entry.node,
+            deadline=entry.deadline,
         )
 
     # Bindings
 
-    def _on_bound(self, uid: str) -> list[Effect]:
+    def _entry(self, uid: str, attempt: int) -> LedgerEntry | None:
+        """What stands in the ledger for this attempt; None once its outcome is known, or another has begun."""
         entry = self._ledger.get(uid)
+        return None if entry is None or entry.attempt != attempt else entry
+
+    def _on_bound(self, uid: str, attempt: int) -> list[Effect]:
+        entry = self._entry(uid, attempt)
         if entry is None or entry.bound:
-            return []  # confirmed by the watch before, or told twice
-        bound = msgspec.structs.replace(entry, bound=True)
-        self._ledger[uid] = bound
+            return []
+        bound = self._ledger[uid] = msgspec.structs.replace(entry, bound=True)
         return [Persist(ledger=(bound,))]
 
-    def _forget(self, uid: str) -> list[Effect]:
-        place = self._pods.get(uid)
-        if place is None or not place.assumed:
-            return []
-        return self._remove(uid)
+    def _on_failed(self, uid: str, attempt: int) -> list[Effect]:
+        entry = self._entry(uid, attempt)
+        return [] if entry is None or entry.bound else self._remove(uid)
 
     def _on_tick(self, now: float) -> list[Effect]:
         """An assumption ends by its observed outcome, never by time alone."""
         effects: list[Effect] = []
-        for uid, entry in self._ledger.items():
-            if entry.deadline <= now:
-                effects.append(LookUp(uid, entry.namespace, entry.name))
-                self._ledger[uid] = msgspec.structs.replace(entry, deadline=now + BINDING_DEADLINE)
+        while (due := self.next_deadline()) is not None and due <= now:
+            entry = self._ledger.pop(next(iter(self._ledger)))
+            effects.append(LookUp(entry.uid, entry.attempt, entry.namespace, entry.name))
+            self._ledger[entry.uid] = msgspec.structs.replace(entry, deadline=now + BINDING_DEADLINE)
         return effects
 
-    def _on_looked_up(self, uid: str, node: str | None) -> list[Effect]:
-        entry = self._ledger.get(uid)
+    def _on_looked_up(self, found: LookedUp) -> list[Effect]:
+        entry = self._entry(found.uid, found.attempt)
         if entry is None:
             return []
-        if node is None:
-            return self._forget(uid)
-        if node == entry.node:
-            return self._on_bound(uid)
-        del self._ledger[uid]
-        self._place(uid, node, entry.load, assumed=False)
-        if node not in self._nodes:
-            return self._publish([PodGone(uid)], [], settled=(uid,))
-        return self._publish([PodPlaced(uid, node, 0)], [entry.load], writes=(node,), settled=(uid,))
+        if found.node is None:
+            return self._remove(found.uid)
+        if found.node == entry.node:
+            return self._on_bound(found.uid, found.attempt)
+        del self._ledger[found.uid]
+        self._pods.put(found.uid, found.node, entry.load, assumed=False)
+        settled = (found.uid,)
+        if found.node not in self._nodes:
+            return self._publish([PodGone(found.uid)], [], settled=settled)
+        placed = PodPlaced(found.uid, found.node, 0)
+        return self._publish([placed], [entry.load], writes=(found.node,), settled=settled)
 
     # Inside
 
@@ -408,35 +334,14 @@ class SnapshotCore:
         return Delta(self.epoch, self._seq, changes, loads)
 
     def validate(self) -> None:
-        """The ledger holds the assumed pods and no other, and every index agrees."""
+        """The ledger holds the assumed pods and no other, in the order of deadlines, and every index agrees."""
+        self._pods.validate()
         assumed = {uid for uid, place in self._pods.items() if place.assumed}
         if assumed != set(self._ledger):
             raise InvariantBroken(f"assumed and not in the ledger or the reverse: {assumed ^ set(self._ledger)}")
-        indexed = {uid: node for node, uids in self._on_node.items() for uid in uids}
-        if indexed != {uid: place.node for uid, place in self._pods.items()}:
-            raise InvariantBroken("the index of pods by node does not agree with the pods")
         for uid, entry in self._ledger.items():
             if self._pods[uid].node != entry.node:
                 raise InvariantBroken(f"pod {uid} is assumed elsewhere than the ledger says")
-
-
-@dataclass(slots=True)
-class _Place:
-    node: str
-    load: PodLoad
-    assumed: bool
-
-
-class _Loads:
-    """Numbers equal loads once in a message."""
-
-    def __init__(self) -> None:
-        self.items: list[PodLoad] = []
-        self._numbers: dict[int, int] = {}
-
-    def number(self, load: PodLoad) -> int:
-        number = self._numbers.get(id(load))
-        if number is None:
-            number = self._numbers[id(load)] = len(self.items)
-            self.items.append(load)
-        return number
+        deadlines = [entry.deadline for entry in self._ledger.values()]
+        if deadlines != sorted(deadlines):
+            raise InvariantBroken("the ledger is not in the order of its deadlines")

@@ -8,7 +8,7 @@ changed node object can change is kept apart, so that a placement costs the plug
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,14 @@ Item = TypeVar("Item", bound=np.generic)
 
 FEWEST_TIE_BITS = 21
 MOST_TIE_BITS = 52
+
+
+class Rungs(NamedTuple):
+    """Placements of one class in greedy order. `complete`: after them no node of the table has room for one more."""
+
+    rows: Rows
+    keys: Keys
+    complete: bool
 
 
 class ShardEvaluator:
@@ -170,26 +178,48 @@ class ShardEvaluator:
 
     def ladders(
         self, classes: Sequence[PodClass], wanted: Sequence[int], among: Sequence[Mask | None]
-    ) -> list[tuple[Rows, Keys]]:
-        """For each ranked class up to so many placements in greedy order: rows and keys; `among` limits the rows."""
-        found = [self._matrix.best(c.slot, n, mask) for c, n, mask in zip(classes, wanted, among, strict=True)]
-        if all(n == 1 for n in wanted):
-            return found
-        rows = np.concatenate([of_class for of_class, _ in found])
-        if not rows.size:
-            return found
-        sizes = [len(of_class) for of_class, _ in found]
+    ) -> list[Rungs]:
+        """For each ranked class up to so many placements in greedy order; `among` limits the rows."""
+        best = [self._matrix.best(c.slot, n, mask) for c, n, mask in zip(classes, wanted, among, strict=True)]
+        sizes = [len(rows) for rows, _ in best]
+        if not any(sizes) or all(n == 1 for n in wanted):
+            return [Rungs(rows, keys, len(rows) < n) for (rows, keys), n in zip(best, wanted, strict=True)]
+        rows = np.concatenate([of_class for of_class, _ in best])
         group = np.repeat(np.arange(len(classes), dtype=np.intp), sizes)
 
         def lookahead(which: Rows, own: NDArray[np.int64]) -> Keys:
             return self._keys_with_own(classes, group[which], rows[which], own)
 
         counts = np.array(wanted, dtype=np.int64)
-        owner, keys = greedy(np.concatenate([of_class for _, of_class in found]), group, counts, lookahead)
-        ends = np.searchsorted(group[owner], np.arange(1, len(classes) + 1))
-        starts = [0, *ends[:-1].tolist()]
+        owner, keys, fills = greedy(np.concatenate([of_class for _, of_class in best]), group, counts, lookahead)
+        ends = np.searchsorted(group[owner], np.arange(1, len(classes) + 1)).tolist()
         placed = rows[owner]
-        return [(placed[start:end], keys[start:end]) for start, end in zip(starts, ends.tolist(), strict=True)]
+        found: list[Rungs] = []
+        for i, (pod_class, start, end) in enumerate(zip(classes, [0, *ends[:-1]], ends, strict=True)):
+            valid = self._until_ranges_move(pod_class, placed[start:end], fills[start:end])
+            complete = valid == end - start < wanted[i]
+            found.append(Rungs(placed[start : start + valid], keys[start : start + valid], complete))
+        return found
+
+    def _until_ranges_move(self, pod_class: PodClass, rows: Rows, fills: Mask) -> int:
+        """How many of these placements it takes until the last feasible node with an extreme raw score is full.
+
+        From then on scores are normalised over another range, and the rest of the ladder is void.
+        """
+        upto = len(rows)
+        for s, tally in pod_class.tallies.items():
+            if len(tally) < 2 or not pod_class.weights[s]:
+                continue
+            extremes = (pod_class.ranges or {}).get(self.answers.scores[s].name, ())
+            raw = self.answers.score_pools[s].values[pod_class.score_slots[s]]
+            left = dict(tally)
+            for place in np.flatnonzero(fills[:upto]).tolist():
+                value = int(raw[rows[place]])
+                left[value] -= 1
+                if left[value] == 0 and value in extremes:
+                    upto = place + 1
+                    break
+        return upto
 
     def normalized(self, pod_class: PodClass, s: int, raw: Scores) -> Scores:
         """The weighted score that the s-th score plugin gives for these raw scores."""

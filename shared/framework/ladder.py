@@ -10,6 +10,7 @@ Many classes climb at once, each on candidates of its own, so that looking ahead
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,16 @@ Lookahead = Callable[[Index, Counts], Keys]
 """(which candidates, how many pods each already has) -> their keys then; negative where no further pod fits."""
 
 
-def greedy(first: Keys, group: Index, wanted: Counts, lookahead: Lookahead) -> tuple[Index, Keys]:
-    """Up to `wanted[g]` placements for every group g: which candidate each takes, and the key it has at that moment.
+class Placements(NamedTuple):
+    """Which candidate each placement takes, the key it has at that moment, and whether it is full afterwards."""
+
+    owner: Index
+    key: Keys
+    fills: NDArray[np.bool_]
+
+
+def greedy(first: Keys, group: Index, wanted: Counts, lookahead: Lookahead) -> Placements:
+    """Up to `wanted[g]` placements for every group g.
 
     `first` holds the candidates' keys with nothing placed, none of them negative, and `group` what each belongs to.
     The placements come group by group, in greedy order. A group whose candidates are full before gets fewer.
@@ -38,7 +47,10 @@ def greedy(first: Keys, group: Index, wanted: Counts, lookahead: Lookahead) -> t
         times = np.bincount(owner[taken], minlength=len(first))
         short = np.flatnonzero((times == depth) & (deepest >= 0) & (depth < wanted[group]))
         if not short.size:
-            return owner[taken], key[taken]
+            room = np.bincount(owner[floor >= 0], minlength=len(first))
+            of_taken = owner[taken]
+            fills = (deepest[of_taken] < 0) & (count[taken] == room[of_taken] - 1)
+            return Placements(of_taken, key[taken], fills)
         more_owner, more_count = _extension(
             short, depth[short], np.minimum(depth[short], (wanted[group] - depth)[short])
         )

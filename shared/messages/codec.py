@@ -6,12 +6,12 @@ import msgspec
 
 from shared.errors import ProtocolError
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
-from shared.messages.state import BindingOrder, Commit, Committed, Delta, State
+from shared.messages.state import BindingOrder, Commit, Committed, Delta, Heartbeat, State
 from shared.model.objects import dec_hook, encode_msgpack
 
-Message = Propose | Proposals | Explain | Explained | Commit | Committed | Delta | State | BindingOrder
+Message = Propose | Proposals | Explain | Explained | Commit | Committed | Delta | Heartbeat | State | BindingOrder
 
-M = TypeVar("M", Propose, Proposals, Explain, Explained, Commit, Committed, Delta, State, BindingOrder)
+M = TypeVar("M", Propose, Proposals, Explain, Explained, Commit, Committed, Delta, Heartbeat, State, BindingOrder)
 
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message, dec_hook=dec_hook)
 

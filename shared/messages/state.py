@@ -79,20 +79,37 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag="delta"):
     loads: list[PodLoad] = []
 
 
-class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
-    """All there is as of `seq`: what a worker loads when it starts or has missed something."""
+class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"):
+    """The newest sequence number there is, so that the loss of the last delta shows as well."""
 
     epoch: int
     seq: int
-    nodes: list[Node]
-    pods: list[PodPlaced]
+
+
+class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A node and the pods on it: uid -> index into the message's loads."""
+
+    node: Node
+    pods: dict[str, int] = {}
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
+    """All nodes of some shards as of `seq`: what a worker loads when it starts or has missed something."""
+
+    epoch: int
+    seq: int
+    nodes: list[NodeState]
     loads: list[PodLoad]
 
 
 class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
-    """To a binder: bind this pod; the assumption behind it is in the ledger."""
+    """To a binder: bind this pod; the assumption behind it is in the ledger.
+
+    What becomes of it is told with the same `attempt`, so that a late word on an earlier one does no harm.
+    """
 
     epoch: int
+    attempt: int
     uid: str
     namespace: str
     name: str
@@ -102,9 +119,13 @@ class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod that is assumed to be on a node and not yet seen there. Written before anybody is asked to bind it."""
+    """A pod that is assumed to be on a node and not yet seen there. Written before anybody is asked to bind it.
+
+    `attempt` is the sequence number of the commit, and so never the same for two attempts.
+    """
 
     uid: str
+    attempt: int
     namespace: str
     name: str
     profile: str

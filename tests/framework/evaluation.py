@@ -64,16 +64,18 @@ def ladders(
     names = evaluator.table.names
     return [
         [(names[row], key) for row, key in zip(rows.tolist(), keys.tolist(), strict=True)]
-        for rows, keys in evaluator.ladders(classes, wanted, among)
+        for rows, keys, _ in evaluator.ladders(classes, wanted, among)
     ]
 
 
 def climbed_by_placing(evaluator: ShardEvaluator, pod_class: PodClass, wanted: int, ranges: dict[str, Range]) -> Ladder:
-    """The ladder, found by placing one pod after another; ranges and summaries stay as they were guessed."""
+    """The ladder, found by placing one pod after another, until that moves the ranges that were guessed."""
     table: NodeTable = evaluator.table
     placements: Ladder = []
     while len(placements) < wanted:
         evaluator.refresh([pod_class])
+        if evaluator.summary(pod_class, {}).ranges != ranges:
+            break
         evaluator.rank([pod_class], [ranges])
         best = ladder(evaluator, pod_class, 1)
         if not best:

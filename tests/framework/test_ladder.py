@@ -49,7 +49,7 @@ def climbed(found: list[tuple[list[Curve], int]]) -> list[tuple[int, int]]:
         return np.array(keys, dtype=np.int64)
 
     first = np.array([curve[0] for curve in curves], dtype=np.int64)
-    owner, keys = greedy(first, group, wanted, lookahead)
+    owner, keys, _ = greedy(first, group, wanted, lookahead)
     return list(zip(owner.tolist(), keys.tolist(), strict=True))
 
 
@@ -85,6 +85,6 @@ def test_a_long_flat_ladder_looks_ahead_in_few_calls() -> None:
         calls += 1
         return 10_000 - own
 
-    owner, _ = greedy(np.array([10_000]), np.array([0]), np.array([1000]), lookahead)
+    owner, _, _ = greedy(np.array([10_000]), np.array([0]), np.array([1000]), lookahead)
     assert owner.tolist() == [0] * 1000
     assert calls <= 12

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import msgspec
 
-from services.cycle import core as cycle
+from services.cycle import events as cycle
 from services.inprocess.pipeline import Fate, Outcome, Pipeline, bound, reliable
-from services.snapshot import core as snapshot
+from services.snapshot import events as snapshot
 from shared.cluster.load import PodLoad, load_of
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties

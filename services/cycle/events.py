@@ -1,0 +1,79 @@
+"""What the cycle is told, and what it wants done."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.cycle.walk import Unfit
+from shared.framework.status import Status
+from shared.messages.rounds import Proposals, Propose
+from shared.messages.state import Commit, Committed
+from shared.model.objects import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Event: pods to decide, in queue order."""
+
+    pods: list[Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Event: who holds which shards now. Together they hold each of them once."""
+
+    shards: Mapping[str, frozenset[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Event: time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Effect: send this to a worker."""
+
+    worker: str
+    message: Propose
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Effect: send this to the snapshot."""
+
+    message: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Effect: this pod is assumed to be on this node, and on its way to be bound."""
+
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """Effect: no node is feasible for this pod."""
+
+    uid: str
+    unfit: Unfit
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Effect: a plugin failed on this pod, or the pod cannot be read."""
+
+    uid: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Effect: this pod holds a place already; there is nothing to decide."""
+
+    uid: str
+
+
+Event = Batch | Workers | Proposals | Committed | Tick
+Effect = Ask | Write | Decided | Unschedulable | Failed | Superseded

@@ -1,0 +1,122 @@
+"""What the snapshot is told, and what it wants done. Effects are to be carried out in order."""
+
+from dataclasses import dataclass
+
+from shared.errors import FlotillaError
+from shared.messages.state import BindingOrder, Commit, Committed, Delta, Heartbeat, LedgerEntry
+from shared.model.objects import Node, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """Event: the watch says that a node is so."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    """Event: the watch says that a node is no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """Event: the watch says that a pod is so."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleted:
+    """Event: the watch says that a pod is no more."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class BindingFinished:
+    """Event: the API server has bound an assumed pod."""
+
+    uid: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class BindingFailed:
+    """Event: an assumed pod will not be bound to its node."""
+
+    uid: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """Event: where the API server says that a pod is; None where there is no such pod, or it is not bound."""
+
+    uid: str
+    attempt: int
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Event: time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Event: it is time to remind the workers of how far the state is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Effect: make this durable. `answer` is what a doubled commit of the same round is to be answered."""
+
+    delta: Delta | None = None
+    ledger: tuple[LedgerEntry, ...] = ()
+    settled: tuple[str, ...] = ()
+    answer: Committed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Effect: tell all workers."""
+
+    message: Delta | Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Effect: answer the cycle service."""
+
+    message: Committed
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Effect: hand these to the binders."""
+
+    orders: tuple[BindingOrder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Effect: ask the API server where this pod is; the answer is a LookedUp of the same attempt."""
+
+    uid: str
+    attempt: int
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Effect: somebody should know of this; the object was left out, and nothing else was touched."""
+
+    error: FlotillaError
+
+
+Event = NodeSeen | NodeGone | PodSeen | PodDeleted | BindingFinished | BindingFailed | LookedUp | Commit | Tick | Beat
+Effect = Persist | Publish | Reply | Dispatch | LookUp | Problem

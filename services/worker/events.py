@@ -1,0 +1,27 @@
+"""What a worker is told, and what it wants done."""
+
+from dataclasses import dataclass
+
+from shared.messages.rounds import Explain, Explained, Proposals, Propose
+from shared.messages.state import Delta, Heartbeat, State
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Event: time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Effect: send this to whoever asked."""
+
+    message: Proposals | Explained
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """Effect: fetch the whole state of this worker's shards; it comes back as a State event."""
+
+
+Event = Delta | Heartbeat | State | Propose | Explain | Tick
+Effect = Answer | Reload

@@ -1,0 +1,171 @@
+"""Proposer: judges the nodes of one table for classes of pods, and remembers what it worked out about them."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from services.worker.sampling import sample
+from shared.cluster.changes import Rows
+from shared.cluster.nodetable import NodeTable
+from shared.errors import FlotillaError
+from shared.framework.evaluator import ShardEvaluator
+from shared.framework.explanation import Explanation, explain, rejections
+from shared.framework.keymatrix import Keys, Mask
+from shared.framework.podclass import PodClass
+from shared.framework.profile import Framework
+from shared.framework.status import Status, error
+from shared.framework.summary import Range, Summary
+from shared.framework.tiebreak import Ties
+from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
+
+CLASS_MEMORY = 512 << 20
+"""Bytes that cached evaluations may take; the class not asked about for longest goes first."""
+
+
+class Proposer:
+    def __init__(self, table: NodeTable, frameworks: Mapping[str, Framework], ties: Ties, share: float) -> None:
+        """`share`: the part of the cluster that the table holds."""
+        self.table = table
+        self.ties = ties
+        self._share = share
+        self._evaluators = {name: ShardEvaluator(table, framework, ties) for name, framework in frameworks.items()}
+        self._classes: OrderedDict[str, tuple[ShardEvaluator, PodClass]] = OrderedDict()
+
+    def propose(self, asks: list[ClassAsk], round_: int) -> list[ClassAnswer]:
+        """One answer an ask. A plugin that fails on one class does no harm to the others."""
+        by_profile: dict[str, list[ClassAsk]] = {}
+        for ask in asks:
+            by_profile.setdefault(ask.profile, []).append(ask)
+        answers = [a for profile, group in by_profile.items() for a in self._propose(profile, group, round_)]
+        self._evict(keep=len(asks))
+        return answers
+
+    def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
+        """How every node fares for the ask's pod, as of now."""
+        evaluator = self._evaluators.get(ask.profile)
+        if evaluator is None:
+            return _no_profile(ask), Explanation()
+        pod_class = self._class(evaluator, ask)
+        if isinstance(pod_class, ClassAnswer):
+            return pod_class, Explanation()
+        try:
+            summaries, _ = self._rank(evaluator, [(ask, pod_class)], 0)
+            by = pod_class.pre.restricted_by
+            return ClassAnswer(ask.class_id, summary=summaries[0], restricted_by=by), explain(evaluator, pod_class)
+        except Exception as cause:
+            return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
+        finally:
+            self._evict(keep=1)
+
+    def _propose(self, profile: str, asks: list[ClassAsk], round_: int) -> list[ClassAnswer]:
+        evaluator = self._evaluators.get(profile)
+        if evaluator is None:
+            return [_no_profile(ask) for ask in asks]
+        answers: list[ClassAnswer] = []
+        ready: list[tuple[ClassAsk, PodClass]] = []
+        for ask in asks:
+            pod_class = self._class(evaluator, ask)
+            if isinstance(pod_class, ClassAnswer):
+                answers.append(pod_class)
+            else:
+                ready.append((ask, pod_class))
+        try:
+            answers += self._evaluate(evaluator, ready, round_)
+        except Exception:  # a plugin failed: find out for which class, and answer the others
+            answers += [self._evaluate_alone(evaluator, ask, pod_class, round_) for ask, pod_class in ready]
+        return answers
+
+    def _class(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
+        """The class that is asked about, or at once the answer if no node is to be looked at."""
+        known = self._classes.get(ask.class_id)
+        if known is None:
+            if ask.pod is None:
+                return ClassAnswer(ask.class_id, unknown=True)
+            try:
+                known = (evaluator, evaluator.prepare(ask.class_id, ask.pod))
+            except Exception as cause:
+                return ClassAnswer(ask.class_id, failure=_failure(cause))
+            self._classes[ask.class_id] = known
+        self._classes.move_to_end(ask.class_id)
+        pod_class = known[1]
+        if pod_class.failure is not None:
+            return ClassAnswer(ask.class_id, failure=pod_class.failure)
+        if pod_class.pre.rejection is not None:
+            nodes = Summary(nodes=self.table.node_count)
+            by = pod_class.pre.restricted_by
+            return ClassAnswer(ask.class_id, pre_filter=pod_class.pre.rejection, summary=nodes, restricted_by=by)
+        return pod_class
+
+    def _evaluate(
+        self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], round_: int
+    ) -> list[ClassAnswer]:
+        if not ready:
+            return []
+        classes = [pod_class for _, pod_class in ready]
+        summaries, samples = self._rank(evaluator, ready, round_)
+        ladders = evaluator.ladders(classes, [ask.count for ask, _ in ready], samples)
+        return [
+            ClassAnswer(
+                ask.class_id,
+                summary=summary,
+                ladder=self._ladder(evaluator, ladder.rows, ladder.keys, complete=ladder.complete),
+                rejections=[] if summary.feasible else rejections(evaluator, pod_class),
+                restricted_by=pod_class.pre.restricted_by,
+            )
+            for (ask, _), pod_class, summary, ladder in zip(ready, classes, summaries, ladders, strict=True)
+        ]
+
+    def _evaluate_alone(
+        self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass, round_: int
+    ) -> ClassAnswer:
+        try:
+            return self._evaluate(evaluator, [(ask, pod_class)], round_)[0]
+        except Exception as cause:
+            return ClassAnswer(ask.class_id, failure=_failure(cause))
+
+    def _rank(
+        self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], round_: int
+    ) -> tuple[list[Summary], list[Mask | None]]:
+        """Evaluates on the guesses, or on what this shard knows where there is none."""
+        classes = [pod_class for _, pod_class in ready]
+        own = [evaluator.summarize(pod_class) for pod_class in classes]
+        for (ask, pod_class), plugins in zip(ready, own, strict=True):
+            evaluator.believe(pod_class, plugins if ask.guess is None else ask.guess.plugins)
+        evaluator.refresh(classes)
+        samples = [sample(evaluator, pod_class, self._share, round_) for pod_class in classes]
+        summaries = [
+            evaluator.summary(pod_class, plugins, among)
+            for pod_class, plugins, among in zip(classes, own, samples, strict=True)
+        ]
+        ranges: list[dict[str, Range]] = [
+            summary.ranges if ask.guess is None else ask.guess.ranges
+            for (ask, _), summary in zip(ready, summaries, strict=True)
+        ]
+        evaluator.rank(classes, ranges)
+        return summaries, samples
+
+    def _ladder(self, evaluator: ShardEvaluator, rows: Rows, keys: Keys, *, complete: bool) -> Ladder:
+        names, bits = self.table.names, evaluator.tie_bits
+        by_name = self.ties.mode == "name"
+        return Ladder(
+            nodes=[names[row] for row in rows.tolist()],
+            scores=(keys >> bits).tolist(),
+            ties=[0] * len(rows) if by_name else (keys & ((1 << bits) - 1)).tolist(),
+            complete=complete,
+        )
+
+    def _evict(self, keep: int) -> None:
+        if len(self._classes) <= keep:
+            return
+        each = max(evaluator.bytes_per_class() for evaluator in self._evaluators.values())
+        most = max(keep, CLASS_MEMORY // each)
+        while len(self._classes) > most:
+            _, (evaluator, pod_class) = self._classes.popitem(last=False)
+            evaluator.release(pod_class)
+
+
+def _no_profile(ask: ClassAsk) -> ClassAnswer:
+    return ClassAnswer(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
+
+
+def _failure(cause: Exception) -> Status:
+    return error(str(cause) if isinstance(cause, FlotillaError | ValueError) else repr(cause))
