@@ -4,12 +4,13 @@ Plugins that read only the node object are asked again when that changed, the ot
 Plugins that look at one node at a time are not asked here but when the classes know which nodes passed all others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.cluster.changes import ChangeLog
+from shared.cluster.changes import ChangeLog, Rows
 from shared.cluster.nodetable import NodeTable
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.cyclestate import CycleState
@@ -23,6 +24,17 @@ from shared.framework.view import NodeView
 Slots = NDArray[np.intp]
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One plugin at one point: how it is asked, and where its answers are kept."""
+
+    pool: ResultPool
+    slot: Callable[[PodClass], int]
+    ask: Callable[[CycleState, NodeView], NDArray[np.int64]]
+    ask_all: Callable[[Sequence[CycleState], Rows | None, NodeView], NDArray[np.int64]]
+    one_by_one: bool
+
+
 class Answers:
     def __init__(self, table: NodeTable, framework: Framework) -> None:
         self.table = table
@@ -34,9 +46,29 @@ class Answers:
         self.scores_by = {reads: [s for s, p in enumerate(self.scores) if _changes_with(p) is reads] for reads in Reads}
         for of_kind in self.filters_by.values():  # the others first: they spare questions about single nodes
             of_kind.sort(key=lambda f: isinstance(self.filters[f], PerNodeFilter))
+        self._sources = {reads: self._sources_reading(reads) for reads in Reads}
         filter_at = {plugin.name: f for f, plugin in enumerate(self.filters)}
         score_at = {plugin.name: s for s, plugin in enumerate(self.scores)}
         self._summarized = [(filter_at.get(name), score_at.get(name), name) for name in framework.summaries]
+
+    def _sources_reading(self, reads: Reads) -> list[_Source]:
+        filters = ((f, self.filters[f]) for f in self.filters_by[reads])
+        scores = ((s, self.scores[s]) for s in self.scores_by[reads])
+        return [
+            _Source(
+                self.filter_pools[f],
+                _filter_slot(f),
+                plugin.filter,
+                plugin.filter_all,
+                isinstance(plugin, PerNodeFilter),
+            )
+            for f, plugin in filters
+        ] + [
+            _Source(
+                self.score_pools[s], _score_slot(s), plugin.score, plugin.score_all, isinstance(plugin, PerNodeScore)
+            )
+            for s, plugin in scores
+        ]
 
     def acquire(self, state: CycleState, filters: list[bool], scores: list[bool]) -> tuple[Slots, Slots]:
         """Where the plugins' answers for a pod stand, in each pool; 0 for a plugin that is not run."""
@@ -70,26 +102,16 @@ class Answers:
     def update(self, classes: Sequence[PodClass], reads: Reads) -> None:
         """Brings the answers of the plugins that read this up to the table's present state."""
         views: dict[tuple[int, int], NodeView] = {}
-        for f in self.filters_by[reads]:
-            judge, pool = self.filters[f], self.filter_pools[f]
-            for slots, view in self._stale(pool, {int(c.filter_slots[f]) for c in classes}, views):
-                if isinstance(judge, PerNodeFilter):
+        for source in self._sources[reads]:
+            pool = source.pool
+            for slots, view in self._stale(pool, {source.slot(c) for c in classes}, views):
+                if source.one_by_one:
                     pool.mark_unknown(slots, view.index)
                 elif view.is_whole:
                     for slot in slots:
-                        pool.values[slot, view.index] = judge.filter(pool.state(slot), view)
+                        pool.values[slot, view.index] = source.ask(pool.state(slot), view)
                 elif len(view):
-                    pool.store(slots, view.rows, judge.filter_many([pool.state(slot) for slot in slots], view))
-        for s in self.scores_by[reads]:
-            scorer, pool = self.scores[s], self.score_pools[s]
-            for slots, view in self._stale(pool, {int(c.score_slots[s]) for c in classes}, views):
-                if isinstance(scorer, PerNodeScore):
-                    pool.mark_unknown(slots, view.index)
-                elif view.is_whole:
-                    for slot in slots:
-                        pool.values[slot, view.index] = scorer.score(pool.state(slot), view)
-                elif len(view):
-                    pool.store(slots, view.rows, scorer.score_many([pool.state(slot) for slot in slots], view))
+                    pool.store(slots, view.rows, source.ask_all([pool.state(slot) for slot in slots], None, view))
 
     def _stale(
         self, pool: ResultPool, slots: set[int], views: dict[tuple[int, int], NodeView]
@@ -116,6 +138,14 @@ class Answers:
 
     def _log(self, reads: Reads) -> ChangeLog:
         return self.table.node_log if reads is Reads.NODE else self.table.load_log
+
+
+def _filter_slot(f: int) -> Callable[[PodClass], int]:
+    return lambda pod_class: int(pod_class.filter_slots[f])
+
+
+def _score_slot(s: int) -> Callable[[PodClass], int]:
+    return lambda pod_class: int(pod_class.score_slots[s])
 
 
 def _changes_with(scorer: ScorePlugin) -> Reads:

@@ -176,9 +176,7 @@ class ShardEvaluator:
             for pod_class in group:
                 pod_class.keyed = position
 
-    def ladders(
-        self, classes: Sequence[PodClass], wanted: Sequence[int], among: Sequence[Mask | None]
-    ) -> list[Rungs]:
+    def ladders(self, classes: Sequence[PodClass], wanted: Sequence[int], among: Sequence[Mask | None]) -> list[Rungs]:
         """For each ranked class up to so many placements in greedy order; `among` limits the rows."""
         best = [self._matrix.best(c.slot, n, mask) for c, n, mask in zip(classes, wanted, among, strict=True)]
         sizes = [len(rows) for rows, _ in best]
@@ -370,7 +368,7 @@ class ShardEvaluator:
             if any(runs):
                 judge = answers.filters[f]
                 among = feasible if isinstance(judge, PerNodeFilter) else None
-                feasible &= _of_pairs(partial(judge.filter_pairs, states), runs, which, view, among) == 0
+                feasible &= _of_pairs(partial(judge.filter_all, states), runs, which, view, among) == 0
         totals = self._matrix.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
         for s in answers.scores_by[Reads.LOAD]:
             runs = [bool(c.score_slots[s]) for c in classes]
@@ -378,7 +376,7 @@ class ShardEvaluator:
                 continue
             scorer = answers.scores[s]
             among = feasible if isinstance(scorer, PerNodeScore) else None
-            raw = _of_pairs(partial(scorer.score_pairs, states), runs, which, view, among)
+            raw = _of_pairs(partial(scorer.score_all, states), runs, which, view, among)
             if scorer.normalizer is None:
                 totals += raw * self.framework.weights[s]
             else:

@@ -86,13 +86,12 @@ class FilterPlugin(Plugin):
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
         """One verdict for every node of the view."""
 
-    def filter_many(self, states: Sequence[CycleState], view: NodeView) -> Verdicts:
-        """The same for several pods at once: pods x nodes. Override where broadcasting beats a loop."""
-        return np.stack([self.filter(state, view) for state in states])
+    def filter_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Verdicts:
+        """Pods x nodes; with `which`, one verdict a node: the i-th for pod `which[i]`.
 
-    def filter_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Verdicts:
-        """One verdict for every node of the view, the i-th for pod `which[i]`."""
-        return _by_pod(self.filter, states, which, view)
+        Override where broadcasting beats a loop.
+        """
+        return _loop(self.filter, states, which, view)
 
     @abstractmethod
     def explain(self, state: CycleState, verdict: int) -> Status:
@@ -128,21 +127,19 @@ class ScorePlugin(Plugin):
     def score(self, state: CycleState, view: NodeView) -> Scores:
         """One raw score for every node of the view; 0 to 100 where there is no normaliser."""
 
-    def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
-        """The same for several pods at once: pods x nodes."""
-        return np.stack([self.score(state, view) for state in states])
-
-    def score_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Scores:
-        """One raw score for every node of the view, the i-th for pod `which[i]`."""
-        return _by_pod(self.score, states, which, view)
+    def score_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
+        """Pods x nodes; with `which`, one raw score a node: the i-th for pod `which[i]`."""
+        return _loop(self.score, states, which, view)
 
 
-def _by_pod(
+def _loop(
     judge: Callable[[CycleState, NodeView], NDArray[np.int64]],
     states: Sequence[CycleState],
-    which: Rows,
+    which: Rows | None,
     view: NodeView,
 ) -> NDArray[np.int64]:
+    if which is None:
+        return np.stack([judge(state, view) for state in states])
     answers = np.zeros(len(view), dtype=np.int64)
     for pod, state in enumerate(states):
         at = np.flatnonzero(which == pod)

@@ -121,9 +121,9 @@ def check_filter(plugin: FilterPlugin, hosts: Sequence[Host], arriving: Sequence
     rows = at(table, left)
     for index in (rows, rows[::-2]):
         view = NodeView(table, np.array(index, dtype=np.intp))
-        many = plugin.filter_many(states, view)
+        many = plugin.filter_all(states, None, view)
         which = np.arange(len(index)) % len(states)
-        pairs = plugin.filter_pairs(states, which, view)
+        pairs = plugin.filter_all(states, which, view)
         for i, state in enumerate(states):
             one = plugin.filter(state, view)
             assert many[i].tolist() == one.tolist() == plugin.filter(state, NodeView(table))[index].tolist()
@@ -142,9 +142,9 @@ def check_score(plugin: ScorePlugin, hosts: Sequence[Host], arriving: Sequence[P
     rows = at(table, left)
     for index in (rows, rows[::-2]):
         view = NodeView(table, np.array(index, dtype=np.intp))
-        many = plugin.score_many(states, view)
+        many = plugin.score_all(states, None, view)
         which = np.arange(len(index)) % len(states)
-        pairs = plugin.score_pairs(states, which, view)
+        pairs = plugin.score_all(states, which, view)
         for i, state in enumerate(states):
             one = plugin.score(state, view)
             assert many[i].tolist() == one.tolist() == plugin.score(state, NodeView(table))[index].tolist()

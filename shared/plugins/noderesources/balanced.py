@@ -41,16 +41,10 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         return SUCCESS
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
-        scores: Scores = self._score([state], None, view)[0]
+        scores: Scores = self.score_all([state], None, view)[0]
         return scores
 
-    def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
-        return self._score(states, None, view)
-
-    def score_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Scores:
-        return self._score(states, which, view)
-
-    def _score(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
+    def score_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
         found = shares(self._resources, requests, which, view, non_zero=False)
         after = found.used + found.request

@@ -97,17 +97,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         return Wanted(tuple(requests.get(name, 0) for name, _ in BASIC), tuple(scalars))
 
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        verdicts: Verdicts = self._judge([state], None, view)[0]
+        verdicts: Verdicts = self.filter_all([state], None, view)[0]
         return verdicts
 
-    def filter_many(self, states: Sequence[CycleState], view: NodeView) -> Verdicts:
-        return self._judge(states, None, view)
-
-    def filter_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Verdicts:
-        return self._judge(states, which, view)
-
-    def _judge(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Verdicts:
-        """Pods x nodes; with `which`, one pod a node."""
+    def filter_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Verdicts:
         wanted = [self._wanted_by(state) for state in states]
         basic = np.array([w.basic for w in wanted], dtype=np.int64)
         shape = (len(states), len(view)) if which is None else (len(view),)
@@ -160,16 +153,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         return SUCCESS
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
-        scores: Scores = self._score([state], None, view)[0]
+        scores: Scores = self.score_all([state], None, view)[0]
         return scores
 
-    def score_many(self, states: Sequence[CycleState], view: NodeView) -> Scores:
-        return self._score(states, None, view)
-
-    def score_pairs(self, states: Sequence[CycleState], which: Rows, view: NodeView) -> Scores:
-        return self._score(states, which, view)
-
-    def _score(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
+    def score_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
         found = shares(self._resources, requests, which, view, non_zero=True)
         scores = self._strategy_scores(found.used + found.request, found.capacity)
