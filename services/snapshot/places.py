@@ -1,7 +1,6 @@
 """Places: which pod is where, assumed or bound, by pod and by node."""
 
 from collections.abc import Collection, ItemsView
-from dataclasses import dataclass
 
 import msgspec
 
@@ -9,8 +8,7 @@ from shared.cluster.load import PodLoad
 from shared.errors import InvariantBroken
 
 
-@dataclass(slots=True)
-class Place:
+class Place(msgspec.Struct, gc=False):
     node: str
     load: PodLoad
     assumed: bool

@@ -6,7 +6,7 @@ from shared.model.objects import Pod
 from shared.model.resources import HostPort, host_ports, placed_requests
 
 
-class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Amounts are in scheduler units: cpu in thousandths, everything else in whole units."""
 
     namespace: str

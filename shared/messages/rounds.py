@@ -31,7 +31,7 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     classes: list[ClassAsk]
 
 
-class Ladder(msgspec.Struct, frozen=True, omit_defaults=True):
+class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A shard's best placements for one class in greedy order, each as if those before it had been taken.
 
     `complete`: there is no further one. `ties` decide between equal scores, the larger wins.
@@ -43,7 +43,7 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True):
     complete: bool = True
 
 
-class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`unknown`: ask again, with the pod. `failure`: a plugin failed. `pre_filter`: no node needs to be looked at.
 
     `restricted_by`: the plugins whose PreFilter left only some nodes to look at.

@@ -6,7 +6,7 @@ from shared.cluster.load import PodLoad
 from shared.model.objects import Node
 
 
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod goes to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen."""
 
     uid: str
@@ -27,7 +27,7 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
     decisions: list[Decision]
 
 
-class Conflict(msgspec.Struct, frozen=True, omit_defaults=True):
+class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A decision that was not taken, because of what happened after the evaluation.
 
     `placed` tells that the pod holds a place already; otherwise it is to be decided anew.
@@ -55,7 +55,7 @@ class NodeRemoved(msgspec.Struct, frozen=True, omit_defaults=True, tag="node-rem
     name: str
 
 
-class PodPlaced(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod"):
+class PodPlaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod"):
     """A pod holds a place on a node, assumed or bound. `load` is an index into the message's loads."""
 
     uid: str
@@ -63,7 +63,7 @@ class PodPlaced(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod"):
     load: int
 
 
-class PodGone(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod-gone"):
+class PodGone(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod-gone"):
     uid: str
 
 
@@ -102,7 +102,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
     loads: list[PodLoad]
 
 
-class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
+class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="bind"):
     """To a binder: bind this pod; the assumption behind it is in the ledger.
 
     What becomes of it is told with the same `attempt`, so that a late word on an earlier one does no harm.
@@ -118,7 +118,7 @@ class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
     deadline: float
 
 
-class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod that is assumed to be on a node and not yet seen there. Written before anybody is asked to bind it.
 
     `attempt` is the sequence number of the commit, and so never the same for two attempts.
