@@ -76,6 +76,9 @@ class WorkerCore:
         """What was not taken, and why."""
         return self._mirror.refused
 
+    def validate(self) -> None:
+        self.table.validate()
+
     # Inside
 
     def _take_ask(self, propose: Propose) -> None:

@@ -248,6 +248,22 @@ class NodeTable:
             raise UnknownPod(uid)
         self._unplace(uid)
 
+    def validate(self) -> None:
+        """Every column says what the nodes and the pods on them add up to."""
+        used, non_zero = np.zeros_like(self.used), np.zeros_like(self.non_zero)
+        for uid, placed in self._placed.items():
+            if self._on_row[placed.row].get(uid) is not placed:
+                raise InvariantBroken(f"pod {uid} is not where the table says")
+            used[placed.kind.resources, placed.row] += placed.kind.amounts
+            non_zero[:, placed.row] += placed.kind.non_zero
+        if not (np.array_equal(used, self.used) and np.array_equal(non_zero, self.non_zero)):
+            raise InvariantBroken("what is used does not add up")
+        if sum(map(len, self._on_row)) != len(self._placed):
+            raise InvariantBroken("some pod is on two rows")
+        rows = {row: name for name, row in self._rows.items()}
+        if rows.keys() != set(np.flatnonzero(self.valid).tolist()) or any(self.names[r] != n for r, n in rows.items()):
+            raise InvariantBroken("rows and names do not agree")
+
     # Inside
 
     def _place(self, uid: str, row: int, kind: LoadKind, *, assumed: bool) -> None:
