@@ -33,6 +33,7 @@ class WorkerCore:
         return [Reload()] if self._mirror.start(now) else []
 
     def handle(self, event: Event, now: float) -> list[Effect]:
+        reload = False
         match event:
             case Delta():
                 reload = self._mirror.take_delta(event, now)
@@ -43,7 +44,6 @@ class WorkerCore:
             case Tick():
                 reload = self._mirror.take_time(now)
             case Propose():
-                reload = False
                 self._take_ask(event)
             case Explain():
                 return self._explain(event)

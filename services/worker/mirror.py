@@ -50,9 +50,11 @@ class Mirror:
         return self._reload(now)
 
     def take_delta(self, delta: Delta, now: float) -> bool:
-        if self._is_old(delta.epoch, f"delta {delta.seq}") or (self.loaded and delta.seq <= self.seq):
+        if self._is_old(delta.epoch, f"delta {delta.seq}"):
             return False
         reload = self._notice_epoch(delta.epoch, now)
+        if self.loaded and delta.seq <= self.seq:
+            return False
         self._early[delta.seq] = delta
         if len(self._early) > MOST_WAITING_DELTAS:
             self._early.clear()
@@ -69,7 +71,9 @@ class Mirror:
 
     def take_state(self, state: State, now: float) -> bool:
         """Taken whole, or refused whole."""
-        if self._is_old(state.epoch, "state") or (self.loaded and state.seq < self.seq):
+        if self._is_old(state.epoch, "state"):
+            return False
+        if self.loaded and state.epoch == self._epoch and state.seq < self.seq:
             return False
         try:
             table = self._build(state)
@@ -125,10 +129,10 @@ class Mirror:
                 self.refused.append(cause)
                 self.loaded = False
                 return self._reload(now)
-        if self.loaded:
+        if self._early:
+            self.miss(now)
+        elif self.loaded:
             self.patience_ends = None
-            if self._early:
-                self.miss(now)
         return False
 
     def _apply(self, delta: Delta) -> None:

@@ -194,30 +194,30 @@ class ShardEvaluator:
         placed = rows[owner]
         found: list[Rungs] = []
         for i, (pod_class, start, end) in enumerate(zip(classes, [0, *ends[:-1]], ends, strict=True)):
-            valid = self._until_ranges_move(pod_class, placed[start:end], fills[start:end])
-            complete = valid == end - start < wanted[i]
+            valid, moves = self._until_ranges_move(pod_class, placed[start:end], fills[start:end])
+            complete = not moves and end - start < wanted[i]
             found.append(Rungs(placed[start : start + valid], keys[start : start + valid], complete))
         return found
 
-    def _until_ranges_move(self, pod_class: PodClass, rows: Rows, fills: Mask) -> int:
+    def _until_ranges_move(self, pod_class: PodClass, rows: Rows, fills: Mask) -> tuple[int, bool]:
         """How many of these placements it takes until the last feasible node with an extreme raw score is full.
 
-        From then on scores are normalised over another range, and the rest of the ladder is void.
+        From then on scores are normalised over another range, and what follows in any ladder is void.
         """
-        upto = len(rows)
+        upto, moves = len(rows), False
         for s, tally in pod_class.tallies.items():
-            if len(tally) < 2 or not pod_class.weights[s]:
+            low, high = (pod_class.ranges or {}).get(self.answers.scores[s].name, (0, 0))
+            if low == high or not pod_class.weights[s]:
                 continue
-            extremes = (pod_class.ranges or {}).get(self.answers.scores[s].name, ())
             raw = self.answers.score_pools[s].values[pod_class.score_slots[s]]
             left = dict(tally)
             for place in np.flatnonzero(fills[:upto]).tolist():
                 value = int(raw[rows[place]])
                 left[value] -= 1
-                if left[value] == 0 and value in extremes:
-                    upto = place + 1
+                if left[value] == 0 and value in (low, high):
+                    upto, moves = place + 1, True
                     break
-        return upto
+        return upto, moves
 
     def normalized(self, pod_class: PodClass, s: int, raw: Scores) -> Scores:
         """The weighted score that the s-th score plugin gives for these raw scores."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from services.cycle.core import Ask, Batch, CycleCore, Effect, Event, Workers, Write
+from services.cycle.core import CycleCore
+from services.cycle.events import Ask, Batch, Effect, Event, Workers, Write
 from shared.cluster.classify import Classifier
 from shared.framework.profile import Framework
 from shared.framework.summary import Summary

@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 
 from services.inprocess.settings import load_frameworks
-from services.snapshot.core import Effect as SnapshotEffect
-from services.snapshot.core import NodeSeen, Persist, Publish, Reply, SnapshotCore
-from services.worker.core import Answer, WorkerCore
-from services.worker.core import Effect as WorkerEffect
+from services.snapshot.core import SnapshotCore
+from services.snapshot.events import Effect as SnapshotEffect
+from services.snapshot.events import NodeSeen, Persist, Publish, Reply
+from services.worker.core import WorkerCore
+from services.worker.events import Answer
+from services.worker.events import Effect as WorkerEffect
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
@@ -29,6 +31,7 @@ from shared.messages.state import (
     Decision,
     Delta,
     NodeRemoved,
+    NodeState,
     NodeUpserted,
     PodGone,
     PodPlaced,
@@ -115,8 +118,10 @@ def apply_change(
 
 
 def held(state: State) -> Replica:
-    nodes = {node_object.name: node_object for node_object in state.nodes}
-    return nodes, {placed.uid: (placed.node, state.loads[placed.load]) for placed in state.pods}
+    nodes = {held.node.name: held.node for held in state.nodes}
+    pods = {u: (held.node.name, state.loads[load]) for held in state.nodes for u, load in held.pods.items()}
+    assert len(pods) == sum(len(held.pods) for held in state.nodes), "a pod in two places"
+    return nodes, pods
 
 
 # Snapshot
@@ -138,13 +143,17 @@ class SnapshotLog:
         for effect in effects:
             if isinstance(effect, Persist) and effect.delta is not None:
                 persisted.add(effect.delta.seq)
-            elif isinstance(effect, Publish):
-                assert effect.delta.seq in persisted, "published before it was safe"
-                self.deltas.append(effect.delta)
+            elif isinstance(effect, Publish) and isinstance(effect.message, Delta):
+                assert effect.message.seq in persisted, "published before it was safe"
+                self.deltas.append(effect.message)
         return effects
 
     def pods(self) -> dict[str, str]:
-        return {placed.uid: placed.node for placed in self.core.state().pods}
+        return {pod_uid: name for pod_uid, (name, _) in held(self.core.state())[1].items()}
+
+    def attempt(self, of: Pod) -> int:
+        """The attempt at binding this pod that is under way."""
+        return self.core.ledger[of.uid].attempt
 
 
 def kinds(effects: Iterable[object]) -> list[str]:
@@ -168,7 +177,8 @@ def reply(effects: Iterable[SnapshotEffect]) -> Committed:
 
 
 def changes(effects: Iterable[SnapshotEffect]) -> list[Change]:
-    return [change for effect in effects if isinstance(effect, Publish) for change in effect.delta.changes]
+    published = [effect.message for effect in effects if isinstance(effect, Publish)]
+    return [change for message in published if isinstance(message, Delta) for change in message.changes]
 
 
 def refusals(effects: Iterable[SnapshotEffect]) -> dict[str, tuple[str, bool]]:
@@ -185,8 +195,10 @@ def worker(
 
 
 def state(seq: int, *nodes: Node, epoch: int = 1, pods: Sequence[tuple[Pod, str]] = ()) -> State:
-    placed = [PodPlaced(p.uid, name, i) for i, (p, name) in enumerate(pods)]
-    return State(epoch, seq, list(nodes), placed, [load_of(p) for p, _ in pods])
+    on: dict[str, dict[str, int]] = {node_object.name: {} for node_object in nodes}
+    for i, (p, name) in enumerate(pods):
+        on[name][p.uid] = i
+    return State(epoch, seq, [NodeState(n, on[n.name]) for n in nodes], [load_of(p) for p, _ in pods])
 
 
 def delta(seq: int, *changes: Change, epoch: int = 1, loads: Sequence[PodLoad] = ()) -> Delta:

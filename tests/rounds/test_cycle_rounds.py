@@ -2,7 +2,8 @@
 
 import pytest
 
-from services.cycle.core import MOST_ASKS, Batch, Decided, Failed, Superseded, Unschedulable, Write
+from services.cycle.core import MOST_ASKS
+from services.cycle.events import Batch, Decided, Failed, Superseded, Unschedulable, Write
 from shared.framework.diagnosis import Rejections
 from shared.framework.status import Code, Status, error, unresolvable, unschedulable
 from shared.framework.summary import Summary
@@ -166,12 +167,53 @@ def test_a_lost_conflict_goes_to_the_head_of_the_line() -> None:
     assert script.core.pods_held == 2
 
 
-def test_conflicts_go_before_those_that_waited() -> None:
+@pytest.mark.parametrize(
+    ("lost", "placed", "head"),
+    [
+        ((), (), [1, 3, 5]),
+        ((0,), (), [0, 1, 3, 5]),
+        ((2,), (), [1, 2, 3, 5]),
+        ((4,), (), [1, 3, 4, 5]),
+        ((4, 0, 2), (), [0, 1, 2, 3, 4]),
+        ((2,), (0, 4), [1, 2, 3, 5]),
+    ],
+)
+def test_deferred_and_conflicting_pods_go_back_to_the_head_in_their_order(
+    lost: tuple[int, ...], placed: tuple[int, ...], head: list[int]
+) -> None:
+    """Of five classes, the second and the fourth want what the one before has taken. A sixth pod is next in line."""
+    script = Script("w0", round_size=5)
+    pods = [small_pod(f"p{i}", cpu=str(i + 1)) for i in range(6)]
+    asks = script.submit(*pods)
+    offers = [offer(class_of(each), (node, 9)) for each, node in zip(pods, "aabbc", strict=False)]
+    commit = written(script.answer(asks["w0"], "w0", *offers))
+    assert [d.name for d in commit.decisions] == ["p0", "p2", "p4"]
+    conflicts = [Conflict(pods[i].uid, "changed") for i in lost]
+    conflicts += [Conflict(pods[i].uid, "there", placed=True) for i in placed]
+    again = asked(script.committed(commit, *conflicts))["w0"]
+    assert [a.class_id for a in again.classes] == [class_of(pods[i]) for i in head]
+    assert script.core.pods_held == len({*head, 5})
+
+
+def test_conflicts_of_one_class_keep_their_order() -> None:
+    script = Script("w0")
+    pods = [small_pod(f"p{i}") for i in range(4)]
+    asks = script.submit(*pods)
+    effects = script.answer(asks["w0"], "w0", offer(class_of(P), *((node, 9) for node in "abcd")))
+    conflicts = [Conflict(pods[i].uid, "changed") for i in (3, 1, 2)]
+    again = asked(script.committed(written(effects), *conflicts))["w0"]
+    effects = script.answer(again, "w0", offer(class_of(P), *((node, 9) for node in "xyz")))
+    assert list(placements(effects).items()) == [("p1", "x"), ("p2", "y"), ("p3", "z")]
+
+
+def test_a_round_that_only_defers_gives_its_pods_back_in_order() -> None:
     script = Script("w0", round_size=2)
     asks = script.submit(P, BIG, small_pod("later", cpu="2"))
-    effects = script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 9)), offer(class_of(BIG), ("a", 9)))
-    again = asked(script.committed(written(effects), Conflict(P.uid, "changed")))["w0"]
-    assert [a.class_id for a in again.classes] == [class_of(P), class_of(BIG)]
+    cut = [offer(class_of(each), of=summary(1), complete=False) for each in (P, BIG)]
+    effects = script.answer(asks["w0"], "w0", *cut)
+    assert kinds(effects) == ["Ask"]
+    again = asked(effects)["w0"]
+    assert (again.round, [a.class_id for a in again.classes]) == (2, [class_of(P), class_of(BIG)])
 
 
 def test_a_pod_that_holds_a_place_already_is_superseded() -> None:

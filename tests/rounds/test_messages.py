@@ -22,7 +22,9 @@ from shared.messages.state import (
     Conflict,
     Decision,
     Delta,
+    Heartbeat,
     NodeRemoved,
+    NodeState,
     NodeUpserted,
     PodGone,
     PodPlaced,
@@ -95,15 +97,17 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         Committed, COUNTS, COUNTS, COUNTS, st.lists(st.builds(Conflict, TEXT, TEXT, st.booleans()), max_size=2)
     ),
     Delta: st.builds(Delta, COUNTS, COUNTS, st.lists(CHANGES, max_size=3), st.lists(LOADS, max_size=2)),
+    Heartbeat: st.builds(Heartbeat, COUNTS, COUNTS),
     State: st.builds(
         State,
         COUNTS,
         COUNTS,
-        st.lists(NODES, max_size=2),
-        st.lists(PLACED, max_size=2),
+        st.lists(st.builds(NodeState, NODES, st.dictionaries(TEXT, COUNTS, max_size=2)), max_size=2),
         st.lists(LOADS, max_size=2),
     ),
-    BindingOrder: st.builds(BindingOrder, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, st.floats(0, 1e9, allow_nan=False)),
+    BindingOrder: st.builds(
+        BindingOrder, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, st.floats(0, 1e9, allow_nan=False)
+    ),
 }
 
 

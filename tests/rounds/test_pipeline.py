@@ -1,17 +1,21 @@
 """Whatever the cluster, the shards, the rounds and the luck: what must hold of every run."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cycle.core import Decided, Superseded
+from services.cycle.events import Decided, Superseded
 from services.inprocess.pipeline import reliable
-from services.snapshot.core import NodeSeen
+from services.snapshot.events import Beat, NodeSeen
 from services.worker.core import WorkerCore
+from services.worker.mirror import RELOAD_PATIENCE
 from shared.cluster.nodetable import NodeTable
-from tests.rounds.support import FRAMEWORKS, Plain, held, plain_table, small_node
+from shared.messages.state import Delta, State
+from tests.rounds.support import FRAMEWORKS, Plain, held, plain_table, small_node, small_pod
 from tests.rounds.world import Audited, BadLuck, World
 
 
@@ -51,7 +55,7 @@ def play(scenario: Scenario) -> Audited:
             world.event(run)
     run.settle()
     luck.over = True
-    run.observe(NodeSeen(small_node("the-last-news")))  # a worker learns of a lost delta by the next one
+    run.observe(Beat())  # by which a worker learns of the loss of the last delta
     run.settle()
     return run
 
@@ -126,6 +130,52 @@ def test_a_worker_may_restart_at_any_time(scenario: Scenario, which: int) -> Non
             run.restart_worker(f"worker-{which % scenario.shards}")
     check(run)
     assert not run.conflicts
+
+
+def test_a_worker_that_missed_the_last_delta_finds_out_by_a_heartbeat() -> None:
+    lossy = True
+
+    def fate(message: object) -> Sequence[float]:
+        return () if lossy and isinstance(message, Delta) else (0.0,)
+
+    run = Audited(shards=1, round_size=1, fate=fate)
+    run.observe(NodeSeen(small_node("a")))
+    run.settle()
+    lossy = False
+    run.observe(Beat())
+    run.settle()
+    run.submit([small_pod("p")])
+    run.settle()
+    assert isinstance(run.outcomes["default/p"], Decided)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 5])
+def test_a_state_that_is_lost_is_asked_for_until_it_comes(lost: int) -> None:
+    states = 0
+
+    def fate(message: object) -> Sequence[float]:
+        nonlocal states
+        states += isinstance(message, State)
+        return () if isinstance(message, State) and states <= lost else (0.0,)
+
+    run = Audited(shards=1, round_size=8, fate=fate)
+    run.add_nodes([small_node("a")])
+    run.submit([small_pod("p")])
+    run.settle()
+    check(run)
+    assert states == lost + 1
+    assert run.now == lost * RELOAD_PATIENCE
+
+
+def test_heartbeats_of_a_quiet_cluster_change_nothing() -> None:
+    run = Audited(shards=3, round_size=8)
+    run.add_nodes([small_node("a"), small_node("b")])
+    run.settle()
+    for _ in range(5):
+        run.observe(Beat())
+        run.settle()
+    assert (run.now, run.snapshot.seq) == (0.0, 2)
+    assert all(core.next_deadline() is None for core in run.workers.values())
 
 
 def test_the_tables_are_compared_with_teeth() -> None:

@@ -5,18 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import (
-    BINDING_DEADLINE,
-    Dispatch,
-    NodeGone,
-    NodeSeen,
-    Persist,
-    PodDeleted,
-    PodSeen,
-    Publish,
-    Reply,
-)
-from shared.messages.state import Committed, PodPlaced
+from services.snapshot.core import BINDING_DEADLINE
+from services.snapshot.events import Beat, Dispatch, NodeGone, NodeSeen, Persist, PodDeleted, PodSeen, Publish, Reply
+from shared.cluster.shards import shard_of
+from shared.messages.state import Committed, Heartbeat, PodPlaced
 from tests.rounds.support import (
     SnapshotLog,
     changes,
@@ -42,15 +34,15 @@ def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_or
     persist, publish, answer, dispatch = effects
     assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, Dispatch)
     assert isinstance(answer, Reply)
-    assert persist.delta == publish.delta
+    assert persist.delta == publish.message
     assert persist.answer == answer.message == Committed(1, 1, 3, [])
-    assert [(e.uid, e.node, e.deadline, e.bound) for e in persist.ledger] == [
-        (P.uid, "a", 10.0 + BINDING_DEADLINE, False),
-        (Q.uid, "b", 10.0 + BINDING_DEADLINE, False),
+    assert [(e.uid, e.attempt, e.node, e.deadline, e.bound) for e in persist.ledger] == [
+        (P.uid, 3, "a", 10.0 + BINDING_DEADLINE, False),
+        (Q.uid, 3, "b", 10.0 + BINDING_DEADLINE, False),
     ]
-    assert [(o.uid, o.node, o.deadline, o.epoch) for o in dispatch.orders] == [
-        (P.uid, "a", 10.0 + BINDING_DEADLINE, 1),
-        (Q.uid, "b", 10.0 + BINDING_DEADLINE, 1),
+    assert [(o.uid, o.attempt, o.node, o.deadline, o.epoch) for o in dispatch.orders] == [
+        (P.uid, 3, "a", 10.0 + BINDING_DEADLINE, 1),
+        (Q.uid, 3, "b", 10.0 + BINDING_DEADLINE, 1),
     ]
     assert set(log.core.ledger) == {P.uid, Q.uid}
     assert log.core.next_deadline() == 10.0 + BINDING_DEADLINE
@@ -201,3 +193,48 @@ def test_a_commit_that_names_a_load_it_does_not_have_is_refused_whole() -> None:
         assert log.pods() == {}
     assert len(log.core.refused) == 2
     assert refusals(log.handle(good)) == {}
+
+
+# The state, whole and in part
+
+
+def test_a_heartbeat_tells_how_far_the_state_is() -> None:
+    log = SnapshotLog()
+    assert log.handle(Beat()) == [Publish(Heartbeat(1, 0))]
+    log.handle(NodeSeen(A))
+    log.handle(commit(1, (P, "a", 1)))
+    assert log.handle(Beat()) == [Publish(Heartbeat(1, 2))] == log.handle(Beat())
+    assert log.core.seq == 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_the_states_of_all_shards_are_the_whole_state(count: int) -> None:
+    nodes = [small_node(f"n{i}") for i in range(12)]
+    log = SnapshotLog(*nodes)
+    log.handle(commit(1, *((small_pod(f"p{i}", cpu=str(i % 3 + 1)), f"n{i}", 12) for i in range(6))))
+    whole_nodes, whole_pods = held(log.core.state())
+    parts = [log.core.state({shard}, count) for shard in range(count)]
+    assert all((part.epoch, part.seq) == (1, 13) for part in parts)
+    for shard, part in enumerate(parts):
+        some_nodes, some_pods = held(part)
+        assert {shard_of(name, count) for name in some_nodes} <= {shard}
+        assert {name for name, _ in some_pods.values()} <= set(some_nodes)
+        assert len(part.loads) == len({load.requests["cpu"] for _, load in some_pods.values()})
+    assert sum(len(part.nodes) for part in parts) == len(whole_nodes) == 12
+    assert {uid for part in parts for uid in held(part)[1]} == set(whole_pods)
+    assert held(log.core.state(range(count), count)) == (whole_nodes, whole_pods)
+
+
+def test_a_state_numbers_equal_loads_once() -> None:
+    log = SnapshotLog(A, B)
+    log.handle(commit(1, (P, "a", 2), (Q, "b", 2)))
+    log.handle(PodSeen(bound(small_pod("r"), "b")))
+    log.handle(PodSeen(bound(small_pod("s", cpu="2"), "b")))
+    state = log.core.state()
+    assert [load.requests["cpu"] for load in state.loads] == [1000, 2000]
+    assert {uid: load for held_by in state.nodes for uid, load in held_by.pods.items()} == {
+        P.uid: 0,
+        Q.uid: 0,
+        "default/r": 0,
+        "default/s": 1,
+    }

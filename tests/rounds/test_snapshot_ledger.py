@@ -3,17 +3,20 @@
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import (
-    BINDING_DEADLINE,
+from services.snapshot.core import BINDING_DEADLINE
+from services.snapshot.events import (
     BindingFailed,
     BindingFinished,
+    Dispatch,
+    Event,
     LookedUp,
     LookUp,
     Persist,
     PodSeen,
+    Publish,
     Tick,
 )
-from shared.messages.state import PodGone, PodPlaced
+from shared.messages.state import Delta, PodGone, PodPlaced
 from tests.rounds.support import (
     SnapshotLog,
     changes,
@@ -28,6 +31,8 @@ from tests.rounds.support import (
 
 A, B = small_node("a"), small_node("b")
 P, Q = small_pod("p"), small_pod("q")
+FIRST = 3
+"""The attempt that `assumed` begins with."""
 
 
 def assumed() -> SnapshotLog:
@@ -39,10 +44,10 @@ def assumed() -> SnapshotLog:
 
 def test_a_finished_binding_stays_assumed_until_it_is_seen() -> None:
     log = assumed()
-    (persist,) = log.handle(BindingFinished(P.uid))
+    (persist,) = log.handle(BindingFinished(P.uid, FIRST))
     assert isinstance(persist, Persist)
     assert [entry.bound for entry in persist.ledger] == [True]
-    assert log.handle(BindingFinished(P.uid)) == []
+    assert log.handle(BindingFinished(P.uid, FIRST)) == []
     assert log.handle(PodSeen(bound(P, "a"))) == [Persist(settled=(P.uid,))]
     assert log.core.ledger == {}
     assert log.pods() == {P.uid: "a"}
@@ -51,27 +56,27 @@ def test_a_finished_binding_stays_assumed_until_it_is_seen() -> None:
 
 def test_a_failed_binding_is_forgotten() -> None:
     log = assumed()
-    effects = log.handle(BindingFailed(P.uid))
+    effects = log.handle(BindingFailed(P.uid, FIRST))
     assert kinds(effects) == ["Persist", "Publish"]
     assert changes(effects) == [PodGone(P.uid)]
     assert isinstance(effects[0], Persist) and effects[0].settled == (P.uid,)
     assert log.core.ledger == {}
     assert log.pods() == {}
-    assert log.handle(BindingFailed(P.uid)) == []
+    assert log.handle(BindingFailed(P.uid, FIRST)) == []
 
 
 def test_a_bound_pod_does_not_fail_any_more() -> None:
     log = assumed()
-    log.handle(BindingFinished(P.uid))
-    assert log.handle(BindingFailed(P.uid)) == []
+    log.handle(BindingFinished(P.uid, FIRST))
+    assert log.handle(BindingFailed(P.uid, FIRST)) == []
     assert log.pods() == {P.uid: "a"}
 
 
 def test_the_watch_may_be_faster_than_the_binder() -> None:
     log = assumed()
     log.handle(PodSeen(bound(P, "a")))
-    assert log.handle(BindingFinished(P.uid)) == []
-    assert log.handle(BindingFailed(P.uid)) == []
+    assert log.handle(BindingFinished(P.uid, FIRST)) == []
+    assert log.handle(BindingFailed(P.uid, FIRST)) == []
     assert log.pods() == {P.uid: "a"}
 
 
@@ -89,7 +94,7 @@ def test_a_pod_that_is_seen_on_another_node_moves_there() -> None:
 
 def test_a_late_confirmation_after_forgetting_brings_the_pod_back() -> None:
     log = assumed()
-    log.handle(BindingFailed(P.uid))
+    log.handle(BindingFailed(P.uid, FIRST))
     assert changes(log.handle(PodSeen(bound(P, "a")))) == [PodPlaced(P.uid, "a", 0)]
     assert log.pods() == {P.uid: "a"}
     assert log.core.ledger == {}
@@ -97,7 +102,7 @@ def test_a_late_confirmation_after_forgetting_brings_the_pod_back() -> None:
 
 def test_a_late_confirmation_beats_the_decision_that_came_after_forgetting() -> None:
     log = assumed()
-    log.handle(BindingFailed(P.uid))
+    log.handle(BindingFailed(P.uid, FIRST))
     log.handle(commit(2, (P, "b", 4)))
     log.handle(PodSeen(bound(P, "a")))
     assert log.pods() == {P.uid: "a"}
@@ -107,15 +112,15 @@ def test_a_late_confirmation_beats_the_decision_that_came_after_forgetting() -> 
 def test_what_is_overdue_is_looked_up_and_not_forgotten_by_time() -> None:
     log = assumed()
     assert log.handle(Tick(), now=BINDING_DEADLINE - 0.001) == []
-    assert log.handle(Tick(), now=BINDING_DEADLINE) == [LookUp(P.uid, "default", "p")]
+    assert log.handle(Tick(), now=BINDING_DEADLINE) == [LookUp(P.uid, FIRST, "default", "p")]
     assert log.pods() == {P.uid: "a"}
     assert log.core.next_deadline() == 2 * BINDING_DEADLINE
-    assert log.handle(Tick(), now=2 * BINDING_DEADLINE) == [LookUp(P.uid, "default", "p")]
+    assert log.handle(Tick(), now=2 * BINDING_DEADLINE) == [LookUp(P.uid, FIRST, "default", "p")]
 
 
 def test_looked_up_and_there_is_bound() -> None:
     log = assumed()
-    (persist,) = log.handle(LookedUp(P.uid, "a"))
+    (persist,) = log.handle(LookedUp(P.uid, FIRST, "a"))
     assert isinstance(persist, Persist)
     assert [entry.bound for entry in persist.ledger] == [True]
     assert set(log.core.ledger) == {P.uid}
@@ -123,21 +128,114 @@ def test_looked_up_and_there_is_bound() -> None:
 
 def test_looked_up_and_nowhere_is_forgotten() -> None:
     log = assumed()
-    assert changes(log.handle(LookedUp(P.uid, None))) == [PodGone(P.uid)]
+    assert changes(log.handle(LookedUp(P.uid, FIRST, None))) == [PodGone(P.uid)]
     assert log.core.ledger == {}
 
 
 @pytest.mark.parametrize(("where", "pods"), [("b", {P.uid: "b"}), ("nowhere", {})])
 def test_looked_up_and_elsewhere_is_there(where: str, pods: dict[str, str]) -> None:
     log = assumed()
-    log.handle(LookedUp(P.uid, where))
+    log.handle(LookedUp(P.uid, FIRST, where))
     assert log.core.ledger == {}
     assert log.pods() == pods
     assert replayed(log.deltas) == held(log.core.state())
 
 
+# Attempts
+
+
+def second_attempt() -> tuple[SnapshotLog, int]:
+    """The first one failed; p is assumed on b now."""
+    log = assumed()
+    log.handle(BindingFailed(P.uid, FIRST))
+    log.handle(commit(2, (P, "b", 4)))
+    return log, log.attempt(P)
+
+
+def test_an_attempt_is_named_by_the_delta_of_its_commit() -> None:
+    log = assumed()
+    assert log.attempt(P) == log.core.seq == FIRST
+    persist, publish, _, dispatch = log.handle(commit(2, (Q, "b", 3), (small_pod("r"), "b", 3)))
+    assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, Dispatch)
+    assert isinstance(publish.message, Delta)
+    assert {entry.attempt for entry in persist.ledger} == {publish.message.seq} == {FIRST + 1}
+    assert {order.attempt for order in dispatch.orders} == {FIRST + 1}
+    assert log.attempt(P) == FIRST
+
+
+def test_each_attempt_has_a_number_of_its_own() -> None:
+    log, second = second_attempt()
+    assert second > FIRST
+    log.handle(BindingFailed(P.uid, second))
+    log.handle(commit(3, (P, "a", 6)))
+    assert log.attempt(P) > second
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        BindingFailed(P.uid, FIRST),
+        BindingFinished(P.uid, FIRST),
+        LookedUp(P.uid, FIRST, None),
+        LookedUp(P.uid, FIRST, "a"),
+        LookedUp(P.uid, FIRST, "b"),
+        BindingFailed(P.uid, 99),
+        BindingFinished(P.uid, 99),
+        LookedUp(P.uid, 99, None),
+        BindingFailed(Q.uid, FIRST),
+    ],
+)
+def test_a_word_on_another_attempt_is_passed_over(late: Event) -> None:
+    log, _ = second_attempt()
+    ledger, seq = log.core.ledger, log.core.seq
+    assert log.handle(late) == []
+    assert (log.core.ledger, log.core.seq) == (ledger, seq)
+    assert log.pods() == {P.uid: "b"}
+
+
+def test_the_failure_of_an_earlier_attempt_does_not_undo_a_later_one() -> None:
+    log, second = second_attempt()
+    log.handle(BindingFailed(P.uid, FIRST))  # doubled, or late
+    assert log.pods() == {P.uid: "b"}
+    log.handle(BindingFailed(P.uid, second))
+    assert log.pods() == {}
+
+
+def test_a_later_attempt_has_outcomes_of_its_own() -> None:
+    log, second = second_attempt()
+    log.handle(BindingFinished(P.uid, second))
+    assert log.core.ledger[P.uid].bound
+    assert log.handle(PodSeen(bound(P, "b"))) == [Persist(settled=(P.uid,))]
+
+
+# Deadlines
+
+
+def test_the_ledger_is_in_the_order_of_deadlines() -> None:
+    log = assumed()
+    log.handle(commit(2, (Q, "b", 3)), now=5.0)
+    assert list(log.core.ledger) == [P.uid, Q.uid]
+    log.handle(BindingFinished(P.uid, FIRST), now=7.0)
+    assert list(log.core.ledger) == [P.uid, Q.uid]
+    assert log.handle(Tick(), now=BINDING_DEADLINE) == [LookUp(P.uid, FIRST, "default", "p")]
+    assert list(log.core.ledger) == [Q.uid, P.uid]
+    assert log.core.ledger[P.uid].bound
+    assert log.core.next_deadline() == BINDING_DEADLINE + 5.0
+    log.handle(PodSeen(bound(Q, "b")))
+    assert log.core.next_deadline() == 2 * BINDING_DEADLINE
+
+
+def test_all_that_is_overdue_is_looked_up_once() -> None:
+    log = assumed()
+    log.handle(commit(2, (Q, "b", 3)), now=5.0)
+    overdue = [LookUp(P.uid, FIRST, "default", "p"), LookUp(Q.uid, FIRST + 1, "default", "q")]
+    assert log.handle(Tick(), now=100.0) == overdue
+    assert log.handle(Tick(), now=100.0) == []
+    assert log.core.next_deadline() == 100.0 + BINDING_DEADLINE
+
+
 def test_the_answer_to_an_old_look_up_is_passed_over() -> None:
     log = assumed()
     log.handle(PodSeen(bound(P, "a")))
-    assert log.handle(LookedUp(P.uid, None)) == []
+    assert log.handle(LookedUp(P.uid, FIRST, None)) == []
     assert log.pods() == {P.uid: "a"}

@@ -3,15 +3,7 @@
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import (
-    BindingFailed,
-    BindingFinished,
-    NodeGone,
-    NodeSeen,
-    PodDeleted,
-    PodSeen,
-    Problem,
-)
+from services.snapshot.events import BindingFailed, BindingFinished, NodeGone, NodeSeen, PodDeleted, PodSeen, Problem
 from shared.messages.state import NodeRemoved, NodeUpserted, PodGone, PodPlaced
 from tests.builders import node, pod
 from tests.rounds.support import (
@@ -103,7 +95,7 @@ def test_the_pods_of_a_removed_node_come_back_with_it() -> None:
     assert changes(log.handle(NodeSeen(A))) == [
         NodeUpserted(A),
         PodPlaced(P.uid, "a", 0),
-        PodPlaced(Q.uid, "a", 1),
+        PodPlaced(Q.uid, "a", 0),
     ]
     assert log.pods() == {P.uid: "a", Q.uid: "a"}
 
@@ -122,7 +114,7 @@ def test_a_node_that_looks_the_same_is_no_news() -> None:
 
 def test_all_nodes_carry_the_size_that_an_image_was_first_seen_with() -> None:
     log = SnapshotLog(node("a").image("app:1", 100).build(), node("b").image("app:1", 140).build())
-    sizes = {n.name: n.status.images[0].size_bytes for n in log.core.state().nodes}
+    sizes = {name: n.status.images[0].size_bytes for name, n in held(log.core.state())[0].items()}
     assert sizes == {"a": 100, "b": 100}
 
 
@@ -132,11 +124,11 @@ def test_the_state_is_all_deltas_played_one_after_another() -> None:
         commit(1, (P, "a", 2), (Q, "b", 2)),
         PodSeen(bound(small_pod("r", cpu="2"), "a")),
         NodeGone("b"),
-        BindingFinished(P.uid),
+        BindingFinished(P.uid, 3),
         PodSeen(bound(P, "a")),
         PodSeen(bound(small_pod("s"), "b")),
         NodeSeen(B),
-        BindingFailed(Q.uid),
+        BindingFailed(Q.uid, 3),
         NodeSeen(relabelled(A, zone="z")),
         PodDeleted(uid("r")),
     ]

@@ -1,13 +1,15 @@
 """Strict mode against a plain loop: evaluate all, take the best, place."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.cycle.core import Decided
+from services.cycle.events import Decided
 from services.inprocess.pipeline import Pipeline
 from shared.cluster.classify import Classifier
 from shared.cluster.images import ImageSizes
@@ -17,7 +19,7 @@ from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain
 from shared.framework.tiebreak import Ties, random_ties
 from shared.model.objects import Node, Pod
-from tests.builders import pod
+from tests.builders import expr, node, pod
 from tests.rounds.support import BY_NAME, DEFAULT, small_node
 from tests.rounds.world import Audited, World
 
@@ -28,8 +30,8 @@ Placements = dict[str, str | None]
 def reference(nodes: Sequence[Node], pods: Sequence[Pod], ties: Ties) -> Placements:
     """One evaluator, made anew for every pod, over one table; nothing is remembered, guessed or merged."""
     table, images, classifier = NodeTable(), ImageSizes(), Classifier(DEFAULT.name, DEFAULT.signature)
-    for node in nodes:
-        table.add_node(images.settle(node, None))
+    for each_node in nodes:
+        table.add_node(images.settle(each_node, None))
     placements: Placements = {}
     for each in pods:
         placements[each.uid] = where = best(table, each, classifier.classify(each).class_id, ties)
@@ -82,18 +84,63 @@ def test_strict_mode_is_the_plain_loop_for_every_number_of_shards(seed: int, nod
         assert scheduled(cluster, batch, ties, shards=shards, round_size=1) == expected, f"{shards} shards"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=50)
 @given(
     st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 100), TIES, st.integers(1, 7), st.sampled_from([3, 256])
 )
 def test_larger_rounds_of_one_class_are_strict_mode(
     seed: int, nodes: int, pods: int, ties: Ties, shards: int, round_size: int
 ) -> None:
-    """Without soft taints: those make all scores hang on which nodes are feasible, and that changes in a round."""
-    world = World(seed, plain=True)
+    """With likings and soft taints, too, whose scores hang on which nodes are feasible: that changes in a round."""
+    world = World(seed)
     cluster, batch = world.nodes(nodes), world.pods(pods, of_one_class=True)
     expected = reference(cluster, batch, ties)
     assert scheduled(cluster, batch, ties, shards=shards, round_size=round_size) == expected
+
+
+LIKINGS = st.tuples(st.sampled_from([0, 50, 100]), st.sampled_from([0, 30]))
+SHAPES = st.tuples(st.integers(1, 4), st.sampled_from("abc"), st.integers(0, 2), st.sampled_from([4, 8, 32]))
+Shape = tuple[int, str, int, int]
+
+
+def crowd(shapes: Sequence[Shape], pods: int, likings: tuple[int, int]) -> tuple[list[Node], list[Pod]]:
+    """Small nodes (cpus, group, soft taints, memory), and equal pods that like the groups a and b so much."""
+    nodes: list[Node] = []
+    for i, (cpu, group, taints, memory) in enumerate(shapes):
+        made = node(f"n{i}").capacity(cpu=cpu, memory=f"{memory}Gi").label(g=group)
+        for taint in range(taints):
+            made = made.taint(f"soft-{taint}", effect="PreferNoSchedule")
+        nodes.append(made.build())
+    kind = pod("kind").request(cpu=1, memory="1Gi")
+    for group, weight in zip("ab", likings, strict=True):
+        if weight:
+            kind = kind.prefer_node(weight, expr("g", "In", group))
+    return nodes, [
+        replace(kind, metadata=msgspec.structs.replace(kind.metadata, name=f"p{i}")).build() for i in range(pods)
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(SHAPES, min_size=1, max_size=8), st.integers(2, 16), LIKINGS, st.sampled_from([1, 2, 3, 7]))
+@example(
+    [(4, "b", 0, 32), (2, "a", 0, 32), (1, "b", 0, 32), (16, "c", 0, 32), (1, "b", 0, 32), (1, "c", 0, 32)],
+    14,
+    (100, 30),
+    2,
+)
+@example([(1, "a", 0, 32), (2, "b", 0, 32), (4, "c", 0, 32)], 7, (100, 30), 1)
+# All nodes of a shard are liked best. Once they are full, the likings of the others' nodes are to be scaled anew.
+@example([(2, "c", 1, 32), (1, "b", 2, 8), (1, "a", 0, 8)], 3, (100, 30), 2)
+@example([(1, "c", 1, 8), (2, "b", 2, 4), (1, "a", 2, 32)], 3, (100, 30), 7)
+@example([(1, "c", 1, 8), (1, "a", 2, 32), (3, "c", 2, 32), (3, "b", 2, 4)], 2, (100, 30), 7)
+def test_larger_rounds_of_one_class_are_strict_mode_where_ranges_move(
+    shapes: list[Shape], pods: int, likings: tuple[int, int], shards: int
+) -> None:
+    """1. The best liked nodes fill up. 2. From then on likings are scaled to the next best."""
+    nodes, batch = crowd(shapes, pods, likings)
+    expected = reference(nodes, batch, BY_NAME)
+    assert scheduled(nodes, batch, BY_NAME, shards=shards, round_size=1) == expected
+    assert scheduled(nodes, batch, BY_NAME, shards=shards, round_size=256) == expected
 
 
 @settings(deadline=None, max_examples=15)

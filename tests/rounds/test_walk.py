@@ -173,3 +173,10 @@ def test_those_that_wait_keep_their_order() -> None:
     pods = [queued("p1", "y"), queued("p2", "x"), queued("p3", "y"), queued("p4", "x")]
     result = walk(pods, {"x": race("a:9"), "y": None})
     assert [q.pod.name for q in result.deferred] == ["p1", "p3", "p4"]
+
+
+def test_a_walk_remembers_the_order_of_all_its_pods() -> None:
+    pods = [queued("p1", "u"), queued("p2", "x"), queued("p3", "f"), queued("p4", "x"), queued("p5", "x")]
+    result = walk(pods, {"x": race("a:9 b:8"), "u": UNFIT, "f": error("no")})
+    assert result.order == [q.pod.uid for q in pods]
+    assert [q.pod.name for q in result.deferred] == ["p5"]

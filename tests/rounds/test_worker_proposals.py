@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.worker import core as worker_core
-from services.worker.core import Answer, WorkerCore
+from services.worker import proposer
+from services.worker.core import WorkerCore
+from services.worker.events import Answer, Event
 from shared.config.points import ExtensionPoint
 from shared.framework.status import Code
 from shared.framework.summary import Summary
@@ -90,7 +91,7 @@ def test_asked_again_it_answers_again() -> None:
         propose(ask_for(P), round_=9, ask=9, epoch=1),
     ],
 )
-def test_what_is_asked_out_of_date_is_refused(old: worker_core.Event) -> None:
+def test_what_is_asked_out_of_date_is_refused(old: Event) -> None:
     core = loaded(A)
     core.handle(propose(ask_for(P), round_=5, ask=2, epoch=2), 0.0)
     assert core.handle(old, 0.0) == []
@@ -101,7 +102,7 @@ def test_a_new_cycle_leader_counts_its_rounds_anew() -> None:
     core = loaded(A)
     core.handle(propose(ask_for(P), round_=5, ask=2, epoch=2), 0.0)
     assert core.handle(propose(ask_for(P), round_=1, ask=1, epoch=3), 0.0)
-    assert core.refused == []
+    assert not core.refused
 
 
 def test_a_class_that_it_does_not_know_has_to_come_with_its_pod() -> None:
@@ -154,7 +155,7 @@ def test_it_judges_on_the_guess_it_is_given() -> None:
 
 
 def test_the_classes_not_asked_about_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_core, "CLASS_MEMORY", 0)
+    monkeypatch.setattr(proposer, "CLASS_MEMORY", 0)
     core = loaded(A, B)
     x, y = small_pod("x"), small_pod("y", cpu="2")
     first = ask(core, ask_for(x), ask_for(y))
@@ -166,7 +167,7 @@ def test_the_classes_not_asked_about_for_longest_are_forgotten(monkeypatch: pyte
 
 
 def test_a_class_in_a_slot_that_another_one_left_is_judged_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_core, "CLASS_MEMORY", 0)
+    monkeypatch.setattr(proposer, "CLASS_MEMORY", 0)
     core, fresh = loaded(A, B), loaded(A, B)
     for number, size in enumerate(["1", "3", "9", "2"], start=1):
         what = small_pod(f"size-{size}", cpu=size)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from services.worker.core import GAP_PATIENCE, MOST_WAITING_DELTAS, Reload, Tick
+from services.worker.events import Reload, Tick
+from services.worker.mirror import GAP_PATIENCE, MOST_WAITING_DELTAS, RELOAD_PATIENCE
 from shared.cluster.nodetable import NodeTable
 from shared.messages.state import Delta, NodeRemoved, NodeUpserted, PodGone, State
 from tests.rounds.support import (
@@ -27,14 +28,19 @@ ORDERS = [(SECOND, THIRD, FOURTH), (FOURTH, THIRD, SECOND), (THIRD, SECOND, FOUR
 
 
 def test_it_starts_by_asking_for_everything() -> None:
-    assert worker().start() == [Reload()]
-
-
-def test_before_it_has_loaded_anything_a_delta_makes_it_ask_again() -> None:
     core = worker()
-    assert core.handle(SECOND, 0.0) == [Reload()]
-    assert core.handle(state(1, A), 0.0) == []
-    assert core.seq == 1
+    assert core.start(2.0) == [Reload()]
+    assert core.next_deadline() == 2.0 + RELOAD_PATIENCE
+
+
+def test_before_it_has_loaded_anything_deltas_wait() -> None:
+    core = worker()
+    core.start(0.0)
+    assert core.handle(SECOND, 0.1) == core.handle(THIRD, 0.2) == []
+    assert core.next_deadline() == RELOAD_PATIENCE
+    assert core.handle(state(1, A, B), 0.3) == []
+    assert core.seq == 3
+    assert core.next_deadline() is None
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -64,7 +70,7 @@ def test_a_gap_is_waited_for_and_then_mended() -> None:
     assert core.next_deadline() == 1.0 + GAP_PATIENCE
     assert core.handle(Tick(), 1.0 + GAP_PATIENCE / 2) == []
     assert core.handle(Tick(), 1.0 + GAP_PATIENCE) == [Reload()]
-    assert core.next_deadline() is None
+    assert core.next_deadline() == 1.0 + GAP_PATIENCE + RELOAD_PATIENCE
 
 
 def test_a_gap_that_closes_is_forgotten() -> None:

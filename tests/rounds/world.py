@@ -14,17 +14,17 @@ from shared.cluster.load import PodLoad, load_of
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.messages.rounds import Proposals, Propose
-from shared.messages.state import Commit, Committed, Conflict, Delta, LedgerEntry, PodPlaced
+from shared.messages.state import Commit, Committed, Conflict, Delta, Heartbeat, LedgerEntry, PodPlaced, State
 from shared.model.objects import Node, Pod
 from shared.model.resources import allocatable
 from shared.model.tolerations import is_tolerated
 from shared.plugins.nodeports import conflict
 from shared.plugins.nodeunschedulable import UNSCHEDULABLE
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from tests.builders import NodeBuilder, PodBuilder, expr, node, pod
 from tests.rounds.support import FRAMEWORKS, apply_change
 
 GPU = "example.com/gpu"
-LOSSY = (Propose, Proposals, Commit, Committed, Delta)
+LOSSY = (Propose, Proposals, Commit, Committed, Delta, Heartbeat, State)
 DELAYS = (0.0, 0.001, 0.02, 0.2, 1.5)
 MOST_BAD_LUCK_IN_A_ROW = 3
 
@@ -146,11 +146,10 @@ def violations(wanted: Pod, where: Node, there: Sequence[PodLoad]) -> list[str]:
 
 
 class World:
-    """A source of nodes and pods: the same seed, the same world. `plain`: no soft preferences that shift scores."""
+    """A source of nodes and pods: the same seed, the same world."""
 
-    def __init__(self, seed: int, *, plain: bool = False) -> None:
+    def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self._plain = plain
         self._kinds = [self._kind() for _ in range(self.dice.randint(1, 6))]
         self._pods = 0
 
@@ -168,8 +167,9 @@ class World:
             return made.taint("dedicated", "batch")
         if odd < 0.15:
             return made.unschedulable()
-        if odd < 0.25 and not self._plain:
-            return made.taint("slow", effect="PreferNoSchedule")
+        if odd < 0.3:
+            soft = made.taint("slow", effect="PreferNoSchedule")
+            return soft if odd < 0.22 else soft.taint("noisy", effect="PreferNoSchedule")
         return made.capacity({GPU: 2}) if odd < 0.45 else made
 
     def nodes(self, count: int) -> list[Node]:
@@ -179,6 +179,9 @@ class World:
         roll = self.dice
         made = pod("kind").request(cpu=roll.choice(["50m", "300m", "1", "3"]), memory=roll.choice(["64Mi", "1Gi"]))
         made = made.label(app=f"app{roll.randrange(3)}").priority(roll.choice([0, 0, 5, 10]))
+        for key, values in (("disk", ["ssd", "hdd"]), ("zone", ["x", "y"])):
+            if roll.random() < 0.3:
+                made = made.prefer_node(roll.choice([1, 30, 100]), expr(key, "In", roll.choice(values)))
         odd = roll.random()
         if odd < 0.15:
             return made.host_port(roll.choice([80, 443]))
@@ -205,7 +208,7 @@ class World:
         roll = self.dice
         names = sorted(run.nodes)
         settled = sorted(set(run.placed) - set(run.snapshot.ledger))
-        happening = roll.choice(("bound by others", "deleted", "added", "updated", "removed", "restart"))
+        happening = roll.choice(("bound by others", "deleted", "added", "updated", "removed", "restart", "heartbeat"))
         if happening == "bound by others" and names:
             run.observe(snapshot.PodSeen(bound(self.pods(1)[0], roll.choice(names))))
         elif happening == "deleted" and settled:
@@ -216,5 +219,7 @@ class World:
             run.observe(snapshot.NodeSeen(self.a_node(roll.choice(names))))
         elif happening == "removed" and len(names) > 1:
             run.observe(snapshot.NodeGone(roll.choice(names)))
+        elif happening == "heartbeat":
+            run.observe(snapshot.Beat())
         elif happening == "restart":
             run.restart_worker(roll.choice(sorted(run.workers)))
