@@ -27,9 +27,9 @@ from services.cycle.events import (
 )
 from services.cycle.round import Round
 from services.cycle.walk import QueuedPod, Walk, walk
-from shared.cluster.classify import Classifier
 from shared.cluster.load import PodLoad
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
+from shared.framework.classify import Classifier
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
 from shared.framework.summary import Summary
@@ -112,7 +112,7 @@ class CycleCore:
 
     def _on_workers(self, event: Workers, now: float) -> list[Effect]:
         """Whoever is new is asked; who is gone is not waited for. The round in flight is asked again."""
-        self._workers = dict(event.shards)
+        self._workers = dict(event.shards) if event.complete else {}
         self._known = {worker: self._known.get(worker, OrderedDict()) for worker in self._workers}
         if self._round is None:
             return self._begin(now)

@@ -12,16 +12,21 @@ from shared.model.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Event: pods to decide, in queue order."""
+    """Event: pods to decide, in queue order. Whether a pod is to be scheduled at all is the queue's to know."""
 
     pods: list[Pod]
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Event: who holds which shards now. Together they hold each of them once."""
+    """Event: who holds which shards now. Nothing is decided while not every shard is held, and by one worker only."""
 
     shards: Mapping[str, frozenset[int]]
+    shard_count: int
+
+    @property
+    def complete(self) -> bool:
+        return sorted(shard for held in self.shards.values() for shard in held) == list(range(self.shard_count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from services.cycle.race import Race
 from services.cycle.walk import QueuedPod, Unfit, Verdict
 from shared.framework.diagnosis import merge_rejections, unfit_message
 from shared.framework.profile import Framework
+from shared.framework.status import error
 from shared.framework.summary import Summary, merge
 from shared.messages.rounds import ClassAnswer, Proposals
 
@@ -69,6 +70,11 @@ class Round:
             nodes = sum(answer.summary.nodes for answer, _ in answers)
             return Unfit(unfit_message(nodes, pre_filter, ()), _named(pre_filter.plugin, *restricted_by))
         merged = self._merged[class_id]
+        score_failure = answers[0][0].score_failure
+        if score_failure is not None and merged.feasible > 1:
+            return score_failure
+        if merged.feasible and all(answer.ladder.complete and not answer.ladder.nodes for answer, _ in answers):
+            return error(f"{merged.feasible} nodes are feasible, and none of them is proposed")
         if merged.feasible:
             return Race(class_id, [(answer.ladder, seq) for answer, seq in answers])
         rejections = merge_rejections(part for answer, _ in answers for part in answer.rejections)

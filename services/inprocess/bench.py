@@ -14,7 +14,6 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
-from services.inprocess.settings import load_frameworks
 from services.snapshot import events as snapshot
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
@@ -25,6 +24,7 @@ from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
 from shared.messages.state import Commit, State
 from shared.model.objects import Node, Pod, decode_node, decode_pod
+from shared.plugins.frameworks import load_frameworks
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Bench:
             name = f"worker-{i}"
             self.workers[name] = WorkerCore(name, frozenset({i}), SHARDS, self._frameworks)
             self.workers[name].handle(self._arriving_state(), 0.0)
-        self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}), 0.0)
+        self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}, SHARDS), 0.0)
 
     def run(self, pods: list[Pod]) -> None:
         """Decides all of them, in batches of a round."""

@@ -16,7 +16,6 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.inprocess.pipeline import Pipeline
-from services.inprocess.settings import load_frameworks
 from shared.errors import FlotillaError, InvalidObject, UserError
 from shared.framework.explanation import Explanation
 from shared.framework.profile import Framework
@@ -25,6 +24,7 @@ from shared.framework.summary import Summary, merge
 from shared.framework.tiebreak import Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Explain
 from shared.model.objects import Pod, node_from, pod_from
+from shared.plugins.frameworks import load_frameworks
 
 LEFT_OUT_PLUGINS = frozenset({"DynamicResources"})
 """Not there yet; it scores nought for pods without claims."""

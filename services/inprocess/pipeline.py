@@ -13,7 +13,6 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
-from services.inprocess.settings import load_frameworks
 from services.snapshot import events as snapshot
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
@@ -25,6 +24,7 @@ from shared.messages.codec import M, copy
 from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import Node, Pod
+from shared.plugins.frameworks import load_frameworks
 
 Fate = Callable[[object], Sequence[float]]
 """For a message: after how many seconds each of its copies arrives. No copy: lost."""
@@ -67,7 +67,9 @@ class Pipeline:
         for core in self.workers.values():
             self._carry_out_worker(core, core.start(self.now))
         self._carry_out_cycle(
-            self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}), self.now)
+            self.cycle.handle(
+                cycle.Workers({name: core.shards for name, core in self.workers.items()}, shards), self.now
+            )
         )
         self.settle()
 

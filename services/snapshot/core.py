@@ -62,6 +62,9 @@ from shared.messages.state import (
 )
 from shared.model.objects import Node, Pod, validate_node
 
+EPOCH_SHIFT = 40
+"""A leader's sequence numbers begin at its epoch times 2^40: all of them are greater than any of an earlier leader. So
+nothing judged on an earlier leader's state passes for new, and no two attempts share a number."""
 BINDING_DEADLINE = 30.0
 """Seconds after which an assumption without an outcome is looked up at the API server."""
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -71,7 +74,7 @@ class SnapshotCore:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
-        self._seq = 0
+        self._seq = epoch << EPOCH_SHIFT
         self._nodes: dict[str, Node] = {}
         self._reported: dict[str, Node] = {}
         self._written: dict[str, int] = {}
@@ -135,7 +138,7 @@ class SnapshotCore:
         try:
             validate_node(node)
         except FlotillaError as cause:
-            return [Problem(cause)]
+            return [Problem(cause), *(self._drop_node(node.name) if node.name in self._nodes else ())]
         before = self._reported.get(node.name)
         self._reported[node.name] = node
         settled = self._images.settle(node, before)
@@ -150,9 +153,13 @@ class SnapshotCore:
         return self._publish(changes, loads.items, writes=(node.name,))
 
     def _on_node_gone(self, name: str) -> list[Effect]:
-        """Its pods stay known: they are there again when the node is."""
-        if self._nodes.pop(name, None) is None:
+        if name not in self._nodes:
             return [Problem(ClusterError(f"Node {name}: metadata.name: no such node is known"))]
+        return self._drop_node(name)
+
+    def _drop_node(self, name: str) -> list[Effect]:
+        """Its pods stay known: they are there again when the node is."""
+        del self._nodes[name]
         self._images.forget(self._reported.pop(name))
         self._written.pop(name, None)
         return self._publish([NodeRemoved(name)], [])

@@ -11,9 +11,11 @@ from services.worker.mirror import Mirror
 from services.worker.proposer import Proposer
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
+from shared.framework.explanation import Explanation
 from shared.framework.profile import Framework
+from shared.framework.status import error
 from shared.framework.tiebreak import Ties
-from shared.messages.rounds import Explain, Explained, Proposals, Propose
+from shared.messages.rounds import ClassAnswer, Explain, Explained, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
 
 
@@ -110,6 +112,9 @@ class WorkerCore:
         return [Answer(answer)]
 
     def _explain(self, event: Explain) -> list[Effect]:
+        if not self._mirror.loaded:
+            answer = ClassAnswer(event.ask.class_id, failure=error(f"{self.name} has not loaded its nodes yet"))
+            return [Answer(Explained(self.name, event.id, self.seq, answer, Explanation()))]
         ties = Ties() if self._proposer is None else self._proposer.ties
         answer, explanation = self._proposer_for(ties).explain(event.ask)
         return [Answer(Explained(self.name, event.id, self.seq, answer, explanation))]

@@ -28,8 +28,10 @@ from shared.messages.state import (
 GAP_PATIENCE = 0.05
 """Seconds that a missing delta is waited for: longer than reordering takes, shorter than anybody's deadline."""
 RELOAD_PATIENCE = 1.0
-"""Seconds that a state that was asked for is waited for."""
-MOST_WAITING_DELTAS = 1024
+"""Seconds that a state that was asked for is waited for; twice as long each time, until one has come."""
+LONGEST_PATIENCE = 16.0
+MOST_WAITING_DELTAS = 1 << 14
+"""Of more, the oldest are dropped: a state that is under way most likely includes them."""
 
 
 class Mirror:
@@ -44,6 +46,8 @@ class Mirror:
         self.patience_ends: float | None = None
         self.refused: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
         self._epoch = 0
+        self._reload_patience = RELOAD_PATIENCE
+        self._reloading = False
         self._early: dict[int, Delta] = {}
 
     def start(self, now: float) -> bool:
@@ -57,8 +61,8 @@ class Mirror:
             return False
         self._early[delta.seq] = delta
         if len(self._early) > MOST_WAITING_DELTAS:
-            self._early.clear()
-            return self._reload(now)
+            del self._early[min(self._early)]
+            reload = reload or (not self._reloading and self._reload(now))
         return self._catch_up(now) or reload
 
     def take_heartbeat(self, heartbeat: Heartbeat, now: float) -> bool:
@@ -73,14 +77,14 @@ class Mirror:
         """Taken whole, or refused whole."""
         if self._is_old(state.epoch, "state"):
             return False
-        if self.loaded and state.epoch == self._epoch and state.seq < self.seq:
+        if self.loaded and state.epoch == self._epoch and state.seq <= self.seq:
             return False
         try:
             table = self._build(state)
         except FlotillaError as cause:
             self.refused.append(cause)
-            self.patience_ends = now + RELOAD_PATIENCE
             return False
+        self._reloading, self._reload_patience = False, RELOAD_PATIENCE
         self.table, self._epoch, self.seq, self.loaded = table, state.epoch, state.seq, True
         self.patience_ends = None
         self._early = {seq: d for seq, d in self._early.items() if seq > state.seq and d.epoch == state.epoch}
@@ -117,7 +121,9 @@ class Mirror:
         return self._reload(now)
 
     def _reload(self, now: float) -> bool:
-        self.patience_ends = now + RELOAD_PATIENCE
+        self.patience_ends = now + self._reload_patience
+        self._reload_patience = min(2 * self._reload_patience, LONGEST_PATIENCE)
+        self._reloading = True
         return True
 
     def _catch_up(self, now: float) -> bool:
@@ -133,6 +139,7 @@ class Mirror:
             self.miss(now)
         elif self.loaded:
             self.patience_ends = None
+            self._reloading, self._reload_patience = False, RELOAD_PATIENCE
         return False
 
     def _apply(self, delta: Delta) -> None:

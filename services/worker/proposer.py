@@ -17,8 +17,8 @@ from shared.framework.summary import Range, Summary
 from shared.framework.tiebreak import Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
 
-CLASS_MEMORY = 512 << 20
-"""Bytes that cached evaluations may take; the class not asked about for longest goes first."""
+CLASS_MEMORY = 1 << 30
+"""About so many bytes may what is known of classes take; the class not asked about for longest goes first."""
 
 
 class Proposer:
@@ -35,8 +35,13 @@ class Proposer:
         by_profile: dict[str, list[ClassAsk]] = {}
         for ask in asks:
             by_profile.setdefault(ask.profile, []).append(ask)
-        answers = [a for profile, group in by_profile.items() for a in self._propose(profile, group, round_)]
-        self._evict(keep=len(asks))
+        answers: list[ClassAnswer] = []
+        most = self._most_classes()
+        for profile, group in by_profile.items():
+            for start in range(0, len(group), most):
+                part = group[start : start + most]
+                self._make_room(part, most)
+                answers += self._propose(profile, part, round_)
         return answers
 
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
@@ -44,6 +49,7 @@ class Proposer:
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:
             return _no_profile(ask), Explanation()
+        self._make_room([ask], self._most_classes())
         pod_class = self._class(evaluator, ask)
         if isinstance(pod_class, ClassAnswer):
             return pod_class, Explanation()
@@ -53,8 +59,6 @@ class Proposer:
             return ClassAnswer(ask.class_id, summary=summaries[0], restricted_by=by), explain(evaluator, pod_class)
         except Exception as cause:
             return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
-        finally:
-            self._evict(keep=1)
 
     def _propose(self, profile: str, asks: list[ClassAsk], round_: int) -> list[ClassAnswer]:
         evaluator = self._evaluators.get(profile)
@@ -73,6 +77,11 @@ class Proposer:
         except Exception:  # a plugin failed: find out for which class, and answer the others
             answers += [self._evaluate_alone(evaluator, ask, pod_class, round_) for ask, pod_class in ready]
         return answers
+
+    def _most_classes(self) -> int:
+        """Lines are laid out in powers of two, so up to half of them may be empty."""
+        each = max((2 * evaluator.bytes_per_class() for evaluator in self._evaluators.values()), default=1)
+        return max(1, CLASS_MEMORY // each)
 
     def _class(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
         """The class that is asked about, or at once the answer if no node is to be looked at."""
@@ -106,6 +115,7 @@ class Proposer:
         return [
             ClassAnswer(
                 ask.class_id,
+                score_failure=pod_class.score_failure,
                 summary=summary,
                 ladder=self._ladder(evaluator, ladder.rows, ladder.keys, complete=ladder.complete),
                 rejections=[] if summary.feasible else rejections(evaluator, pod_class),
@@ -153,12 +163,13 @@ class Proposer:
             complete=complete,
         )
 
-    def _evict(self, keep: int) -> None:
-        if len(self._classes) <= keep:
-            return
-        each = max(evaluator.bytes_per_class() for evaluator in self._evaluators.values())
-        most = max(keep, CLASS_MEMORY // each)
-        while len(self._classes) > most:
+    def _make_room(self, asks: list[ClassAsk], most: int) -> None:
+        """Forgets the classes not asked about for longest, until these find room."""
+        for ask in asks:
+            if ask.class_id in self._classes:
+                self._classes.move_to_end(ask.class_id)
+        new = sum(ask.class_id not in self._classes for ask in asks)
+        while self._classes and len(self._classes) + new > most:
             _, (evaluator, pod_class) = self._classes.popitem(last=False)
             evaluator.release(pod_class)
 

@@ -78,6 +78,10 @@ class Columns:
             self._by_load.move_to_end(spec)
         return column
 
+    def drop_nodes(self) -> None:
+        """What the columns of nodes say is no longer meant."""
+        self._by_node.clear()
+
     def drop_all(self) -> None:
         self._by_node.clear()
         self._by_load.clear()

@@ -28,7 +28,6 @@ class LabelClasses:
 
     def __init__(self) -> None:
         self._ids: dict[LabelClass, int] = {}
-        self._classes: list[LabelClass | None] = []
         self._free: list[int] = []
         self._counts: list[dict[int, int]] = []
 
@@ -54,7 +53,6 @@ class LabelClasses:
         del counts[row]
         if not counts:
             del self._ids[label_class]
-            self._classes[number] = None
             self._free.append(number)
 
     def counts(self, wanted: Predicate) -> dict[int, int]:
@@ -69,10 +67,8 @@ class LabelClasses:
     def _intern(self, label_class: LabelClass) -> int:
         if self._free:
             number = self._free.pop()
-            self._classes[number] = label_class
         else:
-            number = len(self._classes)
-            self._classes.append(label_class)
+            number = len(self._counts)
             self._counts.append({})
         self._ids[label_class] = number
         return number

@@ -8,7 +8,7 @@ Rows of removed nodes are used again. A row that is not `valid` belongs to no no
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -24,6 +24,8 @@ from shared.model.objects import Node, Taint, validate_node
 from shared.model.resources import allocatable
 
 CPU, MEMORY, EPHEMERAL, PODS = range(4)
+FEWEST_VALUES = 1024
+"""So many values are kept in any case before those that no node has any more are looked for."""
 BASIC_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 
 Amounts = NDArray[np.int64]
@@ -52,21 +54,33 @@ class DuplicatePod(ClusterError):
 
 
 class LoadKind:
-    """A load that several pods share, with its amounts as a column vector."""
+    """A load that several pods share, with its amounts as a column vector.
+
+    Resources that the table has not met yet are left out until a pod of this kind is placed: no node has any of them.
+    """
 
     __slots__ = ("_dense", "amounts", "label_class", "load", "non_zero", "resources", "users")
 
-    def __init__(self, load: PodLoad, resources: NDArray[np.intp], amounts: Amounts, label_class: LabelClass) -> None:
+    def __init__(self, load: PodLoad, label_class: LabelClass) -> None:
         self.load = load
-        self.resources = resources
-        self.amounts = amounts
+        self.resources: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self.amounts: Amounts = np.zeros(0, dtype=np.int64)
         self.non_zero = np.array([load.non_zero_cpu, load.non_zero_memory], dtype=np.int64)
         self.label_class = label_class
         self.users = 0
         self._dense: Amounts = np.zeros(0, dtype=np.int64)
 
+    def number(self, numbers: Callable[[str], int | None]) -> None:
+        """Gives the amounts the numbers that the table has for their resources, where not all have one yet."""
+        if len(self.resources) > len(self.load.requests):
+            return
+        known = [(n, amount) for name, amount in self.load.requests.items() if (n := numbers(name)) is not None]
+        self.resources = np.array([*(n for n, _ in known), PODS], dtype=np.intp)
+        self.amounts = np.array([*(amount for _, amount in known), 1], dtype=np.int64)
+        self._dense = np.zeros(0, dtype=np.int64)
+
     def dense(self, resources: int) -> Amounts:
-        """The amounts of the first `resources` resources, noughts included."""
+        """The amounts of the first `resources` resources, noughts included; for a kind whose numbers are up to date."""
         if len(self._dense) != resources:
             self._dense = np.zeros(resources, dtype=np.int64)
             self._dense[self.resources] = self.amounts
@@ -177,6 +191,7 @@ class NodeTable:
         if row is None:
             row = self._take_row(name)
         self._write_node(row, node)
+        self._forget_old_values()
 
     def remove_node(self, name: str) -> list[str]:
         """Forgets a node and the pods on it, whose uids it returns."""
@@ -201,13 +216,8 @@ class NodeTable:
         key = msgspec.msgpack.encode(load)
         kind = self._kinds.get(key)
         if kind is None:
-            numbers = [self._resource(name) for name in load.requests]
-            kind = LoadKind(
-                load,
-                np.array([*numbers, PODS], dtype=np.intp),
-                np.array([*load.requests.values(), 1], dtype=np.int64),
-                self.label_classes.class_of(load),
-            )
+            kind = LoadKind(load, self.label_classes.class_of(load))
+            kind.number(self.resources.known)
             if len(self._kinds) > 2 * len(self._placed) + 1024:
                 self._kinds = {k: v for k, v in self._kinds.items() if v.users}
             self._kinds[key] = kind
@@ -267,6 +277,7 @@ class NodeTable:
     # Inside
 
     def _place(self, uid: str, row: int, kind: LoadKind, *, assumed: bool) -> None:
+        kind.number(self._resource)
         self._placed[uid] = self._on_row[row][uid] = Placed(row, kind, assumed)
         kind.users += 1
         self._count(row, kind, 1)
@@ -316,6 +327,18 @@ class NodeTable:
         self._nodes[row] = node
         self.columns.node_changed(row, node)
         self._log_node(row)
+
+    def _forget_old_values(self) -> None:
+        """Taints and labels come and go with nodes, often with a time in them: keep to what there is."""
+        most = 2 * len(self._rows) + FEWEST_VALUES
+        if len(self.taint_sets) > most:
+            self.taint_sets = Interner()
+            self.taint_sets.id(())
+            for row, node in self.nodes():
+                self.taint_set[row] = self.taint_sets.id(tuple(node.spec.taints))
+        if any(len(values) > most for values in self._label_values.values()):
+            self._label_values.clear()
+            self.columns.drop_nodes()
 
     def _log_node(self, row: int) -> None:
         self.node_log.append(row)

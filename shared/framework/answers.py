@@ -49,6 +49,7 @@ class Answers:
         self._sources = {reads: self._sources_reading(reads) for reads in Reads}
         filter_at = {plugin.name: f for f, plugin in enumerate(self.filters)}
         score_at = {plugin.name: s for s, plugin in enumerate(self.scores)}
+        self._summaries = frozenset(framework.summaries)
         self._summarized = [(filter_at.get(name), score_at.get(name), name) for name in framework.summaries]
 
     def _sources_reading(self, reads: Reads) -> list[_Source]:
@@ -70,12 +71,26 @@ class Answers:
             for s, plugin in scores
         ]
 
-    def acquire(self, state: CycleState, filters: list[bool], scores: list[bool]) -> tuple[Slots, Slots]:
-        """Where the plugins' answers for a pod stand, in each pool; 0 for a plugin that is not run."""
-        return (
-            _acquire(self.filters, self.filter_pools, filters, state),
-            _acquire(self.scores, self.score_pools, scores, state),
-        )
+    def acquire(self, class_id: str, state: CycleState, filters: list[bool], scores: list[bool]) -> tuple[Slots, Slots]:
+        """Where the plugins' answers for a class stand, in each pool; 0 for a plugin that is not run.
+
+        Classes share answers by signature, unless these rest on a merged summary: what one class believes at the
+        moment must not show in another's answers.
+        """
+
+        def slots(plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool]) -> Slots:
+            keys = [(p.cache_key(state), class_id if p.name in self._summaries else None) for p in plugins]
+            return np.array(
+                [pool.acquire(key, state) if runs else 0 for pool, key, runs in zip(pools, keys, run, strict=True)],
+                dtype=np.intp,
+            )
+
+        return slots(self.filters, self.filter_pools, filters), slots(self.scores, self.score_pools, scores)
+
+    def lines_per_class(self) -> int:
+        """How many lines a class most likely has for itself."""
+        of_loads = len(self.filters_by[Reads.LOAD]) + len(self.scores_by[Reads.LOAD])
+        return of_loads + sum((f is not None) + (s is not None) for f, s, _ in self._summarized)
 
     def release(self, pod_class: PodClass) -> None:
         for pools, slots in ((self.filter_pools, pod_class.filter_slots), (self.score_pools, pod_class.score_slots)):
@@ -87,17 +102,15 @@ class Answers:
         for pool in (*self.filter_pools, *self.score_pools):
             pool.fit(capacity)
 
-    def believe(self, pod_class: PodClass, summaries: dict[str, object]) -> list[int]:
-        """Answer on these merged summaries from now on. Equal results mean that all answers are still the same."""
-        versions: list[int] = []
+    def believe(self, pod_class: PodClass, summaries: dict[str, object]) -> bool:
+        """Answer on these merged summaries from now on. Tells whether that may change answers."""
+        if pod_class.state.summaries == summaries:
+            return False
         for pool, slot, name in self._summary_lines(pod_class):
-            state = pool.state(slot)
-            if name not in state.summaries or state.summaries[name] != summaries[name]:
-                state.summaries[name] = summaries[name]
+            if pod_class.state.summaries.get(name) != summaries[name]:
                 pool.forget(slot)
-            versions.append(pool.versions[slot])
-        pod_class.state.summaries.update(summaries)
-        return versions
+        pod_class.state.summaries = dict(summaries)
+        return True
 
     def update(self, classes: Sequence[PodClass], reads: Reads) -> None:
         """Brings the answers of the plugins that read this up to the table's present state."""
@@ -151,15 +164,3 @@ def _score_slot(s: int) -> Callable[[PodClass], int]:
 def _changes_with(scorer: ScorePlugin) -> Reads:
     """A plugin that is only asked about feasible nodes has something new to say whenever a pod comes or goes."""
     return Reads.LOAD if isinstance(scorer, PerNodeScore) else scorer.score_reads
-
-
-def _acquire(
-    plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool], state: CycleState
-) -> Slots:
-    return np.array(
-        [
-            pool.acquire(plugin.cache_key(state), state) if runs else 0
-            for plugin, pool, runs in zip(plugins, pools, run, strict=True)
-        ],
-        dtype=np.intp,
-    )

@@ -22,13 +22,13 @@ from shared.framework.answers import Answers
 from shared.framework.cyclestate import CycleState
 from shared.framework.keymatrix import KeyMatrix, Keys, Mask
 from shared.framework.ladder import greedy
-from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.normalize import MAX_NODE_SCORE, ScoreOutOfRange, Scores
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import Reads
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.results import NOTHING_SEEN, UNKNOWN
-from shared.framework.status import Code
+from shared.framework.status import SUCCESS, Code
 from shared.framework.summary import Range, Summary
 from shared.framework.tiebreak import KEY_BITS, NameRanks, Ties, random_ties
 from shared.framework.view import NodeView, Own
@@ -69,21 +69,21 @@ class ShardEvaluator:
         state = CycleState(pod)
         pre = self.framework.run_pre_filter(state)
         failure = pre.rejection if pre.rejection is not None and pre.rejection.code is Code.ERROR else None
-        if pre.rejection is None:
-            status = self.framework.run_pre_score(state)
-            failure = None if status.ok else status
+        pre_score = SUCCESS if pre.rejection is not None else self.framework.run_pre_score(state)
         AllowedNodes.restrict(state, pre)
-        looked_at = pre.rejection is None and failure is None
+        looked_at = pre.rejection is None
         skip_filter = state.skip_filter if pre.nodes is not None else state.skip_filter | {AllowedNodes.name}
         filters = [looked_at and plugin.name not in skip_filter for plugin in self.answers.filters]
-        scores = [looked_at and plugin.name not in state.skip_score for plugin in self.answers.scores]
+        scored = looked_at and pre_score.ok
+        scores = [scored and plugin.name not in state.skip_score for plugin in self.answers.scores]
         self._fit()
-        filter_slots, score_slots = self.answers.acquire(state, filters, scores)
+        filter_slots, score_slots = self.answers.acquire(class_id, state, filters, scores)
         return PodClass(
             id=class_id,
             state=state,
             pre=pre,
             failure=failure,
+            score_failure=None if pre_score.ok else pre_score,
             kind=self.table.kind(load_of(pod)),
             salt=np.uint64(self.ties.salt(class_id)),
             slot=self._matrix.acquire(),
@@ -97,9 +97,8 @@ class ShardEvaluator:
         self.answers.release(pod_class)
 
     def bytes_per_class(self) -> int:
-        """An upper bound of what one more class costs in memory."""
-        lines = len(self.answers.filters) + len(self.answers.scores) + 3
-        return lines * 8 * self.table.capacity
+        """About what one more class costs in memory, if it shares what reads only node objects with others."""
+        return (self.answers.lines_per_class() + KeyMatrix.LINES_PER_CLASS) * 8 * self.table.capacity
 
     # Summaries
 
@@ -109,9 +108,7 @@ class ShardEvaluator:
 
     def believe(self, pod_class: PodClass, summaries: dict[str, object]) -> None:
         """Evaluate on these merged summaries from now on."""
-        versions = self.answers.believe(pod_class, summaries)
-        if versions != pod_class.versions:
-            pod_class.versions = versions
+        if self.answers.believe(pod_class, summaries):
             pod_class.seen = pod_class.node_seen = pod_class.keyed = pod_class.node_keyed = NOTHING_SEEN
 
     def summary(self, pod_class: PodClass, plugins: dict[str, object], among: Mask | None = None) -> Summary:
@@ -219,12 +216,25 @@ class ShardEvaluator:
                     break
         return upto, moves
 
-    def normalized(self, pod_class: PodClass, s: int, raw: Scores) -> Scores:
-        """The weighted score that the s-th score plugin gives for these raw scores."""
+    def weighted_scores(self, pod_class: PodClass, s: int, rows: Rows) -> Scores:
+        """What the s-th score plugin contributes to the total of these feasible rows."""
+        raw = self.answers.score_pools[s].values[pod_class.score_slots[s], rows]
+        return self._weighted(s, self._normalized(pod_class, s, raw), np.ones(len(rows), dtype=np.bool_))
+
+    def _normalized(self, pod_class: PodClass, s: int, raw: Scores) -> Scores:
         plugin = self.answers.scores[s]
-        if plugin.normalizer is not None:
-            raw = plugin.normalizer(raw, *(pod_class.ranges or {}).get(plugin.name, (0, 0)))
-        weighted: Scores = raw * pod_class.weights[s]
+        if plugin.normalizer is None or not pod_class.weights[s]:
+            return raw
+        low, high = (pod_class.ranges or {}).get(plugin.name, (0, 0))
+        # Outside the range there are only nodes that are not feasible, or the range was guessed wrong.
+        return plugin.normalizer(np.clip(raw, low, high), low, high)
+
+    def _weighted(self, s: int, scores: Scores, feasible: Mask) -> Scores:
+        """A score outside 0 to 100 would turn the order of nodes upside down: it fails the attempt instead."""
+        outside = scores.view(np.uint64) > MAX_NODE_SCORE
+        if outside.any() and (outside & feasible).any():
+            raise ScoreOutOfRange(self.answers.scores[s].name, int(scores[outside & feasible].flat[0]))
+        weighted: Scores = scores * self.framework.weights[s]
         return weighted
 
     # Inside: feasibility
@@ -292,7 +302,7 @@ class ShardEvaluator:
 
     def _tally(self, pod_class: PodClass, rows: Rows | None, feasible: Mask, flipped: Mask) -> None:
         """Keeps the counts of raw scores over feasible nodes, for as long as no node object changes."""
-        self._tally_anew(pod_class, self._loaded_ranges)
+        self._tally_anew(pod_class, self._ranged if rows is None else self._loaded_ranges)
         if rows is None or not flipped.any():
             return
         for s in self._ranged:
@@ -333,7 +343,8 @@ class ShardEvaluator:
         for s in self.answers.scores_by[Reads.NODE]:
             if pod_class.weights[s]:
                 raw = self.answers.score_pools[s].values[pod_class.score_slots[s], index]
-                fixed += self.normalized(pod_class, s, raw)
+                possible = self._matrix.settled[pod_class.slot, index]
+                fixed += self._weighted(s, self._normalized(pod_class, s, raw), possible)
         if not self.answers.scores:
             fixed += 1
         self._matrix.fixed[pod_class.slot, index] = fixed
@@ -341,6 +352,7 @@ class ShardEvaluator:
     def _keys(self, classes: list[PodClass], rows: Rows | None) -> Keys:
         index = self._index(rows)
         slots = [c.slot for c in classes]
+        feasible = _lines(self._matrix.feasible, slots, index)
         totals = _lines(self._matrix.fixed, slots, index).copy()
         for s in self.answers.scores_by[Reads.LOAD]:
             lines = [int(c.score_slots[s]) for c in classes]
@@ -348,11 +360,10 @@ class ShardEvaluator:
                 continue
             raw = self.answers.score_pools[s].read(lines, index)
             if self.answers.scores[s].normalizer is None:
-                totals += raw * self.framework.weights[s]  # where it is skipped, it answers nought
+                totals += self._weighted(s, raw, feasible)  # where it is skipped, it answers nought
             else:
                 for i, (pod_class, line) in enumerate(zip(classes, np.broadcast_to(raw, totals.shape), strict=True)):
-                    totals[i] += self.normalized(pod_class, s, line)
-        feasible = _lines(self._matrix.feasible, slots, index)
+                    totals[i] += self._weighted(s, self._normalized(pod_class, s, line), feasible[i])
         salts = np.array([c.salt for c in classes], dtype=np.uint64)[:, None]
         return self._pack(totals, feasible, rows, self.table.used[PODS, index], salts)
 
@@ -378,11 +389,11 @@ class ShardEvaluator:
             among = feasible if isinstance(scorer, PerNodeScore) else None
             raw = _of_pairs(partial(scorer.score_all, states), runs, which, view, among)
             if scorer.normalizer is None:
-                totals += raw * self.framework.weights[s]
+                totals += self._weighted(s, raw, feasible)
             else:
                 for i, pod_class in enumerate(classes):
                     at = which == i
-                    totals[at] += self.normalized(pod_class, s, raw[at])
+                    totals[at] += self._weighted(s, self._normalized(pod_class, s, raw[at]), feasible[at])
         salts = np.array([c.salt for c in classes], dtype=np.uint64)[which]
         return self._pack(totals, feasible, rows, view.used[PODS], salts)
 

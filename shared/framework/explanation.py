@@ -30,10 +30,9 @@ def explain(evaluator: ShardEvaluator, pod_class: PodClass) -> Explanation:
     feasible = np.flatnonzero(evaluator.feasible_rows(pod_class))
     scores: dict[str, dict[str, int]] = {names[row]: {} for row in feasible.tolist()}
     for s, plugin in enumerate(evaluator.answers.scores):
-        if plugin.name in pod_class.state.skip_score:
+        if not pod_class.score_slots[s]:
             continue
-        raw = evaluator.answers.score_pools[s].values[pod_class.score_slots[s], feasible]
-        weighted = evaluator.normalized(pod_class, s, raw)
+        weighted = evaluator.weighted_scores(pod_class, s, feasible)
         for row, score in zip(feasible.tolist(), weighted.tolist(), strict=True):
             scores[names[row]][plugin.name] = score
     return Explanation(rejected, scores, sorted(pod_class.state.skip_score))

@@ -19,6 +19,9 @@ Lines = NDArray[np.intp]
 
 
 class KeyMatrix:
+    LINES_PER_CLASS = 3
+    """In units of eight bytes a row: keys, the fixed part, and the masks and block maxima together at most one."""
+
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._free: list[int] = []

@@ -14,6 +14,13 @@ Scores = NDArray[np.int64]
 MAX_NODE_SCORE = 100
 
 
+class ScoreOutOfRange(ValueError):
+    """A plugin's score, after normalising, is not from 0 to 100."""
+
+    def __init__(self, plugin: str, score: int) -> None:
+        super().__init__(f"plugin {plugin!r} returns an invalid score {score}, it should be from 0 to {MAX_NODE_SCORE}")
+
+
 class Normalizer(Protocol):
     def __call__(self, raw: Scores, low: int, high: int) -> Scores: ...
 

@@ -4,18 +4,21 @@ The runtime asks such a plugin only about nodes that passed every columnar filte
 """
 
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
 
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
-from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.normalize import Scores
 from shared.framework.plugin import FilterPlugin, ScorePlugin, Verdicts
 from shared.framework.status import Status
 from shared.framework.view import NodeView
 
 _STATUSES = "statuses by verdict"
+
+
+class FilterFailed(ValueError):
+    """A filter neither let a node pass nor rejected it; the pod's attempt ends."""
 
 
 class PerNodeFilter(FilterPlugin):
@@ -29,19 +32,14 @@ class PerNodeFilter(FilterPlugin):
         for i in range(len(view)):
             status = self.filter_node(state, view.info(i))
             if not status.ok:
+                if not status.rejected:
+                    raise FilterFailed(f"running {self.name!r} filter plugin: {status.message or status.code}")
                 verdicts[i] = statuses.setdefault(status, len(statuses) + 1)
         return verdicts
 
     def explain(self, state: CycleState, verdict: int) -> Status:
         statuses: dict[Status, int] = state.read(self.name, _STATUSES)
         return next(status for status, number in statuses.items() if number == verdict)
-
-
-class ScoreOutOfRange(ValueError):
-    """A plugin without a normaliser answered a score that is not from 0 to 100."""
-
-    def __init__(self, plugin: str, node: str, score: Any) -> None:
-        super().__init__(f"plugin {plugin!r} returns an invalid score {score!r} for node {node}, wanted 0 to 100")
 
 
 class PerNodeScore(ScorePlugin):
@@ -51,9 +49,5 @@ class PerNodeScore(ScorePlugin):
     def score(self, state: CycleState, view: NodeView) -> Scores:
         scores = np.zeros(len(view), dtype=np.int64)
         for i in range(len(view)):
-            info = view.info(i)
-            score = self.score_node(state, info)
-            if self.normalizer is None and not 0 <= score <= MAX_NODE_SCORE:
-                raise ScoreOutOfRange(self.name, info.node.metadata.name, score)
-            scores[i] = score
+            scores[i] = self.score_node(state, view.info(i))
         return scores

@@ -15,11 +15,12 @@ from shared.framework.summary import Range
 
 @dataclass(slots=True, eq=False)
 class PodClass:
-    """`filter_slots` and `score_slots` say where each plugin's answers for this class stand in its ResultPool.
+    """`failure`: PreFilter failed. `score_failure`: PreScore did, which matters only with several nodes to choose from.
+
+    `filter_slots` and `score_slots` say where each plugin's answers for this class stand in its ResultPool.
 
     Positions in the table's logs tell what is known of changes: `seen` (loads) and `node_seen` (node objects) for
     feasibility, `keyed` and `node_keyed` for keys.
-    `versions` tells for answers that depend on a merged summary which one they were computed on.
     `tallies` counts, for every normalised plugin (by its place among the score plugins), the feasible nodes of each
     raw score, so that the range of raw scores is known without a look at all nodes.
     """
@@ -28,6 +29,7 @@ class PodClass:
     state: CycleState
     pre: PreFiltered
     failure: Status | None
+    score_failure: Status | None
     kind: LoadKind
     salt: np.uint64
     slot: int
@@ -40,5 +42,4 @@ class PodClass:
     node_keyed: int = NOTHING_SEEN
     feasible: int = 0
     ranges: dict[str, Range] | None = None
-    versions: list[int] = field(default_factory=list)
     tallies: dict[int, dict[int, int]] = field(default_factory=dict)

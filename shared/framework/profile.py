@@ -82,9 +82,6 @@ class Framework:
         self.weights = [made[plugin.name] for plugin in self.score]
         self.summaries = {name: plugin for name, plugin in self._made.items() if isinstance(plugin, SummaryPlugin)}
 
-    def plugin(self, name: str) -> Plugin:
-        return self._made[name]
-
     def signature(self, pod: Pod) -> tuple[object, ...]:
         """What all plugins of this profile together read of a pod: pods with equal ones are judged alike."""
         return tuple(plugin.signature(pod) for plugin in self._made.values())
@@ -111,7 +108,10 @@ class Framework:
                 rejection = result.status.by(plugin.name)
                 if result.status.code is Code.UNSCHEDULABLE:
                     continue  # preemption may help, and needs the state of the plugins that follow
-                return PreFiltered(rejection)
+                if result.status.code is Code.UNRESOLVABLE:
+                    return PreFiltered(rejection)
+                reason = result.status.message or result.status.code
+                return PreFiltered(error(f'running PreFilter plugin "{plugin.name}": {reason}').by(plugin.name))
             if result.nodes is None:
                 continue
             restricted_by.append(plugin.name)
@@ -126,7 +126,7 @@ class Framework:
             if status.skipped:
                 state.skip_score.add(plugin.name)
             elif not status.ok:
-                return error(f"running PreScore plugin {plugin.name!r}: {status.message}").by(plugin.name)
+                return error(f'running PreScore plugin "{plugin.name}": {status.message}').by(plugin.name)
         return SUCCESS
 
     def run_post_filter(self, state: CycleState, statuses: dict[str, Status]) -> PostFilterResult:

@@ -22,7 +22,6 @@ class ResultPool:
         self.values: NDArray[np.int64] = np.zeros((4, capacity), dtype=np.int64)
         self.seen: list[int] = [NOTHING_SEEN]
         self.states: list[CycleState | None] = [None]
-        self.versions: list[int] = [0]
         self._slots: dict[Hashable, int] = {}
         self._signatures: list[Hashable] = [None]
         self._users: list[int] = [1]
@@ -96,9 +95,8 @@ class ResultPool:
             self.values = np.zeros((self.values.shape[0], capacity), dtype=np.int64)
 
     def forget(self, slot: int) -> None:
-        """The slot is to be computed from nothing, and whoever built on it must look again."""
+        """The slot is to be computed from nothing."""
         self.seen[slot] = NOTHING_SEEN
-        self.versions[slot] += 1
 
     def _new_slot(self) -> int:
         if self._free:
@@ -108,7 +106,6 @@ class ResultPool:
             self.values = np.concatenate([self.values, np.zeros_like(self.values)])
         self.seen.append(NOTHING_SEEN)
         self.states.append(None)
-        self.versions.append(0)
         self._signatures.append(None)
         self._users.append(0)
         return slot

@@ -19,7 +19,6 @@ Keys = NDArray[np.int64]
 Salts = NDArray[np.uint64]
 
 KEY_BITS = 62
-INFEASIBLE = -1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)

@@ -74,6 +74,8 @@ class NodeView:
         used = self.table.used[:, self.index]
         if self.own is None:
             return used
+        for kind in self.own.kinds:
+            kind.number(self.table.resources.known)
         per_pod = np.stack([kind.dense(len(used)) for kind in self.own.kinds], axis=1)
         return used + per_pod[:, self.own.which] * self.own.count
 

@@ -46,6 +46,8 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`unknown`: ask again, with the pod. `failure`: a plugin failed. `pre_filter`: no node needs to be looked at.
 
+    `score_failure`: PreScore failed; that ends the attempt if there are several feasible nodes to choose from.
+
     `restricted_by`: the plugins whose PreFilter left only some nodes to look at.
     `rejections` are only counted where not one of the shard's nodes is feasible.
     """
@@ -54,6 +56,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     unknown: bool = False
     failure: Status | None = None
     pre_filter: Status | None = None
+    score_failure: Status | None = None
     summary: Summary = Summary()
     ladder: Ladder = Ladder()
     rejections: list[Rejections] = []

@@ -4,10 +4,12 @@ Nodes share few distinct sets of taints, so each set is judged once and nodes lo
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.cluster.interner import Interner
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import FilterPlugin, PreScorePlugin, Reads, ScorePlugin, Verdicts
@@ -15,6 +17,13 @@ from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.objects import Pod, Taint, Toleration
 from shared.model.tolerations import is_tolerated
+
+
+class _Judged(NamedTuple):
+    """What was found of each set of taints, by its number."""
+
+    sets: Interner[tuple[Taint, ...]]
+    answers: NDArray[np.int64]
 
 
 class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
@@ -45,14 +54,16 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
         self, state: CycleState, view: NodeView, key: str, judge: Callable[[Sequence[Taint]], int]
     ) -> NDArray[np.int64]:
         """Judges the sets of taints that are new since the last time, and looks each node's up."""
-        sets = view.table.taint_sets.items
-        answers: NDArray[np.int64] | None = state.read(self.name, key)
-        known = 0 if answers is None else len(answers)
-        if answers is None or known < len(sets):
-            fresh = np.array([judge(taints) for taints in sets[known:]], dtype=np.int64)
-            answers = fresh if answers is None else np.concatenate([answers, fresh])
-            state.write(self.name, key, answers)
-        return answers[view.taint_set]
+        sets = view.table.taint_sets
+        judged: _Judged | None = state.read(self.name, key)
+        if judged is None or judged.sets is not sets:
+            judged = _Judged(sets, np.zeros(0, dtype=np.int64))
+        known = len(judged.answers)
+        if known < len(sets):
+            fresh = np.array([judge(taints) for taints in sets.items[known:]], dtype=np.int64)
+            judged = _Judged(sets, np.concatenate([judged.answers, fresh]))
+            state.write(self.name, key, judged)
+        return judged.answers[view.taint_set]
 
 
 def _repels(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:

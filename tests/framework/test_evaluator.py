@@ -6,7 +6,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from services.inprocess.settings import load_frameworks
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
@@ -17,6 +16,7 @@ from shared.framework.profile import Framework
 from shared.framework.summary import Summary, merge
 from shared.framework.tiebreak import Ties
 from shared.model.objects import Node, Pod
+from shared.plugins.frameworks import load_frameworks
 from tests.builders import expr, node, pod, term
 from tests.cluster.history import NAMES, STEPS, Step, apply, nodes
 from tests.framework.evaluation import answers, climbed_by_placing, evaluate, ladder, ladders

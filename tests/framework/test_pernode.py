@@ -11,7 +11,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain
 from shared.framework.nodeinfo import NodeInfo
-from shared.framework.pernode import ScoreOutOfRange
+from shared.framework.normalize import ScoreOutOfRange
 from shared.framework.podclass import PodClass
 from shared.framework.status import Status, unschedulable
 from shared.framework.tiebreak import Ties

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from services.inprocess.settings import load_frameworks
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
@@ -17,6 +16,7 @@ from shared.framework.summary import merge
 from shared.framework.tiebreak import Ties
 from shared.framework.view import NodeView
 from shared.model.objects import Node, Pod
+from shared.plugins.frameworks import load_frameworks
 from tests.builders import NodeBuilder, PodBuilder
 
 

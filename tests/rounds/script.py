@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from services.cycle.core import CycleCore
 from services.cycle.events import Ask, Batch, Effect, Event, Workers, Write
-from shared.cluster.classify import Classifier
+from shared.framework.classify import Classifier
 from shared.framework.profile import Framework
 from shared.framework.summary import Summary
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals, Propose

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from services.inprocess.settings import load_frameworks
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect as SnapshotEffect
 from services.snapshot.events import NodeSeen, Persist, Publish, Reply
@@ -38,6 +37,7 @@ from shared.messages.state import (
     State,
 )
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
+from shared.plugins.frameworks import load_frameworks
 from shared.plugins.registry import IN_TREE
 from tests.builders import node, pod
 

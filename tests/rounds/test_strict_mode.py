@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from services.cycle.events import Decided
 from services.inprocess.pipeline import Pipeline
-from shared.cluster.classify import Classifier
 from shared.cluster.images import ImageSizes
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import PODS, NodeTable
+from shared.framework.classify import Classifier
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain
 from shared.framework.tiebreak import Ties, random_ties

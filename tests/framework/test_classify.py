@@ -3,11 +3,11 @@ from collections.abc import Hashable
 
 import pytest
 
-from services.inprocess.settings import load_frameworks
-from shared.cluster.classify import Classifier
 from shared.cluster.load import load_of
 from shared.cluster.shards import shard_of
+from shared.framework.classify import Classifier
 from shared.model.objects import Pod
+from shared.plugins.frameworks import load_frameworks
 from tests.builders import PodBuilder, expr, pod
 
 SHARDS = [4, 0, 6, 6]
