@@ -10,6 +10,7 @@ from services.inprocess.demo import Checked, check, make_nodes, make_pods
 from services.inprocess.pipeline import Pipeline
 from shared.framework.tiebreak import Ties
 from shared.model.objects import Pod
+from shared.plugins.frameworks import load_frameworks
 
 BATCH = 1_000
 
@@ -31,9 +32,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = Pipeline(shards=options.shards, round_size=options.round_size, ties=Ties(seed=options.seed))
+    frameworks = load_frameworks(None)
+    pipeline = Pipeline(frameworks, shards=options.shards, round_size=options.round_size, ties=Ties(seed=options.seed))
     print(f"{options.nodes} nodes, {options.pods} pods of {options.kinds} kinds, {options.shards} shards, ", end="")
     print(f"rounds of {options.round_size}, seed {options.seed}")
+    missing = sorted(set[str]().union(*(framework.missing for framework in frameworks.values())))
+    print(f"plugins that do not exist yet, left out: {', '.join(missing)}")
     pipeline.add_nodes(make_nodes(options.nodes, options.seed))
     pipeline.settle()
     pods = list(make_pods(options.pods, options.kinds, options.seed))

@@ -5,10 +5,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from shared.cluster.load import load_of
 from shared.config.points import ExtensionPoint
 from shared.config.profiles import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.cyclestate import CycleState
+from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import (
     ApiCall,
     BindPlugin,
@@ -78,13 +80,19 @@ class Framework:
         self.pre_bind = self._at(ExtensionPoint.PRE_BIND, PreBindPlugin)
         self.bind = self._at(ExtensionPoint.BIND, BindPlugin)
         self.post_bind = self._at(ExtensionPoint.POST_BIND, PostBindPlugin)
+        self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
         made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
         self.weights = [made[plugin.name] for plugin in self.score]
         self.summaries = {name: plugin for name, plugin in self._made.items() if isinstance(plugin, SummaryPlugin)}
 
     def signature(self, pod: Pod) -> tuple[object, ...]:
-        """What all plugins of this profile together read of a pod: pods with equal ones are judged alike."""
-        return tuple(plugin.signature(pod) for plugin in self._made.values())
+        """What all plugins of this profile together read of a pod: pods with equal ones are judged alike.
+
+        A plugin that looks at single nodes may read anything of the pods there, also of those of the same class that
+        a ladder takes to be there already. So with such a plugin pods of one class are equal as loads, too.
+        """
+        signatures = tuple(plugin.signature(pod) for plugin in self._made.values())
+        return (*signatures, msgspec.msgpack.encode(load_of(pod))) if self._sees_loads else signatures
 
     # The points, in the order in which a pod meets them
 

@@ -232,7 +232,7 @@ def test_a_pod_that_cannot_be_prepared_says_why() -> None:
     conflicting = SMALL.require_node(term(expr("zone", "In", "a"), name="n1")).build()
     assert evaluator.prepare("x", conflicting).pre.nodes == frozenset({"n1"})
     wrong = SMALL.prefer_node(5, expr("zone", "Gt", "many")).build()
-    failure = evaluator.prepare("y", wrong).failure
+    failure = evaluator.prepare("y", wrong).score_failure
     assert failure is not None
     assert failure.plugin == "NodeAffinity"
     assert load_of(wrong) == evaluator.prepare("y", wrong).kind.load

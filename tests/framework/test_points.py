@@ -61,10 +61,18 @@ def test_skip_spares_the_filter_of_that_plugin_only(journal: list[str], state: C
     assert journal == ["C.pre_filter", "A.pre_filter", "B.pre_filter"]
 
 
-@pytest.mark.parametrize("fault", [unresolvable("never"), error("broken")])
-def test_what_cannot_be_resolved_stops_at_once(journal: list[str], state: CycleState, fault: Status) -> None:
+def test_what_cannot_be_resolved_stops_at_once(journal: list[str], state: CycleState) -> None:
+    outcome = pre_filter(journal, A=unresolvable("never")).run_pre_filter(state)
+    assert outcome.rejection == unresolvable("never").by("A")
+    assert journal == ["C.pre_filter", "A.pre_filter"]
+
+
+@pytest.mark.parametrize("fault", [error("broken"), Status(Code.PENDING, ("broken",)), Status(Code.WAIT, ("broken",))])
+def test_what_is_no_rejection_is_an_error_that_names_its_plugin(
+    journal: list[str], state: CycleState, fault: Status
+) -> None:
     outcome = pre_filter(journal, A=fault).run_pre_filter(state)
-    assert outcome.rejection == fault.by("A")
+    assert outcome.rejection == error('running PreFilter plugin "A": broken').by("A")
     assert journal == ["C.pre_filter", "A.pre_filter"]
 
 
@@ -144,7 +152,7 @@ def test_pre_score_skips_the_score_of_that_plugin_only(journal: list[str], state
 def test_a_refusal_to_prepare_scoring_is_an_error(journal: list[str], state: CycleState) -> None:
     run = of_three(ExtensionPoint.PRE_SCORE, journal, {"A": NO}, "pre_score")
     status = run.run_pre_score(state)
-    assert status == error("running PreScore plugin 'A': no").by("A")
+    assert status == error('running PreScore plugin "A": no').by("A")
     assert journal == ["C.pre_score", "A.pre_score"]
 
 

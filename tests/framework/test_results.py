@@ -84,12 +84,11 @@ def test_unknown_answers_are_marked_row_by_row(pool: ResultPool) -> None:
     assert not (pool.values[0] == UNKNOWN).any()
 
 
-def test_forgetting_tells_whoever_built_on_a_slot(pool: ResultPool) -> None:
+def test_a_forgotten_slot_is_computed_from_nothing(pool: ResultPool) -> None:
     slot = pool.acquire("a", state())
-    pool.seen[slot] = pool.log.position
-    version = pool.versions[slot]
+    pool.caught_up([slot])
+    assert pool.stale({slot}) == {}
     pool.forget(slot)
-    assert pool.versions[slot] != version
     assert pool.stale({slot}) == {NOTHING_SEEN: [slot]}
 
 
