@@ -5,6 +5,8 @@ else let the pod in, and their weighted scores. `feasible` and `keys` are the wh
 rows is kept, so that the best rows are found without looking at all of them.
 """
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,7 @@ BLOCK = 128
 
 Keys = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Lines = NDArray[np.intp]
+Item = TypeVar("Item", bound=np.generic)
 
 
 class KeyMatrix:
@@ -32,6 +34,10 @@ class KeyMatrix:
         self.settled: Mask
         self._highest: Keys
         self._lay_out(4, table.capacity)
+
+    def index(self, rows: Rows | None) -> Rows | slice:
+        """How to address these rows, or all that are in use."""
+        return slice(0, self._table.size) if rows is None else rows
 
     def acquire(self) -> int:
         if self._free:
@@ -130,3 +136,11 @@ class KeyMatrix:
 
 
 _WITHIN_BLOCK = np.arange(BLOCK, dtype=np.intp)
+
+
+def lines(matrix: NDArray[Item], slots: list[int], index: Rows | slice) -> NDArray[Item]:
+    """Some lines of a matrix at some rows: always with an axis of classes."""
+    if len(slots) == 1:
+        return matrix[slots[0], index][None, :]
+    lines = np.array(slots, dtype=np.intp)
+    return matrix[lines, index] if isinstance(index, slice) else matrix[lines[:, None], index]

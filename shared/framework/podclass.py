@@ -1,10 +1,12 @@
 """PodClass: pods that every plugin of a profile judges alike, and what a shard knows of them."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.cluster.changes import ChangeLog, Rows
 from shared.cluster.nodetable import LoadKind
 from shared.framework.cyclestate import CycleState
 from shared.framework.profile import PreFiltered
@@ -43,3 +45,23 @@ class PodClass:
     feasible: int = 0
     ranges: dict[str, Range] | None = None
     tallies: dict[int, dict[int, int]] = field(default_factory=dict)
+
+
+def by_missed(
+    classes: Iterable[PodClass], position: Callable[[PodClass], int], log: ChangeLog
+) -> Iterator[tuple[Rows | None, list[PodClass]]]:
+    """The classes by the rows that changed since each was at `position`; singly where that is all rows."""
+    groups: dict[int, list[PodClass]] = {}
+    for pod_class in classes:
+        groups.setdefault(position(pod_class), []).append(pod_class)
+    for seen, group in groups.items():
+        rows = rows_since(log, seen)
+        if rows is None:
+            yield from ((None, [pod_class]) for pod_class in group)
+        elif rows.size:
+            yield rows, group
+
+
+def rows_since(log: ChangeLog, seen: int) -> Rows | None:
+    """What changed after that position; None for all rows."""
+    return None if seen == NOTHING_SEEN else log.since(seen)

@@ -1,0 +1,158 @@
+"""Feasibility: which rows of a table a class of pods can go to, and how the feasible ones spread over raw scores."""
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+import numpy as np
+
+from shared.cluster.changes import Rows
+from shared.cluster.nodetable import NodeTable
+from shared.framework.answers import Answers
+from shared.framework.keymatrix import KeyMatrix, Mask, lines
+from shared.framework.pernode import PerNodeFilter, PerNodeScore
+from shared.framework.plugin import Reads
+from shared.framework.podclass import PodClass, by_missed, rows_since
+from shared.framework.results import NOTHING_SEEN, UNKNOWN
+from shared.framework.summary import Range
+from shared.framework.view import NodeView
+
+
+class Feasibility:
+    def __init__(self, table: NodeTable, answers: Answers, matrix: KeyMatrix) -> None:
+        self.table = table
+        self.answers = answers
+        self._matrix = matrix
+        scores = answers.scores
+        self._ranged = [s for s, plugin in enumerate(scores) if plugin.normalizer is not None]
+        self._loaded_ranges = [s for s in self._ranged if scores[s].score_reads is Reads.LOAD]
+        self._one_by_one = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*answers.filters, *scores))
+
+    def refresh(self, classes: Sequence[PodClass]) -> None:
+        """Brings feasibility, and the ranges of raw scores, up to the table's present state."""
+        position, node_position = self.table.load_log.position, self.table.node_log.position
+        behind = [c for c in classes if c.seen != position]
+        if not behind:
+            return
+        moved = [c for c in behind if c.node_seen != node_position]
+        if moved:
+            self.answers.update(moved, Reads.NODE)
+        for pod_class in moved:
+            self._settle(pod_class)
+        self.answers.update(behind, Reads.LOAD)
+        for rows, group in by_missed(behind, _SEEN, self.table.load_log):
+            self._judge(group, rows)
+        for pod_class in moved:
+            self._tally_anew(pod_class, self._ranged)
+            pod_class.node_seen = node_position
+        for pod_class in behind:
+            pod_class.seen = position
+
+    def rows(self, pod_class: PodClass) -> Mask:
+        line: Mask = self._matrix.feasible[pod_class.slot, : self.table.size]
+        return line
+
+    def ranges(self, pod_class: PodClass) -> dict[str, Range]:
+        """Of a refreshed class: the lowest and the highest raw score of its feasible nodes, by plugin."""
+        return {
+            self.answers.scores[s].name: (min(tally), max(tally))
+            for s in self._ranged
+            if (tally := pod_class.tallies.get(s))
+        }
+
+    def ranges_among(self, pod_class: PodClass, rows: Rows) -> dict[str, Range]:
+        """The same for some of the feasible rows."""
+        ranges: dict[str, Range] = {}
+        for s in self._ranged if rows.size else ():
+            if pod_class.weights[s]:
+                raw = self.answers.score_pools[s].values[pod_class.score_slots[s], rows]
+                ranges[self.answers.scores[s].name] = (int(raw.min()), int(raw.max()))
+        return ranges
+
+    # Inside
+
+    def _settle(self, pod_class: PodClass) -> None:
+        """What the plugins that read only node objects say, for rows whose object changed."""
+        rows = rows_since(self.table.node_log, pod_class.node_seen)
+        if rows is None:
+            pod_class.seen = NOTHING_SEEN
+        index = self._matrix.index(rows)
+        settled = self.table.valid[index].copy()
+        for f in self.answers.filters_by[Reads.NODE]:
+            slot = pod_class.filter_slots[f]
+            if slot and not isinstance(self.answers.filters[f], PerNodeFilter):
+                settled &= self.answers.filter_pools[f].values[slot, index] == 0
+        self._matrix.settled[pod_class.slot, index] = settled
+
+    def _judge(self, classes: list[PodClass], rows: Rows | None) -> None:
+        """Feasibility of some rows (all when None), with the counts that go with it."""
+        index = self._matrix.index(rows)
+        slots = [c.slot for c in classes]
+        feasible = lines(self._matrix.settled, slots, index).copy()
+        for f in self.answers.filters_by[Reads.LOAD]:
+            of_classes = [int(c.filter_slots[f]) for c in classes]
+            if any(of_classes) and not isinstance(self.answers.filters[f], PerNodeFilter):
+                feasible &= self.answers.filter_pools[f].read(of_classes, index) == 0
+        if self._one_by_one:
+            for pod_class, line in zip(classes, feasible, strict=True):
+                self._ask_one_by_one(pod_class, rows, line)
+        before = lines(self._matrix.feasible, slots, index)
+        flipped = feasible != before
+        if rows is not None and not self._loaded_ranges and not flipped.any():
+            return
+        gained = feasible.sum(axis=1) - before.sum(axis=1) if rows is not None else feasible.sum(axis=1)
+        for i, pod_class in enumerate(classes):
+            pod_class.feasible = int(gained[i]) + (0 if rows is None else pod_class.feasible)
+        if len(slots) == 1:
+            self._matrix.feasible[slots[0], index] = feasible[0]
+        else:
+            self._matrix.feasible[np.array(slots, dtype=np.intp)[:, None], index] = feasible
+        for i, pod_class in enumerate(classes):
+            self._tally(pod_class, rows, feasible[i], flipped[i])
+
+    def _ask_one_by_one(self, pod_class: PodClass, rows: Rows | None, feasible: Mask) -> None:
+        """Lets plugins that look at one node at a time judge the rows that no other filter rejected."""
+        answers, at = self.answers, np.flatnonzero(feasible)
+        for f, plugin in enumerate(answers.filters):
+            slot = int(pod_class.filter_slots[f])
+            if isinstance(plugin, PerNodeFilter) and slot:
+                here, pool = at if rows is None else rows[at], answers.filter_pools[f]
+                unasked = here[pool.values[slot, here] == UNKNOWN]
+                if unasked.size:
+                    pool.values[slot, unasked] = plugin.filter(pool.state(slot), NodeView(self.table, unasked))
+                fits = pool.values[slot, here] == 0
+                feasible[at[~fits]] = False
+                at = at[fits]
+        here = at if rows is None else rows[at]
+        for s, scorer in enumerate(answers.scores):
+            slot = int(pod_class.score_slots[s])
+            if isinstance(scorer, PerNodeScore) and slot:
+                pool = answers.score_pools[s]
+                unasked = here[pool.values[slot, here] == UNKNOWN]
+                if unasked.size:
+                    pool.values[slot, unasked] = scorer.score(pool.state(slot), NodeView(self.table, unasked))
+
+    def _tally(self, pod_class: PodClass, rows: Rows | None, feasible: Mask, flipped: Mask) -> None:
+        """Keeps the counts of raw scores over feasible nodes, for as long as no node object changes."""
+        self._tally_anew(pod_class, self._ranged if rows is None else self._loaded_ranges)
+        if rows is None or not flipped.any():
+            return
+        for s in self._ranged:
+            tally = pod_class.tallies.get(s)
+            if tally is None or s in self._loaded_ranges:
+                continue
+            raw = self.answers.score_pools[s].values[pod_class.score_slots[s]]
+            for i in np.flatnonzero(flipped):
+                value = int(raw[rows[i]])
+                tally[value] = tally.get(value, 0) + (1 if feasible[i] else -1)
+                if tally[value] == 0:
+                    del tally[value]
+
+    def _tally_anew(self, pod_class: PodClass, ranged: list[int]) -> None:
+        for s in ranged:
+            if pod_class.weights[s]:
+                raw = self.answers.score_pools[s].values[pod_class.score_slots[s], : self.table.size]
+                values, counts = np.unique(raw[self.rows(pod_class)], return_counts=True)
+                pod_class.tallies[s] = dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+_SEEN: Callable[[PodClass], int] = attrgetter("seen")
