@@ -28,6 +28,7 @@ class Proposer:
         self.ties = ties
         self._share = share
         self._evaluators = {name: ShardEvaluator(table, framework, ties) for name, framework in frameworks.items()}
+        self._room_for = (0, 0)
         self._classes: OrderedDict[str, tuple[ShardEvaluator, PodClass]] = OrderedDict()
 
     def propose(self, asks: list[ClassAsk], round_: int) -> list[ClassAnswer]:
@@ -80,8 +81,10 @@ class Proposer:
 
     def _most_classes(self) -> int:
         """Lines are laid out in powers of two, so up to half of them may be empty."""
-        each = max((2 * evaluator.bytes_per_class() for evaluator in self._evaluators.values()), default=1)
-        return max(1, CLASS_MEMORY // each)
+        if self._room_for[0] != self.table.capacity:
+            each = max((2 * evaluator.bytes_per_class() for evaluator in self._evaluators.values()), default=1)
+            self._room_for = (self.table.capacity, max(1, CLASS_MEMORY // each))
+        return self._room_for[1]
 
     def _class(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
         """The class that is asked about, or at once the answer if no node is to be looked at."""

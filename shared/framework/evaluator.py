@@ -49,6 +49,7 @@ class ShardEvaluator:
         self._feasibility = Feasibility(table, self.answers, self._matrix)
         self._ranking = Ranking(table, framework, ties, self.answers, self._matrix)
         self.tie_bits = self._ranking.tie_bits
+        self._capacity = table.capacity
 
     # Classes
 
@@ -171,5 +172,7 @@ class ShardEvaluator:
 
     def _fit(self) -> None:
         """The table may have grown."""
-        self._matrix.fit(self.table.capacity)
-        self.answers.fit(self.table.capacity)
+        if self._capacity != self.table.capacity:
+            self._capacity = self.table.capacity
+            self._matrix.fit(self._capacity)
+            self.answers.fit(self._capacity)
