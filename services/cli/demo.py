@@ -32,7 +32,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    frameworks = load_frameworks(None)
+    frameworks = load_frameworks(None, lenient=True)
     pipeline = Pipeline(frameworks, shards=options.shards, round_size=options.round_size, ties=Ties(seed=options.seed))
     print(f"{options.nodes} nodes, {options.pods} pods of {options.kinds} kinds, {options.shards} shards, ", end="")
     print(f"rounds of {options.round_size}, seed {options.seed}")

@@ -107,7 +107,7 @@ class Bench:
         self.costs = Costs()
         self.workers: dict[str, WorkerCore] = {}
         self.snapshot = SnapshotCore(1)
-        self._frameworks: Mapping[str, Framework] = load_frameworks(None)
+        self._frameworks: Mapping[str, Framework] = load_frameworks(None, lenient=True)
         self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
         for i in range(case.nodes):
             self.snapshot.handle(snapshot.NodeSeen(make_node(i)), 0.0)

@@ -110,7 +110,7 @@ class Replay:
     def __init__(self, case: Mapping[str, Any], shards: int) -> None:
         self._case = case
         self._name: str = case["name"]
-        self._frameworks = load_frameworks(case.get("config"))
+        self._frameworks = load_frameworks(case.get("config"), lenient=True)
         self._pipeline = Pipeline(self._frameworks, shards=shards, round_size=1, ties=Ties(mode="name"), binds=False)
         self.missing: set[str] = set().union(*(f.missing for f in self._frameworks.values()))
         self._ids = itertools.count()

@@ -60,10 +60,11 @@ class Mirror:
         if self.loaded and delta.seq <= self.seq:
             return False
         self._early[delta.seq] = delta
+        reload = self._catch_up(now) or reload
         if len(self._early) > MOST_WAITING_DELTAS:
             del self._early[min(self._early)]
             reload = reload or (not self._reloading and self._reload(now))
-        return self._catch_up(now) or reload
+        return reload
 
     def take_heartbeat(self, heartbeat: Heartbeat, now: float) -> bool:
         if self._is_old(heartbeat.epoch, "heartbeat"):

@@ -46,14 +46,14 @@ def match_requirement(table: NodeTable, requirement: NodeSelectorRequirement, co
 
 
 def _is_one_of(table: NodeTable, requirement: NodeSelectorRequirement, column: IntColumn) -> Mask:
-    values = table.label_values(requirement.key)
+    values = table.known_label_values(requirement.key)
     known = [number for value in requirement.values if (number := values.known(value)) is not None]
     matching: Mask = column == known[0] if len(known) == 1 else np.isin(column, known)
     return matching
 
 
 def _by_value(table: NodeTable, key: str, column: IntColumn, judge: Callable[[dict[str, str]], bool]) -> Mask:
-    values = table.label_values(key).items
+    values = table.known_label_values(key).items
     numbers, inverse = np.unique(column, return_inverse=True)
     judged = [number != ABSENT and judge({key: values[number]}) for number in numbers]
     return np.array(judged, dtype=np.bool_)[inverse]

@@ -169,6 +169,10 @@ class NodeTable:
         """Every pod that holds a place: uid, node name, load."""
         return ((uid, self.names[placed.row], placed.kind.load) for uid, placed in self._placed.items())
 
+    def known_label_values(self, key: str) -> Interner[str]:
+        """The values of a label that columns were made of so far; none where no node has it."""
+        return self._label_values.get(key, _NO_VALUES)
+
     def label_values(self, key: str) -> Interner[str]:
         values = self._label_values.get(key)
         if values is None:
@@ -361,6 +365,9 @@ class NodeTable:
         self.columns.drop_all()
         self.node_log.invalidate()
         self.load_log.invalidate()
+
+
+_NO_VALUES: Interner[str] = Interner()
 
 
 def stable_hash(text: str) -> int:

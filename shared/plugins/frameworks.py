@@ -7,7 +7,7 @@ from shared.framework.profile import Framework
 from shared.plugins.registry import IN_TREE
 
 
-def load_frameworks(config: object | None, *, lenient: bool = True) -> dict[str, Framework]:
+def load_frameworks(config: object | None, *, lenient: bool) -> dict[str, Framework]:
     """The framework of each profile, by scheduler name. `lenient`: plugins that do not exist yet are left out."""
     loaded = load_config(config)
     frameworks: dict[str, Framework] = {}

@@ -43,7 +43,7 @@ class Script:
         self.shards = {name: frozenset({i}) for i, name in enumerate(workers)}
         self.now = 0.0
         if workers:
-            assert self.handle(Workers(self.shards)) == []
+            assert self.handle(Workers(self.shards, len(workers))) == []
 
     def handle(self, event: Event) -> list[Effect]:
         effects = self.core.handle(event, self.now)

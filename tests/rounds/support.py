@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from services.snapshot.core import SnapshotCore
+from services.snapshot.core import EPOCH_SHIFT, SnapshotCore
 from services.snapshot.events import Effect as SnapshotEffect
 from services.snapshot.events import NodeSeen, Persist, Publish, Reply
 from services.worker.core import WorkerCore
@@ -42,8 +42,10 @@ from shared.plugins.registry import IN_TREE
 from tests.builders import node, pod
 
 BY_NAME = Ties(mode="name")
-FRAMEWORKS = load_frameworks(None)
+FRAMEWORKS = load_frameworks(None, lenient=True)
 DEFAULT = FRAMEWORKS[DEFAULT_SCHEDULER]
+BASE = 1 << EPOCH_SHIFT
+"""Where the sequence numbers of the leader of epoch 1 begin."""
 
 Plain = dict[str, Any]
 
@@ -128,10 +130,13 @@ def held(state: State) -> Replica:
 
 
 class SnapshotLog:
-    """A snapshot core that keeps the deltas it published and is validated after every event."""
+    """A snapshot core that keeps the deltas it published and is validated after every event.
 
-    def __init__(self, *nodes: Node) -> None:
-        self.core = SnapshotCore(epoch=1)
+    In epoch 0, if not told otherwise, sequence numbers begin at nought.
+    """
+
+    def __init__(self, *nodes: Node, epoch: int = 0) -> None:
+        self.core = SnapshotCore(epoch)
         self.deltas: list[Delta] = []
         for node_object in nodes:
             self.handle(NodeSeen(node_object))

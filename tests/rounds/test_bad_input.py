@@ -12,11 +12,25 @@ from services.snapshot.events import NodeGone, NodeSeen, PodSeen, Problem
 from shared.cluster.nodetable import DuplicateNode, NodeTable, UnknownNode
 from shared.errors import ClusterError, FlotillaError, InvalidObject, ProtocolError
 from shared.messages.codec import copy, decode, encode
-from shared.messages.state import Committed, NodeUpserted, PodPlaced
+from shared.messages.state import Committed, NodeRemoved, NodeUpserted, PodPlaced
 from shared.model.objects import Node, encode_msgpack, node_from, pod_from
 from shared.model.quantity import parse_quantity
 from tests.builders import node, pod
-from tests.rounds.support import SnapshotLog, delta, held, plain_table, small_node, small_pod, state, worker
+from tests.rounds.support import (
+    SnapshotLog,
+    changes,
+    commit,
+    delta,
+    held,
+    kinds,
+    plain_table,
+    refusals,
+    small_node,
+    small_pod,
+    state,
+    uid,
+    worker,
+)
 
 A = small_node("a")
 TERM = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -89,20 +103,35 @@ UNUSABLE = [
 ]
 
 
-@pytest.mark.parametrize("name", ["a", "new"])
 @pytest.mark.parametrize(("make", "field", "reason"), UNUSABLE)
-def test_a_node_that_cannot_be_used_leaves_the_snapshot_as_it_is(make: Any, field: str, reason: str, name: str) -> None:
+def test_a_new_node_that_cannot_be_used_leaves_the_snapshot_as_it_is(make: Any, field: str, reason: str) -> None:
     log = SnapshotLog(A)
     log.handle(PodSeen(bound(small_pod("p"), "a")))
     before, seq = held(log.core.state()), log.core.seq
-    (effect,) = log.handle(NodeSeen(make(name)))
+    (effect,) = log.handle(NodeSeen(make("new")))
     assert isinstance(effect, Problem)
     assert isinstance(effect.error, InvalidObject)
-    assert str(effect.error) == f"Node {name}: {field}: {reason}"
+    assert str(effect.error) == f"Node new: {field}: {reason}"
     assert (held(log.core.state()), log.core.seq) == (before, seq)
-    if name == "new":
-        (effect,) = log.handle(NodeGone("new"))
-        assert isinstance(effect, Problem)
+    (effect,) = log.handle(NodeGone("new"))
+    assert isinstance(effect, Problem)
+
+
+@pytest.mark.parametrize(("make", "field", "reason"), UNUSABLE)
+def test_a_known_node_that_becomes_unusable_is_removed_until_it_is_mended(make: Any, field: str, reason: str) -> None:
+    log = SnapshotLog(A, small_node("b"))
+    log.handle(PodSeen(bound(small_pod("p"), "a")))
+    before = held(log.core.state())
+    effects = log.handle(NodeSeen(make("a")))
+    assert isinstance(effects[0], Problem)
+    assert str(effects[0].error) == f"Node a: {field}: {reason}"
+    assert kinds(effects) == ["Problem", "Persist", "Publish"]
+    assert changes(effects) == [NodeRemoved("a")]
+    assert (log.pods(), set(held(log.core.state())[0])) == ({}, {"b"})
+    assert refusals(log.handle(commit(1, (small_pod("q"), "a", log.core.seq)))) == {uid("q"): ("node a is gone", False)}
+    assert kinds(log.handle(NodeSeen(make("a")))) == ["Problem"], "removed once"
+    assert changes(log.handle(NodeSeen(A))) == [NodeUpserted(A), PodPlaced(uid("p"), "a", 0)]
+    assert held(log.core.state()) == before
 
 
 @pytest.mark.parametrize("name", ["a", "new"])

@@ -20,7 +20,7 @@ def test_without_workers_pods_wait() -> None:
     script = Script()
     assert script.submit(P) == {}
     assert script.core.next_deadline() is None
-    assert set(asked(script.handle(Workers({"w0": frozenset({0})})))) == {"w0"}
+    assert set(asked(script.handle(Workers({"w0": frozenset({0})}, 1)))) == {"w0"}
 
 
 def test_only_who_has_not_answered_is_asked_again_after_the_deadline() -> None:
@@ -126,7 +126,7 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_round_is_not_waited_for() -> N
     first = script.submit(P)
     script.answer(first["w0"], "w0", OFFER)
     script.shards = {"w0": frozenset({0, 1})}
-    again = asked(script.handle(Workers(script.shards)))
+    again = asked(script.handle(Workers(script.shards, 2)))
     assert set(again) == {"w0"}
     assert again["w0"].ask > first["w0"].ask
     assert script.answer(first["w1"], "w1", OFFER, shards=[1]) == []
@@ -139,7 +139,7 @@ def test_a_worker_that_comes_in_the_middle_of_a_round_is_asked_everything() -> N
     script.committed(written(script.settle(script.submit(BIG), w0=[("a", 4)])))
     script.submit(P, small_pod("big2", cpu="3"))
     script.shards = {"w0": frozenset({0}), "w1": frozenset({1})}
-    again = asked(script.handle(Workers(script.shards)))
+    again = asked(script.handle(Workers(script.shards, 2)))
     assert set(again) == {"w0", "w1"}
     assert [ask.pod is None for ask in again["w0"].classes] == [False, True]
     assert [ask.pod is None for ask in again["w1"].classes] == [False, False]
@@ -155,7 +155,7 @@ def test_classes_settled_before_the_change_are_settled_anew() -> None:
     second = asked(script.answer(first["w1"], "w1", offer(small, ("b", 9)), offer(big, ("b", 9))))
     assert [ask.class_id for ask in second["w0"].classes] == [big]
     script.shards = {"w0": frozenset({0, 1})}
-    third = asked(script.handle(Workers(script.shards)))
+    third = asked(script.handle(Workers(script.shards, 2)))
     assert [ask.class_id for ask in third["w0"].classes] == [small, big]
     effects = script.settle(third, w0=[("a", 4), ("c", 4)])
     assert "b" not in placements(effects).values()
@@ -165,19 +165,53 @@ def test_when_all_workers_are_gone_the_round_waits_for_new_ones() -> None:
     script = Script("w0")
     script.submit(P)
     script.shards = {}
-    assert script.handle(Workers({})) == []
+    assert script.handle(Workers({}, 1)) == []
     script.now = 60.0
     assert script.handle(Tick()) == []
     script.shards = {"w1": frozenset({0})}
-    again = asked(script.handle(Workers(script.shards)))
+    again = asked(script.handle(Workers(script.shards, 1)))
     assert kinds(script.answer(again["w1"], "w1", OFFER)) == ["Write"]
 
 
 def test_workers_may_change_while_a_commit_is_under_way() -> None:
     script = Script("w0")
     effects = script.settle(script.submit(P), w0=[("a", 4)])
-    assert script.handle(Workers({"w1": frozenset({0})})) == []
+    assert script.handle(Workers({"w1": frozenset({0})}, 1)) == []
     assert script.committed(written(effects)) == [Decided(P.uid, "a")]
+
+
+INCOMPLETE: list[dict[str, frozenset[int]]] = [
+    {"w0": frozenset({0})},
+    {"w0": frozenset({0, 1}), "w1": frozenset({1})},
+    {"w0": frozenset({0}), "w1": frozenset({2})},
+    {"w0": frozenset({0, 1}), "w1": frozenset({2})},
+]
+
+
+@pytest.mark.parametrize("shards", INCOMPLETE)
+def test_while_a_shard_is_missing_or_doubled_nobody_is_asked(shards: dict[str, frozenset[int]]) -> None:
+    script = Script()
+    assert script.handle(Workers(shards, 2)) == []
+    assert script.submit(P) == {}
+    assert script.core.next_deadline() is None
+    assert set(asked(script.handle(Workers({"w0": frozenset({0, 1})}, 2)))) == {"w0"}
+
+
+@pytest.mark.parametrize("shards", INCOMPLETE)
+def test_a_round_in_flight_goes_on_when_every_shard_is_held_again(shards: dict[str, frozenset[int]]) -> None:
+    script = Script("w0", "w1")
+    whole = script.shards
+    first = script.submit(P)
+    script.answer(first["w0"], "w0", OFFER)
+    assert script.handle(Workers(shards, 2)) == []
+    for name in sorted(shards):
+        held = sorted(shards[name])
+        assert script.answer(first["w1"], name, offer(class_of(P), ("c", 9)), shards=held) == []
+    script.now = 60.0
+    assert script.handle(Tick()) == []
+    assert script.core.pods_held == 1
+    effects = script.settle(asked(script.handle(Workers(whole, 2))), w0=[("a", 4)], w1=[("b", 5)])
+    assert placements(effects) == {"p": "b"}
 
 
 def test_a_tick_with_nothing_to_do_does_nothing() -> None:

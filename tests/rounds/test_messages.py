@@ -60,6 +60,7 @@ ANSWERS = st.builds(
     st.booleans(),
     st.none() | STATUSES,
     st.none() | STATUSES,
+    st.none() | STATUSES,
     SUMMARIES,
     LADDERS,
     st.lists(st.builds(Rejections, STATUSES, COUNTS), max_size=2),

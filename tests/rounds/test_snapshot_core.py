@@ -41,8 +41,8 @@ def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_or
         (Q.uid, 3, "b", 10.0 + BINDING_DEADLINE, False),
     ]
     assert [(o.uid, o.attempt, o.node, o.deadline, o.epoch) for o in dispatch.orders] == [
-        (P.uid, 3, "a", 10.0 + BINDING_DEADLINE, 1),
-        (Q.uid, 3, "b", 10.0 + BINDING_DEADLINE, 1),
+        (P.uid, 3, "a", 10.0 + BINDING_DEADLINE, 0),
+        (Q.uid, 3, "b", 10.0 + BINDING_DEADLINE, 0),
     ]
     assert set(log.core.ledger) == {P.uid, Q.uid}
     assert log.core.next_deadline() == 10.0 + BINDING_DEADLINE
@@ -200,10 +200,10 @@ def test_a_commit_that_names_a_load_it_does_not_have_is_refused_whole() -> None:
 
 def test_a_heartbeat_tells_how_far_the_state_is() -> None:
     log = SnapshotLog()
-    assert log.handle(Beat()) == [Publish(Heartbeat(1, 0))]
+    assert log.handle(Beat()) == [Publish(Heartbeat(0, 0))]
     log.handle(NodeSeen(A))
     log.handle(commit(1, (P, "a", 1)))
-    assert log.handle(Beat()) == [Publish(Heartbeat(1, 2))] == log.handle(Beat())
+    assert log.handle(Beat()) == [Publish(Heartbeat(0, 2))] == log.handle(Beat())
     assert log.core.seq == 2
 
 
@@ -214,7 +214,7 @@ def test_the_states_of_all_shards_are_the_whole_state(count: int) -> None:
     log.handle(commit(1, *((small_pod(f"p{i}", cpu=str(i % 3 + 1)), f"n{i}", 12) for i in range(6))))
     whole_nodes, whole_pods = held(log.core.state())
     parts = [log.core.state({shard}, count) for shard in range(count)]
-    assert all((part.epoch, part.seq) == (1, 13) for part in parts)
+    assert all((part.epoch, part.seq) == (0, 13) for part in parts)
     for shard, part in enumerate(parts):
         some_nodes, some_pods = held(part)
         assert {shard_of(name, count) for name in some_nodes} <= {shard}

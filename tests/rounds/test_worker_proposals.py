@@ -223,6 +223,15 @@ def test_a_plugin_that_raises_does_not_stop_an_explanation() -> None:
     assert failure is not None and "it is one of those days" in failure.message
 
 
+def test_before_anything_is_loaded_an_explanation_says_so() -> None:
+    core = worker()
+    core.start(0.0)
+    (effect,) = core.handle(Explain("1", ask_for(P)), 0.0)
+    assert isinstance(effect, Answer) and isinstance(effect.message, Explained)
+    failure = effect.message.answer.failure
+    assert failure is not None and failure.message == "w has not loaded its nodes yet"
+
+
 class Unprepared(Moody):
     """Its state cannot be computed for one pod."""
 

@@ -1,12 +1,16 @@
 """Worker: when it loads the state anew, and that it asks for it no more often than it must."""
 
+from itertools import pairwise
+
 import pytest
 
 from services.worker.core import WorkerCore
 from services.worker.events import Effect, Reload, Tick
-from services.worker.mirror import GAP_PATIENCE, MOST_WAITING_DELTAS, RELOAD_PATIENCE
+from services.worker.mirror import GAP_PATIENCE, LONGEST_PATIENCE, MOST_WAITING_DELTAS, RELOAD_PATIENCE
 from shared.errors import ProtocolError
+from shared.messages.rounds import ClassAsk
 from shared.messages.state import Delta, Heartbeat, NodeState, NodeUpserted, PodGone, PodPlaced, State
+from shared.model.objects import DEFAULT_SCHEDULER
 from tests.builders import node
 from tests.rounds.support import (
     answers,
@@ -117,9 +121,14 @@ def test_heartbeats_before_the_first_state_change_nothing() -> None:
 def test_a_state_that_does_not_come_is_asked_for_again_and_again() -> None:
     core = worker()
     assert core.start(0.0) == [Reload()]
-    assert until(core, 3.5) == [RELOAD_PATIENCE, 2 * RELOAD_PATIENCE, 3 * RELOAD_PATIENCE]
-    core.handle(state(1, A), 3.6)
-    assert until(core, 100.0) == []
+    asked = [0.0, *until(core, 64.0)]
+    waits = [later - earlier for earlier, later in pairwise(asked)]
+    assert waits == [1.0, 2.0, 4.0, 8.0, LONGEST_PATIENCE, LONGEST_PATIENCE, LONGEST_PATIENCE]
+    assert waits[0] == RELOAD_PATIENCE
+    core.handle(state(1, A), 65.0)
+    assert until(core, 200.0) == []
+    core.handle(Heartbeat(1, 2), 200.0)
+    assert until(core, 202.0) == [200.0 + GAP_PATIENCE, 200.0 + GAP_PATIENCE + RELOAD_PATIENCE], "as patient as before"
 
 
 def test_after_a_new_epoch_deltas_wait_for_the_state() -> None:
@@ -218,19 +227,38 @@ def test_heartbeats_and_proposals_while_a_gap_is_mended_do_not_ask_again() -> No
 
 
 def test_no_more_than_so_many_deltas_wait_for_a_state() -> None:
-    """What waited is dropped together: the state that comes, or the one after it, makes up for it."""
+    """Only the oldest are dropped, which a state that is under way most likely includes."""
     core = following()
-    core.handle(delta(2, epoch=2), 1.0)
-    last = MOST_WAITING_DELTAS + 10
+    assert core.handle(delta(2, epoch=2), 1.0) == [Reload()]
+    last = MOST_WAITING_DELTAS + 11
     asks: list[Effect] = []
     for seq in range(3, last + 1):
         asks += core.handle(delta(seq, epoch=2), 1.1)
-    assert len(asks) <= 1
-    core.handle(state(2, A, epoch=2), 1.2)
-    assert core.seq == 2
+    assert asks == []
+    core.handle(state(10, A, epoch=2), 1.2)
+    assert core.seq == 10, "delta 11 was the last to be dropped"
     assert core.next_deadline() == 1.2 + GAP_PATIENCE
-    core.handle(state(last, A, epoch=2), 1.3)
+    core.handle(state(11, A, epoch=2), 1.3)
     assert (core.seq, core.next_deadline()) == (last, None)
+
+
+def test_the_missing_delta_is_taken_however_many_wait_for_it() -> None:
+    core = following()
+    for seq in range(3, MOST_WAITING_DELTAS + 3):
+        core.handle(delta(seq), 1.0)
+    assert core.handle(delta(2), 1.01) == []
+    assert core.seq == MOST_WAITING_DELTAS + 2
+
+
+def test_a_doubled_state_does_not_drop_what_is_known() -> None:
+    core = worker()
+    core.handle(state(2, A, B), 0.0)
+    answers(core.handle(propose(ask_for(P)), 0.0))
+    table = core.table
+    for seq in (1, 2):
+        assert core.handle(state(seq, C), 1.0) == []
+    assert core.table is table
+    assert not answers(core.handle(propose(ClassAsk("p", DEFAULT_SCHEDULER, 1), round_=2), 1.0))["p"].unknown
 
 
 # States that cannot be
@@ -259,8 +287,9 @@ def test_a_state_that_cannot_be_built_is_refused_whole(bad: State, why: str) -> 
     assert [why in str(refusal) for refusal in core.refused] == [True]
     assert core.table is table and plain_table(table) == before
     assert core.seq == 1
-    assert until(core, 3.6) == [1.5 + RELOAD_PATIENCE, 1.5 + 2 * RELOAD_PATIENCE]
-    core.handle(state(2, A, B, C), 3.7)
+    asked_at = 1.0 + GAP_PATIENCE
+    assert until(core, 5.0) == pytest.approx([asked_at + RELOAD_PATIENCE, asked_at + 3 * RELOAD_PATIENCE])
+    core.handle(state(2, A, B, C), 5.1)
     assert (core.seq, core.next_deadline()) == (2, None)
 
 
@@ -272,7 +301,7 @@ def test_a_first_state_that_cannot_be_built_is_asked_for_again(bad: State, why: 
     assert core.handle(bad, 0.5) == []
     assert [why in str(refusal) for refusal in core.refused] == [True]
     assert (core.seq, core.table.node_count) == (0, 0)
-    assert until(core, 1.5) == [0.5 + RELOAD_PATIENCE]
+    assert until(core, 1.5) == [RELOAD_PATIENCE], "what was refused puts nothing off"
     assert kinds(core.handle(state(2, A), 1.6)) == ["Answer"]
 
 
