@@ -92,7 +92,12 @@ class Mirror:
         return self._catch_up(now)
 
     def take_time(self, now: float) -> bool:
-        return self.patience_ends is not None and now >= self.patience_ends and self._reload(now)
+        if self.patience_ends is None or now < self.patience_ends:
+            return False
+        if self.loaded and not self._reloading:
+            late = f"{len(self._early)} later ones wait" if self._early else "somebody has seen it"
+            self.refused.append(ProtocolError(f"delta {self.seq + 1}: seq: it has not come, and {late}"))
+        return self._reload(now)
 
     def miss(self, now: float) -> None:
         """Something that is known to exist has not come yet."""

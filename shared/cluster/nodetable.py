@@ -4,7 +4,8 @@ Two kinds of change are told apart, because most plugins read only one of them: 
 taints, allocatable ...) and a change of its *load* (a pod came or went). Each has a ChangeLog; an object change is
 also written to the load log, so that the load log alone names every row that may be judged differently now.
 
-Rows of removed nodes are used again. A row that is not `valid` belongs to no node and passes no filter.
+Rows of removed nodes are used again. A row that is not `valid` belongs to no node and passes no filter. A row's
+`generation` is the position of the load log right after its last change: no change, same generation.
 """
 
 import hashlib
@@ -120,6 +121,7 @@ class NodeTable:
         self.unschedulable: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
         self.taint_set: NDArray[np.intp] = np.zeros(capacity, dtype=np.intp)
         self.name_hash: NDArray[np.uint64] = np.zeros(capacity, dtype=np.uint64)
+        self.generation: NDArray[np.int64] = np.zeros(capacity, dtype=np.int64)
 
     # Reading
 
@@ -302,7 +304,7 @@ class NodeTable:
             self.non_zero[:, row] -= kind.non_zero
             self.label_classes.remove(kind.label_class, row)
         self.columns.load_changed(row, kind.load, sign)
-        self.load_log.append(row)
+        self._log_load(row)
 
     def _take_row(self, name: str) -> int:
         if self._free:
@@ -346,7 +348,11 @@ class NodeTable:
 
     def _log_node(self, row: int) -> None:
         self.node_log.append(row)
+        self._log_load(row)
+
+    def _log_load(self, row: int) -> None:
         self.load_log.append(row)
+        self.generation[row] = self.load_log.position
 
     def _resource(self, name: str) -> int:
         number = self.resources.id(name)
@@ -359,7 +365,16 @@ class NodeTable:
     def _grow(self) -> None:
         """Doubles the rows. Everybody's cached columns have the old length, so all logs are invalidated."""
         more = self.capacity
-        for column in ("allocatable", "used", "non_zero", "valid", "unschedulable", "taint_set", "name_hash"):
+        for column in (
+            "allocatable",
+            "used",
+            "non_zero",
+            "valid",
+            "unschedulable",
+            "taint_set",
+            "name_hash",
+            "generation",
+        ):
             old = getattr(self, column)
             setattr(self, column, np.concatenate([old, np.zeros((*old.shape[:-1], more), dtype=old.dtype)], axis=-1))
         self.columns.drop_all()

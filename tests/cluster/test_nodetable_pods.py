@@ -124,6 +124,21 @@ def test_a_shared_form_that_went_unused_still_counts(table: NodeTable) -> None:
     assert used(table)["a"] == {}
 
 
+def test_a_rows_generation_changes_with_the_row_and_with_nothing_else(table: NodeTable) -> None:
+    a, b = table.row_of("a"), table.row_of("b")
+    assert a is not None
+    assert b is not None
+    before = table.generation.copy()
+    table.add_pod("u", "a", load_of(pod("p").build()))
+    placed = table.generation.copy()
+    assert placed[a] > before[a]
+    assert placed[b] == before[b]
+    table.remove_pod("u")
+    assert table.generation[a] > placed[a]
+    table.upsert_node(node("b").capacity(cpu=7).build())
+    assert table.generation[b] > placed[b]
+
+
 def test_a_pod_changes_the_load_log_only(table: NodeTable) -> None:
     changes: list[Callable[[], None]] = [
         lambda: table.add_pod("u", "a", SMALL),

@@ -71,6 +71,7 @@ def test_a_gap_is_waited_for_and_then_mended() -> None:
     assert core.handle(Tick(), 1.0 + GAP_PATIENCE / 2) == []
     assert core.handle(Tick(), 1.0 + GAP_PATIENCE) == [Reload()]
     assert core.next_deadline() == 1.0 + GAP_PATIENCE + RELOAD_PATIENCE
+    assert [str(refused) for refused in core.refused] == ["delta 2: seq: it has not come, and 2 later ones wait"]
 
 
 def test_a_gap_that_closes_is_forgotten() -> None:
