@@ -211,6 +211,7 @@ class CycleCore:
                 known.pop(answer.class_id, None)
             else:
                 known[answer.class_id] = None
+                known.move_to_end(answer.class_id)
         while len(known) > MOST_GUESSES:
             known.popitem(last=False)
 
@@ -219,12 +220,9 @@ class CycleCore:
     def _decide(self, round_: Round, now: float) -> list[Effect]:
         self._round = None
         result = walk(round_.pods, {class_id: round_.verdict(class_id) for class_id in round_.classes})
-        effects: list[Effect] = []
-        for queued, unfit in result.unfit:
-            effects.append(Unschedulable(queued.pod.uid, unfit))
-        for queued, status in result.failed:
-            effects.append(Failed(queued.pod.uid, status))
-        self._held.difference_update(effect.uid for effect in effects if not isinstance(effect, Ask | Write))
+        effects: list[Effect] = [Unschedulable(queued.pod.uid, unfit) for queued, unfit in result.unfit]
+        effects += [Failed(queued.pod.uid, status) for queued, status in result.failed]
+        self._held.difference_update(queued.pod.uid for queued, _ in (*result.unfit, *result.failed))
         if not result.decided:
             self._backlog.extendleft(reversed(result.deferred))
             return effects + self._begin(now)
