@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from services.cli.numbers import at_least, several
 from services.inprocess.bench import PARTS, SHARDS, cases, measure, measure_load
 
 A = ParamSpec("A")
@@ -23,11 +24,21 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "110 pods and pods of about 100m and 500Mi; prints CPU time. Every node is looked at for every pod.",
     )
     command.add_argument(
-        "--nodes", type=_numbers, default=[5_000, 20_000, 100_000], metavar="N,...", help="cluster sizes (default all)"
+        "--nodes",
+        type=several(1),
+        default=[5_000, 20_000, 100_000],
+        metavar="N,...",
+        help="cluster sizes (default all)",
     )
-    command.add_argument("--pods", type=int, default=10_240, metavar="N", help="pods a case in rounds (default 10240)")
     command.add_argument(
-        "--load", type=_numbers, default=[100_000, 500_000], metavar="NODES,PODS", help="cluster to load (0,0: none)"
+        "--pods", type=at_least(1), default=10_240, metavar="N", help="pods a case in rounds (default 10240)"
+    )
+    command.add_argument(
+        "--load",
+        type=several(0, 2),
+        default=[100_000, 500_000],
+        metavar="NODES,PODS",
+        help="cluster to load (0,0: none)",
     )
     command.set_defaults(run=run)
 
@@ -61,7 +72,3 @@ def _apart(call: Callable[A, T], *arguments: A.args, **named: A.kwargs) -> T:
     """In a process of its own, so that no case sees another's memory."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(call, arguments, named)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from services.cli.numbers import at_least
 from services.inprocess.conformance import LEFT_OUT, GroupResult, exit_code, read_cases, run_cases
 
 FIRST_DIFFERENCES = 3
@@ -18,11 +19,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         description="Replays golden cases through the deciding core. Exit code 1 on any difference.",
     )
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases, .jsonl or .jsonl.gz")
-    command.add_argument("--shards", type=_positive, default=1, metavar="N", help="spread the nodes over N workers")
+    command.add_argument("--shards", type=at_least(1), default=1, metavar="N", help="spread the nodes over N workers")
     command.add_argument("--group", action="append", metavar="NAME", help="only cases of this group; may be repeated")
     command.add_argument(
         "--show",
-        type=_positive,
+        type=at_least(1),
         default=FIRST_DIFFERENCES,
         metavar="N",
         help=f"how many differences a group to print in full (default {FIRST_DIFFERENCES})",
@@ -54,10 +55,3 @@ def _print_differences(name: str, group: GroupResult, most: int) -> None:
         print(f"\n{difference}")
     if len(group.differences) > most:
         print(f"\n({name}: {len(group.differences) - most} more differences)")
-
-
-def _positive(text: str) -> Any:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number

@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 
+from services.cli.numbers import at_least
 from services.cycle import events as cycle
 from services.inprocess.demo import Checked, check, make_nodes, make_pods
 from services.inprocess.pipeline import Pipeline
@@ -22,11 +23,15 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         description="Runs snapshot, cycle and workers in this process and schedules pods on a made-up cluster. Exit "
         "code 1 if any pod is unaccounted for, any node overfull, or two pods share a host port.",
     )
-    command.add_argument("--nodes", type=int, default=1_000, metavar="N", help="default 1000")
-    command.add_argument("--pods", type=int, default=10_000, metavar="N", help="default 10000")
-    command.add_argument("--kinds", type=int, default=50, metavar="N", help="kinds of pods (default 50)")
-    command.add_argument("--shards", type=int, default=2, metavar="N", help="workers, each with its part of the nodes")
-    command.add_argument("--round-size", type=int, default=256, metavar="N", help="1 decides as kube-scheduler does")
+    command.add_argument("--nodes", type=at_least(0), default=1_000, metavar="N", help="default 1000")
+    command.add_argument("--pods", type=at_least(0), default=10_000, metavar="N", help="default 10000")
+    command.add_argument("--kinds", type=at_least(1), default=50, metavar="N", help="kinds of pods (default 50)")
+    command.add_argument(
+        "--shards", type=at_least(1), default=2, metavar="N", help="workers, each with its part of the nodes"
+    )
+    command.add_argument(
+        "--round-size", type=at_least(1), default=256, metavar="N", help="1 decides as kube-scheduler does"
+    )
     command.add_argument("--seed", type=int, default=1, metavar="N", help="for the cluster and for ties (default 1)")
     command.set_defaults(run=run)
 

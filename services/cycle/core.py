@@ -28,7 +28,7 @@ from services.cycle.events import (
 from services.cycle.round import Round
 from services.cycle.walk import QueuedPod, Walk, walk
 from shared.cluster.load import PodLoad
-from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
+from shared.errors import MOST_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.classify import Classifier
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
@@ -50,6 +50,8 @@ class CycleCore:
     def __init__(
         self, epoch: int, frameworks: Mapping[str, Framework], *, round_size: int = 256, ties: Ties | None = None
     ) -> None:
+        if round_size < 1:
+            raise InvalidConfig("roundSize", f"must be at least 1, not {round_size}")
         self.epoch = epoch
         self.frameworks = frameworks
         self.round_size = round_size
