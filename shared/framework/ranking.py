@@ -71,7 +71,8 @@ class Ranking:
         """A score outside 0 to 100 would turn the order of nodes upside down: it fails the attempt instead."""
         outside = scores.view(np.uint64) > MAX_NODE_SCORE
         if outside.any() and (outside & feasible).any():
-            raise ScoreOutOfRange(self.answers.scores[s].name, int(scores[outside & feasible].flat[0]))
+            wrong = np.broadcast_to(scores, feasible.shape)[outside & feasible]
+            raise ScoreOutOfRange(self.answers.scores[s].name, int(wrong[0]))
         weighted: Scores = scores * self.framework.weights[s]
         return weighted
 
