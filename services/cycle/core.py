@@ -229,9 +229,23 @@ class CycleCore:
             self._backlog.extendleft(reversed(result.deferred))
             return effects + self._begin(now)
         self._walked = result
-        self._commit = _commit(self.epoch, round_.number, result)
+        self._commit = self._commit_of(round_, result)
         self._deadline = now + COMMIT_DEADLINE
         return [*effects, Write(self._commit)]
+
+    def _commit_of(self, round_: Round, result: Walk) -> Commit:
+        loads: list[PodLoad] = []
+        numbers: dict[int, int] = {}
+        decisions: list[Decision] = []
+        for queued, rung in result.decided:
+            number = numbers.get(id(queued.load))
+            if number is None:
+                number = numbers[id(queued.load)] = len(loads)
+                loads.append(queued.load)
+            meta, profile = queued.pod.metadata, queued.profile
+            pod = queued.pod if self.frameworks[profile].binding_reads_pod else None
+            decisions.append(Decision(meta.uid, meta.namespace, meta.name, profile, rung.node, number, rung.seen, pod))
+        return Commit(self.epoch, round_.number, loads, decisions)
 
     def _on_committed(self, committed: Committed, now: float) -> list[Effect]:
         commit, result = self._commit, self._walked
@@ -268,20 +282,6 @@ class CycleCore:
 def _ladder_length(pods: int, workers: int) -> int:
     """Enough rungs for all pods if the shards share them within a factor of two; else the rest waits a round."""
     return min(pods, 2 * -(-pods // workers) + 8)
-
-
-def _commit(epoch: int, round_: int, result: Walk) -> Commit:
-    loads: list[PodLoad] = []
-    numbers: dict[int, int] = {}
-    decisions: list[Decision] = []
-    for queued, rung in result.decided:
-        number = numbers.get(id(queued.load))
-        if number is None:
-            number = numbers[id(queued.load)] = len(loads)
-            loads.append(queued.load)
-        meta = queued.pod.metadata
-        decisions.append(Decision(meta.uid, meta.namespace, meta.name, queued.profile, rung.node, number, rung.seen))
-    return Commit(epoch, round_, loads, decisions)
 
 
 def _unreadable(pod: Pod, cause: Exception) -> Status:

@@ -20,6 +20,7 @@ from services.worker.core import WorkerCore
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
+from shared.messages.binding import BindingOrders
 from shared.messages.codec import M, copy
 from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
@@ -187,14 +188,20 @@ class Pipeline:
                 case snapshot.Reply(message=committed):
                     self._send(committed, self._to_cycle)
                 case snapshot.Dispatch(orders=orders):
-                    for order in orders if self._binds else ():
-                        self._send(order, lambda m: self._bind(m.uid, m.attempt, m.node))
+                    if self._binds:
+                        self._send(BindingOrders(self.snapshot.epoch, list(orders)), self._bind_all)
                 case snapshot.LookUp(uid=uid, attempt=attempt):
                     self._bind(uid, attempt, self.snapshot.ledger[uid].node)
                 case snapshot.Problem(error=error):
                     self.problems.append(error)
+                case snapshot.Forgot(uid=uid):
+                    self.submit([self._pods[uid]])
                 case snapshot.Persist():
                     pass  # one process: what is in memory is all that there is
+
+    def _bind_all(self, orders: BindingOrders) -> None:
+        for order in orders.orders:
+            self._bind(order.uid, order.attempt, order.node)
 
     def _bind(self, uid: str, attempt: int, node: str) -> None:
         self.observe(snapshot.BindingFinished(uid, attempt))

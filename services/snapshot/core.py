@@ -12,8 +12,12 @@ A decided pod is assumed: it holds its place, and stands in the ledger until it 
                            +--overdue--> looked up at the API server, then bound or forgotten
 
 Effects are to be carried out in order: what is to be persisted is safe before anybody hears of it.
+
+A new leader is made with the ledger of the one before it. It is told all that the watch lists, its effects being of no
+interest yet, and then begins: what is still assumed is dispatched again, as of the new term.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Container, Iterable
 
@@ -23,13 +27,16 @@ from services.snapshot.events import (
     Beat,
     BindingFailed,
     BindingFinished,
+    BindingWaits,
     Dispatch,
     Effect,
     Event,
+    Forgot,
     LookedUp,
     LookUp,
     NodeGone,
     NodeSeen,
+    Observed,
     Persist,
     PodDeleted,
     PodSeen,
@@ -38,6 +45,7 @@ from services.snapshot.events import (
     Reply,
     Tick,
 )
+from services.snapshot.gathering import Gathering
 from services.snapshot.places import Loads, Places
 from shared.cluster.images import ImageSizes
 from shared.cluster.load import PodLoad, load_of
@@ -71,7 +79,8 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class SnapshotCore:
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, ledger: Iterable[LedgerEntry] = (), answer: Committed | None = None) -> None:
+        """`ledger` and `answer`: what the leader before has left."""
         self.epoch = epoch
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self._seq = epoch << EPOCH_SHIFT
@@ -80,9 +89,31 @@ class SnapshotCore:
         self._written: dict[str, int] = {}
         self._pods = Places()
         self._ledger: dict[str, LedgerEntry] = {}
+        self._due: list[tuple[float, str, int]] = []
         self._images = ImageSizes()
-        self._cycle_epoch = 0
-        self._answer: Committed | None = None
+        self._cycle_epoch = 0 if answer is None else answer.epoch
+        self._answer = answer
+        self._gathering: Gathering | None = None
+        for entry in ledger:
+            self._pods.put(entry.uid, entry.node, entry.load, assumed=True)
+            self._enter(entry)
+
+    def begin(self, now: float) -> list[Effect]:
+        """All that the watch lists has been told: takes up what the leader before has left."""
+        effects: list[Effect] = []
+        orders: list[BindingOrder] = []
+        for entry in list(self._ledger.values()):
+            if entry.bound or entry.deadline <= now:
+                continue
+            if entry.node in self._nodes:
+                orders.append(self._order(entry))
+            else:
+                effects += self._forget(entry, f"node {entry.node} is gone")
+        return [*effects, Dispatch(tuple(orders))] if orders else effects
+
+    def restate(self, epoch: int) -> None:
+        """The stored state was lost: the same state goes on as that of a new term."""
+        self.epoch, self._seq = epoch, epoch << EPOCH_SHIFT
 
     # Events
 
@@ -90,6 +121,8 @@ class SnapshotCore:
         match event:
             case Commit():
                 return self._on_commit(event, now)
+            case Observed():
+                return self._on_observed(event, now)
             case PodSeen(pod=pod):
                 return self._on_pod(pod)
             case PodDeleted(uid=uid):
@@ -100,8 +133,10 @@ class SnapshotCore:
                 return self._on_node_gone(name)
             case BindingFinished(uid=uid, attempt=attempt):
                 return self._on_bound(uid, attempt)
-            case BindingFailed(uid=uid, attempt=attempt):
-                return self._on_failed(uid, attempt)
+            case BindingFailed():
+                return self._on_failed(event)
+            case BindingWaits():
+                return self._on_waits(event)
             case LookedUp():
                 return self._on_looked_up(event)
             case Tick():
@@ -110,9 +145,9 @@ class SnapshotCore:
                 return [Publish(Heartbeat(self.epoch, self._seq))]
 
     def next_deadline(self) -> float | None:
-        """The ledger is in the order of its deadlines."""
-        first = next(iter(self._ledger.values()), None)
-        return None if first is None else first.deadline
+        while self._due and not self._is_due(self._due[0]):
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
 
     def state(self, shards: Container[int] = (0,), shard_count: int = 1) -> State:
         """All there is of these shards, for a worker that starts or has missed something."""
@@ -131,6 +166,28 @@ class SnapshotCore:
     @property
     def ledger(self) -> dict[str, LedgerEntry]:
         return dict(self._ledger)
+
+    @property
+    def answer(self) -> Committed | None:
+        """What a doubled commit of the last round is to be answered."""
+        return self._answer
+
+    def counts(self) -> dict[str, int]:
+        return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self._ledger)}
+
+    # What the watch says
+
+    def _on_observed(self, observed: Observed, now: float) -> list[Effect]:
+        self._gathering = gathering = Gathering()
+        effects: list[Effect] = []
+        try:
+            for event in observed.events:
+                effects += self.handle(event, now)
+        finally:
+            self._gathering = None
+        return effects + self._publish(
+            gathering.changes, gathering.loads, writes=gathering.writes, settled=tuple(gathering.settled)
+        )
 
     # Nodes
 
@@ -180,7 +237,7 @@ class SnapshotCore:
         settled = (pod.uid,) if self._ledger.pop(pod.uid, None) is not None else ()
         if place is not None and place.node == node and place.load == load:
             place.assumed = False
-            return [Persist(settled=settled)] if settled else []
+            return self._publish([], [], settled=settled)
         self._pods.put(pod.uid, node, load, assumed=False)
         if node not in self._nodes:
             unknown = Problem(ClusterError(f"Pod {pod.key}: spec.nodeName: no node {node!r} is known"))
@@ -247,8 +304,9 @@ class SnapshotCore:
                 epoch=commit.epoch,
                 round=commit.round,
                 deadline=now + BINDING_DEADLINE,
+                pod=d.pod,
             )
-            self._ledger[d.uid] = entry
+            self._enter(entry)
             entries.append(entry)
         delta: Delta | None = None
         if accepted:
@@ -273,9 +331,20 @@ class SnapshotCore:
             profile=entry.profile,
             node=entry.node,
             deadline=entry.deadline,
+            pod=entry.pod,
         )
 
     # Bindings
+
+    def _enter(self, entry: LedgerEntry) -> None:
+        self._ledger[entry.uid] = entry
+        heapq.heappush(self._due, (entry.deadline, entry.uid, entry.attempt))
+
+    def _is_due(self, due: tuple[float, str, int]) -> bool:
+        """Or has this become of no interest: settled, or put off?"""
+        deadline, uid, attempt = due
+        entry = self._ledger.get(uid)
+        return entry is not None and entry.attempt == attempt and entry.deadline == deadline
 
     def _entry(self, uid: str, attempt: int) -> LedgerEntry | None:
         """What stands in the ledger for this attempt; None once its outcome is known, or another has begun."""
@@ -289,17 +358,28 @@ class SnapshotCore:
         bound = self._ledger[uid] = msgspec.structs.replace(entry, bound=True)
         return [Persist(ledger=(bound,))]
 
-    def _on_failed(self, uid: str, attempt: int) -> list[Effect]:
-        entry = self._entry(uid, attempt)
-        return [] if entry is None or entry.bound else self._remove(uid)
+    def _on_failed(self, failed: BindingFailed) -> list[Effect]:
+        entry = self._entry(failed.uid, failed.attempt)
+        return [] if entry is None or entry.bound else self._forget(entry, failed.reason)
+
+    def _on_waits(self, waits: BindingWaits) -> list[Effect]:
+        entry = self._entry(waits.uid, waits.attempt)
+        if entry is None or entry.bound:
+            return []
+        waiting = msgspec.structs.replace(entry, deadline=waits.until + BINDING_DEADLINE)
+        self._enter(waiting)
+        return [Persist(ledger=(waiting,))]
+
+    def _forget(self, entry: LedgerEntry, reason: str) -> list[Effect]:
+        return [*self._remove(entry.uid), Forgot(entry.uid, reason)]
 
     def _on_tick(self, now: float) -> list[Effect]:
         """An assumption ends by its observed outcome, never by time alone."""
         effects: list[Effect] = []
         while (due := self.next_deadline()) is not None and due <= now:
-            entry = self._ledger.pop(next(iter(self._ledger)))
+            entry = self._ledger[heapq.heappop(self._due)[1]]
             effects.append(LookUp(entry.uid, entry.attempt, entry.namespace, entry.name))
-            self._ledger[entry.uid] = msgspec.structs.replace(entry, deadline=now + BINDING_DEADLINE)
+            self._enter(msgspec.structs.replace(entry, deadline=now + BINDING_DEADLINE))
         return effects
 
     def _on_looked_up(self, found: LookedUp) -> list[Effect]:
@@ -307,7 +387,7 @@ class SnapshotCore:
         if entry is None:
             return []
         if found.node is None:
-            return self._remove(found.uid)
+            return self._forget(entry, "the binding was not finished in time")
         if found.node == entry.node:
             return self._on_bound(found.uid, found.attempt)
         del self._ledger[found.uid]
@@ -328,6 +408,9 @@ class SnapshotCore:
         writes: Iterable[str] = (),
         settled: tuple[str, ...] = (),
     ) -> list[Effect]:
+        if self._gathering is not None:
+            self._gathering.add(changes, loads, writes, settled)
+            return []
         if not changes:
             return [Persist(settled=settled)] if settled else []
         delta = self._delta(changes, loads, writes)
@@ -341,7 +424,7 @@ class SnapshotCore:
         return Delta(self.epoch, self._seq, changes, loads)
 
     def validate(self) -> None:
-        """The ledger holds the assumed pods and no other, in the order of deadlines, and every index agrees."""
+        """The ledger holds the assumed pods and no other, each has a deadline, and every index agrees."""
         self._pods.validate()
         assumed = {uid for uid, place in self._pods.items() if place.assumed}
         if assumed != set(self._ledger):
@@ -349,6 +432,5 @@ class SnapshotCore:
         for uid, entry in self._ledger.items():
             if self._pods[uid].node != entry.node:
                 raise InvariantBroken(f"pod {uid} is assumed elsewhere than the ledger says")
-        deadlines = [entry.deadline for entry in self._ledger.values()]
-        if deadlines != sorted(deadlines):
-            raise InvariantBroken("the ledger is not in the order of its deadlines")
+        if {uid for due in self._due if self._is_due(due) for uid in due[1:2]} != set(self._ledger):
+            raise InvariantBroken("an entry of the ledger has no deadline")

@@ -1,5 +1,6 @@
 """What the snapshot is told, and what it wants done. Effects are to be carried out in order."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.errors import FlotillaError
@@ -36,6 +37,13 @@ class PodDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """Event: what the watch says, in order; it makes one delta."""
+
+    events: Sequence[NodeSeen | NodeGone | PodSeen | PodDeleted]
+
+
+@dataclass(frozen=True, slots=True)
 class BindingFinished:
     """Event: the API server has bound an assumed pod."""
 
@@ -49,6 +57,16 @@ class BindingFailed:
 
     uid: str
     attempt: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BindingWaits:
+    """Event: a binder waits with an assumed pod until then, and will tell how it ends."""
+
+    uid: str
+    attempt: int
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +130,32 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgot:
+    """Effect: tell the queue that this pod was assumed, holds no place any more, and why."""
+
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Effect: somebody should know of this; the object was left out, and nothing else was touched."""
 
     error: FlotillaError
 
 
-Event = NodeSeen | NodeGone | PodSeen | PodDeleted | BindingFinished | BindingFailed | LookedUp | Commit | Tick | Beat
-Effect = Persist | Publish | Reply | Dispatch | LookUp | Problem
+Event = (
+    NodeSeen
+    | NodeGone
+    | PodSeen
+    | PodDeleted
+    | Observed
+    | BindingFinished
+    | BindingFailed
+    | BindingWaits
+    | LookedUp
+    | Commit
+    | Tick
+    | Beat
+)
+Effect = Persist | Publish | Reply | Dispatch | LookUp | Forgot | Problem

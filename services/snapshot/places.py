@@ -25,6 +25,9 @@ class Places:
         self._on_node: dict[str, dict[str, None]] = {}
         self._loads: dict[bytes, tuple[PodLoad, list[int]]] = {}
 
+    def __len__(self) -> int:
+        return len(self._places)
+
     def __contains__(self, uid: str) -> bool:
         return uid in self._places
 

@@ -1,6 +1,7 @@
 """Worker: filters and scores the nodes of its shards, and proposes the best of them.
 
-It mirrors the snapshot's state. Asked for proposals, it answers as soon as it has seen what the asker has seen.
+It mirrors the snapshot's state. Asked for proposals, it answers as soon as it has seen what the asker has seen. Which
+shards it holds is cycle's to say; others than before are loaded whole, and until then nothing is answered.
 """
 
 from collections import deque
@@ -17,6 +18,7 @@ from shared.framework.status import error
 from shared.framework.tiebreak import Ties
 from shared.messages.rounds import ClassAnswer, Explain, Explained, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
+from shared.messages.workers import Assign
 
 
 class WorkerCore:
@@ -25,6 +27,8 @@ class WorkerCore:
     ) -> None:
         self.name = name
         self.frameworks = frameworks
+        self.assignment = (0, 0)
+        """The epoch and number of the assignment by which it holds its shards."""
         self._mirror = Mirror(shards, shard_count)
         self._proposer: Proposer | None = None
         self._cycle_epoch = 0
@@ -45,6 +49,8 @@ class WorkerCore:
                 reload = self._mirror.take_state(event, now)
             case Tick():
                 reload = self._mirror.take_time(now)
+            case Assign():
+                reload = self._take_shards(event, now)
             case Propose():
                 self._take_ask(event)
             case Explain():
@@ -74,6 +80,11 @@ class WorkerCore:
         return self._mirror.seq
 
     @property
+    def loaded(self) -> bool:
+        """Whether it can answer for all of its shards."""
+        return self._mirror.loaded
+
+    @property
     def refused(self) -> deque[FlotillaError]:
         """What was not taken, and why."""
         return self._mirror.refused
@@ -82,6 +93,16 @@ class WorkerCore:
         self.table.validate()
 
     # Inside
+
+    def _take_shards(self, assign: Assign, now: float) -> bool:
+        if (assign.epoch, assign.number) <= self.assignment:
+            return False
+        self.assignment = (assign.epoch, assign.number)
+        shards = frozenset(assign.shards)
+        if shards == self._mirror.shards and assign.shard_count == self._mirror.shard_count:
+            return False
+        self._mirror = self._mirror.with_shards(shards, assign.shard_count)
+        return bool(shards) and self._mirror.start(now)
 
     def _take_ask(self, propose: Propose) -> None:
         newest = (propose.round, propose.ask)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
+from shared.messages.workers import Assign
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +24,5 @@ class Reload:
     """Effect: fetch the whole state of this worker's shards; it comes back as a State event."""
 
 
-Event = Delta | Heartbeat | State | Propose | Explain | Tick
+Event = Delta | Heartbeat | State | Assign | Propose | Explain | Tick
 Effect = Answer | Reload

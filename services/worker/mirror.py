@@ -53,6 +53,12 @@ class Mirror:
     def start(self, now: float) -> bool:
         return self._reload(now)
 
+    def with_shards(self, shards: frozenset[int], shard_count: int) -> "Mirror":
+        """One of other shards, still empty, that remembers which leader it follows and what was refused."""
+        mirror = Mirror(shards, shard_count)
+        mirror.refused, mirror._epoch = self.refused, self._epoch
+        return mirror
+
     def take_delta(self, delta: Delta, now: float) -> bool:
         if self._is_old(delta.epoch, f"delta {delta.seq}"):
             return False

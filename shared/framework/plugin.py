@@ -197,6 +197,10 @@ class PreBindPlugin(Plugin):
 
 
 class BindPlugin(Plugin):
+    """`reads_pod`: it needs more than namespace, name and uid."""
+
+    reads_pod: ClassVar[bool] = True
+
     @abstractmethod
     def bind(self, state: CycleState, node: str) -> Status | ApiCall:
         """The call that binds the pod; SKIP leaves it to the next bind plugin."""

@@ -80,6 +80,10 @@ class Framework:
         self.pre_bind = self._at(ExtensionPoint.PRE_BIND, PreBindPlugin)
         self.bind = self._at(ExtensionPoint.BIND, BindPlugin)
         self.post_bind = self._at(ExtensionPoint.POST_BIND, PostBindPlugin)
+        self.binding_reads_pod = any((self.reserve, self.permit, self.pre_bind, self.post_bind)) or any(
+            plugin.reads_pod for plugin in self.bind
+        )
+        """Whether whoever binds a pod needs more of it than its names."""
         self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
         made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
         self.weights = [made[plugin.name] for plugin in self.score]

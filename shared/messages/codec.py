@@ -1,31 +1,78 @@
 """Messages as bytes."""
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from shared.errors import ProtocolError
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Notices, PermitAnswer
+from shared.messages.queue import Batch, Forgotten, Inspect, Outcomes, QueueContents, Received, Take
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
-from shared.messages.state import BindingOrder, Commit, Committed, Delta, Heartbeat, State
+from shared.messages.state import Commit, Committed, Delta, Heartbeat, State
+from shared.messages.watch import Relist, WatchBeat, Watched
+from shared.messages.workers import Assign, WorkerBeat
 from shared.model.objects import dec_hook, encode_msgpack
 
-Message = Propose | Proposals | Explain | Explained | Commit | Committed | Delta | Heartbeat | State | BindingOrder
+Message = (
+    Watched
+    | WatchBeat
+    | Relist
+    | Take
+    | Batch
+    | Outcomes
+    | Received
+    | Forgotten
+    | Inspect
+    | QueueContents
+    | Propose
+    | Proposals
+    | Explain
+    | Explained
+    | WorkerBeat
+    | Assign
+    | Commit
+    | Committed
+    | Delta
+    | Heartbeat
+    | State
+    | BindingOrders
+    | BinderBeat
+    | BindingOutcomes
+    | PermitAnswer
+    | Notices
+)
 
-M = TypeVar("M", Propose, Proposals, Explain, Explained, Commit, Committed, Delta, Heartbeat, State, BindingOrder)
-
-_DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message, dec_hook=dec_hook)
+M = TypeVar("M", bound=Message)
 
 
 def encode(message: Message) -> bytes:
     return encode_msgpack(message)
 
 
-def decode(raw: bytes) -> Message:
+def decoder(*types: type[M]) -> Callable[[bytes | memoryview], M]:
+    """Reads messages of these types; ProtocolError where the bytes are none of them."""
+    # What a union of types known only now is, cannot be told to a type checker.
+    expected: Any = types[0]
+    for further in types[1:]:
+        expected = expected | further
+    decode_bytes: Callable[[bytes | memoryview], M] = msgspec.msgpack.Decoder(expected, dec_hook=dec_hook).decode
+
+    def decode_message(raw: bytes | memoryview) -> M:
+        try:
+            return decode_bytes(raw)
+        except msgspec.DecodeError as cause:
+            raise ProtocolError(f"not a message: {cause}") from None
+
+    return decode_message
+
+
+_DECODE: Callable[[bytes | memoryview], Message] = decoder(*Message.__args__)
+
+
+def decode(raw: bytes | memoryview) -> Message:
     """Any message; ProtocolError where the bytes are none."""
-    try:
-        return _DECODER.decode(raw)
-    except msgspec.DecodeError as cause:
-        raise ProtocolError(f"not a message: {cause}") from None
+    return _DECODE(raw)
 
 
 def copy(message: M) -> M:

@@ -3,11 +3,14 @@
 import msgspec
 
 from shared.cluster.load import PodLoad
-from shared.model.objects import Node
+from shared.model.objects import Node, Pod
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod goes to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen."""
+    """A pod goes to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen.
+
+    `pod` comes along where the profile's binding plugins read it.
+    """
 
     uid: str
     namespace: str
@@ -16,6 +19,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: str
     load: int
     seen: int
+    pod: Pod | None = None
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
@@ -102,10 +106,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
     loads: list[PodLoad]
 
 
-class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="bind"):
+class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """To a binder: bind this pod; the assumption behind it is in the ledger.
 
     What becomes of it is told with the same `attempt`, so that a late word on an earlier one does no harm.
+    Past the deadline (Unix time) it is not begun.
     """
 
     epoch: int
@@ -116,6 +121,7 @@ class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, ta
     profile: str
     node: str
     deadline: float
+    pod: Pod | None = None
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -135,3 +141,4 @@ class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     round: int
     deadline: float
     bound: bool = False
+    pod: Pod | None = None

@@ -7,6 +7,7 @@ from shared.framework.status import Status
 
 class DefaultBinder(BindPlugin):
     name = "DefaultBinder"
+    reads_pod = False
 
     def bind(self, state: CycleState, node: str) -> Status | ApiCall:
         pod = state.pod

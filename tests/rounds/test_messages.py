@@ -13,7 +13,29 @@ from shared.framework.explanation import Explanation
 from shared.framework.status import Code, Status
 from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
+from shared.messages.binding import (
+    BinderBeat,
+    BindingOrders,
+    BindingOutcome,
+    BindingOutcomes,
+    Notice,
+    Notices,
+    PermitAnswer,
+)
 from shared.messages.codec import Message, copy, decode, encode
+from shared.messages.queue import (
+    Batch,
+    Forgotten,
+    ForgottenPod,
+    Inspect,
+    Outcome,
+    Outcomes,
+    QueueContents,
+    QueuedPod,
+    Received,
+    Take,
+    Verdict,
+)
 from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Explained, Ladder, Proposals, Propose
 from shared.messages.state import (
     BindingOrder,
@@ -30,6 +52,19 @@ from shared.messages.state import (
     PodPlaced,
     State,
 )
+from shared.messages.watch import (
+    Kind,
+    ListingBegins,
+    ListingEnds,
+    NodeChange,
+    PodChange,
+    Relist,
+    Unreadable,
+    WatchBeat,
+    Watched,
+)
+from shared.messages.workers import Assign, WorkerBeat
+from shared.model.objects import encode_msgpack
 from shared.model.resources import HostPort
 from tests.rounds.world import World
 
@@ -68,6 +103,18 @@ ANSWERS = st.builds(
 )
 PLACED = st.builds(PodPlaced, TEXT, TEXT, COUNTS)
 CHANGES = st.one_of(NODES.map(NodeUpserted), st.builds(NodeRemoved, TEXT), PLACED, st.builds(PodGone, TEXT))
+TIMES = st.floats(0, 1e9, allow_nan=False)
+ORDERS = st.builds(BindingOrder, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, TIMES, st.none() | PODS)
+BODIES = PODS.map(lambda pod: msgspec.Raw(encode_msgpack(pod)))
+WATCHED = st.one_of(
+    st.builds(PodChange, TEXT, TEXT, TEXT, TEXT, TEXT, st.booleans(), st.booleans(), BODIES, TIMES),
+    st.builds(PodChange, TEXT, TEXT, TEXT, gone=st.just(True)),
+    st.builds(NodeChange, TEXT, st.booleans(), NODES.map(lambda node: msgspec.Raw(encode_msgpack(node)))),
+    st.builds(NodeChange, TEXT, gone=st.just(True)),
+    st.builds(ListingBegins, st.sampled_from(Kind)),
+    st.builds(ListingEnds, st.sampled_from(Kind)),
+    st.builds(Unreadable, st.sampled_from(Kind), TEXT, TEXT, TEXT, TEXT, TEXT, TEXT),
+)
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Propose: st.builds(Propose, COUNTS, COUNTS, COUNTS, COUNTS, TIES, st.lists(ASKS, max_size=2)),
     Proposals: st.builds(
@@ -106,9 +153,40 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.lists(st.builds(NodeState, NODES, st.dictionaries(TEXT, COUNTS, max_size=2)), max_size=2),
         st.lists(LOADS, max_size=2),
     ),
-    BindingOrder: st.builds(
-        BindingOrder, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, st.floats(0, 1e9, allow_nan=False)
+    BindingOrders: st.builds(BindingOrders, COUNTS, st.lists(ORDERS, max_size=2)),
+    BinderBeat: st.builds(BinderBeat, TEXT, TEXT, COUNTS),
+    BindingOutcomes: st.builds(
+        BindingOutcomes,
+        TEXT,
+        COUNTS,
+        COUNTS,
+        st.lists(st.builds(BindingOutcome, TEXT, COUNTS, TEXT, st.none() | TIMES), max_size=2),
     ),
+    PermitAnswer: st.builds(PermitAnswer, TEXT, TEXT, st.booleans(), TEXT),
+    Notices: st.builds(
+        Notices,
+        st.lists(
+            st.builds(Notice, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, st.booleans(), st.booleans()),
+            max_size=2,
+        ),
+    ),
+    Watched: st.builds(Watched, COUNTS, COUNTS, st.lists(WATCHED, max_size=4)),
+    WatchBeat: st.builds(WatchBeat, COUNTS, COUNTS),
+    Relist: st.builds(Relist, TEXT),
+    WorkerBeat: st.builds(WorkerBeat, TEXT, TEXT, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS, COUNTS),
+    Assign: st.builds(Assign, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS),
+    Take: st.builds(Take, COUNTS, COUNTS, COUNTS),
+    Batch: st.builds(Batch, COUNTS, COUNTS, st.lists(st.builds(QueuedPod, PODS, COUNTS, TIMES, TIMES), max_size=2)),
+    Outcomes: st.builds(
+        Outcomes,
+        COUNTS,
+        COUNTS,
+        st.lists(st.builds(Outcome, TEXT, st.sampled_from(Verdict), TEXT, TEXT, st.tuples(TEXT)), max_size=2),
+    ),
+    Received: st.builds(Received, COUNTS, COUNTS),
+    Forgotten: st.builds(Forgotten, COUNTS, st.lists(st.builds(ForgottenPod, TEXT, TEXT), max_size=2)),
+    Inspect: st.builds(Inspect),
+    QueueContents: st.builds(QueueContents, *[st.lists(TEXT, max_size=2)] * 6),
 }
 
 
@@ -134,7 +212,9 @@ def test_fields_of_a_later_version_are_skipped(kind: type) -> None:
     @settings(deadline=None, max_examples=5)
     @given(MESSAGES[kind])
     def skips(message: Any) -> None:
-        plain = msgspec.msgpack.decode(encode(message)) | {"of a later version": 1}
-        assert decode(msgspec.msgpack.encode(plain)) == message
+        plain = msgspec.msgpack.decode(encode(message))
+        arrived = decode(msgspec.msgpack.encode(plain | {"of a later version": 1}))
+        assert type(arrived) is kind
+        assert msgspec.msgpack.decode(encode(arrived)) == plain
 
     skips()

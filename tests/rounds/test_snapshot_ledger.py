@@ -7,8 +7,10 @@ from services.snapshot.core import BINDING_DEADLINE
 from services.snapshot.events import (
     BindingFailed,
     BindingFinished,
+    BindingWaits,
     Dispatch,
     Event,
+    Forgot,
     LookedUp,
     LookUp,
     Persist,
@@ -56,9 +58,10 @@ def test_a_finished_binding_stays_assumed_until_it_is_seen() -> None:
 
 def test_a_failed_binding_is_forgotten() -> None:
     log = assumed()
-    effects = log.handle(BindingFailed(P.uid, FIRST))
-    assert kinds(effects) == ["Persist", "Publish"]
+    effects = log.handle(BindingFailed(P.uid, FIRST, "no such node"))
+    assert kinds(effects) == ["Persist", "Publish", "Forgot"]
     assert changes(effects) == [PodGone(P.uid)]
+    assert effects[-1] == Forgot(P.uid, "no such node")
     assert isinstance(effects[0], Persist) and effects[0].settled == (P.uid,)
     assert log.core.ledger == {}
     assert log.pods() == {}
@@ -211,18 +214,27 @@ def test_a_later_attempt_has_outcomes_of_its_own() -> None:
 # Deadlines
 
 
-def test_the_ledger_is_in_the_order_of_deadlines() -> None:
+def test_who_is_due_first_is_looked_up_first() -> None:
     log = assumed()
     log.handle(commit(2, (Q, "b", 3)), now=5.0)
-    assert list(log.core.ledger) == [P.uid, Q.uid]
     log.handle(BindingFinished(P.uid, FIRST), now=7.0)
-    assert list(log.core.ledger) == [P.uid, Q.uid]
+    assert log.core.next_deadline() == BINDING_DEADLINE
     assert log.handle(Tick(), now=BINDING_DEADLINE) == [LookUp(P.uid, FIRST, "default", "p")]
-    assert list(log.core.ledger) == [Q.uid, P.uid]
     assert log.core.ledger[P.uid].bound
     assert log.core.next_deadline() == BINDING_DEADLINE + 5.0
     log.handle(PodSeen(bound(Q, "b")))
     assert log.core.next_deadline() == 2 * BINDING_DEADLINE
+
+
+def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> None:
+    log = assumed()
+    effects = log.handle(BindingWaits(P.uid, FIRST, 100.0))
+    assert kinds(effects) == ["Persist"]
+    assert log.core.next_deadline() == 100.0 + BINDING_DEADLINE
+    assert log.handle(BindingWaits(P.uid, FIRST - 1, 900.0)) == []
+    assert log.handle(Tick(), now=BINDING_DEADLINE) == []
+    assert kinds(log.handle(BindingFailed(P.uid, FIRST, "rejected"))) == ["Persist", "Publish", "Forgot"]
+    assert log.core.next_deadline() is None
 
 
 def test_all_that_is_overdue_is_looked_up_once() -> None:

@@ -1,0 +1,108 @@
+"""Membership: which workers there are, and which shards each of them holds.
+
+Whoever beats is a member; whoever does not for a while is none, and its shards go to others. Shards move as little as
+can be: a member keeps what it holds, up to its fair share. A new cycle learns from the beats what is held already.
+"""
+
+from dataclasses import dataclass, field
+
+from services.cycle.events import Workers
+from shared.messages.workers import Assign, WorkerBeat
+
+WORKER_PATIENCE = 2.0
+"""Seconds without a beat after which a worker counts as lost."""
+SETTLING = 0.5
+"""Seconds after the first beat until shards are given out: workers that start together get them once."""
+
+
+@dataclass(slots=True)
+class _Member:
+    incarnation: str
+    heard_at: float
+    shards: set[int] = field(default_factory=set)
+    assignment: int = 0
+
+
+class Membership:
+    """The methods answer with what is to be sent, by worker; `changed`: `workers` is to be looked at again."""
+
+    def __init__(self, epoch: int, shard_count: int) -> None:
+        self.epoch = epoch
+        self.shard_count = shard_count
+        self.changed = False
+        self._members: dict[str, _Member] = {}
+        self._number = 0
+        self._settled_at: float | None = None
+
+    def beat(self, beat: WorkerBeat, now: float) -> list[tuple[str, Assign]]:
+        if self._settled_at is None:
+            self._settled_at = now + SETTLING
+        member = self._members.get(beat.worker)
+        if member is None:
+            self._members[beat.worker] = _Member(beat.incarnation, now, self._claim(beat))
+            return self._share(now)
+        member.heard_at = now
+        if member.incarnation != beat.incarnation:
+            member.incarnation = beat.incarnation
+            self.changed = True  # it has begun anew: what it was asked is lost
+        if member.assignment and (beat.epoch, beat.assignment) != (self.epoch, member.assignment):
+            return [(beat.worker, self._assign(member))]
+        return []
+
+    def tick(self, now: float) -> list[tuple[str, Assign]]:
+        """To be called now and then: notices who is lost."""
+        lost = [name for name, member in self._members.items() if now - member.heard_at > WORKER_PATIENCE]
+        for name in lost:
+            del self._members[name]
+        unsettled = not self._number and bool(self._members)
+        return self._share(now) if lost or unsettled else []
+
+    def workers(self) -> Workers:
+        """Who is to be asked."""
+        self.changed = False
+        shards = {name: frozenset(m.shards) for name, m in self._members.items() if m.assignment and m.shards}
+        return Workers(shards, self.shard_count)
+
+    # Inside
+
+    def _claim(self, beat: WorkerBeat) -> set[int]:
+        """What it holds already, unless others do, or it was divided otherwise."""
+        if beat.shard_count != self.shard_count:
+            return set()
+        taken = set[int]().union(*(member.shards for member in self._members.values()))
+        return {shard for shard in beat.shards if 0 <= shard < self.shard_count} - taken
+
+    def _share(self, now: float) -> list[tuple[str, Assign]]:
+        if self._settled_at is None or now < self._settled_at:
+            return []
+        before = {name: frozenset(member.shards) for name, member in self._members.items()}
+        self._balance()
+        self.changed = True
+        self._number += 1
+        sends = []
+        for name, member in self._members.items():
+            if not member.assignment or before[name] != member.shards:
+                member.assignment = self._number
+                sends.append((name, self._assign(member)))
+        return sends
+
+    def _balance(self) -> None:
+        """Nobody holds more than its fair share, rounded up, and everything is held."""
+        members = [self._members[name] for name in sorted(self._members)]
+        if not members:
+            return
+        least, more = divmod(self.shard_count, len(members))
+        members.sort(key=lambda member: -len(member.shards))
+        free = set(range(self.shard_count)).difference(*(member.shards for member in members))
+        for place, member in enumerate(members):
+            share = least + (place < more)
+            for shard in sorted(member.shards, reverse=True)[: max(0, len(member.shards) - share)]:
+                member.shards.discard(shard)
+                free.add(shard)
+        for place, member in enumerate(members):
+            for shard in sorted(free)[: least + (place < more) - len(member.shards)]:
+                member.shards.add(shard)
+                free.discard(shard)
+
+    def _assign(self, member: _Member) -> Assign:
+        return Assign(self.epoch, member.assignment, sorted(member.shards), self.shard_count)

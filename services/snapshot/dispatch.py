@@ -1,0 +1,121 @@
+"""Which binder has which orders: each is with one binder at a time, and goes to another when that is lost.
+
+An order may be given twice, to the same binder or to another: it names pod and node, so binding it again does no harm.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shared.messages.binding import BinderBeat, BindingOutcome
+from shared.messages.state import BindingOrder
+
+BINDER_PATIENCE = 2.0
+"""Seconds without a beat after which a binder counts as lost."""
+WORD_PATIENCE = 3.0
+"""Seconds without a word on an order after which it is sent again: it, or the word, may have been lost."""
+
+Attempt = tuple[str, int]
+Sends = list[tuple[str, list[BindingOrder]]]
+
+
+@dataclass(slots=True)
+class _Held:
+    order: BindingOrder
+    word_by: float
+
+
+@dataclass(slots=True)
+class _Binder:
+    incarnation: str
+    room: int
+    heard_at: float
+    held: dict[Attempt, _Held] = field(default_factory=dict)
+
+
+class Dispatcher:
+    """The methods answer with what is to be sent now, by binder."""
+
+    def __init__(self) -> None:
+        self._binders: dict[str, _Binder] = {}
+        self._waiting: deque[BindingOrder] = deque()
+        self._holder: dict[Attempt, str] = {}
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def held(self) -> int:
+        return len(self._holder)
+
+    def give(self, orders: Iterable[BindingOrder], now: float) -> Sends:
+        self._waiting.extend(orders)
+        return self._send(now)
+
+    def beat(self, beat: BinderBeat, now: float) -> Sends:
+        binder = self._binders.get(beat.binder)
+        if binder is not None and binder.incarnation != beat.incarnation:
+            self._lose(beat.binder)
+            binder = None
+        if binder is None:
+            self._binders[beat.binder] = _Binder(beat.incarnation, beat.room, now)
+        else:
+            binder.room, binder.heard_at = beat.room, now
+        return self._send(now)
+
+    def word(self, outcome: BindingOutcome, now: float) -> Sends:
+        """A binder tells of an order: how it ended, or until when it waits."""
+        attempt = (outcome.uid, outcome.attempt)
+        name = self._holder.get(attempt)
+        if name is None:
+            return []
+        held = self._binders[name].held
+        if outcome.until is not None:
+            held[attempt].word_by = outcome.until + WORD_PATIENCE
+            return []
+        del held[attempt], self._holder[attempt]
+        return self._send(now) if self._waiting else []
+
+    def tick(self, now: float) -> Sends:
+        """To be called now and then: notices who is lost, and what there was no word on."""
+        for name in [name for name, b in self._binders.items() if now - b.heard_at > BINDER_PATIENCE]:
+            self._lose(name)
+        sends = self._send(now)
+        for name, binder in self._binders.items():
+            overdue = [held for held in binder.held.values() if held.word_by <= now]
+            for held in overdue:
+                held.word_by = now + WORD_PATIENCE
+            if overdue:
+                sends.append((name, [held.order for held in overdue]))
+        return sends
+
+    def clear(self) -> None:
+        """A new term: every order will be given anew."""
+        self._waiting.clear()
+        self._holder.clear()
+        for binder in self._binders.values():
+            binder.held.clear()
+
+    # Inside
+
+    def _lose(self, name: str) -> None:
+        """Its orders are the first that others get."""
+        binder = self._binders.pop(name)
+        self._waiting.extendleft(held.order for held in reversed(binder.held.values()))
+        for attempt in binder.held:
+            del self._holder[attempt]
+
+    def _send(self, now: float) -> Sends:
+        """To the binder with the most room, in equal parts where several have it."""
+        parts: dict[str, list[BindingOrder]] = {}
+        room = {name: b.room - len(b.held) for name, b in self._binders.items()}
+        while self._waiting and room and (most := max(room.values())) > 0:
+            name = next(name for name in room if room[name] == most)
+            order = self._waiting.popleft()
+            attempt = (order.uid, order.attempt)
+            self._binders[name].held[attempt] = _Held(order, now + WORD_PATIENCE)
+            self._holder[attempt] = name
+            parts.setdefault(name, []).append(order)
+            room[name] -= 1
+        return list(parts.items())

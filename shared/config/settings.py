@@ -1,0 +1,45 @@
+"""What a process needs to know about where it runs. Every field says what, unit and default; secrets come by environment."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    """How to reach the API server: `server` (with `token`), else `kubeconfig`, else what a pod in a cluster is given."""
+
+    server: str | None = None
+    token: str | None = field(default=None, repr=False)
+    kubeconfig: str | None = None
+    context: str | None = None
+    """Of the kubeconfig; none: its current one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    name: str = ""
+    """What this process is called among its like; must differ between them. Default: the service, host and pid."""
+    prefix: str = "flotilla"
+    """Begins every NATS subject and Redis key, so that several Flotillas can share servers."""
+    nats_url: str = field(default="nats://127.0.0.1:4222", repr=False)
+    """May hold user and password."""
+    redis_url: str = field(default="redis://127.0.0.1:6379/0", repr=False)
+    """May hold a password; `unix://` works as well."""
+    api: ApiSettings = field(default_factory=ApiSettings)
+    http_host: str = "127.0.0.1"
+    http_port: int = 0
+    """/healthz, /readyz and /metrics are served here; 0: any free port, told in the log."""
+    config: str | None = None
+    """A KubeSchedulerConfiguration file; none: kube-scheduler's defaults."""
+    round_size: int = 256
+    """Pods decided at once, at most; 1 makes exactly kube-scheduler's decisions."""
+    shard_count: int = 64
+    """Into how many parts the nodes are divided; workers hold several of them. At least the number of workers."""
+    seed: int = 0
+    """Decides between equally good nodes."""
+    trace_ratio: float = 0.01
+    """The share of pods whose way is traced when they are scheduled at once; failures always are."""
+    otlp_endpoint: str | None = None
+    """Where traces go, an OTLP/HTTP endpoint; none: nowhere."""
+    log_format: str = "auto"
+    """`json` or `text`; `auto`: text on a terminal."""
+    log_level: str = "info"

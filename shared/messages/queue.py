@@ -1,0 +1,106 @@
+"""Between queue and cycle: pods to decide, and what became of them.
+
+Both ways are pulled or acknowledged, numbered within the cycle's term, and repeated until they are; a doubled message
+is answered as the first one was.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from shared.model.objects import Pod
+
+
+class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
+    """From cycle: up to `most` pods, please. Number n says that batch n - 1 has arrived; `epoch` is cycle's.
+
+    The queue answers as soon as it has any, or with none when it has kept the asker waiting for `TAKE_PATIENCE`.
+    """
+
+    epoch: int
+    number: int
+    most: int
+
+
+TAKE_PATIENCE = 1.0
+
+
+class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """`attempt` counts from 1; `queued_at` is when the pod was first seen, `taken_at` when it left the active queue."""
+
+    pod: Pod
+    attempt: int
+    queued_at: float
+    taken_at: float
+
+
+class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
+    """In queue order. Answers the Take of the same epoch and number."""
+
+    epoch: int
+    number: int
+    pods: list[QueuedPod]
+
+
+class Verdict(StrEnum):
+    DECIDED = "decided"
+    """It is assumed to be on a node and on its way to be bound."""
+    UNSCHEDULABLE = "unschedulable"
+    FAILED = "failed"
+    """A plugin failed on it, or it cannot be read."""
+    SUPERSEDED = "superseded"
+    """It holds a place already."""
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """`plugins`: those that rejected it, so that their events wake it."""
+
+    uid: str
+    verdict: Verdict
+    node: str = ""
+    message: str = ""
+    plugins: tuple[str, ...] = ()
+
+
+class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):
+    """From cycle, sent again until it is acknowledged."""
+
+    epoch: int
+    number: int
+    outcomes: list[Outcome]
+
+
+class Received(msgspec.Struct, frozen=True, omit_defaults=True, tag="received"):
+    """The message of this epoch and number has arrived and will not be forgotten."""
+
+    epoch: int
+    number: int
+
+
+class Forgotten(msgspec.Struct, frozen=True, omit_defaults=True, tag="forgotten"):
+    """From snapshot: these pods were assumed, hold no place any more, and are to be decided anew."""
+
+    epoch: int
+    pods: list["ForgottenPod"]
+
+
+class ForgottenPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    uid: str
+    reason: str
+
+
+class Inspect(msgspec.Struct, frozen=True, omit_defaults=True, tag="inspect"):
+    """What does the queue hold?"""
+
+
+class QueueContents(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-contents"):
+    """The uids of pods in each of the queue's places."""
+
+    active: list[str]
+    backoff: list[str]
+    unschedulable: list[str]
+    gated: list[str]
+    in_flight: list[str]
+    """Handed to cycle, no outcome yet."""
+    binding: list[str]
+    """Decided, and not yet seen bound."""

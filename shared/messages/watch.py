@@ -1,0 +1,81 @@
+"""From the watcher to whoever follows the cluster: what the API server's list and watch say, in order.
+
+One stream for all kinds of objects. `seq` rises by one with each message of a watcher's term; whoever misses one asks
+for a listing. A listing begins and ends with a mark for its kind; what is known to somebody and not in it is gone.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Kind(StrEnum):
+    POD = "pod"
+    NODE = "node"
+
+
+class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod"):
+    """A pod is so, or is gone. The first fields tell who needs to read `body`, the Pod as msgpack (empty if gone).
+
+    `finished`: Succeeded or Failed, so it holds no place any more. `seen_at`: when the watcher read it (Unix time).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    scheduler: str = ""
+    node: str = ""
+    finished: bool = False
+    gone: bool = False
+    body: msgspec.Raw = msgspec.Raw(b"")
+    seen_at: float = 0.0
+
+
+class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="node"):
+    """A node is so, or is gone. `body`: the Node as msgpack."""
+
+    name: str
+    gone: bool = False
+    body: msgspec.Raw = msgspec.Raw(b"")
+
+
+class ListingBegins(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="begin"):
+    kind: Kind
+
+
+class ListingEnds(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="end"):
+    kind: Kind
+
+
+class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="unreadable"):
+    """An object that cannot be used, and why. What was known of it before counts no more."""
+
+    kind: Kind
+    uid: str
+    namespace: str
+    name: str
+    problem: str
+    scheduler: str = ""
+    node: str = ""
+
+
+WatchChange = PodChange | NodeChange | ListingBegins | ListingEnds | Unreadable
+
+
+class Watched(msgspec.Struct, frozen=True, omit_defaults=True, tag="watched"):
+    epoch: int
+    seq: int
+    changes: list[WatchChange]
+
+
+class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat"):
+    """The newest sequence number there is, so that the loss of the last message shows as well."""
+
+    epoch: int
+    seq: int
+
+
+class Relist(msgspec.Struct, frozen=True, omit_defaults=True, tag="relist"):
+    """To the watcher: list everything anew; somebody has missed something, or has just come."""
+
+    asker: str

@@ -1,0 +1,28 @@
+"""Between cycle and workers: who lives, and who holds which shards."""
+
+import msgspec
+
+
+class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-beat"):
+    """A worker lives. `incarnation` differs for each start of the process.
+
+    `assignment` is the newest one it has taken (0: none), of cycle's `epoch`; `shards` are those it holds by it.
+    `seq` is how far it has followed the state, 0 while it loads.
+    """
+
+    worker: str
+    incarnation: str
+    epoch: int = 0
+    assignment: int = 0
+    shards: list[int] = []
+    shard_count: int = 0
+    seq: int = 0
+
+
+class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):
+    """To one worker: these shards are yours. `number` only rises within cycle's epoch. Sent until a beat shows it."""
+
+    epoch: int
+    number: int
+    shards: list[int]
+    shard_count: int

@@ -1,0 +1,114 @@
+"""Who holds which shards, as workers come, go and begin anew."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.cycle.membership import SETTLING, WORKER_PATIENCE, Membership
+from shared.messages.workers import Assign, WorkerBeat
+
+SHARDS = 8
+
+
+def beat(name: str, incarnation: str = "first", assign: Assign | None = None) -> WorkerBeat:
+    if assign is None:
+        return WorkerBeat(name, incarnation)
+    return WorkerBeat(name, incarnation, assign.epoch, assign.number, assign.shards, assign.shard_count)
+
+
+def settled(*names: str, shards: int = SHARDS) -> tuple[Membership, dict[str, Assign]]:
+    membership = Membership(1, shards)
+    for name in names:
+        assert membership.beat(beat(name), 0.0) == []
+    return membership, dict(membership.tick(SETTLING))
+
+
+def held(membership: Membership) -> dict[str, int]:
+    return {name: len(shards) for name, shards in membership.workers().shards.items()}
+
+
+def test_workers_that_start_together_get_their_shards_once() -> None:
+    membership, assigned = settled("a", "b", "c")
+    assert sorted(len(assign.shards) for assign in assigned.values()) == [2, 3, 3]
+    assert membership.changed
+    assert membership.workers().complete
+    assert not membership.changed
+    assert membership.tick(SETTLING) == []
+
+
+def test_an_assignment_is_sent_again_until_a_beat_shows_it() -> None:
+    membership, assigned = settled("a")
+    assert membership.beat(beat("a"), 0.6) == [("a", assigned["a"])]
+    assert membership.beat(beat("a", assign=assigned["a"]), 0.7) == []
+
+
+def test_a_newcomer_takes_its_share_and_no_more_moves() -> None:
+    membership, assigned = settled("a", "b")
+    sends = dict(membership.beat(beat("c"), 1.0))
+    assert held(membership) == {"a": 3, "b": 3, "c": 2}
+    assert set(sends["a"].shards) < set(assigned["a"].shards)
+    assert set(sends) == {"a", "b", "c"}
+
+
+def test_the_shards_of_a_lost_worker_go_to_others() -> None:
+    membership, assigned = settled("a", "b")
+    membership.workers()
+    membership.beat(beat("a", assign=assigned["a"]), 2.0)
+    sends = dict(membership.tick(0.1 + WORKER_PATIENCE))
+    assert membership.changed
+    assert sends["a"].shards == list(range(SHARDS))
+    assert sends["a"].number > assigned["a"].number
+    assert held(membership) == {"a": SHARDS}
+
+
+def test_a_worker_that_began_anew_gets_its_shards_again() -> None:
+    membership, assigned = settled("a", "b")
+    membership.workers()
+    assert membership.beat(beat("a", "second"), 1.0) == [("a", assigned["a"])]
+    assert membership.changed, "what it was asked is lost"
+
+
+def test_when_nobody_is_left_nothing_is_complete() -> None:
+    membership, _ = settled("a")
+    membership.tick(10.0)
+    assert not membership.workers().complete
+
+
+def test_a_new_cycle_leaves_shards_where_they_are() -> None:
+    _, assigned = settled("a", "b", "c")
+    later = Membership(2, SHARDS)
+    for name, assign in assigned.items():
+        later.beat(beat(name, assign=assign), 0.0)
+    again = dict(later.tick(SETTLING))
+    assert {name: assign.shards for name, assign in again.items()} == {n: a.shards for n, a in assigned.items()}
+
+
+def test_two_claims_of_one_shard_are_settled() -> None:
+    later = Membership(2, SHARDS)
+    both = Assign(1, 3, [0, 1, 2], SHARDS)
+    later.beat(beat("a", assign=both), 0.0)
+    later.beat(beat("b", assign=both), 0.0)
+    later.tick(SETTLING)
+    assert later.workers().complete
+
+
+def test_shards_divided_otherwise_are_no_claim() -> None:
+    later = Membership(2, SHARDS)
+    later.beat(beat("a", assign=Assign(1, 1, [70], 100)), 0.0)
+    later.tick(SETTLING)
+    assert held(later) == {"a": SHARDS}
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from(["first", "second"]), st.floats(0.0, 3.0))))
+def test_whatever_happens_every_shard_is_held_once_and_fairly(steps: list[tuple[str, str, float]]) -> None:
+    membership, now = Membership(1, SHARDS), 0.0
+    for name, incarnation, wait in steps:
+        now += wait
+        membership.tick(now)
+        membership.beat(beat(name, incarnation), now)
+    now += SETTLING
+    membership.tick(now)
+    shares = held(membership)
+    assert membership.workers().complete == bool(shares)
+    if shares:
+        fewest = min(shares.values()) if len(membership._members) <= SHARDS else 0
+        assert max(shares.values()) - fewest <= 1

@@ -1,0 +1,101 @@
+"""Which binder gets which orders, and what happens to them when it is lost."""
+
+from services.snapshot.dispatch import BINDER_PATIENCE, WORD_PATIENCE, Dispatcher, Sends
+from shared.messages.binding import BinderBeat, BindingOutcome
+from shared.messages.state import BindingOrder
+
+
+def order(number: int) -> BindingOrder:
+    return BindingOrder(1, number, f"uid-{number}", "default", f"p{number}", "default-scheduler", "a", 1e9)
+
+
+def beat(name: str, room: int = 10, incarnation: str = "first") -> BinderBeat:
+    return BinderBeat(name, incarnation, room)
+
+
+def sent(sends: Sends) -> dict[str, list[int]]:
+    return {name: [o.attempt for o in orders] for name, orders in sends}
+
+
+def done(number: int) -> BindingOutcome:
+    return BindingOutcome(f"uid-{number}", number)
+
+
+def test_orders_wait_until_there_is_a_binder() -> None:
+    dispatcher = Dispatcher()
+    assert dispatcher.give([order(1)], 0.0) == []
+    assert sent(dispatcher.beat(beat("one"), 1.0)) == {"one": [1]}
+    assert (dispatcher.waiting, dispatcher.held) == (0, 1)
+
+
+def test_nobody_gets_more_than_it_has_room_for() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one", room=2), 0.0)
+    assert sent(dispatcher.give([order(n) for n in (1, 2, 3)], 0.0)) == {"one": [1, 2]}
+    assert sent(dispatcher.word(done(1), 0.1)) == {"one": [3]}
+    assert sent(dispatcher.beat(beat("two", room=5), 0.2)) == {}
+
+
+def test_binders_share_what_there_is() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.beat(beat("two"), 0.0)
+    shares = sent(dispatcher.give([order(n) for n in range(6)], 0.0))
+    assert {name: len(numbers) for name, numbers in shares.items()} == {"one": 3, "two": 3}
+
+
+def test_the_orders_of_a_lost_binder_go_to_others_first() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one", room=2), 0.0)
+    dispatcher.give([order(n) for n in (1, 2, 3)], 0.0)
+    assert sent(dispatcher.tick(BINDER_PATIENCE)) == {}
+    assert sent(dispatcher.tick(BINDER_PATIENCE + 0.1)) == {}
+    assert (dispatcher.waiting, dispatcher.held) == (3, 0)
+    assert sent(dispatcher.beat(beat("two", room=2), 3.0)) == {"two": [1, 2]}
+
+
+def test_a_binder_that_began_anew_has_lost_its_orders() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.give([order(1)], 0.0)
+    assert sent(dispatcher.beat(beat("one"), 0.5)) == {}
+    assert sent(dispatcher.beat(beat("one", incarnation="second"), 1.0)) == {"one": [1]}
+
+
+def test_what_there_is_no_word_on_is_sent_again() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.give([order(1), order(2)], 0.0)
+    dispatcher.word(done(2), 1.0)
+    dispatcher.beat(beat("one"), WORD_PATIENCE)
+    assert sent(dispatcher.tick(WORD_PATIENCE)) == {"one": [1]}
+    assert sent(dispatcher.tick(WORD_PATIENCE)) == {}
+
+
+def test_what_waits_for_a_permit_is_not_sent_again_before_that_is_over() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.give([order(1)], 0.0)
+    assert dispatcher.word(BindingOutcome("uid-1", 1, until=60.0), 0.1) == []
+    dispatcher.beat(beat("one"), 59.0)
+    assert sent(dispatcher.tick(59.0)) == {}
+    dispatcher.beat(beat("one"), 64.0)
+    assert sent(dispatcher.tick(64.0)) == {"one": [1]}
+
+
+def test_a_word_on_what_nobody_has_is_passed_over() -> None:
+    dispatcher = Dispatcher()
+    assert dispatcher.word(done(1), 0.0) == []
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.give([order(1)], 0.0)
+    dispatcher.word(done(1), 0.1)
+    assert dispatcher.word(done(1), 0.2) == []
+    assert (dispatcher.waiting, dispatcher.held) == (0, 0)
+
+
+def test_in_a_new_term_every_order_is_given_anew() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.give([order(1)], 0.0)
+    dispatcher.clear()
+    assert sent(dispatcher.give([order(1)], 0.1)) == {"one": [1]}

@@ -1,0 +1,141 @@
+"""A new leader takes up what the one before it has left; a state that was lost is stated again."""
+
+from services.inprocess.pipeline import bound
+from services.snapshot.core import BINDING_DEADLINE, SnapshotCore
+from services.snapshot.events import (
+    BindingFinished,
+    Dispatch,
+    Effect,
+    Forgot,
+    LookUp,
+    NodeGone,
+    NodeSeen,
+    Observed,
+    Persist,
+    PodDeleted,
+    PodSeen,
+    Publish,
+    Reply,
+    Tick,
+)
+from shared.cluster.load import load_of
+from shared.messages.state import Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
+from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
+
+A, B = small_node("a"), small_node("b")
+P, Q, R = small_pod("p"), small_pod("q", cpu="2"), small_pod("r")
+
+
+def left_behind() -> SnapshotLog:
+    """p and q are assumed on a and b; q is bound, and nobody has seen it yet."""
+    log = SnapshotLog(A, B, epoch=1)
+    log.handle(commit(1, (P, "a", log.core.seq), (Q, "b", log.core.seq)))
+    log.handle(BindingFinished(Q.uid, log.attempt(Q)))
+    return log
+
+
+def successor(of: SnapshotLog, *seen: object, now: float = 1.0) -> tuple[SnapshotCore, list[Effect]]:
+    core = SnapshotCore(2, of.core.ledger.values(), of.core.answer)
+    core.validate()
+    core.handle(Observed([NodeSeen(A), NodeSeen(B), *seen]), now)  # type: ignore[list-item]
+    core.validate()
+    effects = core.begin(now)
+    core.validate()
+    return core, effects
+
+
+def orders(effects: list[Effect]) -> list[tuple[str, str, int]]:
+    return [(o.name, o.node, o.epoch) for e in effects if isinstance(e, Dispatch) for o in e.orders]
+
+
+def test_what_is_still_assumed_is_dispatched_again() -> None:
+    core, effects = successor(left_behind())
+    assert orders(effects) == [("p", "a", 2)]
+    assert {u: entry.bound for u, entry in core.ledger.items()} == {P.uid: False, Q.uid: True}
+    assert {u: where for u, (where, _) in held(core.state())[1].items()} == {P.uid: "a", Q.uid: "b"}
+
+
+def test_what_the_listing_shows_as_bound_is_settled() -> None:
+    core, effects = successor(left_behind(), PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")))
+    assert effects == []
+    assert core.ledger == {}
+
+
+def test_a_pod_that_is_gone_meanwhile_is_looked_up_in_time() -> None:
+    core, _ = successor(left_behind())
+    assert [effect.uid for effect in core.handle(Tick(), BINDING_DEADLINE) if isinstance(effect, LookUp)] == [
+        P.uid,
+        Q.uid,
+    ]
+
+
+def test_what_is_overdue_is_looked_up_and_not_dispatched() -> None:
+    core, effects = successor(left_behind(), now=BINDING_DEADLINE + 1)
+    assert effects == []
+    assert kinds(core.handle(Tick(), BINDING_DEADLINE + 1)) == ["LookUp", "LookUp"]
+
+
+def test_an_assumption_on_a_node_that_is_gone_is_forgotten() -> None:
+    core, effects = successor(left_behind(), NodeGone("a"))
+    assert Forgot(P.uid, "node a is gone") in effects
+    assert P.uid not in core.ledger
+    assert orders(effects) == []
+
+
+def test_a_commit_that_the_old_leader_took_is_not_taken_twice() -> None:
+    old = left_behind()
+    core, _ = successor(old)
+    again = commit(1, (P, "a", old.core.seq), (Q, "b", old.core.seq))
+    (answer,) = core.handle(again, 2.0)
+    assert answer == Reply(old.core.answer) if old.core.answer else False
+    assert refusals(core.handle(commit(2, (P, "b", core.seq)), 2.0)) == {P.uid: ("the pod is on node a already", True)}
+
+
+def test_a_state_that_was_lost_goes_on_in_a_later_term() -> None:
+    log = left_behind()
+    before = held(log.core.state())
+    seen = log.core.seq
+    log.core.restate(7)
+    log.core.validate()
+    assert held(log.core.state()) == before
+    assert log.core.state().epoch == 7
+    assert log.core.seq > seen
+    assert orders(log.core.begin(1.0)) == [("p", "a", 7)]
+    (published,) = [e.message for e in log.core.handle(PodDeleted(P.uid), 1.0) if isinstance(e, Publish)]
+    assert isinstance(published, Delta)
+    assert (published.epoch, published.seq) == (7, log.core.seq)
+
+
+def test_what_the_watch_says_at_once_makes_one_delta() -> None:
+    log = SnapshotLog(epoch=1)
+    effects = log.handle(Observed([NodeSeen(A), PodSeen(bound(P, "a")), NodeSeen(B), PodSeen(bound(Q, "b"))]))
+    assert kinds(effects) == ["Persist", "Publish"]
+    (delta,) = log.deltas
+    assert [type(change) for change in delta.changes] == [NodeUpserted, PodPlaced, NodeUpserted, PodPlaced]
+    assert replayed(log.deltas) == held(log.core.state())
+    assert log.handle(Observed([PodSeen(bound(P, "a")), NodeSeen(A)])) == []
+
+
+def test_one_delta_settles_all_that_was_seen_bound() -> None:
+    log = left_behind()
+    effects = log.handle(Observed([PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")), PodDeleted(Q.uid)]))
+    (persist, publish) = effects
+    assert isinstance(persist, Persist) and persist.settled == (P.uid, Q.uid)
+    assert isinstance(publish, Publish) and isinstance(publish.message, Delta)
+    assert publish.message.changes == [PodGone(Q.uid)]
+
+
+def test_what_one_delta_writes_makes_earlier_judgements_stale() -> None:
+    log = SnapshotLog(A, B, epoch=1)
+    seen = log.core.seq
+    log.handle(Observed([PodSeen(bound(P, "a"))]))
+    assert refusals(log.handle(commit(1, (R, "a", seen)))) == {R.uid: ("node a has changed since it was judged", False)}
+
+
+def test_the_pod_comes_along_where_binding_needs_it() -> None:
+    entry = LedgerEntry(P.uid, 5, "default", "p", "default-scheduler", "a", load_of(P), 1, 1, 30.0, pod=P)
+    core = SnapshotCore(2, [entry])
+    core.handle(NodeSeen(A), 0.0)
+    (dispatch,) = core.begin(0.0)
+    assert isinstance(dispatch, Dispatch)
+    assert [order.pod for order in dispatch.orders] == [P]
