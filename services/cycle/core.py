@@ -93,6 +93,18 @@ class CycleCore:
         """How many pods wait here for an outcome; what the queue may still send is its credit less this."""
         return len(self._held)
 
+    @property
+    def round_number(self) -> int:
+        """The round that is being asked about or committed; nought if there is none."""
+        if self._round is not None:
+            return self._round.number
+        return 0 if self._commit is None else self._commit.round
+
+    @property
+    def round_pods(self) -> list[str]:
+        """The uids of the pods that are being asked about."""
+        return [] if self._round is None else [queued.pod.uid for queued in self._round.pods]
+
     def _on_batch(self, batch: Batch, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for pod in batch.pods:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from services.cycle.events import Workers
 from shared.messages.workers import Assign, WorkerBeat
 
-WORKER_PATIENCE = 2.0
-"""Seconds without a beat after which a worker counts as lost."""
+WORKER_PATIENCE = 5.0
+"""Seconds without a beat after which a worker counts as lost: longer than it takes to load what it holds."""
 SETTLING = 0.5
 """Seconds after the first beat until shards are given out: workers that start together get them once."""
 

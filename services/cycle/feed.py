@@ -1,0 +1,76 @@
+"""Cycle's side of the queue: pulls pods while there is room for them, and tells what became of them.
+
+Both are repeated under the same number until they are answered; the queue does the same thing once.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from shared.bus import Bus, NoAnswer
+from shared.errors import ProtocolError
+from shared.messages.codec import Message
+from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, QueuedPod, Received, Take
+
+FEWEST_HELD = 32
+"""So many pods are fetched ahead at least: asking for each one by itself would cost a round trip a pod."""
+ANSWER_PATIENCE = 1.0
+PAUSE = 0.1
+"""Seconds before the same is asked again, where nobody has answered."""
+
+M = TypeVar("M", bound=Message)
+
+
+class Feed:
+    def __init__(
+        self,
+        bus: Bus,
+        epoch: int,
+        round_size: int,
+        held: Callable[[], int],
+        take: Callable[[Sequence[QueuedPod]], None],
+    ) -> None:
+        """`held`: how many pods wait for an outcome. While one round runs, the next one is fetched."""
+        self._bus = bus
+        self._epoch = epoch
+        self._most = max(2 * round_size, FEWEST_HELD)
+        self._held = held
+        self._take = take
+        self._outcomes: list[Outcome] = []
+        self._told = asyncio.Event()
+        self._room = asyncio.Event()
+
+    def tell(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        self._told.set()
+        self._room.set()
+
+    async def pull(self) -> None:
+        number = 0
+        while True:
+            while (room := self._most - self._held()) < self._most // 2:
+                self._room.clear()
+                await self._room.wait()
+            number += 1
+            batch = await self._ask(
+                "queue.take", Take(self._epoch, number, room), Batch, TAKE_PATIENCE + ANSWER_PATIENCE
+            )
+            if (batch.epoch, batch.number) == (self._epoch, number) and batch.pods:
+                self._take(batch.pods)
+
+    async def report(self) -> None:
+        number = 0
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            outcomes, self._outcomes = self._outcomes, []
+            number += 1
+            await self._ask("queue.outcomes", Outcomes(self._epoch, number, outcomes), Received, ANSWER_PATIENCE)
+
+    async def _ask(self, subject: str, message: Message, reply: type[M], timeout: float) -> M:
+        """Until there is an answer."""
+        while True:
+            try:
+                return await self._bus.request(subject, message, reply, timeout=timeout)
+            except (NoAnswer, ProtocolError):  # counted by the bus
+                await asyncio.sleep(PAUSE)

@@ -1,0 +1,172 @@
+"""Cycle's shell: pods from the queue, asks to the workers, commits to the snapshot, outcomes back to the queue."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from services.cycle.core import CycleCore
+from services.cycle.events import (
+    Ask,
+    Batch,
+    Decided,
+    Effect,
+    Event,
+    Failed,
+    Superseded,
+    Tick,
+    Unschedulable,
+    Write,
+)
+from services.cycle.feed import Feed
+from services.cycle.membership import Membership
+from services.cycle.spans import RoundSpans
+from shared.bus import Envelope
+from shared.config.file import read_config
+from shared.framework.tiebreak import Ties
+from shared.kube.client import KubeClient
+from shared.messages.queue import Outcome, QueuedPod, Verdict
+from shared.messages.rounds import Explained, Proposals
+from shared.messages.state import Committed
+from shared.messages.workers import Assign, WorkerBeat
+from shared.plugins.frameworks import load_frameworks
+from shared.runtime import Context, CoreRunner, every
+from shared.runtime.terms import begin_term
+from shared.telemetry.logs import Repeated
+
+LEASE = "flotilla-cycle"
+LOOK = 0.25
+"""Seconds between two looks at who is lost."""
+RESULTS = {
+    Verdict.DECIDED: "scheduled",
+    Verdict.UNSCHEDULABLE: "unschedulable",
+    Verdict.FAILED: "error",
+    Verdict.SUPERSEDED: "scheduled",
+}
+"""As kube-scheduler labels them."""
+
+
+async def main(context: Context) -> None:
+    settings = context.settings
+    frameworks = load_frameworks(read_config(settings.config), lenient=True)
+    client = await KubeClient.open(settings.api, context.telemetry)
+    try:
+        epoch = await begin_term(context, client, LEASE)
+    finally:
+        await client.close()
+    core = CycleCore(epoch, frameworks, round_size=settings.round_size, ties=Ties(seed=settings.seed))
+    await Shell(context, core).run()
+
+
+class Shell:
+    def __init__(self, context: Context, core: CycleCore) -> None:
+        settings = context.settings
+        self._context = context
+        self._core = core
+        self._membership = Membership(core.epoch, settings.shard_count)
+        self._pods: dict[str, QueuedPod] = {}
+        self._feed = Feed(context.bus, core.epoch, settings.round_size, lambda: core.pods_held, self._take)
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(
+            core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
+        )
+        self._spans = RoundSpans(context.tracer)
+        self._sparingly = Repeated(context.log)
+        self._rounds_before = 0
+        metrics = context.metrics
+        self._rounds = metrics.counter("flotilla_rounds_total", "Rounds begun.")
+        self._refused = metrics.counter("flotilla_cycle_refused_total", "Messages that were not taken.")
+        self._held = metrics.gauge("flotilla_cycle_pods", "Pods that wait for an outcome.")
+        self._workers = metrics.gauge("flotilla_workers", "Workers that hold shards.")
+        self._attempts = metrics.histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "From a pod's leaving the queue to its outcome.",
+            ["result", "profile"],
+        )
+
+    async def run(self) -> None:
+        bus = self._context.bus
+        self._context.health.wait_for("workers", "no workers hold the shards yet")
+        self._context.health.ready()
+        await bus.subscribe("cycle.answers", (Proposals, Explained), self._on_answer)
+        await bus.subscribe("cycle.committed", Committed, self._on_committed)
+        await bus.subscribe("worker.beats", WorkerBeat, self._on_beat)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._feed.pull())
+                tasks.create_task(self._feed.report())
+                tasks.create_task(every(LOOK, self._look))
+                tasks.create_task(self._runner.broken())
+        finally:
+            self._runner.close()
+
+    # What comes in
+
+    def _take(self, pods: Sequence[QueuedPod]) -> None:
+        for queued in pods:
+            self._pods[queued.pod.uid] = queued
+        self._handle(Batch([queued.pod for queued in pods]))
+
+    def _on_answer(self, message: Proposals | Explained, envelope: Envelope) -> None:
+        if isinstance(message, Proposals):
+            self._handle(message)
+
+    def _on_committed(self, message: Committed, envelope: Envelope) -> None:
+        self._handle(message)
+
+    def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
+        self._send(self._membership.beat(beat, self._context.clock()))
+
+    def _look(self) -> None:
+        self._send(self._membership.tick(self._context.clock()))
+        for error in list(self._core.refused):
+            self._refused.inc()
+            self._sparingly.warning("refused", "refused: %s", error)
+        self._core.refused.clear()
+        self._rounds.inc(self._core.rounds - self._rounds_before)
+        self._rounds_before = self._core.rounds
+        self._held.set(self._core.pods_held)
+
+    def _handle(self, event: Event) -> None:
+        self._runner.feed(event)
+        self._spans.end(self._core.round_number, self._context.clock())
+
+    # What goes out
+
+    def _send(self, sends: Iterable[tuple[str, Assign]]) -> None:
+        for worker, assign in sends:
+            self._context.bus.post(f"worker.{worker}", assign)
+        if self._membership.changed:
+            workers = self._membership.workers()
+            self._workers.set(len(workers.shards))
+            if workers.complete:
+                self._context.health.clear("workers")
+                shares = ", ".join(f"{name} {len(shards)}" for name, shards in sorted(workers.shards.items()))
+                self._context.log.info("shards: %s", shares)
+            else:
+                self._context.health.wait_for("workers", "no worker is left")
+            self._handle(workers)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Ask(worker=worker, message=propose):
+                trace = self._spans.context(propose.round, self._core.round_pods, self._context.clock())
+                self._context.bus.post(f"worker.{worker}", propose, trace=trace)
+            case Write(message=commit):
+                trace = self._spans.context(commit.round, (), self._context.clock())
+                self._context.bus.post("snapshot.commits", commit, trace=trace)
+            case Decided(uid=uid, node=node):
+                self._tell(Outcome(uid, Verdict.DECIDED, node))
+            case Unschedulable(uid=uid, unfit=unfit):
+                self._tell(Outcome(uid, Verdict.UNSCHEDULABLE, message=unfit.message, plugins=unfit.plugins))
+            case Failed(uid=uid, status=status):
+                plugins = (status.plugin,) if status.plugin else ()
+                self._tell(Outcome(uid, Verdict.FAILED, message=status.message, plugins=plugins))
+            case Superseded(uid=uid):
+                self._tell(Outcome(uid, Verdict.SUPERSEDED))
+
+    def _tell(self, outcome: Outcome) -> None:
+        queued = self._pods.pop(outcome.uid, None)
+        if queued is not None:
+            now = self._context.clock()
+            profile = queued.pod.spec.scheduler_name
+            self._attempts.labels(RESULTS[outcome.verdict], profile).observe(now - queued.taken_at)
+            self._spans.attempt(queued, outcome, now)
+        self._feed.tell(outcome)

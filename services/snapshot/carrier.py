@@ -1,0 +1,90 @@
+"""Carries out what the core wants, in order: what is to be safe is safe before anybody hears of it.
+
+Everything that waits is written at once, so the busier it is the less a decision costs. Where the state in Redis is
+lost, or too much waits for it, a new term begins with the whole state, and what waited to be written is part of it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.events import Dispatch, Effect, Persist, Publish
+from services.snapshot.terms import Terms
+from shared.messages.state import Heartbeat
+
+MOST_WAITING = 1 << 14
+"""Effects that may wait while Redis is away; with more, the whole state is written once it is back."""
+
+
+class Carrier:
+    def __init__(
+        self,
+        core: SnapshotCore,
+        terms: Terms,
+        shard_count: int,
+        carry_out: Callable[[Effect], None],
+        new_term: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`new_term` is called when orders of earlier terms are void."""
+        self._core = core
+        self._terms = terms
+        self._shard_count = shard_count
+        self._carry_out = carry_out
+        self._new_term = new_term
+        self._clock = clock
+        self._waiting: list[Effect] = []
+        self._wake = asyncio.Event()
+        self._restate = False
+
+    def add(self, effects: Iterable[Effect]) -> None:
+        self._waiting.extend(effects)
+        if self._waiting:
+            self._wake.set()
+        if len(self._waiting) > MOST_WAITING:
+            self._waiting = _told_in_any_term(self._waiting)
+            self._restate = True
+
+    async def begin(self) -> None:
+        """The first term of this process: the whole state is written, and what is still assumed goes on."""
+        if await self._terms.begin(self._core, self._shard_count):
+            self._go_on()
+        else:
+            await self._begin_anew()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            effects, self._waiting = self._waiting, []
+            persists = [effect for effect in effects if isinstance(effect, Persist)]
+            if self._restate or (persists and not await self._terms.write(persists)):
+                self._waiting = effects + self._waiting
+                await self._begin_anew()
+                continue
+            for effect in effects:
+                if not isinstance(effect, Persist):
+                    self._carry_out(effect)
+
+    async def _begin_anew(self) -> None:
+        while True:
+            await self._terms.take()
+            self._core.restate(self._terms.epoch)
+            self._waiting = _told_in_any_term(self._waiting)
+            self._restate = False
+            # From here on until the state is copied nothing may be awaited: effects after it are of the new term.
+            if await self._terms.begin(self._core, self._shard_count):
+                break
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._new_term()
+        self._carry_out(Publish(Heartbeat(self._core.epoch, self._core.seq)))
+        self.add(self._core.begin(self._clock()))
+        if self._waiting:
+            self._wake.set()
+
+
+def _told_in_any_term(effects: Iterable[Effect]) -> list[Effect]:
+    """Without what the whole state of a new term makes void."""
+    return [effect for effect in effects if not isinstance(effect, Persist | Publish | Dispatch)]

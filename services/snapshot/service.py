@@ -1,0 +1,225 @@
+"""Snapshot's shell: the watch, cycle and the binders on one side, Redis, workers and the queue on the other."""
+
+import asyncio
+from collections.abc import Iterable
+
+from services.snapshot.carrier import Carrier
+from services.snapshot.core import SnapshotCore
+from services.snapshot.dispatch import Dispatcher, Sends
+from services.snapshot.events import (
+    Beat,
+    BindingFailed,
+    BindingFinished,
+    BindingWaits,
+    Dispatch,
+    Effect,
+    Event,
+    Forgot,
+    LookedUp,
+    LookUp,
+    Observed,
+    Problem,
+    Publish,
+    Reply,
+    Tick,
+)
+from services.snapshot.intake import Intake, Seen
+from services.snapshot.spans import CommitSpans
+from services.snapshot.terms import Terms
+from shared.bus import Bus, Envelope
+from shared.errors import ClusterError, FlotillaError
+from shared.kube.client import KubeClient
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
+from shared.messages.queue import Forgotten, ForgottenPod, Received
+from shared.messages.state import Commit
+from shared.messages.watch import Relist, WatchBeat, Watched
+from shared.runtime import Context
+from shared.store.link import connect
+from shared.telemetry.logs import Repeated
+from shared.watch.reader import Effect as WatchEffect
+from shared.watch.reader import WatchReader
+
+BEAT = 0.25
+"""Seconds between two heartbeats, and between two looks at deadlines."""
+LOOK_UP_PAUSE = 1.0
+
+
+async def main(context: Context) -> None:
+    context.health.wait_for("listing", "the cluster has not been listed yet")
+    client = await KubeClient.open(context.settings.api, context.telemetry)
+    try:
+        link = await connect(context.settings.redis_url, context.log)
+        try:
+            terms = Terms(client, link, context.settings.prefix, context.name, context.health, context.log)
+            recovered = await terms.take()
+            core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer)
+            await Shell(context, client, terms, core).run()
+        finally:
+            await link.close()
+    finally:
+        await client.close()
+
+
+class Shell:
+    def __init__(self, context: Context, client: KubeClient, terms: Terms, core: SnapshotCore) -> None:
+        self._context = context
+        self._bus: Bus = context.bus
+        self._client = client
+        self._core = core
+        self._intake = Intake()
+        self._reader = WatchReader(context.name)
+        self._dispatcher = Dispatcher()
+        self._carrier = Carrier(
+            core, terms, context.settings.shard_count, self._carry_out, self._dispatcher.clear, context.clock
+        )
+        self._spans = CommitSpans(context.telemetry.tracer)
+        self._listed = asyncio.Event()
+        self._begun = False
+        self._look_ups: set[asyncio.Task[None]] = set()
+        self._forgotten: list[ForgottenPod] = []
+        self._sparingly = Repeated(context.log)
+        metrics = context.telemetry.metrics
+        self._size = metrics.gauge("scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", ["type"])
+        self._conflicts = metrics.counter(
+            "flotilla_commit_conflicts_total", "Decisions that were not taken, as the state had changed."
+        )
+        self._decisions = metrics.counter("flotilla_commit_decisions_total", "Decisions that were taken.")
+        self._waiting_orders = metrics.gauge("flotilla_orders_waiting", "Binding orders that no binder has room for.")
+
+    async def run(self) -> None:
+        bus = self._bus
+        await bus.subscribe("watch", (Watched, WatchBeat), self._on_watch)
+        await bus.subscribe("snapshot.commits", Commit, self._on_commit)
+        await bus.subscribe("snapshot.bound", BindingOutcomes, self._on_outcomes)
+        await bus.subscribe("binder.beats", BinderBeat, self._on_binder)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._beat())
+                tasks.create_task(self._work())
+        finally:
+            for task in self._look_ups:
+                task.cancel()
+
+    async def _work(self) -> None:
+        self._carry_out_watch(self._reader.start(self._context.clock()))
+        await self._listed.wait()
+        self._begun = True
+        await self._carrier.begin()
+        self._context.health.clear("listing")
+        self._context.health.ready()
+        self._context.log.info("term %d goes on from %s", self._core.epoch, self._core.counts())
+        await self._carrier.run()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            now = self._context.clock()
+            self._carry_out_watch(self._reader.tick(now))
+            if self._begun:
+                self._handle(Tick())
+                self._handle(Beat())
+                self._send(self._dispatcher.tick(now))
+                self._tell_forgotten()
+            self._show()
+
+    # What comes in
+
+    def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
+        self._carry_out_watch(self._reader.take(message, self._context.clock()))
+        if self._reader.synced:
+            self._listed.set()
+
+    def _carry_out_watch(self, effects: Iterable[WatchEffect]) -> None:
+        seen: list[Seen] = []
+        for effect in effects:
+            if isinstance(effect, Relist):
+                self._bus.post("watcher.relist", effect)
+            elif (event := self._intake.read(effect)) is not None:
+                seen.append(event)
+        if seen:
+            self._handle(Observed(seen))
+
+    def _on_commit(self, commit: Commit, envelope: Envelope) -> None:
+        if not self._begun:
+            return  # cycle sends it again
+        self._spans.begin(commit, envelope.trace, self._context.clock())
+        self._handle(commit)
+
+    def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
+        now = self._context.clock()
+        for outcome in message.outcomes:
+            self._handle(_event_of(outcome))
+            self._send(self._dispatcher.word(outcome, now))
+        self._tell_forgotten()
+        envelope.respond(Received(message.epoch, message.number))
+
+    def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
+        self._send(self._dispatcher.beat(beat, self._context.clock()))
+
+    def _handle(self, event: Event) -> None:
+        effects = self._core.handle(event, self._context.clock())
+        if self._begun:
+            self._carrier.add(effects)
+        else:  # all that is known is going to be written and published whole
+            for effect in effects:
+                if isinstance(effect, Problem | Forgot):
+                    self._carry_out(effect)
+
+    # What goes out
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Publish(message=message):
+                self._bus.post("snapshot.deltas", message)
+            case Reply(message=committed):
+                self._conflicts.inc(len(committed.conflicts))
+                self._decisions.inc(self._spans.end(committed, self._context.clock()))
+                self._bus.post("cycle.committed", committed)
+            case Dispatch(orders=orders):
+                self._send(self._dispatcher.give(orders, self._context.clock()))
+            case Forgot(uid=uid, reason=reason):
+                self._forgotten.append(ForgottenPod(uid, reason))
+            case LookUp():
+                task = asyncio.create_task(self._look_up(effect))
+                self._look_ups.add(task)
+                task.add_done_callback(self._look_ups.discard)
+            case Problem(error=error):
+                self._sparingly.warning(str(error), "%s", error)
+
+    def _send(self, sends: Sends) -> None:
+        for binder, orders in sends:
+            self._bus.post(f"binder.{binder}", BindingOrders(self._core.epoch, orders))
+
+    def _tell_forgotten(self) -> None:
+        if self._forgotten:
+            self._bus.post("queue.forgotten", Forgotten(self._core.epoch, self._forgotten))
+            self._forgotten = []
+
+    async def _look_up(self, wanted: LookUp) -> None:
+        """Until the API server says; meanwhile the deadline may pass again, and a second look does no harm."""
+        while True:
+            try:
+                pod = await self._client.get_pod(wanted.namespace, wanted.name)
+            except ClusterError as cause:
+                self._sparingly.warning("look-up", "%s", cause)
+            except FlotillaError as cause:
+                self._sparingly.warning(wanted.uid, "%s", cause)
+                return
+            else:
+                node = pod.spec.node_name if pod is not None and pod.uid == wanted.uid else ""
+                self._handle(LookedUp(wanted.uid, wanted.attempt, node or None))
+                return
+            await asyncio.sleep(LOOK_UP_PAUSE)
+
+    def _show(self) -> None:
+        for kind, count in self._core.counts().items():
+            self._size.labels(kind).set(count)
+        self._waiting_orders.set(self._dispatcher.waiting)
+
+
+def _event_of(outcome: BindingOutcome) -> Event:
+    if outcome.until is not None:
+        return BindingWaits(outcome.uid, outcome.attempt, outcome.until)
+    if outcome.reason:
+        return BindingFailed(outcome.uid, outcome.attempt, outcome.reason)
+    return BindingFinished(outcome.uid, outcome.attempt)

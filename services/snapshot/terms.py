@@ -1,0 +1,100 @@
+"""The snapshot's terms: each is taken at the API server, opened in Redis, and begun with the whole state."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.events import Persist
+from shared.errors import ClusterError
+from shared.kube.client import KubeClient
+from shared.kube.terms import take_term
+from shared.messages.state import Committed, LedgerEntry, State
+from shared.runtime import Health
+from shared.store.errors import Deposed, StateLost, StoreUnreachable
+from shared.store.link import RedisLink
+from shared.store.term import Recovered, open_term
+from shared.store.writer import Writer
+
+LEASE = "flotilla-snapshot"
+PAUSE = 0.2
+"""Seconds between two attempts where Redis or the API server does not answer."""
+
+
+class Terms:
+    """What is written belongs to the present term; where that is over, a new one is needed."""
+
+    def __init__(
+        self, client: KubeClient, link: RedisLink, prefix: str, holder: str, health: Health, log: logging.Logger
+    ) -> None:
+        self._client = client
+        self._link = link
+        self._prefix = prefix
+        self._holder = holder
+        self._health = health
+        self._log = log
+        self._writer: Writer | None = None
+        self.epoch = 0
+
+    async def take(self) -> Recovered:
+        """The next term, and what the one before has left. Waits for the API server and Redis."""
+        while True:
+            try:
+                self.epoch = await take_term(self._client, LEASE, self._holder)
+                recovered = await open_term(self._link, self._prefix, self.epoch)
+            except Deposed as newer:
+                # Redis remembers more terms than the Lease does: somebody has deleted the Lease.
+                self._log.warning("%s; taking the terms up to it", newer)
+                await self._pass_over(newer.newest)
+            except ClusterError as cause:
+                await self._wait(cause)
+            else:
+                self._health.clear("term")
+                self._log.info("term %d begins; the one before was %d", self.epoch, recovered.epoch)
+                return recovered
+
+    async def begin(self, core: SnapshotCore, shard_count: int) -> bool:
+        """Writes the core's state whole, as it is now. False where that takes another term."""
+        state, ledger, answer = core.state(range(shard_count), shard_count), core.ledger, core.answer
+        while True:
+            try:
+                await self._rewrite(state, list(ledger.values()), answer, shard_count)
+            except StateLost as cause:
+                self._log.warning("%s", cause)
+                return False
+            except StoreUnreachable as cause:
+                await self._wait(cause)
+            else:
+                self._health.clear("term")
+                return True
+
+    async def write(self, persists: Sequence[Persist]) -> bool:
+        """All of it is safe when this returns True; False: what was written before is lost. Deposed is raised."""
+        writer = self._writer
+        while writer is not None:
+            try:
+                await writer.write(persists)
+            except StateLost as cause:
+                self._log.warning("%s", cause)
+                return False
+            except StoreUnreachable as cause:
+                await self._wait(cause)
+            else:
+                self._health.clear("term")
+                return True
+        return False
+
+    async def _rewrite(
+        self, state: State, ledger: Sequence[LedgerEntry], answer: Committed | None, shard_count: int
+    ) -> None:
+        self._writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count)
+        await self._writer.rewrite(state, ledger, answer)
+
+    async def _pass_over(self, newest: int) -> None:
+        while self.epoch < newest:
+            self.epoch = await take_term(self._client, LEASE, self._holder)
+
+    async def _wait(self, cause: Exception) -> None:
+        self._health.wait_for("term", str(cause))
+        self._log.warning("%s", cause)
+        await asyncio.sleep(PAUSE)

@@ -1,0 +1,155 @@
+"""Worker's shell: asks and deltas in, proposals out, its shards' state from Redis."""
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+
+from services.worker.core import WorkerCore
+from services.worker.events import Answer, Effect, Event, Reload, Tick
+from services.worker.spans import EvaluationSpans
+from shared.bus import Envelope
+from shared.config.file import read_config
+from shared.errors import FlotillaError
+from shared.messages.rounds import Explain, Proposals, Propose
+from shared.messages.state import Delta, Heartbeat, State
+from shared.messages.workers import Assign, WorkerBeat
+from shared.plugins.frameworks import load_frameworks
+from shared.runtime import Context, CoreRunner, every
+from shared.store.errors import StoreUnreachable
+from shared.store.link import RedisLink, connect
+from shared.store.reader import Reader
+from shared.telemetry.logs import Repeated
+
+BEAT = 0.5
+LOAD_PAUSE = 0.1
+"""Seconds between two attempts to load, while there is no whole state."""
+
+
+async def main(context: Context) -> None:
+    settings = context.settings
+    frameworks = load_frameworks(read_config(settings.config), lenient=True)
+    core = WorkerCore(context.name, frozenset(), settings.shard_count, frameworks)
+    link = await connect(settings.redis_url, context.log)
+    try:
+        await Shell(context, core, link).run()
+    finally:
+        await link.close()
+
+
+class Shell:
+    def __init__(self, context: Context, core: WorkerCore, link: RedisLink) -> None:
+        self._context = context
+        self._core = core
+        self._reader = Reader(link, context.settings.prefix)
+        self._incarnation = secrets.token_hex(4)
+        self._loading: asyncio.Task[None] | None = None
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(
+            core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
+        )
+        self._spans = EvaluationSpans(context.tracer, context.name)
+        self._sparingly = Repeated(context.log)
+        metrics = context.metrics
+        self._nodes = metrics.gauge("flotilla_worker_nodes", "Nodes of the shards that this worker holds.")
+        self._shards = metrics.gauge("flotilla_worker_shards", "Shards that this worker holds.")
+        self._reloads = metrics.counter("flotilla_worker_reloads_total", "Times its shards were loaded whole.")
+        self._refused = metrics.counter("flotilla_worker_refused_total", "Messages that were not taken.")
+        self._seconds = metrics.histogram(
+            "flotilla_worker_answer_duration_seconds", "From an ask's arrival to its answer."
+        )
+
+    async def run(self) -> None:
+        self._context.health.wait_for("shards", "no shards have been loaded yet")
+        self._context.health.ready()
+        bus = self._context.bus
+        await bus.subscribe("snapshot.deltas", (Delta, Heartbeat), self._on_delta)
+        await bus.subscribe(f"worker.{self._context.name}", (Propose, Assign, Explain), self._on_message)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(every(BEAT, self._beat))
+                tasks.create_task(self._runner.broken())
+        finally:
+            self._runner.close()
+            if self._loading is not None:
+                self._loading.cancel()
+
+    # What comes in
+
+    def _on_delta(self, message: Delta | Heartbeat, envelope: Envelope) -> None:
+        self._runner.feed(message)
+
+    def _on_message(self, message: Propose | Assign | Explain, envelope: Envelope) -> None:
+        if isinstance(message, Propose):
+            self._spans.begin(message, envelope.trace, self._context.clock())
+        before = self._core.shards
+        self._runner.feed(message)
+        if self._core.shards != before:
+            self._beat()  # whoever waits for these shards learns at once
+
+    # What goes out
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Answer(message=answer):
+                self._context.bus.post("cycle.answers", answer)
+                if isinstance(answer, Proposals):
+                    self._seconds.observe(self._spans.end(answer, self._context.clock()))
+            case Reload():
+                self._load()
+
+    def _beat(self) -> None:
+        core = self._core
+        self._tell_refused(core.refused)
+        if core.loaded or not core.shards:
+            self._context.health.clear("shards")
+        self._nodes.set(core.table.node_count)
+        self._shards.set(len(core.shards))
+        epoch, number = core.assignment
+        beat = WorkerBeat(
+            worker=self._context.name,
+            incarnation=self._incarnation,
+            epoch=epoch,
+            assignment=number,
+            shards=sorted(core.shards),
+            shard_count=core.shard_count,
+            seq=core.seq if core.loaded else 0,
+        )
+        self._context.bus.post("worker.beats", beat)
+
+    def _tell_refused(self, refused: Iterable[FlotillaError]) -> None:
+        for error in list(refused):
+            self._refused.inc()
+            self._sparingly.warning(type(error).__name__, "refused: %s", error)
+        self._core.refused.clear()
+
+    # Loading
+
+    def _load(self) -> None:
+        """A load that is under way is waited for, unless it is of other shards than are held now."""
+        wanted = self._core.shards
+        if self._loading is not None and not self._loading.done():
+            if self._loading.get_name() == str(sorted(wanted)):
+                return
+            self._loading.cancel()
+        self._reloads.inc()
+        self._loading = asyncio.create_task(self._load_shards(wanted), name=str(sorted(wanted)))
+
+    async def _load_shards(self, shards: frozenset[int]) -> None:
+        while True:
+            try:
+                state = await self._reader.load(shards, self._core.shard_count)
+            except StoreUnreachable as cause:
+                self._sparingly.warning("store", "%s", cause)
+            except FlotillaError as cause:
+                self._sparingly.error("load", "%s", cause)
+                self._context.health.wait_for("shards", str(cause))
+            else:
+                if self._core.shards == shards and state is not None:
+                    self._take(state)
+                    return
+                if self._core.shards != shards:
+                    return
+            await asyncio.sleep(LOAD_PAUSE)
+
+    def _take(self, state: State) -> None:
+        self._runner.feed(state)
+        self._beat()
