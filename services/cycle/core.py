@@ -4,6 +4,10 @@
                      |  ^                                      |
                      +--+ a guess was wrong, or a worker late  +--> asked again after its deadline
 
+While one round is committed the next one is asked about. It is decided once that commit is answered, and only on what
+was judged after it: a worker that answered too early is asked again, and after a conflict the whole round waits, so
+that the pod that lost goes first.
+
 A pod is with the cycle from the batch that brought it until an outcome is told: decided, unfit, failed, or superseded
 (it turned out to hold a place already). Stale pods and lost conflicts wait at the head for the next round: that is the
 scheduler's affair, not the pod's.
@@ -65,8 +69,10 @@ class CycleCore:
         self._known: dict[str, OrderedDict[str, None]] = {}
         self._guesses: OrderedDict[str, Summary] = OrderedDict()
         self._min_seq = 0
-        self._deadline: float | None = None
+        self._newest_seq = 0
+        self._ask_by: float | None = None
         self._round: Round | None = None
+        self._commit_by: float | None = None
         self._commit: Commit | None = None
         self._walked: Walk | None = None
 
@@ -86,7 +92,7 @@ class CycleCore:
                 return self._on_tick(now)
 
     def next_deadline(self) -> float | None:
-        return self._deadline
+        return min((by for by in (self._ask_by, self._commit_by) if by is not None), default=None)
 
     @property
     def pods_held(self) -> int:
@@ -94,14 +100,13 @@ class CycleCore:
         return len(self._held)
 
     @property
-    def round_number(self) -> int:
-        """The round that is being asked about or committed; nought if there is none."""
-        if self._round is not None:
-            return self._round.number
-        return 0 if self._commit is None else self._commit.round
+    def under_way(self) -> set[int]:
+        """The rounds that are being asked about or committed."""
+        asked = set() if self._round is None else {self._round.number}
+        return asked if self._commit is None else asked | {self._commit.round}
 
     @property
-    def round_pods(self) -> list[str]:
+    def asked_pods(self) -> list[str]:
         """The uids of the pods that are being asked about."""
         return [] if self._round is None else [queued.pod.uid for queued in self._round.pods]
 
@@ -134,20 +139,18 @@ class CycleCore:
         return self._ask(self._round, now)
 
     def _on_tick(self, now: float) -> list[Effect]:
-        if self._deadline is None or now < self._deadline:
-            return []
-        if self._commit is not None:
-            self._deadline = now + COMMIT_DEADLINE
-            return [Write(self._commit)]
-        if self._round is not None:
-            return self._send(self._round, now)
-        self._deadline = None
-        return []
+        effects: list[Effect] = []
+        if self._commit is not None and self._commit_by is not None and now >= self._commit_by:
+            self._commit_by = now + COMMIT_DEADLINE
+            effects.append(Write(self._commit))
+        if self._round is not None and self._ask_by is not None and now >= self._ask_by:
+            effects += self._send(self._round, now)
+        return effects
 
     # A round
 
     def _begin(self, now: float) -> list[Effect]:
-        if self._round is not None or self._commit is not None or not self._backlog or not self._workers:
+        if self._round is not None or not self._backlog or not self._workers:
             return []
         pods = [self._backlog.popleft() for _ in range(min(self.round_size, len(self._backlog)))]
         self.rounds += 1
@@ -160,7 +163,7 @@ class CycleCore:
 
     def _send(self, round_: Round, now: float) -> list[Effect]:
         """Asks every worker that has not answered yet about the classes that are open."""
-        self._deadline = now + ASK_DEADLINE
+        self._ask_by = now + ASK_DEADLINE
         return [Ask(worker, self._propose(round_, worker)) for worker in self._workers if worker not in round_.answered]
 
     def _propose(self, round_: Round, worker: str) -> Propose:
@@ -176,7 +179,9 @@ class CycleCore:
             for class_id, sample in round_.classes.items()
             if class_id in round_.open
         ]
-        return Propose(self.epoch, round_.number, round_.ask, self._min_seq, self.ties, asks)
+        # What is being committed will most likely be the next that the workers see.
+        round_.min_seq = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
+        return Propose(self.epoch, round_.number, round_.ask, round_.min_seq, self.ties, asks)
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
         round_, worker = self._round, proposals.worker
@@ -195,7 +200,14 @@ class CycleCore:
             return []
         round_.answered[worker] = proposals
         self._remember_known(proposals)
-        if len(round_.answered) < len(self._workers):
+        self._newest_seq = max(self._newest_seq, proposals.seq)
+        return self._look(round_, now)
+
+    def _look(self, round_: Round, now: float) -> list[Effect]:
+        """Has everybody answered, and is the round before decided?"""
+        if len(round_.answered) < len(self._workers) or self._commit is not None:
+            if len(round_.answered) == len(self._workers):
+                self._ask_by = None
             return []
         round_.gather()
         round_.open = {class_id for class_id in round_.open if not self._is_settled(round_, class_id)}
@@ -232,18 +244,18 @@ class CycleCore:
     # Its end
 
     def _decide(self, round_: Round, now: float) -> list[Effect]:
-        self._round = None
+        self._round = self._ask_by = None
         result = walk(round_.pods, {class_id: round_.verdict(class_id) for class_id in round_.classes})
         effects: list[Effect] = [Unschedulable(queued.pod.uid, unfit) for queued, unfit in result.unfit]
         effects += [Failed(queued.pod.uid, status) for queued, status in result.failed]
         self._held.difference_update(queued.pod.uid for queued, _ in (*result.unfit, *result.failed))
-        if not result.decided:
-            self._backlog.extendleft(reversed(result.deferred))
-            return effects + self._begin(now)
-        self._walked = result
-        self._commit = self._commit_of(round_, result)
-        self._deadline = now + COMMIT_DEADLINE
-        return [*effects, Write(self._commit)]
+        self._backlog.extendleft(reversed(result.deferred))
+        if result.decided:
+            self._walked = result
+            self._commit = self._commit_of(round_, result)
+            self._commit_by = now + COMMIT_DEADLINE
+            effects.append(Write(self._commit))
+        return effects + self._begin(now)
 
     def _commit_of(self, round_: Round, result: Walk) -> Commit:
         loads: list[PodLoad] = []
@@ -263,21 +275,43 @@ class CycleCore:
         commit, result = self._commit, self._walked
         if commit is None or result is None or (committed.epoch, committed.round) != (commit.epoch, commit.round):
             return []
+        self._commit = self._walked = self._commit_by = None
+        self._min_seq = committed.seq
+        self._newest_seq = max(self._newest_seq, committed.seq)
         conflicts = {conflict.uid: conflict for conflict in committed.conflicts}
         effects: list[Effect] = []
-        waiting = {queued.pod.uid: queued for queued in result.deferred}
+        lost: dict[str, QueuedPod] = {}
         for queued, rung in result.decided:
             uid = queued.pod.uid
             conflict = conflicts.get(uid)
             if conflict is not None and not conflict.placed:
-                waiting[uid] = queued
+                lost[uid] = queued
             else:
                 self._held.discard(uid)
                 effects.append(Decided(uid, rung.node) if conflict is None else Superseded(uid))
+        if lost:
+            self._put_back(result, lost)
+        return effects + (self._begin(now) if self._round is None else self._go_on(self._round, now))
+
+    def _put_back(self, result: Walk, lost: dict[str, QueuedPod]) -> None:
+        """The pods that lost a conflict, and those deferred in the same round, before all others and in their order."""
+        if self._round is not None:
+            self._backlog.extendleft(reversed(self._round.pods))
+            self._round = self._ask_by = None
+        waiting = lost | {queued.pod.uid: self._backlog.popleft() for queued in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
-        self._min_seq = committed.seq
-        self._commit = self._walked = self._deadline = None
-        return effects + self._begin(now)
+
+    def _go_on(self, round_: Round, now: float) -> list[Effect]:
+        """The commit before this round is done: asks again whoever judged without it, or waits for what never was."""
+        in_vain = self._min_seq < round_.min_seq
+        early = {worker for worker, proposals in round_.answered.items() if proposals.seq < self._min_seq}
+        for worker in early:
+            del round_.answered[worker]
+        again = [w for w in self._workers if w in early or (in_vain and w not in round_.answered)]
+        if again:
+            self._ask_by = now + ASK_DEADLINE
+            return [Ask(worker, self._propose(round_, worker)) for worker in again]
+        return self._look(round_, now)
 
     def validate(self) -> None:
         """Every pod held is in the backlog, or in the round or commit in flight, and once."""
@@ -286,7 +320,6 @@ class CycleCore:
             where += [queued.pod.uid for queued in self._round.pods]
         if self._walked is not None:
             where += [queued.pod.uid for queued, _ in self._walked.decided]
-            where += [queued.pod.uid for queued in self._walked.deferred]
         if len(where) != len(set(where)) or set(where) != self._held:
             raise InvariantBroken(f"cycle holds {len(self._held)} pods and can account for {len(where)}")
 

@@ -12,12 +12,16 @@ from shared.messages.rounds import ClassAnswer, Proposals
 
 
 class Round:
-    """`open`: the classes that are still to be asked about. `answered`: who has answered the present ask."""
+    """`open`: the classes that are still to be asked about. `answered`: who has answered the present ask.
+
+    `min_seq`: what the workers were last asked to have seen.
+    """
 
     def __init__(self, number: int, pods: list[QueuedPod]) -> None:
         self.number = number
         self.pods = pods
         self.ask = 0
+        self.min_seq = 0
         self.classes: dict[str, QueuedPod] = {}
         for queued in pods:
             self.classes.setdefault(queued.class_id, queued)

@@ -126,7 +126,7 @@ class Shell:
 
     def _handle(self, event: Event) -> None:
         self._runner.feed(event)
-        self._spans.end(self._core.round_number, self._context.clock())
+        self._spans.end(self._core.under_way, self._context.clock())
 
     # What goes out
 
@@ -147,7 +147,7 @@ class Shell:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Ask(worker=worker, message=propose):
-                trace = self._spans.context(propose.round, self._core.round_pods, self._context.clock())
+                trace = self._spans.context(propose.round, self._core.asked_pods, self._context.clock())
                 self._context.bus.post(f"worker.{worker}", propose, trace=trace)
             case Write(message=commit):
                 trace = self._spans.context(commit.round, (), self._context.clock())

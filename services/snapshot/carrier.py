@@ -1,7 +1,9 @@
-"""Carries out what the core wants, in order: what is to be safe is safe before anybody hears of it.
+"""Carries out what the core wants, in order: what is to be safe is safe before cycle, queue or a binder hears of it.
 
-Everything that waits is written at once, so the busier it is the less a decision costs. Where the state in Redis is
-lost, or too much waits for it, a new term begins with the whole state, and what waited to be written is part of it.
+Only the workers hear of changes at once. Should these be lost, a new term begins, and the workers begin anew with it.
+
+What waits is written together, so the busier it is the less a decision costs. Where the state in Redis is lost, or too
+much waits for it, a new term begins with the whole state, and what waited to be written is part of it.
 """
 
 import asyncio
@@ -14,6 +16,8 @@ from shared.messages.state import Heartbeat
 
 MOST_WAITING = 1 << 14
 """Effects that may wait while Redis is away; with more, the whole state is written once it is back."""
+MOST_AT_ONCE = 1 << 9
+"""Effects that are carried out together: Redis serves nobody else while it writes."""
 
 
 class Carrier:
@@ -38,7 +42,11 @@ class Carrier:
         self._restate = False
 
     def add(self, effects: Iterable[Effect]) -> None:
-        self._waiting.extend(effects)
+        for effect in effects:
+            if isinstance(effect, Publish):
+                self._carry_out(effect)
+            else:
+                self._waiting.append(effect)
         if self._waiting:
             self._wake.set()
         if len(self._waiting) > MOST_WAITING:
@@ -55,8 +63,9 @@ class Carrier:
     async def run(self) -> None:
         while True:
             await self._wake.wait()
-            self._wake.clear()
-            effects, self._waiting = self._waiting, []
+            effects, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            if not self._waiting:
+                self._wake.clear()
             persists = [effect for effect in effects if isinstance(effect, Persist)]
             if self._restate or (persists and not await self._terms.write(persists)):
                 self._waiting = effects + self._waiting
@@ -87,4 +96,4 @@ class Carrier:
 
 def _told_in_any_term(effects: Iterable[Effect]) -> list[Effect]:
     """Without what the whole state of a new term makes void."""
-    return [effect for effect in effects if not isinstance(effect, Persist | Publish | Dispatch)]
+    return [effect for effect in effects if not isinstance(effect, Persist | Dispatch)]

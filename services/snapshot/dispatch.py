@@ -64,11 +64,11 @@ class Dispatcher:
             binder.room, binder.heard_at = beat.room, now
         return self._send(now)
 
-    def word(self, outcome: BindingOutcome, now: float) -> Sends:
+    def word(self, binder: str, outcome: BindingOutcome, now: float) -> Sends:
         """A binder tells of an order: how it ended, or until when it waits."""
         attempt = (outcome.uid, outcome.attempt)
         name = self._holder.get(attempt)
-        if name is None:
+        if name is None or (name != binder and not outcome.bound):
             return []
         held = self._binders[name].held
         if outcome.until is not None:
@@ -89,6 +89,10 @@ class Dispatcher:
             if overdue:
                 sends.append((name, [held.order for held in overdue]))
         return sends
+
+    def believes(self, binder: str, outcome: BindingOutcome) -> bool:
+        """That a pod is bound, anybody may say; that it will not be, not who has lost the order to another."""
+        return outcome.bound or self._holder.get((outcome.uid, outcome.attempt), binder) == binder
 
     def clear(self) -> None:
         """A new term: every order will be given anew."""

@@ -148,8 +148,9 @@ class Shell:
     def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
         now = self._context.clock()
         for outcome in message.outcomes:
-            self._handle(_event_of(outcome))
-            self._send(self._dispatcher.word(outcome, now))
+            if self._dispatcher.believes(message.binder, outcome):
+                self._handle(_event_of(outcome))
+            self._send(self._dispatcher.word(message.binder, outcome, now))
         self._tell_forgotten()
         envelope.respond(Received(message.epoch, message.number))
 

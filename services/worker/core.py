@@ -34,6 +34,7 @@ class WorkerCore:
         self._cycle_epoch = 0
         self._newest = (0, 0)
         self._waiting: Propose | None = None
+        self._not_yet: Propose | None = None
 
     def start(self, now: float) -> list[Effect]:
         return [Reload()] if self._mirror.start(now) else []
@@ -47,6 +48,7 @@ class WorkerCore:
                 reload = self._mirror.take_heartbeat(event, now)
             case State():
                 reload = self._mirror.take_state(event, now)
+                self._not_yet = self._waiting
             case Tick():
                 reload = self._mirror.take_time(now)
             case Assign():
@@ -118,7 +120,9 @@ class WorkerCore:
         if propose is None:
             return []
         if not mirror.loaded or propose.min_seq > mirror.seq:
-            mirror.miss(now)
+            # What even the whole state did not show has not happened yet, and may never.
+            if propose is not self._not_yet:
+                mirror.miss(now)
             return []
         self._waiting = None
         answer = Proposals(

@@ -25,8 +25,8 @@ from shared.messages.state import (
     State,
 )
 
-GAP_PATIENCE = 0.05
-"""Seconds that a missing delta is waited for: longer than reordering takes, shorter than anybody's deadline."""
+GAP_PATIENCE = 0.25
+"""Seconds that a missing delta is waited for: longer than it takes on a busy machine, shorter than any deadline."""
 RELOAD_PATIENCE = 1.0
 """Seconds that a state that was asked for is waited for; twice as long each time, until one has come."""
 LONGEST_PATIENCE = 16.0
@@ -85,7 +85,8 @@ class Mirror:
         if self._is_old(state.epoch, "state"):
             return False
         if self.loaded and state.epoch == self._epoch and state.seq <= self.seq:
-            return False
+            self._reloading, self._reload_patience, self.patience_ends = False, RELOAD_PATIENCE, None
+            return self._catch_up(now)  # nothing was missing, or it is not there yet
         try:
             table = self._build(state)
         except FlotillaError as cause:

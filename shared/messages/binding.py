@@ -31,6 +31,10 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str = ""
     until: float | None = None
 
+    @property
+    def bound(self) -> bool:
+        return not self.reason and self.until is None
+
 
 class BindingOutcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="bound"):
     """From a binder, sent again until it is acknowledged with Received (epoch, number)."""

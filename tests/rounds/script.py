@@ -61,10 +61,13 @@ class Script:
             Proposals(worker, propose.epoch, propose.round, propose.ask, seq, held, list(answers)),
         )
 
-    def settle(self, asks: Mapping[str, Propose], **nodes: Nodes) -> list[Effect]:
-        """Each worker offers these nodes for each class, and again if it is asked again: until no ask comes back."""
+    def settle(self, asks: Mapping[str, Propose], *, until: str = "", **nodes: Nodes) -> list[Effect]:
+        """Each worker offers these nodes for each class, and again if it is asked again: until no ask comes back.
+
+        Or until there is an effect of the kind `until`.
+        """
         effects: list[Effect] = []
-        while asks:
+        while asks and until not in {type(effect).__name__ for effect in effects}:
             for worker, propose in asks.items():
                 offers = [offer(ask.class_id, *nodes.get(worker, ())) for ask in propose.classes]
                 effects = self.answer(propose, worker, *offers)

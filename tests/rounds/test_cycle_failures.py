@@ -8,7 +8,7 @@ import pytest
 from services.cycle.core import ASK_DEADLINE, COMMIT_DEADLINE
 from services.cycle.events import Ask, Decided, Tick, Workers
 from shared.messages.rounds import Proposals
-from shared.messages.state import Committed
+from shared.messages.state import Committed, Conflict
 from tests.rounds.script import Script, asked, class_of, offer, placements, written
 from tests.rounds.support import kinds, small_pod
 
@@ -109,13 +109,48 @@ def test_an_answer_to_another_commit_is_passed_over(changed: dict[str, int]) -> 
     assert script.core.pods_held == 1
 
 
-def test_there_is_one_round_at_a_time() -> None:
+def test_the_next_round_is_asked_about_while_one_is_committed() -> None:
     script = Script("w0", round_size=1)
     first = script.submit(P)
     assert script.submit(Q) == {}
-    effects = script.answer(first["w0"], "w0", OFFER)
+    effects = script.answer(first["w0"], "w0", OFFER, seq=3)
+    assert kinds(effects) == ["Write", "Ask"]
+    second = asked(effects)["w0"]
+    assert (second.round, second.min_seq) == (2, 4), "what is being committed is to be seen first"
     assert script.submit(BIG) == {}
-    assert kinds(script.committed(written(effects))) == ["Decided", "Ask"]
+    assert script.answer(second, "w0", OFFER, seq=4) == [], "decided before the commit was answered"
+    assert kinds(script.committed(written(effects), seq=4)) == ["Decided", "Write", "Ask"]
+
+
+def test_who_has_judged_without_the_commit_is_asked_again() -> None:
+    script = Script("w0", "w1", round_size=1)
+    effects = script.settle(script.submit(P, Q), w0=[("a", 5)], w1=[("b", 4)], until="Write")
+    second = asked(effects)
+    script.answer(second["w0"], "w0", offer(class_of(Q), ("a", 5)), seq=7)
+    script.answer(second["w1"], "w1", offer(class_of(Q), ("b", 4)), seq=8)
+    again = asked(script.committed(written(effects), seq=8))
+    assert {name: (ask.round, ask.ask, ask.min_seq) for name, ask in again.items()} == {"w0": (2, second["w0"].ask, 8)}
+    assert placements(script.answer(again["w0"], "w0", offer(class_of(Q), ("a", 3)), seq=8)) == {"q": "b"}
+
+
+def test_what_never_came_to_be_is_not_waited_for() -> None:
+    script = Script("w0", round_size=1)
+    effects = script.answer(script.submit(P, Q)["w0"], "w0", OFFER, seq=8)
+    assert asked(effects)["w0"].min_seq == 9
+    again = script.committed(written(effects), Conflict(P.uid, "there", placed=True), seq=8)
+    assert kinds(again) == ["Superseded", "Ask"]
+    assert asked(again)["w0"].min_seq == 8
+
+
+def test_a_round_waits_behind_a_pod_that_lost_a_conflict() -> None:
+    script = Script("w0", round_size=1)
+    effects = script.answer(script.submit(P, Q)["w0"], "w0", OFFER)
+    second = asked(effects)["w0"]
+    again = asked(script.committed(written(effects), Conflict(P.uid, "changed"), seq=5))["w0"]
+    assert (again.round, again.min_seq) == (3, 5)
+    assert script.answer(second, "w0", OFFER) == []
+    effects = script.answer(again, "w0", OFFER, seq=5)
+    assert placements(effects) == {"p": "a"}
 
 
 # Workers that come and go

@@ -32,7 +32,7 @@ def test_nobody_gets_more_than_it_has_room_for() -> None:
     dispatcher = Dispatcher()
     dispatcher.beat(beat("one", room=2), 0.0)
     assert sent(dispatcher.give([order(n) for n in (1, 2, 3)], 0.0)) == {"one": [1, 2]}
-    assert sent(dispatcher.word(done(1), 0.1)) == {"one": [3]}
+    assert sent(dispatcher.word("one", done(1), 0.1)) == {"one": [3]}
     assert sent(dispatcher.beat(beat("two", room=5), 0.2)) == {}
 
 
@@ -66,7 +66,7 @@ def test_what_there_is_no_word_on_is_sent_again() -> None:
     dispatcher = Dispatcher()
     dispatcher.beat(beat("one"), 0.0)
     dispatcher.give([order(1), order(2)], 0.0)
-    dispatcher.word(done(2), 1.0)
+    dispatcher.word("one", done(2), 1.0)
     dispatcher.beat(beat("one"), WORD_PATIENCE)
     assert sent(dispatcher.tick(WORD_PATIENCE)) == {"one": [1]}
     assert sent(dispatcher.tick(WORD_PATIENCE)) == {}
@@ -76,7 +76,7 @@ def test_what_waits_for_a_permit_is_not_sent_again_before_that_is_over() -> None
     dispatcher = Dispatcher()
     dispatcher.beat(beat("one"), 0.0)
     dispatcher.give([order(1)], 0.0)
-    assert dispatcher.word(BindingOutcome("uid-1", 1, until=60.0), 0.1) == []
+    assert dispatcher.word("one", BindingOutcome("uid-1", 1, until=60.0), 0.1) == []
     dispatcher.beat(beat("one"), 59.0)
     assert sent(dispatcher.tick(59.0)) == {}
     dispatcher.beat(beat("one"), 64.0)
@@ -85,11 +85,11 @@ def test_what_waits_for_a_permit_is_not_sent_again_before_that_is_over() -> None
 
 def test_a_word_on_what_nobody_has_is_passed_over() -> None:
     dispatcher = Dispatcher()
-    assert dispatcher.word(done(1), 0.0) == []
+    assert dispatcher.word("one", done(1), 0.0) == []
     dispatcher.beat(beat("one"), 0.0)
     dispatcher.give([order(1)], 0.0)
-    dispatcher.word(done(1), 0.1)
-    assert dispatcher.word(done(1), 0.2) == []
+    dispatcher.word("one", done(1), 0.1)
+    assert dispatcher.word("one", done(1), 0.2) == []
     assert (dispatcher.waiting, dispatcher.held) == (0, 0)
 
 
@@ -99,3 +99,19 @@ def test_in_a_new_term_every_order_is_given_anew() -> None:
     dispatcher.give([order(1)], 0.0)
     dispatcher.clear()
     assert sent(dispatcher.give([order(1)], 0.1)) == {"one": [1]}
+
+
+def test_who_has_lost_an_order_is_not_believed_that_it_failed() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one", room=1), 0.0)
+    dispatcher.give([order(1)], 0.0)
+    dispatcher.beat(beat("two"), BINDER_PATIENCE)
+    assert sent(dispatcher.tick(BINDER_PATIENCE + 0.1)) == {"two": [1]}
+    failed = BindingOutcome("uid-1", 1, "rejected")
+    assert not dispatcher.believes("one", failed)
+    assert dispatcher.word("one", failed, 3.0) == []
+    assert dispatcher.held == 1
+    assert dispatcher.believes("two", failed)
+    assert dispatcher.believes("one", done(1)), "it may have bound it before"
+    assert dispatcher.word("one", done(1), 3.1) == []
+    assert dispatcher.held == 0
