@@ -1,0 +1,54 @@
+"""Faults that a test asks for: the next requests that match fail, are late, or lose their connection."""
+
+import re
+from dataclasses import dataclass
+
+from services.simulator.errors import ApiError
+
+
+@dataclass(slots=True)
+class Fault:
+    """What happens to the next `times` requests whose method and path match."""
+
+    method: str
+    path: re.Pattern[str]
+    times: int
+    error: ApiError | None = None
+    drops: bool = False
+    seconds: float = 0.0
+    after: bool = False
+    """The request is carried out first: only its answer is lost."""
+
+
+class Faults:
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._faults)
+
+    def fail(self, method: str, path: str, code: int = 500, *, times: int = 1, reason: str = "InternalError") -> None:
+        """Answer with this status. `method` may be "*"; `path` is a regular expression that is searched for."""
+        error = ApiError(code, reason, "a fault was asked for")
+        self._faults.append(Fault(method, re.compile(path), times, error=error))
+
+    def drop(self, method: str, path: str, *, times: int = 1, after: bool = False) -> None:
+        """Close the connection without an answer; `after`: once the request has been carried out."""
+        self._faults.append(Fault(method, re.compile(path), times, drops=True, after=after))
+
+    def delay(self, method: str, path: str, seconds: float, *, times: int = 1) -> None:
+        """Carry the request out later."""
+        self._faults.append(Fault(method, re.compile(path), times, seconds=seconds))
+
+    def clear(self) -> None:
+        self._faults.clear()
+
+    def take(self, method: str, path: str) -> Fault | None:
+        """The fault that this request meets, if any; it is used up by one."""
+        for fault in self._faults:
+            if fault.method in ("*", method) and fault.path.search(path):
+                fault.times -= 1
+                if fault.times <= 0:
+                    self._faults.remove(fault)
+                return fault
+        return None

@@ -1,0 +1,129 @@
+"""Get, list and watch."""
+
+from services.simulator.calls import Answer, Call, Target
+from services.simulator.cluster import Cluster
+from services.simulator.errors import (
+    bad_request,
+    expired,
+    forbidden_value,
+    invalid_options,
+    method_not_allowed,
+    too_large_resource_version,
+)
+from services.simulator.lists import Pages
+from services.simulator.resources import Object, Resource
+from services.simulator.selectors import select
+from services.simulator.store import encode
+from services.simulator.subresources import scale_of
+from services.simulator.versions import is_converted
+from services.simulator.views import ConvertedView, TableView, View
+from services.simulator.watch import Watch
+
+LOG = b"the simulator runs no containers\n"
+
+
+class Reading:
+    def __init__(self, cluster: Cluster, most_waiting: int) -> None:
+        self.pages = Pages()
+        self._cluster = cluster
+        self._most_waiting = most_waiting
+
+    def get(self, target: Target, call: Call) -> Answer | Watch:
+        if call.flag("watch") and not target.subresource:
+            return self._watch(target, call)
+        item = self._cluster.find(target.resource, target.scope, target.name)
+        match target.subresource:
+            case "" | "status":
+                return Answer(200, self._view(target.resource, call).show(item))
+            case "scale":
+                return Answer(200, encode(scale_of(item)))
+            case "log":
+                return Answer(200, LOG, "text/plain")
+        raise method_not_allowed()
+
+    def _view(self, resource: Resource, call: Call) -> View:
+        if "as=Table" in call.accept and "v=v1;" in f"{call.accept};".replace(",", ";"):
+            return TableView(resource, call.query.get("includeObject", ""), self._cluster.clock)
+        return ConvertedView(resource) if is_converted(resource) else View(resource)
+
+    def list_or_watch(self, target: Target, call: Call) -> Answer | Watch:
+        if target.resource.virtual:
+            raise method_not_allowed()
+        if call.flag("watch"):
+            return self._watch(target, call)
+        return self._list(target, call)
+
+    def _list(self, target: Target, call: Call) -> Answer:
+        resource = target.resource
+        selection = select(resource, target.namespace, call.query)
+        limit = call.number("limit") or 0
+        store, now = self._cluster.store, self._cluster.clock()
+        if token := call.query.get("continue"):
+            page = self.pages.next(token, limit, now)
+        else:
+            self._check_version(target, call)
+            items = store.bucket(resource).in_order(target.namespace)
+            if selection.fields or selection.labels:
+                items = [item for item in items if selection.matches(item)]
+            page = self.pages.first(items, store.version, limit or len(items), now)
+        metadata: Object = {"resourceVersion": str(page.version)}
+        if page.token:
+            metadata["continue"] = page.token
+            if not selection.fields and not selection.labels:
+                metadata["remainingItemCount"] = page.remaining
+        return Answer(200, self._view(resource, call).listing(page.items, metadata))
+
+    def _check_version(self, target: Target, call: Call) -> None:
+        """Only the present state can be listed; it serves whoever asks for one not older than some version."""
+        asked, match = self._version(call), call.query.get("resourceVersionMatch")
+        if match and asked is None:
+            raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        if not asked:
+            return
+        store = self._cluster.store
+        if asked > store.version:
+            raise too_large_resource_version(asked, store.version)
+        if match == "Exact":
+            bucket = store.bucket(target.resource)
+            last = bucket.history[-1].item.version if bucket.history else bucket.compacted
+            if asked < last:
+                raise expired("The resourceVersion for the provided list is too old.")
+
+    def _version(self, call: Call) -> int | None:
+        text = call.query.get("resourceVersion")
+        if not text:
+            return None
+        if not text.isdecimal():
+            raise bad_request(f'invalid resource version "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        return int(text)
+
+    def _watch(self, target: Target, call: Call) -> Watch:
+        resource, store = target.resource, self._cluster.store
+        selection = select(resource, target.namespace, call.query, target.name or None)
+        version = self._version(call)
+        initial = call.query.get("sendInitialEvents")
+        _check_initial(call, initial)
+        bucket = store.bucket(resource)
+        watch = Watch(bucket, resource, selection, self._view(resource, call), self._most_waiting)
+        if initial is not None and call.flag("sendInitialEvents"):
+            if version is not None and version > store.version:
+                raise too_large_resource_version(version, store.version)
+            watch.start_with_state(store.version, announce_end=call.flag("allowWatchBookmarks"))
+        elif version:
+            watch.start_after(version, store.version)
+        elif initial is not None:
+            watch.start_now()
+        else:
+            watch.start_with_state(store.version, announce_end=False)
+        return watch
+
+
+def _check_initial(call: Call, initial: str | None) -> None:
+    """A watch that begins with the state must say that any state not older than the version will do."""
+    match = call.query.get("resourceVersionMatch")
+    if initial is None and match:
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        raise invalid_options(forbidden_value("resourceVersionMatch", why))
+    if initial is not None and match != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise invalid_options(forbidden_value("resourceVersionMatch", why))

@@ -1,0 +1,95 @@
+"""The real kubectl works with the simulator. It has to be on the PATH."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.simulator.support import NODES, PODS, binding, node, running
+
+pytestmark = pytest.mark.asyncio
+DEADLINE = 30.0
+
+MANIFEST = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: "web:1"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p, labels: {app: web}}
+spec: {containers: [{name: c, image: "web:1"}]}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: leader, namespace: kube-system}
+spec: {holderIdentity: me}
+"""
+
+
+class Kubectl:
+    def __init__(self, url: str, home: Path) -> None:
+        self._flags = ("--server", url, "--cache-dir", str(home / "cache"), "--kubeconfig", "/dev/null")
+
+    async def __call__(self, *arguments: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            "kubectl",
+            *self._flags,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            output, _ = await asyncio.wait_for(process.communicate(), DEADLINE)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise
+        assert process.returncode == 0, f"kubectl {' '.join(arguments)}: {output.decode()}"
+        return output.decode()
+
+
+async def test_a_day_with_kubectl(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text(MANIFEST)
+    async with running() as (simulator, client):
+        kubectl = Kubectl(simulator.url, tmp_path)
+        await client.fine("POST", NODES, node("n"))
+        assert "poddisruptionbudgets" in await kubectl("api-resources")
+
+        assert "deployment.apps/web created" in await kubectl("apply", "-f", str(manifest))
+        manifest.write_text(MANIFEST.replace("replicas: 2", "replicas: 3"))
+        applied = await kubectl("apply", "-f", str(manifest))
+        assert "deployment.apps/web configured" in applied
+        assert "pod/p unchanged" in applied
+
+        await client.fine("POST", f"{PODS}/p/binding", binding("p", "n"))
+        await kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=5s")
+        assert "Running" in await kubectl("get", "pods", "-l", "app=web", "-o", "wide")
+        assert "Node:" in await kubectl("describe", "pod", "p")
+        assert "default" in await kubectl("describe", "node", "n")
+        assert "the simulator runs no containers" in await kubectl("logs", "p")
+
+        await kubectl("label", "node", "n", "zone=a")
+        await kubectl("taint", "node", "n", "key=value:NoSchedule")
+        await kubectl("cordon", "n")
+        assert "Ready,SchedulingDisabled" in await kubectl("get", "nodes")
+        changed = simulator.stored("nodes", "n")
+        assert changed["metadata"]["labels"] == {"zone": "a"}
+        assert {taint["key"] for taint in changed["spec"]["taints"]} == {"key"}
+
+        await kubectl("scale", "deployment", "web", "--replicas=7")
+        assert await kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "7"
+        assert "me" in await kubectl("get", "leases", "-A")
+        assert "No resources" in await kubectl("get", "events")
+
+        await kubectl("drain", "n", "--force", "--timeout=10s")
+        assert (await client.fine("GET", PODS))["items"] == []
+        await kubectl("delete", "deployment", "--all", "--timeout=10s")

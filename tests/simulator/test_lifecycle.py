@@ -1,0 +1,72 @@
+"""The simulated kubelets: bound pods run, deleted ones go away."""
+
+import pytest
+
+from services.simulator.lifecycle import RUN_SECONDS
+from tests.simulator.support import NODES, PODS, binding, node, pod, running
+
+pytestmark = pytest.mark.asyncio
+WATCH = "/api/v1/pods?watch=1"
+
+
+async def test_a_bound_pod_runs_after_one_more_event() -> None:
+    async with running() as (_, client), client.watch(WATCH) as stream:
+        await client.fine("POST", NODES, node("n"))
+        await client.fine("POST", PODS, pod("p"))
+        await client.fine("POST", f"{PODS}/p/binding", binding("p", "n"))
+        phases = [(await stream.next())["object"]["status"]["phase"] for _ in range(2)]
+        assert phases == ["Pending", "Pending"]
+        status = (await stream.next())["object"]["status"]
+        assert status["phase"] == "Running"
+        assert status["podIP"] and status["hostIP"] and status["startTime"]
+        assert status["containerStatuses"][0]["ready"] is True
+        conditions = {condition["type"]: condition["status"] for condition in status["conditions"]}
+        assert conditions["Ready"] == conditions["PodScheduled"] == "True"
+
+
+async def test_a_deleted_pod_goes_away() -> None:
+    async with running() as (_, client), client.watch(WATCH) as stream:
+        await client.fine("POST", NODES, node("n"))
+        await client.fine("POST", PODS, pod("p", nodeName="n"))
+        await stream.until("MODIFIED", "Running")
+        await client.fine("DELETE", f"{PODS}/p")
+        assert (await stream.next())["object"]["metadata"]["deletionTimestamp"]
+        assert (await stream.next())["type"] == "DELETED"
+
+
+async def test_a_pod_completes_when_its_annotation_says_so() -> None:
+    brief = pod("p", nodeName="n")
+    brief["metadata"]["annotations"] = {RUN_SECONDS: "0.01"}
+    async with running() as (_, client), client.watch(WATCH) as stream:
+        await client.fine("POST", NODES, node("n"))
+        await client.fine("POST", PODS, brief)
+        status = (await stream.until("MODIFIED", "Succeeded"))["object"]["status"]
+        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_a_pod_waits_for_a_node_that_is_not_there_yet() -> None:
+    async with running() as (_, client), client.watch(WATCH) as stream:
+        await client.fine("POST", PODS, pod("p", nodeName="n"))
+        await client.fine("POST", PODS, pod("q", nodeName="m"))
+        await client.fine("POST", NODES, node("m"))
+        assert (await stream.until("MODIFIED"))["object"]["metadata"]["name"] == "q"
+        await client.fine("POST", NODES, node("n"))
+        assert (await stream.until("MODIFIED"))["object"]["metadata"]["name"] == "p"
+
+
+async def test_a_pod_that_nobody_can_decode_stops_no_kubelet() -> None:
+    async with running() as (simulator, client), client.watch(WATCH) as stream:
+        await client.fine("POST", NODES, node("n"))
+        odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"nodeName": "n", "containers": "many"}}
+        simulator.store_raw("pods", {**odd, "status": {"phase": "Pending"}})
+        await client.fine("POST", PODS, pod("p", nodeName="n"))
+        assert (await stream.until("MODIFIED", "Running"))["object"]["metadata"]["name"] == "p"
+
+
+async def test_without_kubelets_nothing_happens() -> None:
+    async with running(kubelet=False) as (_, client):
+        await client.fine("POST", NODES, node("n"))
+        await client.fine("POST", PODS, pod("p", nodeName="n"))
+        await client.fine("DELETE", f"{PODS}/p")
+        left = await client.fine("GET", f"{PODS}/p")
+        assert (left["status"]["phase"], "deletionTimestamp" in left["metadata"]) == ("Pending", True)

@@ -1,0 +1,114 @@
+"""The HTTP side: who is let in, what is too large, what goes wrong on purpose."""
+
+import asyncio
+import socket
+from io import BytesIO
+
+import aiohttp
+import pytest
+
+from services.simulator.service import Simulator, SimulatorOptions
+from shared.errors import UserError
+from tests.simulator.support import DEADLINE, NODES, PODS, node, pod, running
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_only_who_knows_the_token_is_let_in() -> None:
+    async with running(token="secret") as (simulator, client), aiohttp.ClientSession() as session:
+        await client.fine("GET", PODS)
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+            async with session.get(simulator.url + PODS, headers=headers) as response:
+                assert (response.status, (await response.json())["reason"]) == (401, "Unauthorized")
+        async with session.get(f"{simulator.url}/readyz") as response:
+            assert (response.status, await response.text()) == (200, "ok")
+
+
+async def test_a_body_that_is_too_large_is_refused() -> None:
+    async with running() as (_, client):
+        status, answer = await client.call("POST", PODS, BytesIO(b" " * ((3 << 20) + 1)))
+        assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
+        await client.fine("POST", PODS, pod("p"))
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}: "):
+            await Simulator(SimulatorOptions(port=port)).start()
+
+
+async def test_a_request_fails_as_asked() -> None:
+    async with running() as (simulator, client):
+        simulator.faults.fail("POST", "/pods$", 503, times=2, reason="ServiceUnavailable")
+        for _ in range(2):
+            status, answer = await client.call("POST", PODS, pod("p"))
+            assert (status, answer["reason"]) == (503, "ServiceUnavailable")
+        await client.fine("GET", PODS)
+        await client.fine("POST", PODS, pod("p"))
+
+
+async def test_a_connection_is_dropped_before_or_after_the_deed() -> None:
+    async with running() as (simulator, client):
+        simulator.faults.drop("POST", "nodes")
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await client.call("POST", NODES, node("a"))
+        simulator.faults.drop("POST", "nodes", after=True)
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await client.call("POST", NODES, node("b"))
+        names = [item["metadata"]["name"] for item in (await client.fine("GET", NODES))["items"]]
+        assert names == ["b"]
+
+
+async def test_a_late_request_does_not_hold_up_others() -> None:
+    async with running() as (simulator, client):
+        simulator.faults.delay("POST", "nodes", DEADLINE)
+        late = asyncio.create_task(client.call("POST", NODES, node("a")))
+        while simulator.faults:
+            await asyncio.sleep(0)
+        await client.fine("POST", NODES, node("b"))
+        late.cancel()
+        await asyncio.gather(late, return_exceptions=True)
+
+
+async def test_watches_are_closed_and_history_is_compacted() -> None:
+    async with running() as (simulator, client):
+        version = (await client.fine("POST", NODES, node("a")))["metadata"]["resourceVersion"]
+        async with client.watch(f"{NODES}?watch=1&resourceVersion={version}") as stream:
+            simulator.close_watches()
+            assert await stream.next() == {}
+        await client.fine("POST", NODES, node("b"))
+        simulator.compact()
+        async with client.watch(f"{NODES}?watch=1&resourceVersion={version}") as stream:
+            event = await stream.next()
+            assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+            assert await stream.next() == {}
+
+
+async def test_a_shorter_history_forgets_the_oldest() -> None:
+    async with running() as (simulator, client):
+        versions = [
+            (await client.fine("POST", NODES, node(name)))["metadata"]["resourceVersion"] for name in ("a", "b", "c")
+        ]
+        simulator.resize_history(1)
+        async with client.watch(f"{NODES}?watch=1&resourceVersion={versions[0]}") as stream:
+            assert (await stream.next())["type"] == "ERROR"
+        async with client.watch(f"{NODES}?watch=1&resourceVersion={versions[1]}") as stream:
+            assert (await stream.next())["object"]["metadata"]["name"] == "c"
+
+
+async def test_what_a_real_server_would_refuse_can_be_stored() -> None:
+    async with running() as (simulator, client):
+        broken = {"metadata": {"name": "x", "namespace": "default"}, "spec": {"containers": 7}, "status": {}}
+        simulator.store_raw("pods", broken)
+        assert (await client.fine("GET", f"{PODS}/x"))["spec"] == {"containers": 7}
+        assert simulator.stored("pods", "x", "default")["spec"] == {"containers": 7}
+        table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+        async with client.session.get(client.url + PODS, headers={"Accept": table}) as response:
+            assert (await response.json())["rows"][0]["cells"][0] == "x"
+
+
+async def test_an_open_watch_does_not_hold_up_the_end() -> None:
+    async with asyncio.timeout(DEADLINE), running() as (simulator, client), client.watch(f"{NODES}?watch=1") as stream:
+        await simulator.stop()
+        assert await stream.next() == {}
