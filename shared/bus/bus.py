@@ -1,0 +1,222 @@
+"""Bus: what a service sends and receives.
+
+Every message may be lost: where there is no connection it is dropped and counted, never kept. Messages that one process
+sends stay in order. The connection comes back by itself, and subscriptions with it.
+"""
+
+import asyncio
+import time
+from typing import Any, TypeVar, overload
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+from nats.errors import SlowConsumerError
+
+from shared.bus.connection import Connection
+from shared.bus.errors import NoAnswer, Refusal, Refused, Silence
+from shared.bus.metrics import REPLY, BusMetrics
+from shared.bus.outbox import Outbox
+from shared.bus.requests import Requests
+from shared.bus.subjects import check_name
+from shared.bus.subscription import Handler, Subscription
+from shared.bus.wire import HEADER_BYTES, MOST_BYTES, Reader, headers_for
+from shared.messages.codec import Message, encode
+from shared.telemetry import Telemetry
+from shared.telemetry.tracing import TraceContext
+
+PATIENCE = 30.0
+"""Seconds that NATS may take to be there when a process starts."""
+MOST_PENDING = 1 << 16
+"""Messages that may wait for one handler; more are thrown away and counted."""
+MOST_PENDING_BYTES = 64 << 20
+ROOM_PATIENCE = 1.0
+
+M = TypeVar("M", bound=Message)
+A = TypeVar("A", bound=Message)
+B = TypeVar("B", bound=Message)
+C = TypeVar("C", bound=Message)
+
+
+class Bus:
+    """Made by `Bus.connect`."""
+
+    def __init__(self, url: str, prefix: str, name: str, telemetry: Telemetry) -> None:
+        self._prefix = check_name(prefix, "the prefix") + "."
+        self._log = telemetry.log
+        self._metrics = BusMetrics(telemetry.metrics)
+        self._connection = Connection(
+            url, name, telemetry.log, on_lost=self._lost, on_back=self._back, on_error=self._heard_error
+        )
+        self._outbox = Outbox(self._connection, self._metrics, self._prefix)
+        self._requests = Requests("")
+        self._subscriptions: dict[NatsSubscription, Subscription[Any]] = {}
+        self._readers: dict[type[Any], Reader[Any]] = {}
+        self._online = asyncio.Event()
+
+    @classmethod
+    async def connect(
+        cls, url: str, prefix: str, name: str, telemetry: Telemetry, *, patience: float = PATIENCE
+    ) -> "Bus":
+        """UserError where the URL or the credentials are wrong, or nobody answers within `patience` seconds."""
+        bus = cls(url, prefix, name, telemetry)
+        await bus._connection.open(patience)
+        bus._requests = Requests(bus._connection.client.new_inbox())
+        await bus._connection.client.subscribe(bus._requests.subject, cb=bus._requests.take)
+        bus._online.set()
+        if bus._most_bytes < MOST_BYTES - HEADER_BYTES:
+            bus._log.warning("NATS at %s takes messages of %d bytes only", bus._connection.where, bus._most_bytes)
+        return bus
+
+    @property
+    def connected(self) -> bool:
+        return self._connection.connected
+
+    async def close(self) -> None:
+        """What was posted before still goes out, if that is quick."""
+        await self._connection.close()
+        self._requests.fail()
+
+    # Sending
+
+    def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
+        """Sends without ever waiting; ProtocolError if the message is too large."""
+        self._outbox.send(subject, headers_for(message, trace), self._body(subject, message))
+
+    async def publish(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
+        """As `post`, and waits a bounded time where more is sent than the server takes."""
+        self.post(subject, message, trace=trace)
+        await self._outbox.room(ROOM_PATIENCE)
+
+    async def request(
+        self, subject: str, message: Message, reply: type[M], *, timeout: float, trace: TraceContext | None = None
+    ) -> M:
+        """The answer; NoAnswer where nobody listens or none comes in time, ProtocolError where it cannot be read.
+
+        While there is no connection it is waited for, as long as the time allows.
+        """
+        began = time.monotonic()
+        try:
+            msg = await self._ask(subject, message, trace, began + timeout)
+        except NoAnswer as none:
+            self._metrics.unanswered(subject, none.silence)
+            raise
+        self._metrics.received(REPLY).count(len(msg.data))
+        try:
+            answer = self._reader(reply).read(msg.data, msg.headers)
+        except Refused as refused:
+            self._metrics.refused(subject, refused.refusal)
+            raise
+        self._metrics.answered(subject, time.monotonic() - began)
+        return answer
+
+    async def _ask(self, subject: str, message: Message, trace: TraceContext | None, deadline: float) -> Msg:
+        if not self.connected:
+            await self._until_online(subject, deadline)
+        reply_to, answer = self._requests.begin(subject, deadline - time.monotonic())
+        try:
+            self._outbox.send(subject, headers_for(message, trace), self._body(subject, message), reply_to)
+            return await answer
+        finally:
+            self._requests.end(reply_to)
+
+    def _respond(self, inbox: str, message: Message, trace: TraceContext | None) -> None:
+        self._outbox.send_to(inbox, REPLY, headers_for(message, trace), self._body(REPLY, message))
+
+    def _body(self, subject: str, message: Message) -> bytes:
+        body = encode(message)
+        if len(body) > self._most_bytes:
+            self._metrics.refused(subject, Refusal.TOO_LARGE)
+            problem = (
+                f"{subject}: a {type(message).__name__} of {len(body)} bytes; at most {self._most_bytes} can be sent"
+            )
+            raise Refused(Refusal.TOO_LARGE, problem)
+        return body
+
+    @property
+    def _most_bytes(self) -> int:
+        return min(MOST_BYTES, self._connection.client.max_payload) - HEADER_BYTES
+
+    # Receiving
+
+    @overload
+    async def subscribe(
+        self, subject: str, types: type[A], handler: Handler[A], *, group: str = "", most_pending: int = MOST_PENDING
+    ) -> Subscription[A]: ...
+    @overload
+    async def subscribe(
+        self,
+        subject: str,
+        types: tuple[type[A], type[B]],
+        handler: Handler[A | B],
+        *,
+        group: str = "",
+        most_pending: int = MOST_PENDING,
+    ) -> Subscription[A | B]: ...
+    @overload
+    async def subscribe(
+        self,
+        subject: str,
+        types: tuple[type[A], type[B], type[C]],
+        handler: Handler[A | B | C],
+        *,
+        group: str = "",
+        most_pending: int = MOST_PENDING,
+    ) -> Subscription[A | B | C]: ...
+    async def subscribe(
+        self,
+        subject: str,
+        types: type[Any] | tuple[type[Any], ...],
+        handler: Handler[Any],
+        *,
+        group: str = "",
+        most_pending: int = MOST_PENDING,
+    ) -> Subscription[Any]:
+        """Messages of these types, one at a time and in order, until the bus is closed; all others are refused.
+
+        Of a `group` of subscribers, one gets each message. Returns once the server knows of it.
+        """
+        reader = Reader(*(types if isinstance(types, tuple) else (types,)))
+        subscription = Subscription(subject, reader, handler, self._respond, self._metrics, self._log)
+        client = self._connection.client
+        nats = await client.subscribe(
+            self._prefix + subject,
+            queue=group,
+            cb=subscription.take,
+            pending_msgs_limit=most_pending,
+            pending_bytes_limit=MOST_PENDING_BYTES,
+        )
+        subscription.bind(nats, lambda: self._subscriptions.pop(nats, None))
+        self._subscriptions[nats] = subscription
+        if self.connected:
+            await client.round_trip()
+        return subscription
+
+    def _reader(self, type_: type[M]) -> Reader[M]:
+        reader = self._readers.get(type_)
+        if reader is None:
+            reader = self._readers[type_] = Reader(type_)
+        return reader
+
+    # The connection
+
+    async def _until_online(self, subject: str, deadline: float) -> None:
+        try:
+            await asyncio.wait_for(self._online.wait(), deadline - time.monotonic())
+        except TimeoutError:
+            raise NoAnswer(subject, Silence.NOT_CONNECTED) from None
+
+    def _lost(self) -> None:
+        self._online.clear()
+        self._metrics.lost()
+        self._outbox.clear()
+        self._requests.fail()
+
+    def _back(self) -> None:
+        self._online.set()
+
+    def _heard_error(self, error: Exception) -> None:
+        """Of what the client reports, the loss of the connection is told elsewhere."""
+        if isinstance(error, SlowConsumerError):
+            subscription = self._subscriptions.get(error.sub)
+            if subscription is not None:
+                subscription.overflown()

@@ -1,0 +1,75 @@
+"""The bus's metrics. Their subjects are patterns without names of processes."""
+
+from functools import lru_cache
+
+from shared.bus.errors import Refusal, Silence
+from shared.bus.subjects import pattern
+from shared.telemetry.metrics import Metrics
+
+REPLY = "reply"
+
+
+class Traffic:
+    """Messages of one subject in one direction."""
+
+    __slots__ = ("_bytes", "_messages")
+
+    def __init__(self, metrics: "BusMetrics", direction: str, subject: str) -> None:
+        self._messages = metrics.messages.labels(direction, subject)
+        self._bytes = metrics.bytes.labels(direction, subject)
+
+    def count(self, size: int) -> None:
+        self._messages.inc()
+        self._bytes.inc(size)
+
+
+class BusMetrics:
+    def __init__(self, metrics: Metrics) -> None:
+        counter = metrics.counter
+        ways = ("direction", "subject")
+        self.messages = counter("flotilla_bus_messages_total", "Messages received and sent.", ways)
+        self.bytes = counter("flotilla_bus_bytes_total", "Bytes of messages received and sent, without headers.", ways)
+        self._refused = counter("flotilla_bus_refused_total", "Messages not taken, or not sent.", ("subject", "reason"))
+        self._dropped = counter(
+            "flotilla_bus_dropped_total", "Messages not sent: no connection, or no room.", ("subject",)
+        )
+        self._overflown = counter(
+            "flotilla_bus_overflown_total", "Messages received and thrown away: too many wait.", ("subject",)
+        )
+        self._failed = counter("flotilla_bus_handler_failures_total", "Messages whose handler failed.", ("subject",))
+        self._unanswered = counter(
+            "flotilla_bus_unanswered_total", "Requests without an answer.", ("subject", "reason")
+        )
+        self._lost = counter("flotilla_bus_connection_losses_total", "How often the connection was lost.")
+        self._latency = metrics.histogram(
+            "flotilla_bus_request_duration_seconds", "From a request to its answer.", ("subject",)
+        )
+        self._received = lru_cache(maxsize=1024)(lambda subject: Traffic(self, "in", pattern(subject)))
+        self._sent = lru_cache(maxsize=1024)(lambda subject: Traffic(self, "out", pattern(subject)))
+
+    def received(self, subject: str) -> Traffic:
+        return self._received(subject)
+
+    def sent(self, subject: str) -> Traffic:
+        return self._sent(subject)
+
+    def refused(self, subject: str, refusal: Refusal) -> None:
+        self._refused.labels(pattern(subject), refusal).inc()
+
+    def dropped(self, subject: str) -> None:
+        self._dropped.labels(pattern(subject)).inc()
+
+    def overflown(self, subject: str) -> None:
+        self._overflown.labels(pattern(subject)).inc()
+
+    def failed(self, subject: str) -> None:
+        self._failed.labels(pattern(subject)).inc()
+
+    def unanswered(self, subject: str, silence: Silence) -> None:
+        self._unanswered.labels(pattern(subject), silence).inc()
+
+    def lost(self) -> None:
+        self._lost.inc()
+
+    def answered(self, subject: str, seconds: float) -> None:
+        self._latency.labels(pattern(subject)).observe(seconds)

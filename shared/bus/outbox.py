@@ -1,0 +1,59 @@
+"""Outbox: what is to be sent goes out in order, is bounded, and never waits for a connection."""
+
+import re
+
+from shared.bus.connection import Connection
+from shared.bus.metrics import BusMetrics
+from shared.errors import ProtocolError
+
+MOST_WAITING = 32 << 20
+"""Bytes given to the client and not yet to the system; what comes when there are more is dropped."""
+CROWDED = 4 << 20
+"""Bytes; who can wait, waits until there are less."""
+MOST_SUBJECTS = 4096
+"""So many subjects are remembered as checked."""
+
+_PUBLISH = "HPUB"
+_SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+
+
+class Outbox:
+    def __init__(self, connection: Connection, metrics: BusMetrics, prefix: str) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._metrics = metrics
+        self._prefix = prefix
+        self._full_subjects: dict[str, str] = {}
+
+    def send(self, subject: str, headers: bytes, body: bytes, reply_to: str = "") -> None:
+        """Dropped and counted where there is no connection, or no room; ProtocolError if the subject is none."""
+        full_subject = self._full_subjects.get(subject) or self._check(subject)
+        self.send_to(full_subject, subject, headers, body, reply_to)
+
+    def send_to(self, full_subject: str, counted_as: str, headers: bytes, body: bytes, reply_to: str = "") -> None:
+        """As `send`, to a subject that is known to be good."""
+        if not self._connection.connected or self._client.pending_data_size > MOST_WAITING:
+            self._metrics.dropped(counted_as)
+            return
+        sizes = f"{len(headers)} {len(headers) + len(body)}"
+        line = f"{_PUBLISH} {full_subject} {reply_to} {sizes}\r\n".encode()
+        self._client.send(b"".join((line, headers, body, b"\r\n")))
+        self._metrics.sent(counted_as).count(len(body))
+
+    async def room(self, patience: float) -> None:
+        """Returns once there is room, or `patience` is over."""
+        if self._connection.connected and self._client.pending_data_size > CROWDED:
+            await self._client.flushed(patience)
+
+    def clear(self) -> None:
+        """The connection is lost, and with it all that waits: old news helps nobody."""
+        for line in self._client.forget_pending(f"{_PUBLISH} ".encode()):
+            self._metrics.dropped(line.split(b" ", 2)[1].decode(errors="replace").removeprefix(self._prefix))
+
+    def _check(self, subject: str) -> str:
+        if not _SUBJECT.fullmatch(subject):
+            raise ProtocolError(f"{subject!r} is no subject that can be sent to")
+        if len(self._full_subjects) >= MOST_SUBJECTS:
+            self._full_subjects.clear()
+        full_subject = self._full_subjects[subject] = self._prefix + subject
+        return full_subject

@@ -1,0 +1,69 @@
+"""The subjects of the pipeline, without the prefix that tells one Flotilla from another."""
+
+import re
+from functools import lru_cache
+
+from shared.errors import UserError
+
+WATCH = "watch"
+WATCHER_RELIST = "watcher.relist"
+QUEUE_TAKE = "queue.take"
+QUEUE_OUTCOMES = "queue.outcomes"
+QUEUE_FORGOTTEN = "queue.forgotten"
+QUEUE_INSPECT = "queue.inspect"
+WORKER_BEATS = "worker.beats"
+CYCLE_ANSWERS = "cycle.answers"
+CYCLE_COMMITTED = "cycle.committed"
+SNAPSHOT_COMMITS = "snapshot.commits"
+SNAPSHOT_DELTAS = "snapshot.deltas"
+SNAPSHOT_BOUND = "snapshot.bound"
+BINDER_BEATS = "binder.beats"
+BINDER_NOTICES = "binder.notices"
+BINDER_PERMITS = "binder.permits"
+
+WATCHER_GROUP = "watcher"
+BINDER_GROUP = "binder"
+
+_SHARED = frozenset(
+    {
+        WATCH,
+        WATCHER_RELIST,
+        QUEUE_TAKE,
+        QUEUE_OUTCOMES,
+        QUEUE_FORGOTTEN,
+        QUEUE_INSPECT,
+        WORKER_BEATS,
+        CYCLE_ANSWERS,
+        CYCLE_COMMITTED,
+        SNAPSHOT_COMMITS,
+        SNAPSHOT_DELTAS,
+        SNAPSHOT_BOUND,
+        BINDER_BEATS,
+        BINDER_NOTICES,
+        BINDER_PERMITS,
+    }
+)
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_RESERVED = frozenset(subject.rpartition(".")[2] for subject in _SHARED)
+
+
+def worker(name: str) -> str:
+    return f"worker.{name}"
+
+
+def binder(name: str) -> str:
+    return f"binder.{name}"
+
+
+def check_name(name: str, what: str) -> str:
+    """The name, if a process or a prefix may be called so; UserError otherwise."""
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise UserError(f"{what} {name!r}: must be 1 to 128 letters, digits, - and _, and none of the bus's own words")
+    return name
+
+
+@lru_cache(maxsize=1024)
+def pattern(subject: str) -> str:
+    """The subject as metrics show it: without names of processes."""
+    head, dot, _ = subject.partition(".")
+    return subject if subject in _SHARED or not dot else f"{head}.*"

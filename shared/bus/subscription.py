@@ -1,0 +1,96 @@
+"""A subscription: reads what arrives on a subject and hands it on, one message at a time, in order."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from nats import errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from shared.bus.envelope import Envelope, Send
+from shared.bus.errors import Refused
+from shared.bus.metrics import BusMetrics
+from shared.bus.wire import Reader
+from shared.messages.codec import Message
+from shared.telemetry.logs import Repeated
+
+SLICE = 0.01
+"""Seconds for which messages that wait are handed on at a stretch, before others may have the loop."""
+
+M = TypeVar("M", bound=Message)
+
+Handler = Callable[[M, Envelope], Awaitable[None] | None]
+
+
+class Subscription(Generic[M]):
+    """What a handler raises is logged and counted, and the next message is handed on."""
+
+    def __init__(
+        self, subject: str, reader: Reader[M], handler: Handler[M], send: Send, metrics: BusMetrics, log: logging.Logger
+    ) -> None:
+        self.subject = subject
+        self._reader = reader
+        self._handler = handler
+        self._send = send
+        self._metrics = metrics
+        self._traffic = metrics.received(subject)
+        self._sparingly = Repeated(log)
+        self._yielded = 0.0
+        self._nats: NatsSubscription | None = None
+        self._forget: Callable[[], object] = int
+
+    def bind(self, subscription: NatsSubscription, forget: Callable[[], object]) -> None:
+        self._nats, self._forget = subscription, forget
+
+    async def close(self) -> None:
+        """What waits is thrown away."""
+        self._forget()
+        if self._nats is not None:
+            with suppress(errors.Error):  # it is closed already, or the connection is
+                await self._nats.unsubscribe()
+
+    async def take(self, msg: Msg) -> None:
+        self._traffic.count(len(msg.data))
+        try:
+            message = self._reader.read(msg.data, msg.headers)
+        except Refused as refused:
+            self._metrics.refused(self.subject, refused.refusal)
+            self._sparingly.warning(refused.refusal, "%s: a message is refused: %s", self.subject, refused)
+            return
+        try:
+            waiting = self._handler(message, Envelope(msg.headers or {}, msg.reply, self._send))
+            if waiting is not None:
+                await waiting
+        except asyncio.CancelledError:
+            if _being_cancelled():
+                raise
+            self._tell_failure(message, None)
+        except Exception as cause:
+            self._tell_failure(message, cause)
+        await self._give_way()
+
+    def overflown(self) -> None:
+        self._metrics.overflown(self.subject)
+        self._sparingly.error("overflow", "%s: too many messages wait; a message is thrown away", self.subject)
+
+    def _tell_failure(self, message: M, cause: Exception | None) -> None:
+        self._metrics.failed(self.subject)
+        kind, problem = type(message).__name__, "cancelled" if cause is None else repr(cause)
+        self._sparingly.error(
+            type(cause).__name__, "%s: the handler of %s failed: %s", self.subject, kind, problem, exc_info=cause
+        )
+
+    async def _give_way(self) -> None:
+        """The client hands on all that waits without ever letting go of the loop."""
+        if time.monotonic() - self._yielded > SLICE:
+            await asyncio.sleep(0)
+            self._yielded = time.monotonic()
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

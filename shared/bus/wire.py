@@ -1,0 +1,75 @@
+"""How a message travels: msgpack in the body, and in NATS headers what must be known before the body is read."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+import msgspec
+
+from shared.bus.errors import Refusal, Refused
+from shared.errors import ProtocolError
+from shared.messages.codec import Message, decoder
+from shared.telemetry.tracing import TraceContext
+
+VERSION = "1"
+VERSION_HEADER = "Flotilla-Version"
+EPOCH_HEADER = "Flotilla-Epoch"
+TRACE_HEADER = "traceparent"
+MOST_BYTES = 8 << 20
+"""Of a message's body; what an embedded NATS server lets through, less the headers."""
+HEADER_BYTES = 512
+"""More than our headers take; NATS counts them with the body."""
+
+M = TypeVar("M", bound=Message)
+
+
+class _Tag(msgspec.Struct):
+    type: str
+
+
+_TAG = msgspec.msgpack.Decoder(_Tag)
+
+
+def headers_for(message: Message, trace: TraceContext | None) -> bytes:
+    """As they go over the wire."""
+    headers = _common_headers(getattr(message, "epoch", None))
+    if trace is not None:
+        headers += f"{TRACE_HEADER}: {trace.traceparent()}\r\n".encode()
+    return headers + b"\r\n"
+
+
+@lru_cache(maxsize=64)
+def _common_headers(epoch: int | None) -> bytes:
+    text = f"NATS/1.0\r\n{VERSION_HEADER}: {VERSION}\r\n"
+    if epoch is not None:
+        text += f"{EPOCH_HEADER}: {epoch}\r\n"
+    return text.encode()
+
+
+class Reader(Generic[M]):
+    """Reads messages of some types, and refuses everything else."""
+
+    def __init__(self, *types: type[M]) -> None:
+        self._decode: Callable[[bytes], M] = decoder(*types)
+        self._tags = frozenset(type_.__struct_config__.tag for type_ in types)
+
+    def read(self, raw: bytes, headers: Mapping[str, str] | None) -> M:
+        version = headers.get(VERSION_HEADER) if headers else None
+        if version != VERSION:
+            found = "no version" if version is None else f"version {version[:16]!r}"
+            raise Refused(Refusal.VERSION, f"{found}; this is version {VERSION}")
+        if len(raw) > MOST_BYTES:
+            raise Refused(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MOST_BYTES} are taken")
+        try:
+            return self._decode(raw)
+        except ProtocolError as cause:
+            raise self._refused(raw, cause) from None
+
+    def _refused(self, raw: bytes, cause: ProtocolError) -> Refused:
+        try:
+            tag = _TAG.decode(raw).type
+        except msgspec.DecodeError:
+            return Refused(Refusal.UNDECODABLE, str(cause))
+        if tag not in self._tags:
+            return Refused(Refusal.TYPE, f"{tag[:32]!r} is not expected here")
+        return Refused(Refusal.UNDECODABLE, f"{tag}: {cause}")

@@ -1,0 +1,48 @@
+"""Where spans go: an OTLP/HTTP collector, by way of a bounded queue and a thread. Its failures disturb nobody."""
+
+import logging
+import threading
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+from shared.telemetry.logs import QUIET_SECONDS, AtMostEvery
+
+TRACES_PATH = "/v1/traces"
+MOST_WAITING = 4096
+"""Of more spans, the oldest are dropped."""
+BATCH = 512
+DELAY_MILLISECONDS = 1000.0
+EXPORT_SECONDS = 3.0
+"""One batch is tried for so long."""
+CLOSE_SECONDS = 2.0
+
+
+class SpanSink:
+    def __init__(self, endpoint: str) -> None:
+        """`endpoint` is a collector's base URL, as OTEL_EXPORTER_OTLP_ENDPOINT has it."""
+        _quieten_exporter()
+        self._processor = BatchSpanProcessor(
+            OTLPSpanExporter(endpoint=endpoint.rstrip("/") + TRACES_PATH, timeout=EXPORT_SECONDS),
+            max_queue_size=MOST_WAITING,
+            schedule_delay_millis=DELAY_MILLISECONDS,
+            max_export_batch_size=BATCH,
+        )
+
+    def put(self, span: ReadableSpan) -> None:
+        self._processor.on_end(span)
+
+    def close(self) -> None:
+        """What cannot be sent within CLOSE_SECONDS is lost: the thread that still tries ends with the process."""
+        closer = threading.Thread(target=self._processor.shutdown, daemon=True)
+        closer.start()
+        closer.join(CLOSE_SECONDS)
+
+
+def _quieten_exporter() -> None:
+    """A collector that is away is worth a line now and then, not one for every batch and try."""
+    for name in ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, AtMostEvery) for known in logger.filters):
+            logger.addFilter(AtMostEvery(QUIET_SECONDS))

@@ -1,0 +1,132 @@
+"""Logs: JSON lines for machines, readable text on a terminal. And how to say now and then what happens all the time."""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import IO
+
+from shared.errors import UserError
+
+ROOT = "flotilla"
+"""Flotilla's loggers are children of this one."""
+QUIET_SECONDS = 30.0
+MOST_KEYS = 256
+"""So many kinds of repeated problems are told apart."""
+FORMATS = ("auto", "json", "text")
+LEVELS = ("debug", "info", "warning", "error")
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+def set_up(
+    service: str, name: str, *, format: str = "auto", level: str = "info", stream: IO[str] | None = None
+) -> None:
+    """All of this process's logging goes to one stream, standard error by default; UserError for what there is not."""
+    if format not in FORMATS or level.lower() not in LEVELS:
+        raise UserError(f"logs: the format is one of {', '.join(FORMATS)}, the level one of {', '.join(LEVELS)}")
+    stream = sys.stderr if stream is None else stream
+    as_text = format == "text" or (format == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TextFormatter() if as_text else JsonFormatter(service, name))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger(ROOT).setLevel(level.upper())
+
+
+def logger(service: str) -> logging.Logger:
+    return logging.getLogger(f"{ROOT}.{service}")
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line. What is given as `extra` (trace_id, span_id, pod ...) becomes further fields."""
+
+    def __init__(self, service: str, name: str) -> None:
+        super().__init__()
+        self._service = service
+        self._name = name
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": f"{time.strftime(_TIME, time.gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "service": self._service,
+            "name": self._name,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update((key, value) for key, value in _extra(record).items() if key not in line)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        fields = "".join(f" {key}={value}" for key, value in _extra(record).items())
+        head = f"{clock}.{int(record.msecs):03d} {record.levelname:<7} {record.name.removeprefix(ROOT + '.')}"
+        text = f"{head}: {record.getMessage()}{fields}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+class Repeated:
+    """Says the same thing at most once in a while, and then how often it has happened meanwhile."""
+
+    def __init__(
+        self, log: logging.Logger, every: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
+        self._every = every
+        self._clock = clock
+        self._next: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+
+    def warning(self, key: str, message: str, *args: object) -> None:
+        self._say(logging.WARNING, key, message, args)
+
+    def error(self, key: str, message: str, *args: object, exc_info: BaseException | None = None) -> None:
+        self._say(logging.ERROR, key, message, args, exc_info)
+
+    def _say(
+        self, level: int, key: str, message: str, args: tuple[object, ...], cause: BaseException | None = None
+    ) -> None:
+        now = self._clock()
+        if now < self._next.get(key, now):
+            self._untold[key] = self._untold.get(key, 0) + 1
+            return
+        if key not in self._next and len(self._next) >= MOST_KEYS:
+            oldest = next(iter(self._next))
+            del self._next[oldest]
+            self._untold.pop(oldest, None)
+        self._next[key] = now + self._every
+        untold = self._untold.pop(key, 0)
+        if untold:
+            message, args = message + " (and %d more like it)", (*args, untold)
+        self._log.log(level, message, *args, exc_info=cause)
+
+
+class AtMostEvery(logging.Filter):
+    """For loggers of others: each of their messages at most once in so many seconds, whatever it is filled with."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._clock = clock
+        self._next: dict[object, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = self._clock()
+        if now < self._next.get(record.msg, now):
+            return False
+        if len(self._next) >= MOST_KEYS:
+            self._next.clear()
+        self._next[record.msg] = now + self._seconds
+        return True

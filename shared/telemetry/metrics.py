@@ -1,0 +1,37 @@
+"""Metrics of this process, as Prometheus reads them.
+
+Names and labels are kube-scheduler's where it has the same metric; the others begin with `flotilla_`.
+"""
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.gc_collector import GCCollector
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Buckets for anything from a request over the loopback interface to a time-out."""
+
+
+class Metrics:
+    """One registry for a process, with its CPU time, memory, open files and garbage collections."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, help, labels, registry=self.registry)
+
+    def gauge(self, name: str, help: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(name, help, labels, registry=self.registry)
+
+    def histogram(
+        self, name: str, help: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS
+    ) -> Histogram:
+        return Histogram(name, help, labels, registry=self.registry, buckets=buckets)
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)

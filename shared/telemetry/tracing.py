@@ -1,0 +1,122 @@
+"""Traces: spans that are told after the fact, with ids and times that the teller knows.
+
+A pod's trace needs no introduction: its ids, and whether it is sampled, follow from the pod's uid, so that every
+service knows them alike. The spans of a trace come from several processes and meet at the collector.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
+
+from shared.telemetry.export import SpanSink
+
+AttributeValue = str | bool | int | float
+
+_HEX = frozenset("0123456789abcdef")
+_SAMPLING_BITS = 56
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_SCOPE = InstrumentationScope("flotilla")
+_UNSET, _LENGTHS = Status(StatusCode.UNSET), (2, 32, 16, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """A span's place: its trace, its own id, and whether the trace is sampled."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool
+
+    def traceparent(self) -> str:
+        """The W3C header."""
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
+
+    @staticmethod
+    def parse(header: str) -> "TraceContext | None":
+        """What a W3C traceparent says; None where it is invalid. Later versions may have further fields."""
+        version, *fields = header.split("-")
+        if [len(version), *map(len, fields[:3])] != list(_LENGTHS) or version == "ff":
+            return None
+        if (version == "00" and len(fields) > 3) or not _HEX.issuperset(version + "".join(fields[:3])):
+            return None
+        trace_id, span_id, flags = (int(field, 16) for field in fields[:3])
+        return TraceContext(trace_id, span_id, bool(flags & 1)) if trace_id and span_id else None
+
+
+class Tracer:
+    """Without a sink nothing is recorded, and `enabled` says so to whoever would have to work for it."""
+
+    def __init__(
+        self, service: str, name: str, *, ratio: float = 0.0, ids: random.Random, sink: SpanSink | None = None
+    ) -> None:
+        self.enabled = sink is not None
+        self._sink = sink
+        self._ids = ids
+        self._threshold = round(ratio * (1 << _SAMPLING_BITS))
+        self._resource = Resource({"service.name": f"flotilla-{service}", "service.instance.id": name})
+
+    def pod(self, uid: str) -> TraceContext:
+        """The root of a pod's trace; the same in all processes that have the same ratio."""
+        digest = blake2b(uid.encode(errors="surrogatepass"), digest_size=24, person=b"flotilla-trace").digest()
+        trace_id, span_id = int.from_bytes(digest[:16]), int.from_bytes(digest[16:])
+        sampled = trace_id & ((1 << _SAMPLING_BITS) - 1) < self._threshold
+        return TraceContext(trace_id or 1, span_id or 1, sampled)
+
+    def new(self, sampled: bool) -> TraceContext:
+        """The root of a trace of its own."""
+        return TraceContext(self._ids.getrandbits(128) or 1, self._ids.getrandbits(64) or 1, sampled)
+
+    def child(self, parent: TraceContext) -> TraceContext:
+        return TraceContext(parent.trace_id, self._ids.getrandbits(64) or 1, parent.sampled)
+
+    def record(
+        self,
+        name: str,
+        context: TraceContext,
+        start: float,
+        end: float,
+        *,
+        parent: TraceContext | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        links: Sequence[TraceContext] = (),
+        failed: str = "",
+    ) -> None:
+        """A span that is over, in Unix seconds. `failed`: why; such a span is recorded even if not sampled."""
+        if self._sink is None or not (context.sampled or failed):
+            return
+        self._sink.put(
+            ReadableSpan(
+                name,
+                context=_span_context(context, remote=False),
+                parent=None if parent is None else _span_context(parent, remote=True),
+                resource=self._resource,
+                attributes=dict(attributes or {}),
+                links=[Link(_span_context(link, remote=True)) for link in links],
+                kind=SpanKind.INTERNAL,
+                status=Status(StatusCode.ERROR, failed) if failed else _UNSET,
+                start_time=_nanoseconds(start),
+                end_time=_nanoseconds(max(start, end)),
+                instrumentation_scope=_SCOPE,
+            )
+        )
+
+    def close(self) -> None:
+        """Sends what is waiting to be sent, and takes a bounded time for it."""
+        if self._sink is not None:
+            self._sink.close()
+
+
+def _span_context(context: TraceContext, *, remote: bool) -> SpanContext:
+    """With the flag that says: to be exported."""
+    return SpanContext(context.trace_id, context.span_id, is_remote=remote, trace_flags=_SAMPLED)
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e6) * 1000

@@ -1,0 +1,183 @@
+"""What cannot be taken is refused, counted and told, and what comes after it is taken."""
+
+import asyncio
+import logging
+
+import nats
+import pytest
+
+from services.supervisor.servers import NatsServer
+from shared.bus.wire import MOST_BYTES
+from shared.errors import ProtocolError
+from shared.messages.codec import encode
+from shared.messages.queue import Received, Take
+from shared.messages.state import Delta, Heartbeat
+from shared.messages.watch import Relist
+from tests.bus.support import LOG, PREFIX, a_bus, a_telemetry, sample, until
+from tests.servers import nats_server
+
+pytestmark = pytest.mark.asyncio
+
+GOOD = encode(Heartbeat(1, 1))
+VERSION = {"Flotilla-Version": "1"}
+
+
+async def send_raw(server: NatsServer, subject: str, body: bytes, headers: dict[str, str] | None) -> None:
+    client = await nats.connect(server.url)
+    await client.publish(f"{PREFIX}.{subject}", body, headers=headers)
+    await client.flush()
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "body", "headers"),
+    [
+        ("version", GOOD, None),
+        ("version", GOOD, {"Flotilla-Epoch": "1"}),
+        ("version", GOOD, {"Flotilla-Version": "2"}),
+        ("type", encode(Received(1, 1)), VERSION),
+        ("type", b"\x81\xa4type\xa5other", VERSION),
+        ("undecodable", b"", VERSION),
+        ("undecodable", b"\xc1", VERSION),
+        ("undecodable", GOOD[:-1], VERSION),
+        ("undecodable", b"\x81\xa4type\xa9heartbeat", VERSION),
+    ],
+)
+async def test_a_bad_message_is_refused_and_the_next_one_taken(
+    reason: str, body: bytes, headers: dict[str, str] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry, got = a_telemetry(), list[Delta | Heartbeat]()
+    async with nats_server() as server, a_bus(server, telemetry) as bus:
+        await bus.subscribe("snapshot.deltas", (Delta, Heartbeat), lambda message, _: got.append(message))
+        for _ in range(3):
+            await send_raw(server, "snapshot.deltas", body, headers)
+        await bus.publish("snapshot.deltas", Heartbeat(1, 2))
+        await until(lambda: bool(got))
+    assert got == [Heartbeat(1, 2)]
+    assert sample(telemetry, "flotilla_bus_refused_total", subject="snapshot.deltas", reason=reason) == 3
+    refusals = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert len(refusals) == 1
+    assert refusals[0].startswith("snapshot.deltas: a message is refused: ")
+
+
+async def test_odd_headers_are_as_good_as_none() -> None:
+    async with nats_server() as server, a_bus(server) as bus:
+        got: list[tuple[int | None, object]] = []
+        await bus.subscribe("snapshot.deltas", Heartbeat, lambda _, e: got.append((e.epoch, e.trace)))
+        for epoch in ("", "-1", "x", "9" * 5000):
+            await send_raw(
+                server, "snapshot.deltas", GOOD, VERSION | {"Flotilla-Epoch": epoch, "traceparent": "00-x-y-01"}
+            )
+        await until(lambda: len(got) == 4)
+    assert got == [(None, None)] * 4
+
+
+async def test_an_answer_that_cannot_be_read_fails_its_request_only() -> None:
+    telemetry = a_telemetry()
+    async with nats_server() as server, a_bus(server, telemetry) as bus:
+        await bus.subscribe("queue.take", Take, lambda _, envelope: envelope.respond(Heartbeat(1, 1)))
+        with pytest.raises(ProtocolError, match="'heartbeat' is not expected here"):
+            await bus.request("queue.take", Take(1, 1, 1), Received, timeout=5)
+        await bus.subscribe("queue.inspect", Take, lambda _, envelope: envelope.respond(Received(1, 1)))
+        assert await bus.request("queue.inspect", Take(1, 1, 1), Received, timeout=5) == Received(1, 1)
+    assert sample(telemetry, "flotilla_bus_refused_total", subject="queue.take", reason="type") == 1
+
+
+async def test_a_message_that_is_too_large_is_named_to_its_sender() -> None:
+    telemetry, got = a_telemetry(), list[int]()
+    async with nats_server() as server, a_bus(server, telemetry) as bus:
+        await bus.subscribe("watcher.relist", Relist, lambda message, _: got.append(len(message.asker)))
+        with pytest.raises(ProtocolError, match=rf"watcher\.relist: a Relist of {MOST_BYTES + 24} bytes"):
+            await bus.publish("watcher.relist", Relist("x" * MOST_BYTES))
+        large = MOST_BYTES - 1024
+        await bus.publish("watcher.relist", Relist("x" * large))
+        await until(lambda: got == [large])
+        assert bus.connected
+    assert sample(telemetry, "flotilla_bus_refused_total", subject="watcher.relist", reason="too large") == 1
+
+
+# Handlers
+
+
+async def test_a_handler_that_fails_gets_the_next_message(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry, seen = a_telemetry(), list[int]()
+
+    def fail(message: Heartbeat, _: object) -> None:
+        seen.append(message.seq)
+        if message.seq < 3:
+            raise ValueError(f"no {message.seq}")
+
+    async def fail_later(message: Heartbeat, _: object) -> None:
+        seen.append(message.seq)
+        await asyncio.sleep(0)
+        if message.seq == 0:
+            raise asyncio.CancelledError
+        raise ValueError("no")
+
+    async with nats_server() as server, a_bus(server, telemetry) as bus:
+        await bus.subscribe("snapshot.deltas", Heartbeat, fail)
+        await bus.subscribe("cycle.answers", Heartbeat, fail_later)
+        for seq in range(5):
+            await bus.publish("snapshot.deltas", Heartbeat(1, seq))
+        await until(lambda: len(seen) == 5)
+        for seq in range(2):
+            await bus.publish("cycle.answers", Heartbeat(1, seq))
+        await until(lambda: len(seen) == 7)
+        await until(lambda: sample(telemetry, "flotilla_bus_handler_failures_total", subject="cycle.answers") == 2)
+    assert sample(telemetry, "flotilla_bus_handler_failures_total", subject="snapshot.deltas") == 3
+    first = next(record for record in caplog.records if "handler" in record.getMessage())
+    assert first.getMessage() == "snapshot.deltas: the handler of Heartbeat failed: ValueError('no 0')"
+    assert first.exc_info and first.exc_info[2] is not None
+
+
+async def test_what_waits_for_a_slow_handler_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry, go, seen = a_telemetry(), asyncio.Event(), list[int]()
+
+    async def slow(message: Heartbeat, _: object) -> None:
+        seen.append(message.seq)
+        await go.wait()
+
+    overflown = 0.0
+    async with nats_server() as server, a_bus(server, telemetry) as bus:
+        await bus.subscribe("snapshot.deltas", Heartbeat, slow, most_pending=10)
+        await bus.publish("snapshot.deltas", Heartbeat(1, 0))
+        await until(lambda: seen == [0])
+        for seq in range(1, 101):
+            await bus.publish("snapshot.deltas", Heartbeat(1, seq))
+        await until(lambda: sample(telemetry, "flotilla_bus_overflown_total", subject="snapshot.deltas") == 90)
+        go.set()
+        await until(lambda: len(seen) == 11)
+        overflown = sample(telemetry, "flotilla_bus_overflown_total", subject="snapshot.deltas")
+    assert overflown == 90
+    assert seen == list(range(11))
+    assert sum("too many messages wait" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_a_flood_leaves_the_loop_to_others() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    def busy(message: Heartbeat, _: object) -> None:
+        done.append(turns)
+        end = loop.time() + 0.002
+        while loop.time() < end:
+            pass
+
+    loop, done = asyncio.get_running_loop(), list[int]()
+    async with nats_server() as server, a_bus(server) as bus:
+        await bus.subscribe("snapshot.deltas", Heartbeat, busy)
+        task = asyncio.create_task(others())
+        for seq in range(100):
+            bus.post("snapshot.deltas", Heartbeat(1, seq))
+        await until(lambda: len(done) == 100)
+        task.cancel()
+    assert len(set(done)) > 10
+
+
+def setup_module() -> None:
+    LOG.setLevel(logging.INFO)

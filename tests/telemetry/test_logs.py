@@ -1,0 +1,131 @@
+"""Logs for machines and for people."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from shared.errors import UserError
+from shared.telemetry.logs import MOST_KEYS, AtMostEvery, Repeated, logger, set_up
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def logging_is_as_it_was_afterwards() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("flotilla")
+    before = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:], root.level, ours.level = before
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_machine_gets_an_object_a_line() -> None:
+    stream = io.StringIO()
+    set_up("queue", "queue-1", stream=stream)
+    log = logger("queue")
+    log.info("pod %s waits", "default/p", extra={"trace_id": "0af7", "span_id": "b7ad", "pod": "default/p"})
+    log.debug("not said")
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        log.exception("ä failure")
+    logging.getLogger("other").warning("of a library")
+    logging.getLogger("other").info("not said")
+    first, second, third = lines(stream)
+    assert first.pop("time").__class__ is str
+    assert first == {
+        "level": "info",
+        "service": "queue",
+        "name": "queue-1",
+        "logger": "flotilla.queue",
+        "message": "pod default/p waits",
+        "trace_id": "0af7",
+        "span_id": "b7ad",
+        "pod": "default/p",
+    }
+    assert (second["level"], second["message"]) == ("error", "ä failure")
+    assert "ValueError: two\nlines" in str(second["exception"])
+    assert third["message"] == "of a library"
+
+
+def test_what_is_extra_cannot_pass_for_something_else() -> None:
+    stream = io.StringIO()
+    set_up("queue", "queue-1", stream=stream)
+    logger("queue").info("x", extra={"service": "binder", "odd": {1, 2}})
+    assert lines(stream)[0]["service"] == "queue"
+
+
+def test_people_at_a_terminal_get_text() -> None:
+    stream = Terminal()
+    set_up("queue", "queue-1", stream=stream)
+    logger("queue").warning("pod %s waits", "p", extra={"attempt": 2})
+    assert stream.getvalue().endswith(" WARNING queue: pod p waits attempt=2\n")
+    set_up("queue", "queue-1", format="json", stream=stream)
+    logger("queue").warning("now for machines")
+    assert json.loads(stream.getvalue().splitlines()[-1])["message"] == "now for machines"
+
+
+def test_a_file_gets_text_when_asked() -> None:
+    stream = io.StringIO()
+    set_up("queue", "queue-1", format="text", level="debug", stream=stream)
+    logger("queue").debug("hello")
+    assert stream.getvalue().endswith(" DEBUG   queue: hello\n")
+
+
+@pytest.mark.parametrize(("format", "level"), [("xml", "info"), ("json", "loud")])
+def test_a_format_or_level_that_there_is_not_is_the_users(format: str, level: str) -> None:
+    with pytest.raises(UserError, match=r"^logs: the format is one of"):
+        set_up("queue", "queue-1", format=format, level=level)
+
+
+# What repeats
+
+
+def test_what_repeats_is_said_now_and_then_and_how_often_it_was() -> None:
+    stream, now = io.StringIO(), 0.0
+    set_up("queue", "queue-1", stream=stream)
+    repeated = Repeated(logger("queue"), every=10.0, clock=lambda: now)
+    for second in range(25):
+        now = float(second)
+        repeated.warning("a", "bad message %d", second)
+        if second == 5:
+            repeated.error("b", "something else")
+    assert [line["message"] for line in lines(stream)] == [
+        "bad message 0",
+        "something else",
+        "bad message 10 (and 9 more like it)",
+        "bad message 20 (and 9 more like it)",
+    ]
+
+
+def test_how_many_kinds_are_told_apart_is_bounded() -> None:
+    stream = io.StringIO()
+    set_up("queue", "queue-1", stream=stream)
+    repeated = Repeated(logger("queue"), every=10.0, clock=lambda: 0.0)
+    for key in range(3 * MOST_KEYS):
+        repeated.warning(str(key), "x")
+        repeated.warning(str(key), "x")
+    assert len(lines(stream)) == 3 * MOST_KEYS
+    assert len(repeated._next) == MOST_KEYS and len(repeated._untold) <= MOST_KEYS
+
+
+def test_others_loggers_are_quietened() -> None:
+    stream, now = io.StringIO(), 0.0
+    set_up("queue", "queue-1", stream=stream)
+    other = logging.getLogger("other.exporter")
+    quiet = AtMostEvery(10.0, clock=lambda: now)
+    other.addFilter(quiet)
+    for second in range(15):
+        now = float(second)
+        other.error("failed: %d", second)
+    other.removeFilter(quiet)
+    assert [line["message"] for line in lines(stream)] == ["failed: 0", "failed: 10"]
