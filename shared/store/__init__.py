@@ -1,0 +1,1 @@
+"""The snapshot's state in Redis: one writer, fenced by its epoch; workers read their shards. docs/redis.md says how."""

@@ -1,0 +1,111 @@
+"""What stands where in Redis. docs/redis.md shows it as a table.
+
+A change that another version would misread takes a new schema number. Each version reads the ledger and the answer of
+those from OLDEST_READABLE on; everything else is written anew when a term begins.
+"""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from shared.cluster.load import PodLoad
+from shared.errors import ProtocolError, UserError
+from shared.messages.state import Committed, LedgerEntry
+from shared.model.objects import Node, dec_hook, enc_hook
+
+T = TypeVar("T")
+
+SCHEMA = 1
+OLDEST_READABLE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    prefix: str
+
+    @property
+    def meta(self) -> str:
+        return f"{self.prefix}:meta"
+
+    @property
+    def answer(self) -> str:
+        return f"{self.prefix}:answer"
+
+    @property
+    def ledger(self) -> str:
+        return f"{self.prefix}:ledger"
+
+    @property
+    def next_ledger(self) -> str:
+        """The ledger of a state that is being rewritten: until that is whole, the one before still counts."""
+        return f"{self.prefix}:ledger:next"
+
+    def nodes(self, shard: int) -> str:
+        return f"{self.prefix}:nodes:{shard}"
+
+    def pods(self, shard: int) -> str:
+        return f"{self.prefix}:pods:{shard}"
+
+
+class StoredPod(msgspec.Struct, array_like=True, gc=False):
+    """Where a pod is. The load stays encoded: there are far fewer different ones than pods."""
+
+    node: str
+    load: msgspec.Raw
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
+_POD = msgspec.msgpack.Decoder(StoredPod)
+_LOAD = msgspec.msgpack.Decoder(PodLoad)
+_ENTRY = msgspec.msgpack.Decoder(LedgerEntry, dec_hook=dec_hook)
+_ANSWER = msgspec.msgpack.Decoder(Committed)
+
+
+def encode(value: Node | PodLoad | LedgerEntry | Committed) -> bytes:
+    return _ENCODER.encode(value)
+
+
+def encode_pod(node: str, load: bytes) -> bytes:
+    return _ENCODER.encode(StoredPod(node, msgspec.Raw(load)))
+
+
+def decode_node(raw: bytes) -> Node:
+    return _decode(_NODE, raw, "node")
+
+
+def decode_pod(raw: bytes) -> StoredPod:
+    return _decode(_POD, raw, "pod")
+
+
+def decode_load(raw: bytes) -> PodLoad:
+    return _decode(_LOAD, raw, "load")
+
+
+def decode_entry(raw: bytes) -> LedgerEntry:
+    return _decode(_ENTRY, raw, "ledger entry")
+
+
+def decode_answer(raw: bytes) -> Committed:
+    return _decode(_ANSWER, raw, "answer")
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], raw: bytes, what: str) -> T:
+    try:
+        return decoder.decode(raw)
+    except ValueError as cause:
+        raise ProtocolError(f"not a {what} as it stands in Redis: {cause}") from cause
+
+
+def check_schema(prefix: str, stored: bytes | None) -> None:
+    """UserError where what stands in Redis is of a version that this one does not read."""
+    if stored is None:
+        return
+    text = stored.decode(errors="replace")
+    if not text.isdecimal():
+        raise UserError(f"Redis key {prefix}:meta: schema {text!r} is none of Flotilla's; use another prefix")
+    if int(text) > SCHEMA:
+        raise UserError(f"Redis key {prefix}:meta: schema {text} is of a newer Flotilla; this one knows {SCHEMA}")
+    if int(text) < OLDEST_READABLE:
+        raise UserError(f"Redis key {prefix}:meta: schema {text} is too old; the oldest read is {OLDEST_READABLE}")

@@ -1,0 +1,107 @@
+"""What is done in Redis in one step. Every script that writes checks first that it may.
+
+Answers are a list that begins with a word: done, deposed (and the newer epoch), lost, schema (and which one).
+Sequence numbers stay text: they are beyond what a Lua number holds exactly. Nothing is written before the checks, and
+`meta` last, so that a write that Redis breaks off does not pass for done.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    text: str
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sha", hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest())
+
+
+FENCE = Script("""
+-- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch.
+local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch')
+if found[1] then
+  local schema = tonumber(found[1])
+  if not schema or schema > tonumber(ARGV[1]) or schema < tonumber(ARGV[2]) then return {'schema', found[1]} end
+end
+if found[2] and tonumber(found[2]) >= tonumber(ARGV[3]) then return {'deposed', found[2]} end
+redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'epoch', ARGV[3])
+redis.call('HDEL', KEYS[1], 'seq', 'run', 'write')
+return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or ''}
+""")
+
+_GUARD = """
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'run', 'write', 'shard_count')
+if not found[1] or tonumber(found[1]) < tonumber(ARGV[1]) then return {'lost'} end
+if tonumber(found[1]) > tonumber(ARGV[1]) then return {'deposed', found[1]} end
+"""
+
+_GUARD_RUN = (
+    _GUARD
+    + """
+local write = tonumber(found[3] or '-1')
+if found[2] ~= ARGV[2] or write < tonumber(ARGV[3]) or write > tonumber(ARGV[4]) then return {'lost'} end
+if write == tonumber(ARGV[4]) then return {'done'} end
+"""
+)
+
+BEGIN = Script(
+    """
+-- Empties the shards, those of the count before as well; until FINISH there is no state to be read.
+-- KEYS: meta, next ledger. ARGV: epoch, run, shard count, prefix.
+"""
+    + _GUARD
+    + """
+redis.call('HDEL', KEYS[1], 'seq')
+for shard = 0, math.max(tonumber(found[4] or '0'), tonumber(ARGV[3])) - 1 do
+  redis.call('UNLINK', ARGV[4] .. ':nodes:' .. shard, ARGV[4] .. ':pods:' .. shard)
+end
+redis.call('UNLINK', KEYS[2])
+redis.call('HSET', KEYS[1], 'run', ARGV[2], 'write', '0', 'shard_count', ARGV[3])
+return {'done'}
+"""
+)
+
+APPLY = Script(
+    """
+-- KEYS: meta, answer, hashes. ARGV: epoch, run, last write known done, number of this write, seq or '', answer or '';
+-- then for each hash how many arguments set and how many remove, and these: field, value, ...; field, ...
+"""
+    + _GUARD_RUN
+    + """
+local function spread(command, key, from, last)
+  for start = from, last, 4000 do
+    redis.call(command, key, unpack(ARGV, start, math.min(start + 3999, last)))
+  end
+end
+local at = 7
+for number = 3, #KEYS do
+  local sets, removes = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+  spread('HSET', KEYS[number], at + 2, at + 1 + sets)
+  spread('HDEL', KEYS[number], at + 2 + sets, at + 1 + sets + removes)
+  at = at + 2 + sets + removes
+end
+if ARGV[6] ~= '' then redis.call('SET', KEYS[2], ARGV[6]) end
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'seq', ARGV[5]) end
+redis.call('HSET', KEYS[1], 'write', ARGV[4])
+return {'done'}
+"""
+)
+
+FINISH = Script(
+    """
+-- KEYS: meta, answer, ledger, next ledger. ARGV: as the first six of APPLY.
+"""
+    + _GUARD_RUN
+    + """
+if redis.call('EXISTS', KEYS[4]) == 1 then
+  redis.call('RENAME', KEYS[4], KEYS[3])
+else
+  redis.call('UNLINK', KEYS[3])
+end
+if ARGV[6] ~= '' then redis.call('SET', KEYS[2], ARGV[6]) else redis.call('UNLINK', KEYS[2]) end
+redis.call('HSET', KEYS[1], 'seq', ARGV[5], 'write', ARGV[4])
+return {'done'}
+"""
+)

@@ -1,0 +1,50 @@
+"""The beginning of a term: earlier leaders are shut out, and what they left is read."""
+
+from dataclasses import dataclass
+
+from shared.errors import ProtocolError
+from shared.messages.state import Committed, LedgerEntry
+from shared.store.errors import Deposed, StateLost
+from shared.store.link import RedisLink
+from shared.store.schema import OLDEST_READABLE, SCHEMA, Keys, check_schema, decode_answer, decode_entry
+from shared.store.scripts import FENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What the terms before have left. `epoch` is that of the last one, 0 if there was none or Redis has lost it.
+
+    The ledger is in the order of its deadlines.
+    """
+
+    epoch: int
+    ledger: list[LedgerEntry]
+    answer: Committed | None
+
+
+async def open_term(link: RedisLink, prefix: str, epoch: int) -> Recovered:
+    """From here on nobody of an earlier epoch writes, and there is no state to be read until this term's is whole.
+
+    Deposed if the stored epoch is not older. After StoreUnreachable the term may have been opened or not; an epoch
+    opens once, so the next attempt takes a new one. UserError, and nothing is touched, if the schema is unknown.
+    """
+    keys = Keys(prefix)
+    found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], [SCHEMA, OLDEST_READABLE, epoch])
+    match found:
+        case [b"done", earlier, entries, answer]:
+            ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
+            return Recovered(int(earlier), ledger, decode_answer(answer) if answer else None)
+        case _:
+            refuse(found, prefix, epoch)
+            raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")
+
+
+def refuse(answer: list[object], prefix: str, epoch: int) -> None:
+    """Raises what a script's answer says, unless that is `done`."""
+    match answer:
+        case [b"deposed", bytes(newest)]:
+            raise Deposed(epoch, int(newest))
+        case [b"lost"]:
+            raise StateLost(f"Redis key {prefix}:meta: what epoch {epoch} has written is not there any more")
+        case [b"schema", bytes(schema)]:
+            check_schema(prefix, schema)

@@ -1,0 +1,149 @@
+"""The one writer of a term: it writes the state whole once, and from then on what changes.
+
+    opened --rewrite--> whole --write--> whole
+                          |
+                          +-- Deposed, StateLost: over, a new term is needed
+
+Every write carries a number. Redis remembers the last one, so a write is refused if another one is missing before it,
+and one that was done already does nothing. What was written with an unknown outcome is written again, alone or with
+what came after it: all of it says what is, not what changes, so twice is as good as once.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+from shared.errors import InvariantBroken
+from shared.messages.state import Committed, LedgerEntry, State
+from shared.store.errors import Deposed, StateLost
+from shared.store.group import Group, Persisted
+from shared.store.link import Argument, RedisLink
+from shared.store.schema import Keys, check_schema, encode
+from shared.store.scripts import APPLY, BEGIN, FINISH, Script
+from shared.store.term import refuse
+
+CHUNK = 512 << 10
+"""Bytes of values that a rewrite sends at once: Redis is busy with it for about ten milliseconds."""
+
+
+class Writer:
+    """Not to be used by several tasks at once."""
+
+    def __init__(self, link: RedisLink, prefix: str, epoch: int, shard_count: int) -> None:
+        self.epoch = epoch
+        self.shard_count = shard_count
+        self._link = link
+        self._prefix = prefix
+        self._keys = Keys(prefix)
+        self._shards: dict[str, int] = {}
+        self._run = ""
+        self._done = 0
+        self._last = 0
+        self._whole = False
+
+    @classmethod
+    async def open(cls, link: RedisLink, prefix: str, epoch: int, shard_count: int) -> Self:
+        """The term has been opened before, by open_term."""
+        schema, stored = await link.call("HMGET", Keys(prefix).meta, "schema", "epoch")
+        check_schema(prefix, schema)
+        if stored is None or int(stored) < epoch:
+            raise StateLost(f"Redis key {prefix}:meta: the term of epoch {epoch} is not open")
+        if int(stored) > epoch:
+            raise Deposed(epoch, int(stored))
+        return cls(link, prefix, epoch, shard_count)
+
+    async def rewrite(self, state: State, ledger: Iterable[LedgerEntry], answer: Committed | None) -> None:
+        """Replaces all there is. Until it is whole there is no state to be read, and the ledger before still counts.
+
+        After StoreUnreachable it is to be done again from the start.
+        """
+        if state.epoch != self.epoch:
+            raise InvariantBroken(f"the writer of epoch {self.epoch} is given a state of epoch {state.epoch}")
+        self._run, self._done, self._last, self._whole = secrets.token_hex(8), 0, 0, False
+        self._shards = {}
+        keys = self._keys
+        begin: list[Argument] = [self.epoch, self._run, self.shard_count, self._prefix]
+        self._check(await self._link.run(BEGIN, [keys.meta, keys.next_ledger], begin))
+        await self._write_state(state)
+        await self._write_ledger(ledger)
+        ends = [keys.meta, keys.answer, keys.ledger, keys.next_ledger]
+        await self._numbered(FINISH, ends, state.seq, answer)
+        self._whole = True
+
+    async def write(self, persisted: Sequence[Persisted]) -> None:
+        """All of these, in order and at once, in one round trip; or an error, and the state is as it was.
+
+        After StoreUnreachable, and only then, it is not known which; the same is to be written again, before any other.
+        """
+        if not self._whole:
+            raise InvariantBroken("a term begins with the whole state")
+        if not persisted:
+            return
+        group = self._group()
+        for each in persisted:
+            group.add(each)
+        await self._apply(group)
+
+    # Inside
+
+    def _group(self) -> Group:
+        return Group(self._keys, self.shard_count, self._shards)
+
+    async def _write_state(self, state: State) -> None:
+        loads = [encode(load) for load in state.loads]
+        group = self._group()
+        for each in state.nodes:
+            group.put_node(each.node)
+            for uid, load in each.pods.items():
+                group.put_pod(uid, each.node.name, loads[load])
+            if group.size >= CHUNK:
+                await self._apply(group)
+                group = self._group()
+        await self._apply(group)
+
+    async def _write_ledger(self, ledger: Iterable[LedgerEntry]) -> None:
+        group = self._group()
+        for entry in ledger:
+            group.put_next_entry(entry)
+            if group.size >= CHUNK:
+                await self._apply(group)
+                group = self._group()
+        await self._apply(group)
+
+    async def _apply(self, group: Group) -> None:
+        hashes, arguments = group.arguments()
+        await self._numbered(APPLY, [self._keys.meta, self._keys.answer, *hashes], group.seq, group.answer, arguments)
+        for uid, shard in group.moved.items():
+            if shard is None:
+                self._shards.pop(uid, None)
+            else:
+                self._shards[uid] = shard
+
+    async def _numbered(
+        self,
+        script: Script,
+        keys: Sequence[str],
+        seq: int | None,
+        answer: Committed | None,
+        arguments: Sequence[Argument] = (),
+    ) -> None:
+        """The next number. Anything from the last one known done up to it may be the last one that Redis has."""
+        self._last += 1
+        told: list[Argument] = [
+            self.epoch,
+            self._run,
+            self._done,
+            self._last,
+            "" if seq is None else seq,
+            b"" if answer is None else encode(answer),
+            *arguments,
+        ]
+        self._check(await self._link.run(script, keys, told))
+        self._done = self._last
+
+    def _check(self, answer: list[object]) -> None:
+        try:
+            refuse(answer, self._prefix, self.epoch)
+        except (Deposed, StateLost):
+            self._whole = False
+            raise

@@ -1,0 +1,88 @@
+"""docs/redis.md names every key that there is, and no other."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.events import NodeSeen, PodDeleted
+from shared.messages.state import LedgerEntry
+from shared.store.link import RedisLink
+from shared.store.term import open_term
+from shared.store.writer import Writer
+from tests.servers import redis_server
+from tests.store.support import PREFIX, SHARDS, begin, commit, linked, linked_to, loaded, persists, plain, small_node
+
+pytestmark = pytest.mark.asyncio
+
+PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<kind>[^|]+?) \|", re.MULTILINE)
+
+
+def rows(heading: str) -> dict[str, str]:
+    """The first column of the table under a heading, and what the second one says of it."""
+    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = {row["name"]: row["kind"] for row in ROW.finditer(section)}
+    assert found
+    return found
+
+
+async def seen(link: RedisLink) -> dict[str, str]:
+    """The keys there are, as the page writes them, with their types."""
+    kinds = {}
+    for key in await link.call("KEYS", "*"):
+        kind = await link.call("TYPE", key)
+        name = key.decode().replace(PREFIX, "<prefix>")
+        kinds[re.sub(r":\d+$", ":<shard>", name)] = kind if isinstance(kind, str) else kind.decode()
+    return kinds
+
+
+class Interrupted(Exception):
+    pass
+
+
+async def test_the_page_names_the_keys() -> None:
+    core = SnapshotCore(1)
+    persists(core, *(NodeSeen(small_node(f"n{i}")) for i in range(8)))
+
+    def entries() -> Iterator[LedgerEntry]:
+        for _ in range(2):
+            yield from core.ledger.values()
+        raise Interrupted
+
+    async with redis_server() as server, linked(server) as link:
+        writer = await begin(link, core)
+        await writer.write(persists(core, commit(core, 1, [("a", "n1")])))
+        whole = await seen(link)
+        fields = {field.decode() for field in await link.call("HKEYS", f"{PREFIX}:meta")}
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr("shared.store.writer.CHUNK", 1)
+            await writer.rewrite(core.state(), entries(), None)
+        half = await seen(link)
+    assert whole | half == rows("Keys")
+    assert half.keys() - whole.keys() == {"<prefix>:ledger:next"}
+    assert fields == set(rows("Meta"))
+
+
+async def test_a_user_needs_no_more_than_the_page_says() -> None:
+    item = PAGE.read_text().split("the keys `~<prefix>:*` and the commands ")[1].split(". ")[0]
+    commands = [f"+{command}" for command in re.findall("`([a-z]+)`", item)]
+    core = SnapshotCore(1)
+    persists(core, NodeSeen(small_node("n1")))
+    async with redis_server() as server, linked(server) as link:
+        await link.call("ACL", "SETUSER", "me", "on", ">secret", f"~{PREFIX}:*", "-@all", *commands)
+        url = server.url.replace("unix://", "unix://me:secret@") + "?db=1"
+        async with linked_to(url) as mine:
+            writer = await begin(mine, core)
+            await writer.write(persists(core, commit(core, 1, [("a", "n1")]), PodDeleted("a")))
+            await writer.rewrite(core.state(), core.ledger.values(), None)
+            assert plain(await loaded(mine)) == plain(core.state())
+
+
+async def test_a_term_that_was_just_opened_has_the_fields_that_the_page_says() -> None:
+    async with redis_server() as server, linked(server) as link:
+        await open_term(link, PREFIX, 1)
+        await Writer.open(link, PREFIX, 1, SHARDS)
+        assert set(await link.call("HGETALL", f"{PREFIX}:meta")) == {b"schema", b"epoch"}

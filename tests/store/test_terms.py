@@ -1,0 +1,110 @@
+"""One writer at a time: a newer epoch shuts out the older ones."""
+
+import pytest
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.events import NodeSeen, PodDeleted, PodSeen
+from shared.errors import ProtocolError, UserError
+from shared.store.errors import Deposed, StateLost
+from shared.store.term import Recovered, open_term
+from shared.store.writer import Writer
+from tests.builders import pod
+from tests.servers import redis_server
+from tests.store.support import PREFIX, SHARDS, begin, commit, linked, load, loaded, persists, plain, small_node
+
+pytestmark = pytest.mark.asyncio
+
+
+def one_node(epoch: int) -> SnapshotCore:
+    core = SnapshotCore(epoch)
+    persists(core, NodeSeen(small_node("n", cpu=epoch)), PodSeen(pod("p").on("n").build()))
+    return core
+
+
+async def test_the_first_term_finds_nothing() -> None:
+    async with redis_server() as server, linked(server) as link:
+        assert await load(link) is None
+        assert await open_term(link, PREFIX, 7) == Recovered(0, [], None)
+        assert await load(link) is None
+
+
+async def test_two_writers() -> None:
+    """The older one does nothing more, whether the newer one's state is whole or not."""
+    old, new = one_node(1), one_node(2)
+    async with redis_server() as server, linked(server) as link, linked(server) as other:
+        first = await begin(link, old)
+        await open_term(other, PREFIX, 2)
+        with pytest.raises(Deposed, match="epoch 1: the state in Redis is of epoch 2"):
+            await first.write(persists(old, commit(old, 1, [("a", "n")])))
+        with pytest.raises(Deposed):
+            await first.rewrite(old.state(), [], None)
+        second = await Writer.open(other, PREFIX, 2, SHARDS)
+        await second.rewrite(new.state(), [], None)
+        with pytest.raises(Deposed):
+            await first.rewrite(old.state(), [], None)
+        assert plain(await loaded(link)) == plain(new.state())
+        await second.write(persists(new, PodDeleted("default/p")))
+        assert plain(await loaded(link)) == plain(new.state())
+        assert (await open_term(link, PREFIX, 3)).ledger == []
+
+
+@pytest.mark.parametrize("epoch", [1, 4, 5])
+async def test_an_epoch_opens_once_and_never_after_a_newer_one(epoch: int) -> None:
+    core = one_node(5)
+    async with redis_server() as server, linked(server) as link:
+        writer = await begin(link, core)
+        with pytest.raises(Deposed) as refused:
+            await open_term(link, PREFIX, epoch)
+        assert refused.value.newest == 5
+        await writer.write(persists(core, PodDeleted("default/p")))
+
+
+async def test_a_term_that_is_not_open_has_no_writer() -> None:
+    async with redis_server() as server, linked(server) as link:
+        with pytest.raises(StateLost):
+            await Writer.open(link, PREFIX, 1, SHARDS)
+        await open_term(link, PREFIX, 2)
+        with pytest.raises(Deposed):
+            await Writer.open(link, PREFIX, 1, SHARDS)
+
+
+async def test_great_epochs_are_told_apart() -> None:
+    """Their sequence numbers are beyond what a Lua number holds exactly."""
+    core = one_node(1 << 20)
+    async with redis_server() as server, linked(server) as link:
+        writer = await begin(link, core)
+        await writer.write(persists(core, commit(core, 1, [("a", "n")])))
+        state = await loaded(link)
+        assert (state.epoch, state.seq) == (1 << 20, core.seq)
+
+
+async def test_prefixes_do_not_touch_each_other() -> None:
+    cores = {prefix: one_node(epoch) for epoch, prefix in enumerate(("a", "b"), start=1)}
+    async with redis_server() as server, linked(server) as link:
+        for prefix, core in cores.items():
+            await begin(link, core, prefix=prefix)
+        for prefix, core in cores.items():
+            assert plain(await loaded(link, prefix=prefix)) == plain(core.state())
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [("2", "of a newer Flotilla; this one knows 1"), ("0", "too old"), ("x\ny", "none of Flotilla's")],
+)
+async def test_another_schema_is_left_alone(schema: str, told: str) -> None:
+    async with redis_server() as server, linked(server) as link:
+        await link.call("HSET", f"{PREFIX}:meta", "schema", schema, "epoch", "1", "seq", "5", "shard_count", "4")
+        before = await link.call("HGETALL", f"{PREFIX}:meta")
+        for attempt in (open_term(link, PREFIX, 2), Writer.open(link, PREFIX, 2, SHARDS), load(link)):
+            with pytest.raises(UserError, match=f"{PREFIX}:meta: schema .*{told}") as refused:
+                await attempt
+            assert "\n" not in str(refused.value)
+        assert await link.call("HGETALL", f"{PREFIX}:meta") == before
+        assert await link.call("DBSIZE") == 1
+
+
+async def test_what_is_no_ledger_entry_is_told() -> None:
+    async with redis_server() as server, linked(server) as link:
+        await link.call("HSET", f"{PREFIX}:ledger", "a", b"\xc1")
+        with pytest.raises(ProtocolError, match="not a ledger entry"):
+            await open_term(link, PREFIX, 1)
