@@ -1,0 +1,65 @@
+"""What the watcher is told, and what it wants done."""
+
+from dataclasses import dataclass
+
+from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage
+from shared.messages.watch import Kind, Unreadable, WatchBeat, Watched
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Event: what the API server says of one kind of objects."""
+
+    kind: Kind
+    what: ListBegins | ListPage | ListEnds | Events
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Event: somebody needs a listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Event: time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Event: it is time to say which message was the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Effect: to everybody, in this order."""
+
+    message: Watched | WatchBeat
+
+
+@dataclass(frozen=True, slots=True)
+class ListAgain:
+    """Effect: list all kinds anew; those that are being listed, after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complain:
+    """Effect: an object cannot be used, which its owner does not know yet.
+
+    `generation`: the object's; `said_unscheduled`: a pod's PodScheduled condition is False already.
+    """
+
+    change: Unreadable
+    generation: int
+    said_unscheduled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Effect: an object was left out that not even has a name."""
+
+    kind: Kind
+    problem: str
+
+
+Event = Heard | Asked | Tick | Beat
+Effect = Publish | ListAgain | Complain | Skipped

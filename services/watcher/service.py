@@ -1,0 +1,143 @@
+"""Watcher's shell: lists and watches at the API server on one side, the stream on the bus on the other."""
+
+import asyncio
+import random
+from collections import Counter
+
+from services.watcher.core import WatcherCore
+from services.watcher.events import Asked, Beat, Complain, Effect, Event, Heard, ListAgain, Publish, Skipped, Tick
+from services.watcher.metrics import WatchMetrics
+from services.watcher.owners import Owners
+from services.watcher.resources import RESOURCES, Resource
+from shared.bus import Envelope
+from shared.config.file import read_config
+from shared.config.profiles import load_config
+from shared.errors import ProtocolError
+from shared.kube.client import KubeClient
+from shared.kube.listwatch import Events, ListEnds, ListPage, ListWatch, Trouble, Watching
+from shared.kube.listwatch import Heard as Said
+from shared.messages.watch import Kind, Relist, WatchBeat, Watched
+from shared.runtime import Context, CoreRunner, every
+from shared.runtime.terms import begin_term
+from shared.telemetry.logs import Repeated
+
+LEASE = "flotilla-watcher"
+BEAT = 1.0
+"""Seconds between two beats."""
+
+
+async def main(context: Context) -> None:
+    config = load_config(read_config(context.settings.config))
+    schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
+    client = await KubeClient.open(context.settings.api, context.telemetry)
+    try:
+        epoch = await begin_term(context, client, LEASE)
+        await Shell(context, client, WatcherCore(epoch), schedulers).run()
+    finally:
+        await client.close()
+
+
+class Shell:
+    def __init__(self, context: Context, client: KubeClient, core: WatcherCore, schedulers: frozenset[str]) -> None:
+        self._context = context
+        self._bus = context.bus
+        self._sparingly = Repeated(context.log)
+        self._metrics = WatchMetrics(context.metrics)
+        self._owners = Owners(client, schedulers, context.name, context.clock, self._sparingly)
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(
+            core,
+            Tick(),
+            self._carry_out,
+            clock=context.clock,
+            telemetry=context.telemetry,
+            validate=core.validate if context.validates else None,
+        )
+        self._listwatches = {kind: self._listwatch(client, resource) for kind, resource in RESOURCES.items()}
+        self._outgoing: list[Watched | WatchBeat] = []
+
+    async def run(self) -> None:
+        for kind in RESOURCES:
+            self._context.health.wait_for(f"{kind}s", "are not listed yet")
+        self._context.health.ready()
+        await self._bus.subscribe("watcher.relist", Relist, self._on_relist, group="watcher")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for listwatch in self._listwatches.values():
+                    tasks.create_task(listwatch.run())
+                tasks.create_task(every(BEAT, self._beat))
+                tasks.create_task(self._owners.run())
+                tasks.create_task(self._runner.broken())
+        finally:
+            self._runner.close()
+
+    # What comes in
+
+    def _listwatch(self, client: KubeClient, resource: Resource) -> ListWatch:
+        async def hear(said: Said) -> None:
+            await self._hear(resource.kind, said)
+
+        return ListWatch(client, resource.path, hear, random.Random(), selector=resource.selector)
+
+    async def _hear(self, kind: Kind, said: Said) -> None:
+        health = self._context.health
+        match said:
+            case Trouble(cause=cause):
+                self._metrics.troubles.labels(kind).inc()
+                self._sparingly.warning(f"{kind} {type(cause).__name__}", "%ss: %s; trying again", kind, cause)
+                health.wait_for(f"{kind}s", str(cause))
+                return
+            case Watching():
+                health.clear(f"{kind}s")
+                return
+            case Events(events=events):
+                self._metrics.count(kind, Counter(event.type for event in events))
+            case ListPage(objects=objects):
+                self._metrics.count(kind, {"LISTED": len(objects)})
+            case ListEnds():
+                self._metrics.listings.labels(kind).inc()
+        began = asyncio.get_running_loop().time()
+        self._runner.feed(Heard(kind, said))
+        await self._send()
+        self._metrics.lag.observe(asyncio.get_running_loop().time() - began)
+
+    def _on_relist(self, message: Relist, envelope: Envelope) -> None:
+        self._metrics.asked.inc()
+        self._context.log.info("%s asks for a listing", message.asker)
+        self._runner.feed(Asked())
+
+    async def _beat(self) -> None:
+        self._runner.feed(Beat())
+        await self._send()
+
+    # What goes out
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Publish(message=message):
+                self._outgoing.append(message)
+            case ListAgain():
+                for listwatch in self._listwatches.values():
+                    listwatch.list_again()
+            case Complain(change=change):
+                self._metrics.unreadable.labels(change.kind).inc()
+                where = f"{change.namespace}/{change.name}" if change.namespace else change.name
+                self._sparingly.warning(f"{change.kind} {where}", "%s %s: %s", change.kind, where, change.problem)
+                if change.kind is Kind.POD:
+                    self._owners.tell(effect)
+            case Skipped(kind=kind, problem=problem):
+                self._metrics.unreadable.labels(kind).inc()
+                self._sparingly.warning(f"{kind} skipped", "a %s without a name: %s", kind, problem)
+
+    async def _send(self) -> None:
+        """All of it at once, so in order; then waits where the bus is crowded.
+
+        What the bus does not take has its number all the same: everybody sees that it is missing, and asks.
+        """
+        outgoing, self._outgoing = self._outgoing, []
+        try:
+            for message in outgoing[:-1]:
+                self._bus.post("watch", message)
+            if outgoing:
+                await self._bus.publish("watch", outgoing[-1])
+        except ProtocolError as cause:
+            self._sparingly.error("refused", "%s", cause)

@@ -1,0 +1,80 @@
+"""What became of a call to the API server."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from shared.kube.errors import one_line
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    CONFLICT = "conflict"
+    """409: it is not as the caller thought (bound already, changed meanwhile, exists already)."""
+    NOT_FOUND = "not found"
+    GONE = "gone"
+    THROTTLED = "throttled"
+    """429, still after the retries that the client makes by itself; `Result.retry_after` says when to come back."""
+    FAILED = "failed"
+    """Refused for another reason, so it was not done."""
+    UNREACHABLE = "unreachable"
+    """It did not get there, so it was not done."""
+    UNKNOWN = "unknown"
+    """No answer came: it may have been done or not. Look before asking again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer. `retry_after`: seconds, if the server named them."""
+
+    status: int
+    body: bytes
+    retry_after: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def message(self) -> str:
+        """What the server says of a failure, on one line: the message of a Status, else the beginning of the text."""
+        try:
+            return one_line(_STATUS.decode(self.body).message)
+        except msgspec.DecodeError:
+            return one_line(self.body[:200].decode(errors="replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`status`: the HTTP status, 0 without an answer. `message`: what went wrong, on one line; empty if nothing did."""
+
+    outcome: Outcome
+    status: int = 0
+    message: str = ""
+    retry_after: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.OK
+
+
+_OUTCOMES = {404: Outcome.NOT_FOUND, 409: Outcome.CONFLICT, 410: Outcome.GONE, 429: Outcome.THROTTLED}
+_DONE = {status: Result(Outcome.OK, status) for status in (200, 201, 202)}
+
+
+def result_of(answer: Answer) -> Result:
+    done = _DONE.get(answer.status)
+    if done is not None:
+        return done
+    if answer.ok:
+        return Result(Outcome.OK, answer.status)
+    outcome = _OUTCOMES.get(answer.status, Outcome.FAILED)
+    return Result(outcome, answer.status, answer.message, answer.retry_after)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+_STATUS = msgspec.json.Decoder(_Status)

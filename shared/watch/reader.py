@@ -1,0 +1,178 @@
+"""WatchReader: follows the watcher's stream, and knows when what it has seen is the whole cluster.
+
+    unsynced --a listing of every kind, seen whole--> synced
+        ^                                               |
+        +-- a message is missing, or the watcher is new-+
+
+Changes are passed on in order, each at most once, and never one that is older than what was passed on before. What a
+whole listing does not name is reported as gone; so after one, the consumer's world is the watcher's, whatever was lost.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from shared.errors import MOST_REMEMBERED, InvariantBroken, ProtocolError
+from shared.messages.watch import (
+    Kind,
+    ListingBegins,
+    ListingEnds,
+    NodeChange,
+    PodChange,
+    Relist,
+    Unreadable,
+    WatchBeat,
+    WatchChange,
+    Watched,
+)
+
+FIRST_PATIENCE = 0.5
+"""Seconds that a listing that was asked for is waited for; twice as long each time, until one is complete."""
+LONGEST_PATIENCE = 8.0
+
+Effect = PodChange | NodeChange | Unreadable | Relist
+"""Changes are to be applied in order; a Relist is to be sent to the watcher."""
+
+
+@dataclass(slots=True)
+class _Objects:
+    """What the consumer knows of one kind: pods by uid, nodes by name. `listed`: the part of a listing seen so far."""
+
+    names: dict[str, tuple[str, str]] = field(default_factory=dict)
+    listed: set[str] | None = None
+    complete: bool = False
+
+
+class WatchReader:
+    """Pure: it is told messages and the time, and says what to do. It remembers keys, never objects."""
+
+    def __init__(self, asker: str) -> None:
+        self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
+        self._asker = asker
+        self._epoch = 0
+        self._seq = 0
+        self._objects = {kind: _Objects() for kind in Kind}
+        self._patience = FIRST_PATIENCE
+        self._ask_at: float | None = None
+
+    @property
+    def synced(self) -> bool:
+        """A listing of every kind has been seen whole, and nothing was missed since."""
+        return all(objects.complete for objects in self._objects.values())
+
+    @property
+    def epoch(self) -> int:
+        """The watcher's; 0 before anything was heard."""
+        return self._epoch
+
+    def count(self, kind: Kind) -> int:
+        return len(self._objects[kind].names)
+
+    def start(self, now: float) -> list[Effect]:
+        return [self._ask(now)]
+
+    def next_deadline(self) -> float | None:
+        """When `tick` wants to be called; None while synced."""
+        return self._ask_at
+
+    def tick(self, now: float) -> list[Effect]:
+        return [self._ask(now)] if self._ask_at is not None and now >= self._ask_at else []
+
+    def take(self, message: Watched | WatchBeat, now: float) -> list[Effect]:
+        if message.epoch < self._epoch:
+            self.refused.append(ProtocolError(f"watch {message.seq} of epoch {message.epoch}, now {self._epoch}"))
+            return []
+        if message.epoch > self._epoch:
+            self._begin_epoch(message.epoch, now)
+        effects: list[Effect] = []
+        if isinstance(message, WatchBeat):
+            if message.seq > self._seq:
+                self._miss(message.seq, effects, now)
+            return effects
+        if message.seq <= self._seq:
+            return []  # doubled, or overtaken
+        if message.seq > self._seq + 1:
+            self._miss(message.seq - 1, effects, now)
+        self._seq = message.seq
+        for change in message.changes:
+            self._apply(change, effects)
+        if self.synced:
+            self._ask_at, self._patience = None, FIRST_PATIENCE
+        elif any(objects.listed is not None for objects in self._objects.values()):
+            self._ask_at = now + self._patience  # a listing is under way: asking for another would not speed it up
+        return effects
+
+    # Inside
+
+    def _begin_epoch(self, epoch: int, now: float) -> None:
+        """A new watcher lists everything by itself; whoever hears it from its first message on need not ask."""
+        self._epoch, self._seq = epoch, 0
+        self._distrust()
+        if self._ask_at is None:
+            self._ask_at = now + self._patience
+
+    def _miss(self, newest: int, effects: list[Effect], now: float) -> None:
+        self.refused.append(ProtocolError(f"watch {self._seq + 1} of epoch {self._epoch}: it has not come"))
+        self._seq = newest
+        self._distrust()
+        if self._ask_at is None:
+            effects.append(self._ask(now))
+
+    def _distrust(self) -> None:
+        for objects in self._objects.values():
+            objects.complete = False
+            objects.listed = None
+
+    def _ask(self, now: float) -> Relist:
+        self._ask_at = now + self._patience
+        self._patience = min(2 * self._patience, LONGEST_PATIENCE)
+        return Relist(self._asker)
+
+    def _apply(self, change: WatchChange, effects: list[Effect]) -> None:
+        match change:
+            case PodChange():
+                known = not (change.gone or change.finished)
+                self._note(Kind.POD, change.uid, (change.namespace, change.name) if known else None)
+                effects.append(change)
+            case NodeChange():
+                self._note(Kind.NODE, change.name, None if change.gone else ("", change.name))
+                effects.append(change)
+            case Unreadable():
+                key = change.uid if change.kind is Kind.POD else change.name
+                self._note(change.kind, key, (change.namespace, change.name))
+                effects.append(change)
+            case ListingBegins(kind=kind):
+                self._objects[kind].listed = set()
+            case ListingEnds(kind=kind):
+                effects += self._sweep(kind)
+
+    def _note(self, kind: Kind, key: str, name: tuple[str, str] | None) -> None:
+        objects = self._objects[kind]
+        if name is None:
+            objects.names.pop(key, None)
+            if objects.listed is not None:
+                objects.listed.discard(key)
+            return
+        objects.names[key] = name
+        if objects.listed is not None:
+            objects.listed.add(key)
+
+    def _sweep(self, kind: Kind) -> list[Effect]:
+        """After a listing: what was known and is not in it is gone. Of a listing that began unseen nothing follows."""
+        objects = self._objects[kind]
+        listed, objects.listed = objects.listed, None
+        if listed is None:
+            return []
+        objects.complete = True
+        gone: list[Effect] = []
+        for key in [key for key in objects.names if key not in listed]:
+            namespace, name = objects.names.pop(key)
+            gone.append(PodChange(key, namespace, name, gone=True) if kind is Kind.POD else NodeChange(name, gone=True))
+        return gone
+
+    def validate(self) -> None:
+        """Synced means that nothing is waited for, and what was listed is known."""
+        if self.synced and self._ask_at is not None:
+            raise InvariantBroken("synced, and still waiting for a listing")
+        for kind, objects in self._objects.items():
+            if objects.listed is not None and not objects.listed <= objects.names.keys():
+                raise InvariantBroken(f"{kind}: listed and not known: {objects.listed - objects.names.keys()}")

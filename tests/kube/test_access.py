@@ -1,0 +1,172 @@
+"""Finding the server and credentials: what is wrong is told on one line, and no secret with it."""
+
+import asyncio
+import base64
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.simulator.service import SimulatorOptions
+from shared.config.settings import ApiSettings
+from shared.errors import UserError
+from shared.kube.access import Access, find_access
+from shared.kube.client import KubeClient
+from shared.kube.errors import Unauthorized
+from tests.kube.support import api_server
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+SECRET = "hunter2"
+
+
+def kubeconfig(folder: Path, server: str = "http://127.0.0.1:1", **user: Any) -> ApiSettings:
+    config = {
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path = folder / "config"
+    path.write_bytes(msgspec.json.encode(config))
+    return ApiSettings(kubeconfig=str(path))
+
+
+async def problem(settings: ApiSettings) -> str:
+    with pytest.raises(UserError) as caught:
+        await find_access(settings)
+    text = str(caught.value)
+    assert SECRET not in text
+    assert "\n" not in text
+    return text
+
+
+async def test_a_url_and_a_token_are_enough() -> None:
+    access = await find_access(ApiSettings(server="https://host:6443/", token=" t\n"))
+    assert (access.server, access.authorization) == ("https://host:6443", "Bearer t")
+
+
+@pytest.mark.parametrize("server", ["host:6443", "ftp://host", "https://", "https://host:port", "https://host?x=y"])
+async def test_what_is_no_url_is_refused(server: str) -> None:
+    assert await problem(ApiSettings(server=server)) == f"server: {server!r} is not a URL such as https://host:6443"
+
+
+async def test_a_password_in_a_url_is_refused() -> None:
+    assert "is not accepted" in await problem(ApiSettings(server=f"https://me:{SECRET}@host"))
+
+
+async def test_outside_a_pod_something_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert (await problem(ApiSettings())).startswith("no API server: neither a server nor a kubeconfig was named")
+
+
+async def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "none"
+    assert await problem(ApiSettings(kubeconfig=str(path))) == f"{path}: no such file"
+
+
+async def test_an_unknown_context_is_named(tmp_path: Path) -> None:
+    settings = kubeconfig(tmp_path, token=SECRET)
+    text = await problem(ApiSettings(kubeconfig=settings.kubeconfig, context="there"))
+    assert text.startswith(f"{settings.kubeconfig}: ")
+    assert "there" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "line 1: "),
+        ("just text", "not a usable kubeconfig"),
+        ("- 1\n- 2\n", "not a usable kubeconfig"),
+        (f"users: [{{user: {{token: {SECRET}}}}}]\n", "kube-config"),
+        (f"users: [{{name: u, user: {{token: {SECRET}}}}}]\ncurrent-context: x\n", "x"),
+    ],
+)
+async def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    told = await problem(ApiSettings(kubeconfig=str(path)))
+    assert told.startswith(f"{path}: ")
+    assert said in told
+
+
+async def test_certificates_that_are_none(tmp_path: Path) -> None:
+    nonsense = base64.b64encode(SECRET.encode()).decode()
+    settings = kubeconfig(
+        tmp_path, "https://host", **{"client-certificate-data": nonsense, "client-key-data": nonsense}
+    )
+    assert (await problem(settings)).startswith(f"{settings.kubeconfig}: certificates: ")
+
+
+async def test_a_token_of_a_kubeconfig_is_used(tmp_path: Path) -> None:
+    async with api_server(SimulatorOptions(kubelet=False, token=SECRET)) as server:
+        client = await KubeClient.open(kubeconfig(tmp_path, server.url, token=SECRET))
+        assert await client.get_pod("default", "nobody") is None
+        await client.close()
+
+
+async def test_a_token_that_was_replaced_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kube.access.REFRESH_AFTER_REFUSAL", 0.0)
+    token = tmp_path / "token"
+    token.write_text("old")
+    async with api_server(SimulatorOptions(kubelet=False, token="new")) as server:
+        client = await KubeClient.open(kubeconfig(tmp_path, server.url, tokenFile=str(token)))
+        with pytest.raises(Unauthorized):
+            await client.get_pod("default", "nobody")
+        token.write_text("new")
+        assert await client.get_pod("default", "nobody") is None
+        await client.close()
+
+
+async def test_a_token_is_read_again_when_it_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kube.access.REFRESH_EVERY", 0.0)
+    token = tmp_path / "token"
+    token.write_text("old")
+    access = await find_access(kubeconfig(tmp_path, tokenFile=str(token)))
+    assert access.authorization == "Bearer old"
+    token.write_text("new\n")
+    assert access.is_stale()
+    assert await access.refresh()
+    assert access.authorization == "Bearer new"
+    token.unlink()
+    assert not await access.refresh()
+    assert access.authorization == "Bearer new"
+
+
+async def test_a_plugin_gives_the_token(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "from-plugin", "expirationTimestamp": "2999-01-01T00:00:00Z"},
+    }
+    plugin.write_text(f"#!{sys.executable}\nprint('''{msgspec.json.encode(answer).decode()}''')\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}
+    access = await find_access(kubeconfig(tmp_path, exec=run))
+    assert access.authorization == "Bearer from-plugin"
+
+
+async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "10.0.0.1,.internal")
+    assert (await find_access(ApiSettings(server="https://host:6443"))).proxy == "http://proxy:3128"
+    assert (await find_access(ApiSettings(server="https://10.0.0.1:6443"))).proxy is None
+    assert (await find_access(ApiSettings(server="https://api.internal"))).proxy is None
+
+
+async def test_many_who_find_a_token_old_cause_one_look() -> None:
+    looks = 0
+
+    async def reread() -> str:
+        nonlocal looks
+        looks += 1
+        return f"token {looks}"
+
+    access = Access("http://host", "token 0", reread=reread)
+    assert all(await asyncio.gather(*[access.refresh() for _ in range(10)]))
+    assert (looks, access.authorization) == (1, "token 1")
+    await access.close()

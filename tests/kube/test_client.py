@@ -1,0 +1,221 @@
+"""Calls to a (simulated) API server: what they answer, what they raise, and what is asked twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from services.simulator.service import Simulator, SimulatorOptions
+from shared.config.settings import ApiSettings
+from shared.errors import InvalidObject, UserError
+from shared.framework.plugin import ApiCall
+from shared.kube.client import KubeClient
+from shared.kube.errors import Forbidden, Refused, Unauthorized, Unreachable
+from shared.kube.notes import PodEvent, PodRef, PodScheduled, event_name
+from shared.kube.outcome import Outcome
+from shared.plugins.defaultbinder import DefaultBinder
+from tests.kube.support import api_server, client_of, raw_node, raw_pod
+
+pytestmark = pytest.mark.asyncio
+
+P = PodRef("default", "p", "uid-p")
+PATH = "/api/v1/namespaces/default/pods/p"
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Simulator]:
+    async with api_server() as simulator:
+        yield simulator
+
+
+@pytest_asyncio.fixture
+async def client(server: Simulator) -> AsyncIterator[KubeClient]:
+    server.store_raw("pods", raw_pod("p"))
+    server.store_raw("nodes", raw_node("n"))
+    async with client_of(server) as client:
+        yield client
+
+
+def binding(node: str = "n", uid: str = "uid-p") -> ApiCall:
+    metadata = {"name": "p", "namespace": "default", "uid": uid}
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return ApiCall("POST", f"{PATH}/binding", {"kind": "Binding", "metadata": metadata, "target": target})
+
+
+async def test_a_pod_is_read_or_is_not_there(client: KubeClient) -> None:
+    pod = await client.get_pod("default", "p")
+    assert pod is not None
+    assert (pod.uid, pod.spec.node_name) == ("uid-p", "")
+    assert await client.get_pod("default", "nobody") is None
+
+
+async def test_a_pod_that_cannot_be_read_is_named(client: KubeClient, server: Simulator) -> None:
+    server.store_raw("pods", raw_pod("bad", cpu="much"))
+    with pytest.raises(InvalidObject, match=r"Pod default/bad: spec\.containers\[0\]\.resources\.requests\.cpu"):
+        await client.get_pod("default", "bad")
+
+
+async def test_the_default_binder_binds(client: KubeClient, server: Simulator) -> None:
+    pod = await client.get_pod("default", "p")
+    assert pod is not None
+
+    class Cycle:
+        pod: object
+
+    state = Cycle()
+    state.pod = pod
+    call = DefaultBinder().bind(state, "n")  # type: ignore[arg-type]
+    assert isinstance(call, ApiCall)
+    assert (await client.execute(call)).ok
+    assert server.stored("pods", "p", "default")["spec"]["nodeName"] == "n"
+
+
+async def test_what_became_of_a_call_is_told_apart(client: KubeClient, server: Simulator) -> None:
+    assert (await client.execute(binding())).outcome is Outcome.OK
+    again = await client.execute(binding())
+    assert (again.outcome, again.status) == (Outcome.CONFLICT, 409)
+    assert "already assigned" in again.message
+    missing = await client.execute(ApiCall("POST", "/api/v1/namespaces/default/pods/x/binding", binding().body))
+    assert missing.outcome in (Outcome.NOT_FOUND, Outcome.FAILED)
+    server.faults.fail("POST", "binding", 410, reason="Gone")
+    assert (await client.execute(binding())).outcome is Outcome.GONE
+    server.faults.fail("POST", "binding", 500)
+    failed = await client.execute(binding())
+    assert (failed.outcome, failed.status, failed.message) == (Outcome.FAILED, 500, "a fault was asked for")
+
+
+async def test_a_write_without_an_answer_is_not_asked_twice(client: KubeClient, server: Simulator) -> None:
+    server.faults.drop("POST", "binding", after=True)
+    assert (await client.execute(binding())).outcome is Outcome.UNKNOWN
+    assert server.stored("pods", "p", "default")["spec"]["nodeName"] == "n"
+
+
+async def test_a_write_that_cannot_get_there_is_known_not_to_be_done() -> None:
+    async with api_server() as server:
+        url = server.url
+    client = await KubeClient.open(ApiSettings(server=url))
+    result = await client.execute(binding())
+    assert result.outcome is Outcome.UNREACHABLE
+    assert result.message.startswith(f"{url}: POST {PATH}/binding: ")
+    with pytest.raises(Unreachable, match=f"{url}: GET {PATH}: "):
+        await client.get_pod("default", "p")
+    await client.close()
+
+
+async def test_reads_are_asked_again(client: KubeClient, server: Simulator) -> None:
+    server.faults.drop("GET", "pods")
+    server.faults.fail("GET", "pods", 503)
+    assert await client.get_pod("default", "p") is not None
+
+
+async def test_a_busy_server_is_asked_again_after_a_while_and_not_for_ever(
+    client: KubeClient, server: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.kube.client.MOST_RETRIES", 1)
+    server.faults.fail("POST", "binding", 429, reason="TooManyRequests")
+    began = asyncio.get_running_loop().time()
+    assert (await client.execute(binding())).ok
+    assert asyncio.get_running_loop().time() - began >= 1.0
+    monkeypatch.setattr("shared.kube.client.MOST_RETRIES", 0)
+    server.faults.fail("POST", "binding", 429, reason="TooManyRequests")
+    throttled = await client.execute(binding())
+    assert (throttled.outcome, throttled.retry_after) == (Outcome.THROTTLED, 1.0)
+
+
+async def test_every_call_has_a_deadline(client: KubeClient, server: Simulator) -> None:
+    server.faults.delay("GET", "pods", 5.0)
+    with pytest.raises(Unreachable, match=r"no answer within 0\.05 s") as late:
+        await client.call("GET", PATH, timeout=0.05)
+    assert late.value.maybe_done
+
+
+async def test_wrong_credentials_are_told_in_one_line() -> None:
+    async with api_server(SimulatorOptions(kubelet=False, token="right")) as server:
+        async with client_of(server, "wrong") as client:
+            with pytest.raises(Unauthorized, match=f"^{server.url}: GET {PATH}: 401 .*$"):
+                await client.get_pod("default", "p")
+            assert (await client.execute(binding())).outcome is Outcome.FAILED
+        async with client_of(server, "right") as client:
+            assert await client.get_pod("default", "p") is None
+
+
+async def test_what_is_forbidden_is_told_in_one_line(client: KubeClient, server: Simulator) -> None:
+    server.faults.fail("GET", "pods", 403, reason="Forbidden")
+    with pytest.raises(Forbidden, match=f"^{server.url}: GET {PATH}: 403 a fault was asked for$"):
+        await client.get_pod("default", "p")
+
+
+async def test_any_other_refusal_of_a_read_is_told(client: KubeClient, server: Simulator) -> None:
+    server.faults.fail("GET", "pods", 422, reason="Invalid")
+    with pytest.raises(Refused, match="422 a fault was asked for"):
+        await client.get_pod("default", "p")
+
+
+@pytest.mark.parametrize("path", ["api/v1/pods", "/api v1", "/api/v1/pods\r\nX: y", "/päds"])
+async def test_what_is_no_path_is_not_sent(client: KubeClient, path: str) -> None:
+    with pytest.raises(UserError, match="is not a path"):
+        await client.call("GET", path)
+
+
+async def test_an_event_is_written_as_kube_scheduler_writes_it(client: KubeClient) -> None:
+    event = PodEvent(P, "Warning", "FailedScheduling", "Scheduling", "0/0 nodes", "my-scheduler", "me-1", 1700000000.25)
+    assert (await client.create_event(event)).ok
+    name = event_name("p", event.at)
+    raw = await client.get(f"/apis/events.k8s.io/v1/namespaces/default/events/{name}")
+    assert raw is not None
+    stored = msgspec.json.decode(raw)
+    assert stored["regarding"] | {"resourceVersion": ""} == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "default",
+        "name": "p",
+        "uid": "uid-p",
+        "resourceVersion": "",
+    }
+    told = {key: stored[key] for key in ("type", "reason", "action", "note", "eventTime")}
+    assert told == {
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "action": "Scheduling",
+        "note": "0/0 nodes",
+        "eventTime": "2023-11-14T22:13:20.250000Z",
+    }
+    assert (stored["reportingController"], stored["reportingInstance"]) == ("my-scheduler", "me-1")
+
+
+async def test_the_condition_says_why_a_pod_is_not_scheduled(client: KubeClient, server: Simulator) -> None:
+    assert (await client.patch_pod_condition(P, PodScheduled("Unschedulable", "no room", 1700000000.0, 3))).ok
+    condition = server.stored("pods", "p", "default")["status"]["conditions"][0]
+    assert {key: condition[key] for key in ("type", "status", "reason", "message", "lastTransitionTime")} == {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "no room",
+        "lastTransitionTime": "2023-11-14T22:13:20Z",
+    }
+    assert condition["observedGeneration"] == 3
+    assert (await client.patch_pod_condition(P, PodScheduled("SchedulerError", "oh", None))).ok
+    conditions = server.stored("pods", "p", "default")["status"]["conditions"]
+    assert [(c["reason"], c["lastTransitionTime"]) for c in conditions] == [("SchedulerError", "2023-11-14T22:13:20Z")]
+
+
+async def test_a_pod_made_anew_under_the_same_name_is_left_alone(client: KubeClient, server: Simulator) -> None:
+    other = PodRef("default", "p", "uid-of-before")
+    assert (
+        await client.patch_pod_condition(other, PodScheduled("Unschedulable", "no", 0.0))
+    ).outcome is Outcome.CONFLICT
+    assert (await client.execute(binding(uid="uid-of-before"))).outcome is Outcome.CONFLICT
+
+
+async def test_calls_may_be_made_at_the_same_time(client: KubeClient) -> None:
+    pods = await asyncio.gather(*[client.get_pod("default", "p") for _ in range(200)])
+    assert all(pods)
+
+
+async def test_an_answer_that_is_no_status_is_quoted(client: KubeClient) -> None:
+    answer = await client.call("GET", "/nothing/of/the/sort")
+    assert answer.status == 404
+    assert answer.message
+    assert msgspec.json.decode(answer.body)["kind"] == "Status"

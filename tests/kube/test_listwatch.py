@@ -1,0 +1,259 @@
+"""List and watch against a (simulated) API server: nothing is lost, whatever happens to the connection."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from services.simulator.service import Simulator, SimulatorOptions
+from shared.kube.client import KubeClient
+from shared.kube.errors import Gone, Unauthorized, Unreachable
+from shared.kube.listwatch import (
+    Events,
+    Heard,
+    ListBegins,
+    ListEnds,
+    ListPage,
+    ListWatch,
+    Timing,
+    Trouble,
+    Watching,
+    _Lines,
+)
+from tests.kube.support import api_server, client_of, raw_pod, until
+
+FAST = Timing(first_wait=0.02, longest_wait=0.1)
+
+
+class Ear:
+    """Hears, and keeps the world as it is told. Versions tell one state of an object from the other."""
+
+    def __init__(self, on_first_page: Callable[[], None]) -> None:
+        self.on_first_page = on_first_page
+        self.heard: list[Heard] = []
+        self.world: dict[str, str] = {}
+        self.listed: set[str] = set()
+
+    async def __call__(self, heard: Heard) -> None:
+        self.heard.append(heard)
+        match heard:
+            case ListBegins():
+                self.listed = set()
+            case ListPage(objects=objects):
+                self.listed |= {self.put(raw) for raw in objects}
+                if self.count(ListPage) == 1:
+                    self.on_first_page()
+            case ListEnds():
+                self.world = {name: version for name, version in self.world.items() if name in self.listed}
+            case Events(events=events):
+                for event in events:
+                    name = self.put(event.object)
+                    if event.type == "DELETED":
+                        del self.world[name]
+
+    def put(self, raw: msgspec.Raw) -> str:
+        metadata = msgspec.json.decode(raw)["metadata"]
+        name = str(metadata["name"])
+        self.world[name] = metadata["resourceVersion"]
+        return name
+
+    def count(self, what: type) -> int:
+        return sum(isinstance(heard, what) for heard in self.heard)
+
+    @property
+    def troubles(self) -> list[Trouble]:
+        return [heard for heard in self.heard if isinstance(heard, Trouble)]
+
+    @property
+    def events(self) -> list[str]:
+        return [event.type for heard in self.heard if isinstance(heard, Events) for event in heard.events]
+
+
+@asynccontextmanager
+async def following(
+    client: KubeClient,
+    timing: Timing = FAST,
+    selector: str = "",
+    on_first_page: Callable[[], None] = lambda: None,
+) -> AsyncIterator[tuple[Ear, ListWatch]]:
+    ear = Ear(on_first_page)
+    listwatch = ListWatch(client, "/api/v1/pods", ear, random.Random(1), selector=selector, timing=timing)
+    task = asyncio.create_task(listwatch.run())
+    try:
+        yield ear, listwatch
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def put(server: Simulator, *names: str) -> None:
+    for name in names:
+        server.store_raw("pods", raw_pod(name))
+
+
+def world(server: Simulator, *names: str) -> dict[str, str]:
+    return {name: server.stored("pods", name, "default")["metadata"]["resourceVersion"] for name in names}
+
+
+async def delete(client: KubeClient, name: str) -> None:
+    assert (await client.attempt("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")).ok
+
+
+@pytest.mark.asyncio
+async def test_what_is_there_is_listed_and_what_happens_is_told() -> None:
+    async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
+        await until(lambda: ear.count(Watching))
+        put(server, "a", "b")
+        put(server, "a")
+        await until(lambda: ear.world == world(server, "a", "b"))
+        await delete(client, "b")
+        await until(lambda: ear.world == world(server, "a"))
+        assert ear.events == ["ADDED", "ADDED", "MODIFIED", "DELETED"]
+        assert (ear.count(ListBegins), ear.count(ListEnds), ear.troubles) == (1, 1, [])
+
+
+@pytest.mark.asyncio
+async def test_a_long_list_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kube.listwatch.PAGE", 10)
+    names = [f"p{i:03}" for i in range(35)]
+    async with api_server() as server, client_of(server) as client:
+        put(server, *names)
+        async with following(client) as (ear, _):
+            await until(lambda: ear.count(ListEnds))
+            assert [len(heard.objects) for heard in ear.heard if isinstance(heard, ListPage)] == [10, 10, 10, 5]
+            assert ear.world == world(server, *names)
+
+
+@pytest.mark.asyncio
+async def test_a_list_that_expires_half_read_begins_again_with_larger_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kube.listwatch.PAGE", 10)
+    async with api_server() as server, client_of(server) as client:
+        put(server, *[f"p{i:03}" for i in range(35)])
+        async with following(client, on_first_page=server.compact) as (ear, _):
+            await until(lambda: ear.count(ListEnds))
+            assert [type(trouble.cause) for trouble in ear.troubles] == [Gone]
+            assert [len(heard.objects) for heard in ear.heard if isinstance(heard, ListPage)] == [10, 35]
+            assert ear.count(ListBegins) == 2
+            assert len(ear.world) == 35
+
+
+@pytest.mark.asyncio
+async def test_a_watch_that_ends_goes_on_where_it_was() -> None:
+    async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
+        await until(lambda: ear.count(Watching))
+        for round_, name in enumerate("abc", 2):
+            server.close_watches()
+            put(server, name)
+            await until(lambda round_=round_: ear.count(Watching) >= round_)  # type: ignore[misc]
+        await until(lambda: ear.world == world(server, "a", "b", "c"))
+        assert ear.events == ["ADDED"] * 3
+        assert ear.count(ListBegins) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_server_ends_a_watch_when_its_time_is_over() -> None:
+    short = Timing(shortest_watch=1.0, longest_watch=1.0, first_wait=0.02)
+    async with api_server() as server, client_of(server) as client, following(client, short) as (ear, _):
+        await until(lambda: ear.count(Watching) == 2)
+        put(server, "a")
+        await until(lambda: ear.world == world(server, "a"))
+        assert (ear.count(ListBegins), ear.troubles) == (1, [])
+
+
+@pytest.mark.asyncio
+async def test_a_watch_from_too_long_ago_lists_again() -> None:
+    async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
+        put(server, "a", "b")
+        await until(lambda: ear.world == world(server, "a", "b"))
+        server.faults.fail("GET", "pods", 503, times=1)
+        server.close_watches()
+        await delete(client, "a")
+        put(server, "c")
+        server.compact()
+        await until(lambda: ear.count(ListEnds) == 2)
+        assert any(isinstance(trouble.cause, Gone) for trouble in ear.troubles)
+        assert ear.world == world(server, "b", "c")
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_is_away_is_waited_for() -> None:
+    async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
+        put(server, "a")
+        await until(lambda: ear.world == world(server, "a"))
+        server.faults.drop("GET", "pods", times=4)
+        server.close_watches()
+        put(server, "b")
+        await until(lambda: ear.world == world(server, "a", "b"))
+        assert any(isinstance(trouble.cause, Unreachable) for trouble in ear.troubles)
+        assert ear.count(ListBegins) == 1
+        waits = [trouble.wait for trouble in ear.troubles]
+        assert all(0.01 <= wait <= 0.1 for wait in waits)
+
+
+@pytest.mark.asyncio
+async def test_silence_is_not_borne_for_ever() -> None:
+    impatient = Timing(shortest_watch=0.2, longest_watch=0.2, silence=0.1, first_wait=0.02)
+    async with api_server() as server, client_of(server) as client, following(client, impatient) as (ear, _):
+        await until(lambda: ear.count(Watching) >= 2)
+        assert isinstance(ear.troubles[0].cause, Unreachable)
+
+
+@pytest.mark.asyncio
+async def test_wrong_credentials_are_told_and_tried_again() -> None:
+    async with api_server(SimulatorOptions(kubelet=False)) as server, client_of(server) as client:
+        server.faults.fail("GET", "pods", 401, times=3, reason="Unauthorized")
+        async with following(client) as (ear, _):
+            await until(lambda: ear.count(Watching))
+            assert [type(trouble.cause) for trouble in ear.troubles] == [Unauthorized] * 3
+
+
+@pytest.mark.asyncio
+async def test_a_listing_that_is_asked_for_begins_at_once() -> None:
+    slow = Timing(first_wait=60.0)
+    async with api_server() as server, client_of(server) as client, following(client, slow) as (ear, listwatch):
+        put(server, "a")
+        await until(lambda: ear.world == world(server, "a"))
+        for lists in (2, 3):
+            listwatch.list_again()
+            await until(lambda lists=lists: ear.count(ListEnds) == lists and ear.count(Watching) == lists)  # type: ignore[misc]
+        put(server, "b")
+        await until(lambda: ear.world == world(server, "a", "b"))
+        assert ear.troubles == []
+
+
+@pytest.mark.asyncio
+async def test_a_listing_that_is_asked_for_during_one_follows_it() -> None:
+    async with api_server() as server, client_of(server) as client, following(client) as (ear, listwatch):
+        await until(lambda: ear.count(ListBegins))
+        listwatch.list_again()
+        listwatch.list_again()
+        await until(lambda: ear.count(ListEnds) == 2 and ear.count(Watching))
+        marks = [type(heard) for heard in ear.heard if isinstance(heard, ListBegins | ListEnds)]
+        assert marks == [ListBegins, ListEnds, ListBegins, ListEnds]
+
+
+@pytest.mark.asyncio
+async def test_a_selector_is_the_servers_to_apply() -> None:
+    async with api_server() as server, client_of(server) as client:
+        put(server, "a")
+        server.store_raw("pods", raw_pod("done") | {"status": {"phase": "Succeeded"}})
+        async with following(client, selector="fieldSelector=status.phase%21%3DSucceeded") as (ear, _):
+            await until(lambda: ear.count(Watching))
+            assert set(ear.world) == {"a"}
+            server.store_raw("pods", raw_pod("a") | {"status": {"phase": "Succeeded"}})
+            await until(lambda: not ear.world)
+            assert ear.events == ["DELETED"]
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3, 7, 1000])
+def test_lines_are_whole_however_they_arrive(cuts: int) -> None:
+    text = b'{"a":1}\n{"bb":22}\n\n{"ccc":333}\n'
+    lines = _Lines()
+    pieces = [lines.take(text[start : start + cuts]) for start in range(0, len(text), cuts)]
+    assert b"".join(pieces) == text
+    assert all(piece.endswith(b"\n") for piece in pieces if piece)

@@ -1,0 +1,207 @@
+"""WatcherCore: what the API server says becomes one numbered stream."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.watcher.core import MOST_CHANGES, RELIST_PAUSE, WatcherCore
+from services.watcher.events import Asked, Beat, Complain, Effect, Heard, ListAgain, Publish, Skipped, Tick
+from services.watcher.resources import MOST_BODY_BYTES
+from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, WatchEvent
+from shared.messages.codec import copy
+from shared.messages.watch import (
+    Kind,
+    ListingBegins,
+    ListingEnds,
+    NodeChange,
+    PodChange,
+    Unreadable,
+    WatchBeat,
+    WatchChange,
+    Watched,
+)
+from shared.model.objects import Node, Pod, dec_hook
+from tests.kube.support import raw_node, raw_pod
+
+NOW = 1000.0
+
+
+def raw(obj: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(obj))
+
+
+def page(kind: Kind, *objects: Any) -> Heard:
+    return Heard(kind, ListPage([raw(obj) for obj in objects]))
+
+
+def events(kind: Kind, *said: tuple[str, Any]) -> Heard:
+    return Heard(kind, Events([WatchEvent(type_, raw(obj)) for type_, obj in said]))
+
+
+def published(effects: Iterable[Effect]) -> list[Watched]:
+    return [e.message for e in effects if isinstance(e, Publish) and isinstance(e.message, Watched)]
+
+
+def changes(effects: Iterable[Effect]) -> list[WatchChange]:
+    return [change for message in published(effects) for change in message.changes]
+
+
+def complaints(effects: Iterable[Effect]) -> list[Complain]:
+    return [effect for effect in effects if isinstance(effect, Complain)]
+
+
+def finished(name: str) -> dict[str, Any]:
+    return raw_pod(name, node="n") | {"status": {"phase": "Succeeded"}}
+
+
+def test_a_pod_is_told_with_what_most_need_to_know_and_the_rest_in_its_body() -> None:
+    core = WatcherCore(3)
+    message = published(core.handle(events(Kind.POD, ("ADDED", raw_pod("p", node="n"))), NOW))[0]
+    assert (message.epoch, message.seq) == (3, 1)
+    change = copy(message).changes[0]
+    assert isinstance(change, PodChange)
+    told = (change.uid, change.namespace, change.name, change.scheduler, change.node, change.finished, change.gone)
+    assert told == ("uid-p", "default", "p", "default-scheduler", "n", False, False)
+    assert change.seen_at == NOW
+    pod = msgspec.msgpack.decode(change.body, type=Pod, dec_hook=dec_hook)
+    assert pod.spec.containers[0].resources.requests["cpu"] == 100_000_000
+
+
+def test_a_node_is_told_by_name() -> None:
+    core = WatcherCore(1)
+    change = copy(published(core.handle(events(Kind.NODE, ("ADDED", raw_node("n"))), NOW))[0]).changes[0]
+    assert isinstance(change, NodeChange)
+    assert change.name == "n"
+    assert msgspec.msgpack.decode(change.body, type=Node, dec_hook=dec_hook).status.allocatable["pods"] == 110 * 10**9
+
+
+def test_what_is_deleted_is_gone() -> None:
+    core = WatcherCore(1)
+    effects = [
+        *core.handle(events(Kind.POD, ("DELETED", raw_pod("p", node="n", cpu="what?"))), NOW),
+        *core.handle(events(Kind.NODE, ("DELETED", raw_node("n"))), NOW),
+    ]
+    pod, node = changes(effects)
+    assert pod == PodChange("uid-p", "default", "p", "default-scheduler", "n", gone=True, seen_at=NOW)
+    assert node == NodeChange("n", gone=True)
+
+
+def test_what_a_finished_pod_holds_is_told_to_be_free() -> None:
+    change = changes(WatcherCore(1).handle(events(Kind.POD, ("MODIFIED", finished("p"))), NOW))[0]
+    assert isinstance(change, PodChange)
+    assert change.finished
+    assert not change.gone
+
+
+def test_a_listing_stands_between_marks_and_numbers_run_through() -> None:
+    core = WatcherCore(1)
+    effects = [
+        *core.handle(Heard(Kind.POD, ListBegins()), NOW),
+        *core.handle(page(Kind.POD, raw_pod("a"), finished("f"), raw_pod("b")), NOW),
+        *core.handle(events(Kind.NODE, ("ADDED", raw_node("n"))), NOW),
+        *core.handle(Heard(Kind.POD, ListEnds()), NOW),
+    ]
+    said = [getattr(change, "name", change) for change in changes(effects)]
+    assert said == [ListingBegins(Kind.POD), "a", "b", "n", ListingEnds(Kind.POD)]
+    assert [message.seq for message in published(effects)] == [1, 2, 3, 4]
+    assert core.handle(Beat(), NOW) == [Publish(WatchBeat(1, 4))]
+
+
+def test_messages_are_neither_too_long_nor_too_large() -> None:
+    core = WatcherCore(1)
+    many = published(core.handle(page(Kind.NODE, *[raw_node(f"n{i}") for i in range(2 * MOST_CHANGES + 1)]), NOW))
+    assert [len(message.changes) for message in many] == [MOST_CHANGES, MOST_CHANGES, 1]
+    heavy = [raw_node(f"n{i}") for i in range(4)]
+    for node in heavy:
+        node["metadata"]["annotations"] = {"a": "x" * (MOST_BODY_BYTES // 2 - 1000)}
+    assert [len(message.changes) for message in published(core.handle(page(Kind.NODE, *heavy), NOW))] == [2, 2]
+
+
+def test_what_is_too_large_for_a_message_is_told_instead() -> None:
+    node = raw_node("n")
+    node["metadata"]["annotations"] = {"a": "x" * MOST_BODY_BYTES}
+    change = changes(WatcherCore(1).handle(page(Kind.NODE, node), NOW))[0]
+    assert isinstance(change, Unreadable)
+    assert "more than" in change.problem
+
+
+def test_what_cannot_be_read_is_told_and_disturbs_nothing_else() -> None:
+    core = WatcherCore(1)
+    bad = raw_pod("bad", cpu="much")
+    bad["metadata"]["generation"] = 4
+    effects = core.handle(page(Kind.POD, raw_pod("a"), bad, raw_pod("b")), NOW)
+    first, unreadable, last = changes(effects)
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.uid == "uid-bad"
+    assert unreadable.problem.startswith("spec.containers[0].resources.requests.cpu: 'much' is not a quantity")
+    assert complaints(effects) == [Complain(unreadable, 4, said_unscheduled=False)]
+    assert [getattr(change, "name", "") for change in (first, last)] == ["a", "b"]
+
+
+def test_the_owner_is_told_once_of_each_problem() -> None:
+    """1. A bad pod is seen. 2. Telling its owner makes a new version of it. 3. Everything is listed again. 4. Its owner
+    makes it worse. 5. Its owner mends it. 6. Its owner breaks it as before."""
+    core = WatcherCore(1)
+
+    def told(pod: dict[str, Any], listed: bool = False) -> int:
+        effects: list[Effect] = []
+        if listed:
+            effects += core.handle(Heard(Kind.POD, ListBegins()), NOW)
+            effects += core.handle(page(Kind.POD, pod), NOW)
+            effects += core.handle(Heard(Kind.POD, ListEnds()), NOW)
+        else:
+            effects += core.handle(events(Kind.POD, ("MODIFIED", pod)), NOW)
+        core.validate()
+        return len(complaints(effects))
+
+    bad, worse, good = raw_pod("p", cpu="much"), raw_pod("p", cpu="more"), raw_pod("p")
+    assert [told(bad), told(bad), told(bad, listed=True), told(bad)] == [1, 0, 0, 0]
+    assert [told(worse), told(good), told(bad)] == [1, 0, 1]
+
+
+def test_a_bad_pod_that_is_deleted_is_forgotten() -> None:
+    core = WatcherCore(1)
+    bad = raw_pod("p", cpu="much")
+    core.handle(events(Kind.POD, ("ADDED", bad), ("DELETED", bad)), NOW)
+    assert len(complaints(core.handle(events(Kind.POD, ("ADDED", bad)), NOW))) == 1
+    core.handle(Heard(Kind.POD, ListBegins()), NOW)
+    core.handle(Heard(Kind.POD, ListEnds()), NOW)
+    assert len(complaints(core.handle(events(Kind.POD, ("ADDED", bad)), NOW))) == 1
+
+
+def test_a_pod_that_is_said_to_be_unscheduled_already() -> None:
+    bad = raw_pod("p", cpu="much") | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
+    assert complaints(WatcherCore(1).handle(events(Kind.POD, ("ADDED", bad)), NOW))[0].said_unscheduled
+
+
+@pytest.mark.parametrize("spec", [{"nodeName": 5}, {"containers": "none"}, {"priority": "high"}, []])
+def test_whatever_is_wrong_the_object_is_named(spec: Any) -> None:
+    text = msgspec.json.encode({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}})[:-1] + b',"spec":'
+    heard = Heard(Kind.POD, Events([WatchEvent("ADDED", msgspec.Raw(text + json.dumps(spec).encode() + b"}"))]))
+    message = published(WatcherCore(1).handle(heard, NOW))[0]
+    change = copy(message).changes[0]
+    assert isinstance(change, Unreadable)
+    assert (change.uid, change.namespace, change.name) == ("u", "ns", "p")
+    assert change.problem
+
+
+@pytest.mark.parametrize("obj", [{}, [], 5, {"metadata": {"name": ""}}, {"metadata": None}])
+@pytest.mark.parametrize("type_", ["ADDED", "DELETED"])
+@pytest.mark.parametrize("kind", Kind)
+def test_what_has_no_name_is_left_out(kind: Kind, type_: str, obj: Any) -> None:
+    effects = WatcherCore(1).handle(events(kind, (type_, obj)), NOW)
+    assert [type(effect) for effect in effects] == [Skipped]
+
+
+def test_listings_that_are_asked_for_keep_a_distance() -> None:
+    core = WatcherCore(1)
+    assert core.handle(Asked(), NOW) == [ListAgain()]
+    assert core.handle(Asked(), NOW + 0.1) == core.handle(Asked(), NOW + 0.2) == []
+    assert core.next_deadline() == NOW + RELIST_PAUSE
+    assert core.handle(Tick(), NOW + RELIST_PAUSE - 0.1) == []
+    assert core.handle(Tick(), NOW + RELIST_PAUSE) == [ListAgain()]
+    assert core.next_deadline() is None
+    assert core.handle(Asked(), NOW + 3 * RELIST_PAUSE) == [ListAgain()]

@@ -1,0 +1,178 @@
+"""WatchReader: what a consumer of the stream is told, and when it asks for a listing."""
+
+import pytest
+
+from shared.messages.watch import (
+    Kind,
+    ListingBegins,
+    ListingEnds,
+    NodeChange,
+    PodChange,
+    Relist,
+    Unreadable,
+    WatchBeat,
+    WatchChange,
+    Watched,
+)
+from shared.watch.reader import FIRST_PATIENCE, LONGEST_PATIENCE, WatchReader
+
+A, B = PodChange("a", "ns", "pod-a"), PodChange("b", "ns", "pod-b")
+N = NodeChange("n")
+ASK = Relist("queue")
+
+
+def watched(seq: int, *changes: WatchChange, epoch: int = 1) -> Watched:
+    return Watched(epoch, seq, list(changes))
+
+
+def listing(kind: Kind, *changes: WatchChange) -> list[WatchChange]:
+    return [ListingBegins(kind), *changes, ListingEnds(kind)]
+
+
+def whole(seq: int, *pods: WatchChange, nodes: tuple[WatchChange, ...] = (), epoch: int = 1) -> Watched:
+    return watched(seq, *listing(Kind.POD, *pods), *listing(Kind.NODE, *nodes), epoch=epoch)
+
+
+def synced_reader() -> WatchReader:
+    reader = WatchReader("queue")
+    reader.start(0.0)
+    reader.take(whole(1, A, B, nodes=(N,)), 0.1)
+    assert reader.synced
+    return reader
+
+
+def test_it_asks_when_it_starts_and_again_ever_more_patiently() -> None:
+    reader = WatchReader("queue")
+    assert reader.start(0.0) == [ASK]
+    now, waits = 0.0, []
+    for _ in range(7):
+        due = reader.next_deadline()
+        assert due is not None
+        assert reader.tick(due - 0.01) == []
+        assert reader.tick(due) == [ASK]
+        waits.append(due - now)
+        now = due
+    assert waits == [FIRST_PATIENCE, 1.0, 2.0, 4.0, LONGEST_PATIENCE, LONGEST_PATIENCE, LONGEST_PATIENCE]
+
+
+def test_a_listing_of_every_kind_makes_it_synced() -> None:
+    reader = WatchReader("queue")
+    reader.start(0.0)
+    assert reader.take(watched(1, *listing(Kind.POD, A)), 0.1) == [A]
+    assert not reader.synced
+    assert reader.take(watched(2, *listing(Kind.NODE, N)), 0.2) == [N]
+    assert reader.synced
+    assert reader.next_deadline() is None
+    assert (reader.count(Kind.POD), reader.count(Kind.NODE)) == (1, 1)
+
+
+def test_a_listing_may_come_in_parts_with_another_kind_between_them() -> None:
+    reader = WatchReader("queue")
+    parts: list[list[WatchChange]] = [
+        [ListingBegins(Kind.POD), A],
+        [ListingBegins(Kind.NODE), N],
+        [B, ListingEnds(Kind.POD)],
+    ]
+    heard = [change for seq, part in enumerate(parts, 1) for change in reader.take(watched(seq, *part), 0.0)]
+    assert heard == [A, N, B]
+    assert not reader.synced
+    reader.take(watched(4, ListingEnds(Kind.NODE)), 0.0)
+    assert reader.synced
+
+
+def test_while_a_listing_comes_in_it_does_not_ask_again() -> None:
+    reader = WatchReader("queue")
+    reader.start(0.0)
+    reader.take(watched(1, ListingBegins(Kind.POD)), 0.1)
+    for seq in range(2, 60):
+        now = seq * FIRST_PATIENCE
+        assert reader.tick(now) == []
+        reader.take(watched(seq, PodChange(str(seq), "ns", str(seq))), now)
+
+
+def test_what_is_known_and_not_listed_is_gone() -> None:
+    reader = synced_reader()
+    assert reader.take(whole(2, B), 1.0) == [B, PodChange("a", "ns", "pod-a", gone=True), NodeChange("n", gone=True)]
+    assert reader.synced
+    assert (reader.count(Kind.POD), reader.count(Kind.NODE)) == (1, 0)
+
+
+def test_what_cannot_be_read_is_known_all_the_same() -> None:
+    reader = synced_reader()
+    bad = Unreadable(Kind.POD, "c", "ns", "pod-c", "spec: what is that?")
+    assert reader.take(watched(2, bad), 1.0) == [bad]
+    assert PodChange("c", "ns", "pod-c", gone=True) in reader.take(whole(3, A, B, nodes=(N,)), 2.0)
+
+
+@pytest.mark.parametrize(
+    "change", [PodChange("a", "ns", "pod-a", gone=True), PodChange("a", "ns", "pod-a", finished=True)]
+)
+def test_what_is_gone_or_finished_is_told_once(change: PodChange) -> None:
+    reader = synced_reader()
+    assert reader.take(watched(2, change), 1.0) == [change]
+    assert reader.take(whole(3, B, nodes=(N,)), 2.0) == [B, N]
+
+
+def test_a_doubled_or_overtaken_message_says_nothing() -> None:
+    reader = synced_reader()
+    assert reader.take(watched(2, A), 1.0) == [A]
+    assert reader.take(watched(2, A), 1.0) == []
+    assert reader.take(whole(1), 1.0) == []
+    assert reader.synced
+
+
+def test_a_gap_asks_at_once_and_only_a_whole_listing_mends_it() -> None:
+    reader = synced_reader()
+    assert reader.take(watched(3, B), 1.0) == [ASK, B]
+    assert not reader.synced
+    assert reader.take(watched(4, ListingEnds(Kind.POD)), 1.1) == []
+    assert reader.take(watched(5, *listing(Kind.POD, A)), 1.2)[-1] == PodChange("b", "ns", "pod-b", gone=True)
+    assert not reader.synced
+    reader.take(watched(6, *listing(Kind.NODE, N)), 1.3)
+    assert reader.synced
+
+
+def test_a_listing_with_a_gap_in_it_sweeps_nothing() -> None:
+    reader = synced_reader()
+    reader.take(watched(2, ListingBegins(Kind.POD), A), 1.0)
+    assert reader.take(watched(4, ListingEnds(Kind.POD)), 1.1) == [ASK]
+    assert reader.count(Kind.POD) == 2
+
+
+def test_a_listing_that_begins_again_counts_from_there() -> None:
+    reader = synced_reader()
+    reader.take(watched(2, ListingBegins(Kind.POD), A), 1.0)
+    heard = reader.take(watched(3, *listing(Kind.POD, B)), 1.1)
+    assert heard == [B, PodChange("a", "ns", "pod-a", gone=True)]
+
+
+def test_a_beat_shows_the_loss_of_the_last_message() -> None:
+    reader = synced_reader()
+    assert reader.take(WatchBeat(1, 1), 1.0) == []
+    assert reader.take(WatchBeat(1, 2), 1.0) == [ASK]
+    assert not reader.synced
+
+
+def test_an_older_watcher_is_refused() -> None:
+    reader = synced_reader()
+    reader.take(whole(1, A, epoch=2), 1.0)
+    assert reader.take(watched(2, B, epoch=1), 1.1) == []
+    assert reader.take(WatchBeat(1, 9), 1.1) == []
+    assert reader.synced
+    assert [str(refusal) for refusal in reader.refused] == ["watch 2 of epoch 1, now 2", "watch 9 of epoch 1, now 2"]
+
+
+def test_a_new_watcher_heard_from_its_beginning_need_not_be_asked() -> None:
+    reader = synced_reader()
+    assert reader.take(watched(1, ListingBegins(Kind.POD), A, epoch=2), 1.0) == [A]
+    assert not reader.synced
+    rest = watched(2, ListingEnds(Kind.POD), *listing(Kind.NODE, N), epoch=2)
+    assert reader.take(rest, 1.1) == [PodChange("b", "ns", "pod-b", gone=True), N]
+    assert reader.synced
+
+
+def test_a_new_watcher_heard_too_late_is_asked() -> None:
+    reader = synced_reader()
+    assert reader.take(WatchBeat(2, 5), 1.0) == []
+    assert not reader.synced
+    assert reader.tick(1.0 + FIRST_PATIENCE) == [ASK]

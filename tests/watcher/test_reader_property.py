@@ -1,0 +1,154 @@
+"""Whatever happens to the messages on their way, after a whole listing the consumer's world is the watcher's."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.messages.watch import (
+    Kind,
+    ListingBegins,
+    ListingEnds,
+    NodeChange,
+    PodChange,
+    Relist,
+    Unreadable,
+    WatchBeat,
+    WatchChange,
+    Watched,
+)
+from shared.watch.reader import WatchReader
+
+World = dict[tuple[Kind, str], str]
+KEYS = st.sampled_from("abcd")
+
+
+@dataclass
+class Teller:
+    """Stands for the watcher: a world, and messages that tell of it. `scheduler` carries the version of a pod."""
+
+    epoch: int = 1
+    seq: int = 0
+    version: int = 0
+    world: World = field(default_factory=dict)
+
+    def tell(self, *changes: WatchChange) -> Watched:
+        self.seq += 1
+        return Watched(self.epoch, self.seq, list(changes))
+
+    def put(self, kind: Kind, key: str) -> Watched:
+        self.version += 1
+        self.world[kind, key] = str(self.version)
+        return self.tell(self.change(kind, key))
+
+    def drop(self, kind: Kind, key: str) -> Watched:
+        self.world.pop((kind, key), None)
+        return self.tell(PodChange(key, "ns", key, gone=True) if kind is Kind.POD else NodeChange(key, gone=True))
+
+    def change(self, kind: Kind, key: str) -> WatchChange:
+        version = self.world[kind, key]
+        if int(version) % 5 == 0:
+            return Unreadable(kind, key, "ns", key, "problem", scheduler=version)
+        return PodChange(key, "ns", key, scheduler=version) if kind is Kind.POD else NodeChange(key)
+
+    def listing(self, kind: Kind) -> list[Watched]:
+        keys = [key for of, key in self.world if of is kind]
+        begin = self.tell(ListingBegins(kind))
+        return [begin, *(self.tell(self.change(kind, key)) for key in keys), self.tell(ListingEnds(kind))]
+
+    def restart(self) -> None:
+        self.epoch, self.seq = self.epoch + 1, 0
+
+
+@dataclass
+class Consumer:
+    reader: WatchReader = field(default_factory=lambda: WatchReader("consumer"))
+    world: World = field(default_factory=dict)
+    asked: int = 0
+
+    def hear(self, message: Watched | WatchBeat, now: float) -> None:
+        for effect in self.reader.take(message, now):
+            match effect:
+                case PodChange(uid=key, scheduler=version, gone=gone):
+                    self.set(Kind.POD, key, None if gone else version)
+                case NodeChange(name=key, gone=gone):
+                    self.set(Kind.NODE, key, None if gone else "")
+                case Unreadable(kind=kind, uid=key, scheduler=version):
+                    self.set(kind, key, version if kind is Kind.POD else "")
+                case Relist():
+                    self.asked += 1
+        self.reader.validate()
+
+    def set(self, kind: Kind, key: str, version: str | None) -> None:
+        if version is None:
+            self.world.pop((kind, key), None)
+        else:
+            self.world[kind, key] = version
+
+
+def comparable(world: World) -> World:
+    return {(kind, key): version if kind is Kind.POD else "" for (kind, key), version in world.items()}
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from(Kind), KEYS),
+        st.tuples(st.just("drop"), st.sampled_from(Kind), KEYS),
+        st.tuples(st.just("list"), st.sampled_from(Kind), st.just("")),
+        st.tuples(st.just("restart"), st.just(Kind.POD), st.just("")),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(STEPS, st.data())
+def test_after_a_whole_listing_the_worlds_are_equal(steps: list[tuple[str, Kind, str]], data: st.DataObject) -> None:
+    teller, consumer = Teller(), Consumer()
+    said: list[Watched] = []
+    for step, kind, key in steps:
+        match step:
+            case "put":
+                said.append(teller.put(kind, key))
+            case "drop":
+                said.append(teller.drop(kind, key))
+            case "list":
+                said += teller.listing(kind)
+            case "restart":
+                teller.restart()
+    copies = [message for message in said for _ in range(data.draw(st.integers(0, 2)))]
+    arrived = copies and data.draw(st.permutations(copies)) if data.draw(st.booleans()) else copies
+    for message in arrived:
+        consumer.hear(message, 0.0)
+        if consumer.reader.synced and consumer.reader.epoch == teller.epoch and message.seq == teller.seq:
+            assert consumer.world == comparable(teller.world)
+    consumer.hear(WatchBeat(teller.epoch, teller.seq), 1.0)
+    for message in [*teller.listing(Kind.POD), *teller.listing(Kind.NODE)]:
+        consumer.hear(message, 1.0)
+    assert consumer.reader.synced
+    assert consumer.world == comparable(teller.world)
+
+
+@settings(deadline=None, max_examples=100)
+@given(STEPS, st.sets(st.integers(0, 80)))
+def test_a_consumer_that_is_synced_has_the_watchers_world(steps: list[tuple[str, Kind, str]], lost: set[int]) -> None:
+    """In order, some are lost: whenever it says that it is synced, it is, and whenever it is not, it asks."""
+    teller, consumer = Teller(), Consumer()
+    for effect in consumer.reader.start(0.0):
+        consumer.asked += isinstance(effect, Relist)
+    number = 0
+    for step, kind, key in steps:
+        if step == "restart":
+            teller.restart()
+            continue
+        told = {"put": lambda: [teller.put(kind, key)], "drop": lambda: [teller.drop(kind, key)]}.get(step)  # noqa: B023
+        for message in told() if told else teller.listing(kind):
+            number += 1
+            if number not in lost:
+                consumer.hear(message, 0.0)
+        consumer.hear(WatchBeat(teller.epoch, teller.seq), 0.0)
+        if consumer.reader.synced:
+            assert consumer.world == comparable(teller.world)
+        else:
+            assert consumer.reader.next_deadline() is not None
+    assert consumer.asked >= 1

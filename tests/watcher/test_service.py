@@ -1,0 +1,193 @@
+"""The watcher, from a (simulated) API server to a follower on a real bus: no change lost, none doubled."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.simulator.service import SimulatorOptions
+from shared.config.settings import ApiSettings
+from shared.kube.client import KubeClient
+from shared.messages.watch import Kind
+from shared.watch.reader import WatchReader
+from tests.bus.support import sample
+from tests.kube.support import raw_node, raw_pod, until
+from tests.watcher.support import World, a_world
+
+pytestmark = pytest.mark.asyncio
+
+
+async def agree(world: World, *without: str) -> None:
+    def expected() -> dict[tuple[Kind, str], str]:
+        return {key: version for key, version in world.actual().items() if key[1] not in without}
+
+    try:
+        await until(lambda: world.follower.reader.synced and world.follower.world == expected())
+    except TimeoutError:
+        assert world.follower.world == expected()
+        raise
+
+
+def put(world: World, *pods: Any) -> None:
+    for pod in pods:
+        world.server.store_raw("pods", raw_pod(pod) if isinstance(pod, str) else pod)
+
+
+async def delete(world: World, name: str) -> None:
+    client = await KubeClient.open(ApiSettings(server=world.server.url))
+    assert (await client.attempt("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")).ok
+    await client.close()
+
+
+async def test_a_follower_comes_to_know_the_cluster_and_what_happens_in_it() -> None:
+    async with a_world() as world:
+        await agree(world)
+        world.server.store_raw("nodes", raw_node("n"))
+        put(world, "a", "b", "c")
+        await agree(world)
+        put(world, raw_pod("a", node="n"))
+        await delete(world, "b")
+        put(world, raw_pod("c") | {"status": {"phase": "Succeeded"}})
+        await agree(world, "c")
+        assert set(world.follower.told.values()) == {1}
+        assert sample(world.telemetry, "flotilla_watch_events_total", kind="pod", type="ADDED") == 3
+
+
+async def test_it_is_ready_once_everything_is_listed() -> None:
+    async with a_world() as world:
+        world.server.faults.fail("GET", "^/api/v1/nodes", 403, times=3, reason="Forbidden")
+        await until(lambda: any("403" in reason for reason in world.health.reasons()))
+        assert all(reason.startswith(("node", "pod")) for reason in world.health.reasons())
+        await until(lambda: world.health.reasons() == [])
+
+
+async def test_a_large_cluster_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kube.listwatch.PAGE", 300)
+    async with a_world() as world:
+        put(world, *[f"p{i:04}" for i in range(700)])
+        for i in range(100):
+            world.server.store_raw("nodes", raw_node(f"n{i:03}"))
+        await agree(world)
+        assert world.follower.largest <= 256
+        assert sample(world.telemetry, "flotilla_watch_listings_total", kind="pod") >= 1
+
+
+async def test_credentials_that_are_wrong_at_first() -> None:
+    async with a_world(SimulatorOptions(kubelet=False, token="right"), token="right") as world:
+        world.server.faults.fail("*", ".", 401, times=6, reason="Unauthorized")
+        await until(lambda: any("401" in reason for reason in world.health.reasons()))
+        put(world, "a")
+        await agree(world)
+        assert world.health.reasons() == []
+
+
+async def test_watches_that_break_and_versions_that_expire_lose_nothing() -> None:
+    async with a_world() as world:
+        put(world, "a", "b")
+        await agree(world)
+        asked = world.follower.relists
+        world.server.close_watches()
+        put(world, "c")
+        await delete(world, "a")
+        await agree(world)
+        assert set(world.follower.told.values()) == {1}
+        world.server.faults.fail("GET", "^/api/v1/pods", 503)
+        world.server.close_watches()
+        await delete(world, "b")
+        put(world, "d")
+        world.server.compact()
+        await agree(world)
+        assert world.follower.relists == asked
+
+
+async def test_who_has_missed_something_asks_and_is_told_everything() -> None:
+    async with a_world() as world:
+        put(world, "a", "b")
+        await agree(world)
+        world.follower.deaf = True
+        await delete(world, "a")
+        put(world, "c")
+        await until(lambda: world.follower.missed)
+        world.follower.deaf = False
+        put(world, "d")
+        await agree(world)
+        assert world.follower.relists >= 2
+
+
+async def test_a_late_comer_asks_and_is_told_everything() -> None:
+    async with a_world() as world:
+        put(world, "a")
+        await agree(world)
+        world.follower.reader = WatchReader("late")
+        world.follower.world.clear()
+        world.follower.carry_out(world.follower.reader.start(world.follower.now()))
+        await agree(world)
+
+
+async def test_a_watcher_that_starts_again_is_believed_and_the_old_one_is_not() -> None:
+    async with a_world() as world:
+        put(world, "a", "b")
+        await agree(world)
+        first = world.follower.reader.epoch
+        await world.stop()
+        await delete(world, "a")
+        put(world, "c")
+        world.start()
+        await until(lambda: world.follower.reader.epoch == first + 1)
+        await agree(world)
+
+
+async def test_the_owner_of_a_pod_that_cannot_be_read_is_told_once() -> None:
+    async with a_world() as world:
+        world.server.store_raw("nodes", raw_node("n"))
+        await agree(world)
+        bad = raw_pod("bad", cpu="much")
+        put(
+            world,
+            "a",
+            bad,
+            raw_pod("other", cpu="much", schedulerName="theirs"),
+            raw_pod("bound", node="n", cpu="much"),
+        )
+        put(world, "z")
+        await until(lambda: world.server.stored("pods", "bad", "default")["status"].get("conditions"))
+        await agree(world, "bad", "other", "bound")
+        problem = "spec.containers[0].resources.requests.cpu: 'much' is not a quantity"
+        condition = world.server.stored("pods", "bad", "default")["status"]["conditions"][0]
+        assert (condition["type"], condition["status"], condition["reason"]) == (
+            "PodScheduled",
+            "False",
+            "SchedulerError",
+        )
+        assert condition["message"].startswith(problem)
+        await until(lambda: len([one for one in world.follower.unreadable if one.name == "bad"]) >= 2)
+        events = await events_of(world)
+        assert [(e["type"], e["reason"], e["action"], e["regarding"]["name"]) for e in events] == [
+            ("Warning", "FailedScheduling", "Scheduling", "bad")
+        ]
+        assert events[0]["note"].startswith(problem)
+        put(world, raw_pod("bad"))
+        await agree(world, "other", "bound")
+
+
+async def events_of(world: World) -> list[dict[str, Any]]:
+    client = await KubeClient.open(ApiSettings(server=world.server.url))
+    raw = await client.get("/apis/events.k8s.io/v1/events")
+    await client.close()
+    assert raw is not None
+    found: list[dict[str, Any]] = msgspec.json.decode(raw)["items"]
+    return found
+
+
+async def test_many_changes_arrive_in_order_and_once() -> None:
+    async with a_world() as world:
+        await agree(world)
+        for round_ in range(20):
+            put(world, *[raw_pod(f"p{i}", priority=round_) for i in range(25)])
+            if round_ % 7 == 3:
+                world.server.close_watches()
+            await asyncio.sleep(0)
+        await agree(world)
+        assert len(world.follower.told) == 500
+        assert set(world.follower.told.values()) == {1}
