@@ -1,0 +1,69 @@
+"""What the queue knows of one pod."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.queue.places import Place
+from shared.framework.profile import Framework
+from shared.model.objects import Pod
+
+LONGEST_STORY = 16
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """Changed by the core alone; `place` always names the one holding that has it."""
+
+    uid: str
+    pod: Pod
+    """The newest version, also while an older one is in flight."""
+    framework: Framework
+    seen_at: float
+    size: int = 0
+    """Bytes it takes in a message, as far as known."""
+    place: Place = Place.NEW
+
+    queued_at: float = 0.0
+    """When it came, or came back from a failed attempt; with the priority it decides the order."""
+    order: int = 0
+    """Tells apart what was queued at the same time."""
+    rank: Any = ()
+    """Its place in queue order: the profile's sort key, then `order`."""
+    ticket: Any = None
+    """Which item of a heap stands for it."""
+    active_at: float | None = None
+    """When it was active for the first time: what its gates cost does not count as scheduling."""
+    deadline: float = 0.0
+
+    attempts: int = 0
+    """How often it was handed out."""
+    rejections: int = 0
+    errors: int = 0
+    """In a row; a rejection ends the row."""
+    backoff_until: int = 0
+    """The whole second through which it still backs off."""
+
+    plugins: tuple[str, ...] = ()
+    """Those that rejected it last, and the one that gates it."""
+    gate: str | None = None
+    """The plugin that gates it; empty where a PreEnqueue plugin broke down."""
+    mark: int = 0
+    """What had happened in the cluster when it was taken."""
+    changed: bool = False
+    """It has itself changed since it was taken."""
+    forgotten: bool = False
+    """Its binding has failed, and only then will be heard that it was decided."""
+
+    story: list[float | str] = field(default_factory=list)
+    """When, to which place and why, one after another: flat, as tens of thousands of them are kept."""
+
+    def tell(self, now: float, place: Place, why: str) -> None:
+        story = self.story
+        story += (now, place, why)
+        if len(story) > 3 * LONGEST_STORY:
+            del story[:3]
+
+    def told(self) -> str:
+        story = self.story
+        moves = zip(story[::3], story[1::3], story[2::3], strict=True)
+        return "; ".join(f"{at:.3f} {place} ({why})" for at, place, why in moves) or "nothing yet"

@@ -1,0 +1,108 @@
+"""What the queue is told, and what it wants done. Effects are to be carried out in order."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from services.queue.waking import ChangeKind
+from shared.errors import FlotillaError
+from shared.messages.binding import Notice
+from shared.messages.queue import Batch, Forgotten, Outcomes, Received, Take
+from shared.model.objects import Pod
+
+
+class PodPending(msgspec.Struct, frozen=True):
+    """Event: the watch says that a pod without a node is so. `size`: bytes that it takes in a message."""
+
+    pod: Pod
+    seen_at: float
+    size: int = 0
+
+
+class PodBound(msgspec.Struct, frozen=True):
+    """Event: the watch says that a pod has a node."""
+
+    uid: str
+
+
+class PodGone(msgspec.Struct, frozen=True):
+    """Event: the watch says that a pod is no more, or has ended."""
+
+    uid: str
+
+
+class PodUnreadable(msgspec.Struct, frozen=True):
+    """Event: there is a pod without a node that cannot be used."""
+
+    uid: str
+    namespace: str
+    name: str
+    scheduler: str
+    problem: str
+
+
+class ClusterChange(msgspec.Struct, frozen=True):
+    """Event: something else has changed that may help pods that were rejected."""
+
+    kind: ChangeKind
+
+
+Seen = PodPending | PodBound | PodGone | PodUnreadable | ClusterChange
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """Event: what the watch says, in order; nothing is handed out before all of it is known."""
+
+    seen: Sequence[Seen]
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Event: time has passed."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Effect: to whoever sent the Take of this epoch and number. `again`: as it was answered before."""
+
+    batch: Batch
+    again: bool = False
+
+
+class Acknowledge(msgspec.Struct, frozen=True):
+    """Effect: to whoever sent the Outcomes of this epoch and number."""
+
+    message: Received
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """Effect: let a binder tell the owner of a pod."""
+
+    notice: Notice
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """Effect: cycle need not decide this pod any more."""
+
+    uid: str
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """Effect: a pod has left the queue for good, bound or not. `active_at`: when it was first active, if ever."""
+
+    uid: str
+    key: str
+    profile: str
+    bound: bool
+    attempts: int
+    seen_at: float
+    active_at: float | None
+    ended_at: float
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Effect: somebody should know of this; nothing else was touched."""
+
+    error: FlotillaError
+
+
+Event = Seen | Observed | Take | Outcomes | Forgotten | Tick
+Effect = Answer | Acknowledge | Notify | Withdrawn | Ended | Problem

@@ -1,0 +1,46 @@
+"""What the owner of a pod is told when it could not be scheduled."""
+
+from services.queue.events import PodUnreadable
+from shared.messages.binding import Notice
+from shared.messages.queue import Outcome, Verdict
+from shared.model.objects import Pod
+
+UNSCHEDULABLE_REASON = "Unschedulable"
+ERROR_REASON = "SchedulerError"
+CONDITION = "PodScheduled"
+
+
+def notice_of(pod: Pod, outcome: Outcome) -> Notice:
+    """An event always; the condition only if it does not say so already."""
+    reason = UNSCHEDULABLE_REASON if outcome.verdict is Verdict.UNSCHEDULABLE else ERROR_REASON
+    return Notice(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        scheduler=pod.spec.scheduler_name,
+        reason=reason,
+        message=outcome.message,
+        patch=not _says(pod, reason, outcome.message),
+    )
+
+
+def unreadable_notice(event: PodUnreadable) -> Notice:
+    """What its condition says is not known."""
+    return Notice(
+        uid=event.uid,
+        namespace=event.namespace,
+        name=event.name,
+        scheduler=event.scheduler,
+        reason=ERROR_REASON,
+        message=event.problem,
+    )
+
+
+def _says(pod: Pod, reason: str, message: str) -> bool:
+    return any(
+        condition.type == CONDITION
+        and condition.status == "False"
+        and condition.reason == reason
+        and condition.message == message
+        for condition in pod.status.conditions
+    )

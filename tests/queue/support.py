@@ -1,0 +1,135 @@
+"""A queue to be told things, and what it answers."""
+
+from collections.abc import Sequence
+
+from services.queue.backoff import Backoff
+from services.queue.core import QueueCore
+from services.queue.events import (
+    Acknowledge,
+    Answer,
+    ClusterChange,
+    Effect,
+    Event,
+    Notify,
+    PodBound,
+    PodGone,
+    PodPending,
+    Tick,
+)
+from services.queue.places import Place
+from services.queue.waking import ChangeKind
+from shared.messages.binding import Notice
+from shared.messages.queue import Batch, Forgotten, ForgottenPod, Outcome, Outcomes, Received, Take, Verdict
+from shared.model.objects import Pod
+from shared.plugins.frameworks import load_frameworks
+from tests.builders import PodBuilder, pod
+
+FRAMEWORKS = load_frameworks(None, lenient=True)
+FIT = ("NodeResourcesFit",)
+
+
+class Queue:
+    """Every pod's uid is `default/<name>`; tests name pods by their names. The clock stands where it was put last."""
+
+    def __init__(self, backoff: Backoff | None = None) -> None:
+        self.core = QueueCore(FRAMEWORKS, backoff=backoff)
+        self.now = 100.0
+        self.epoch = 1
+        self.snapshot_epoch = 1
+        self.takes = 0
+        self.reports = 0
+        self.effects: list[Effect] = []
+
+    def at(self, now: float) -> "Queue":
+        """Time passes, with a tick at every deadline on the way."""
+        for _ in range(10_000):
+            due = self.core.next_deadline()
+            if due is None or due > now:
+                break
+            self.now = max(self.now, due)
+            self.tell(Tick())
+        self.now = now
+        self.tell(Tick())
+        return self
+
+    def tell(self, event: Event) -> list[Effect]:
+        self.effects = self.core.handle(event, self.now)
+        self.core.validate()
+        return self.effects
+
+    def add(self, *pods: PodBuilder | Pod | str) -> None:
+        for one in pods:
+            self.tell(PodPending(built(one), self.now))
+
+    def bound(self, name: str) -> list[Effect]:
+        return self.tell(PodBound(uid(name)))
+
+    def gone(self, name: str) -> list[Effect]:
+        return self.tell(PodGone(uid(name)))
+
+    def change(self, kind: ChangeKind = ChangeKind.NODE_ADDED) -> None:
+        self.tell(ClusterChange(kind))
+
+    def ask(self, most: int = 100) -> Batch | None:
+        """The next Take; the batch that answers it, if any does at once."""
+        self.takes += 1
+        return self.ask_again(most)
+
+    def ask_again(self, most: int = 100) -> Batch | None:
+        return batch_in(self.tell(Take(self.epoch, self.takes, most)))
+
+    def take(self, most: int = 100) -> list[str]:
+        """The names of the pods that are handed out at once."""
+        return names(self.ask(most))
+
+    def report(self, verdict: Verdict, *pods: str, plugins: Sequence[str] = (), message: str = "") -> list[Effect]:
+        self.reports += 1
+        outcomes = [Outcome(uid(name), verdict, message=message, plugins=tuple(plugins)) for name in pods]
+        return self.tell(Outcomes(self.epoch, self.reports, outcomes))
+
+    def reject(self, *pods: str, plugins: Sequence[str] = FIT, message: str = "no room") -> list[Effect]:
+        return self.report(Verdict.UNSCHEDULABLE, *pods, plugins=plugins, message=message)
+
+    def fail(self, *pods: str) -> list[Effect]:
+        return self.report(Verdict.FAILED, *pods, message="a plugin broke down")
+
+    def decide(self, *pods: str) -> list[Effect]:
+        return self.report(Verdict.DECIDED, *pods)
+
+    def forget(self, *pods: str, reason: str = "the binding failed") -> list[Effect]:
+        return self.tell(Forgotten(self.snapshot_epoch, [ForgottenPod(uid(name), reason) for name in pods]))
+
+    def place(self, name: str) -> Place | None:
+        return self.core.place_of(uid(name))
+
+
+def uid(name: str) -> str:
+    return f"default/{name}"
+
+
+def built(one: PodBuilder | Pod | str) -> Pod:
+    if isinstance(one, str):
+        return pod(one).build()
+    return one if isinstance(one, Pod) else one.build()
+
+
+def names(batch: Batch | None) -> list[str]:
+    return [] if batch is None else [queued.pod.name for queued in batch.pods]
+
+
+def batch_in(effects: Sequence[Effect]) -> Batch | None:
+    answers = [effect.batch for effect in effects if isinstance(effect, Answer)]
+    assert len(answers) <= 1
+    return answers[0] if answers else None
+
+
+def notices(effects: Sequence[Effect]) -> list[Notice]:
+    return [effect.notice for effect in effects if isinstance(effect, Notify)]
+
+
+def acknowledged(effects: Sequence[Effect]) -> list[Received]:
+    return [effect.message for effect in effects if isinstance(effect, Acknowledge)]
+
+
+def refusals(queue: Queue) -> list[str]:
+    return [str(cause) for cause in queue.core.refused]

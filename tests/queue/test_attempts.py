@@ -1,0 +1,340 @@
+"""What becomes of a pod after an attempt: rests, what wakes it, time limits."""
+
+import pytest
+
+from services.queue.backoff import Backoff
+from services.queue.events import Ended, PodPending
+from services.queue.places import Place
+from services.queue.tally import Result
+from services.queue.waking import ChangeKind
+from shared.messages.queue import Verdict
+from tests.builders import pod
+from tests.queue.support import FIT, Queue, uid
+
+
+def rejected(*names: str, plugins: tuple[str, ...] = FIT) -> Queue:
+    queue = Queue()
+    queue.add(*names)
+    queue.take()
+    queue.reject(*names, plugins=plugins)
+    return queue
+
+
+def attempt(queue: Queue, name: str) -> None:
+    assert queue.take() == [name]
+
+
+# Rejections
+
+
+def test_a_rejected_pod_waits_for_a_change_and_rests_at_least_its_time() -> None:
+    queue = rejected("a")
+    assert queue.place("a") is Place.UNSCHEDULABLE
+    queue.at(101.9).change()
+    assert queue.place("a") is Place.BACKOFF  # until 101, so through all of that second
+    queue.at(102.0)
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_after_its_rest_a_change_makes_it_active_at_once() -> None:
+    queue = rejected("a")
+    queue.at(102.0).change()
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_rests_double_up_to_ten_seconds() -> None:
+    queue = Queue()
+    queue.add("a")
+    rests = []
+    for _ in range(6):
+        attempt(queue, "a")
+        queue.reject("a")
+        queue.change()
+        due = queue.core.next_deadline()
+        assert due is not None and queue.place("a") is Place.BACKOFF
+        rests.append(due - 1 - queue.now)
+        queue.at(due)
+    assert rests == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_errors_count_by_themselves_and_a_rejection_ends_their_row() -> None:
+    queue = Queue()
+    queue.add("a")
+    rests = []
+    for fails in (True, True, False, True, True, False):
+        attempt(queue, "a")
+        if fails:
+            queue.fail("a")
+        else:
+            queue.reject("a")
+            queue.change()
+        due = queue.core.next_deadline()
+        assert due is not None
+        rests.append(due - 1 - queue.now)
+        queue.at(due)
+    assert rests == [1.0, 2.0, 1.0, 1.0, 2.0, 2.0]
+
+
+def test_how_long_pods_rest_can_be_set() -> None:
+    queue = Queue(Backoff(initial=2.0, longest=3.0))
+    queue.add("a")
+    attempt(queue, "a")
+    queue.fail("a")
+    assert queue.core.next_deadline() == 103.0
+    queue.at(103.0)
+    attempt(queue, "a")
+    queue.fail("a")
+    assert queue.core.next_deadline() == 107.0
+
+
+def test_a_rest_after_any_number_of_attempts_is_the_longest() -> None:
+    queue = Queue()
+    queue.add("a")
+    for _ in range(80):
+        attempt(queue, "a")
+        queue.fail("a")
+        queue.at(queue.now + 12.0)
+    attempt(queue, "a")
+
+
+def test_a_rest_is_rounded_down_to_a_second() -> None:
+    queue = Queue()
+    queue.at(100.7).add("a")
+    attempt(queue, "a")
+    queue.fail("a")
+    assert queue.core.next_deadline() == 102.0
+
+
+def test_rejected_by_no_plugin_it_rests_as_after_an_error_since_no_change_would_wake_it() -> None:
+    queue = rejected("a", plugins=())
+    assert queue.place("a") is Place.ERROR_BACKOFF
+    assert queue.core.tally.attempts == {(Result.UNSCHEDULABLE, "default-scheduler"): 1}
+
+
+# What wakes it
+
+
+@pytest.mark.parametrize(
+    ("plugin", "kind", "woken"),
+    [
+        ("NodeResourcesFit", ChangeKind.NODE_ADDED, True),
+        ("NodeResourcesFit", ChangeKind.NODE_ALLOCATABLE, True),
+        ("NodeResourcesFit", ChangeKind.ASSIGNED_POD_DELETED, True),
+        ("NodeResourcesFit", ChangeKind.NODE_TAINTS, True),
+        ("NodeResourcesFit", ChangeKind.NODE_LABELS, False),
+        ("NodeResourcesFit", ChangeKind.ASSIGNED_POD_ADDED, False),
+        ("NodeAffinity", ChangeKind.NODE_LABELS, True),
+        ("NodeAffinity", ChangeKind.ASSIGNED_POD_DELETED, False),
+        ("InterPodAffinity", ChangeKind.ASSIGNED_POD_ADDED, True),
+        ("PodTopologySpread", ChangeKind.NODE_DELETED, True),
+        ("TaintToleration", ChangeKind.NODE_TAINTS, True),
+        ("SomebodysOwn", ChangeKind.NODE_DELETED, True),
+    ],
+)
+def test_a_change_wakes_whom_it_may_help(plugin: str, kind: ChangeKind, woken: bool) -> None:
+    queue = rejected("a", plugins=(plugin,))
+    queue.at(102.0).change(kind)
+    assert (queue.place("a") is Place.ACTIVE) is woken
+
+
+def test_any_one_of_its_plugins_is_enough() -> None:
+    queue = rejected("a", plugins=("NodeName", "NodePorts"))
+    queue.at(102.0).change(ChangeKind.ASSIGNED_POD_DELETED)
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_what_helps_while_it_is_in_flight_counts_when_it_comes_back() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.change(ChangeKind.NODE_ADDED)
+    queue.reject("a")
+    assert queue.place("a") is Place.BACKOFF
+
+
+def test_what_does_not_help_or_was_before_does_not_count() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.change(ChangeKind.NODE_ADDED)
+    queue.take()
+    queue.change(ChangeKind.NODE_LABELS)
+    queue.reject("a")
+    assert queue.place("a") is Place.UNSCHEDULABLE
+
+
+def test_active_and_resting_pods_are_not_touched_by_changes() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take(1)
+    queue.fail("a")
+    queue.change()
+    assert (queue.place("a"), queue.place("b")) == (Place.ERROR_BACKOFF, Place.ACTIVE)
+
+
+def test_after_five_minutes_it_is_tried_again_at_the_next_half_minute() -> None:
+    queue = rejected("a")  # at 100, so it has been there for long enough after 400
+    assert queue.core.next_deadline() == 420.0
+    queue.at(419.0)
+    assert queue.place("a") is Place.UNSCHEDULABLE
+    queue.at(420.0)
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_the_time_limit_of_one_counts_for_who_is_in_flight() -> None:
+    queue = rejected("a")
+    queue.at(410.0).add("b")
+    attempt(queue, "b")
+    queue.at(420.0)
+    queue.reject("b", plugins=("SchedulingGates",))
+    assert queue.place("b") is Place.BACKOFF
+
+
+# Decided
+
+
+def test_decided_then_bound_is_done() -> None:
+    queue = Queue()
+    queue.add("a")
+    attempt(queue, "a")
+    queue.decide("a")
+    assert queue.place("a") is Place.BINDING
+    queue.at(101.5)
+    assert queue.bound("a") == [Ended(uid("a"), "default/a", "default-scheduler", True, 1, 100.0, 100.0, 101.5)]
+    assert queue.place("a") is None
+    assert queue.core.tally.attempts == {(Result.SCHEDULED, "default-scheduler"): 1}
+    assert queue.bound("a") == []
+
+
+def test_superseded_is_binding_too_and_was_no_attempt() -> None:
+    queue = Queue()
+    queue.add("a")
+    attempt(queue, "a")
+    queue.decide("a")
+    queue.at(160.0)
+    attempt(queue, "a")
+    queue.report(Verdict.SUPERSEDED, "a")
+    assert queue.place("a") is Place.BINDING
+    (ended,) = queue.bound("a")
+    assert isinstance(ended, Ended) and ended.attempts == 1
+
+
+def test_without_an_outcome_it_is_handed_out_again_after_a_minute() -> None:
+    queue = Queue()
+    queue.add("a")
+    attempt(queue, "a")
+    queue.at(159.9)
+    assert queue.place("a") is Place.IN_FLIGHT
+    queue.at(160.0).add("b")
+    assert queue.take() == ["a", "b"]
+
+
+def test_decided_and_never_seen_bound_it_is_handed_out_again_after_a_minute() -> None:
+    queue = Queue()
+    queue.add("a")
+    attempt(queue, "a")
+    queue.at(110.0).decide("a")
+    queue.at(169.9)
+    assert queue.place("a") is Place.BINDING
+    queue.at(170.0)
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_forgotten_it_rests_as_after_an_error_and_others_may_have_its_room() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take()
+    queue.decide("a")
+    queue.reject("b")
+    queue.at(105.0).forget("a")
+    assert (queue.place("a"), queue.place("b")) == (Place.ERROR_BACKOFF, Place.ACTIVE)
+    assert queue.core.next_deadline() == 107.0
+
+
+def test_forgotten_before_its_decision_is_heard_of() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.forget("a")
+    assert queue.place("a") is Place.IN_FLIGHT
+    queue.decide("a")
+    assert queue.place("a") is Place.ERROR_BACKOFF
+
+
+def test_forgotten_because_it_is_gone_the_watch_will_say_so_or_its_deadline_passes() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.decide("a")
+    queue.forget("a", reason="the pod is gone: not found")
+    assert queue.place("a") is Place.BINDING
+    queue.at(160.0)
+    assert queue.place("a") is Place.ACTIVE
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_forgotten_again_or_late_changes_nothing(times: int) -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take(1)
+    queue.decide("a")
+    for _ in range(times):
+        queue.forget("a", "b", "unknown")
+    assert (queue.place("a"), queue.place("b")) == (Place.ERROR_BACKOFF, Place.ACTIVE)
+    assert queue.core.next_deadline() == 102.0
+
+
+def test_an_older_snapshot_is_not_listened_to() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.decide("a")
+    queue.snapshot_epoch = 2
+    queue.forget("unknown")
+    queue.snapshot_epoch = 1
+    queue.forget("a")
+    assert queue.place("a") is Place.BINDING
+    assert queue.core.tally.refused == 1
+
+
+def test_a_decision_heard_of_late_counts_wherever_the_pod_is_and_a_late_rejection_does_not() -> None:
+    queue = Queue()
+    queue.add("active", "rejected", "failed", "late")
+    queue.take()
+    queue.at(160.0)
+    assert queue.place("late") is Place.ACTIVE
+    assert queue.reject("late") != []  # it is acknowledged all the same
+    assert queue.place("late") is Place.ACTIVE
+    assert len(queue.take()) == 4
+    queue.reject("rejected")
+    queue.fail("failed")
+    queue.at(220.0)
+    queue.report(Verdict.DECIDED, "active", "rejected", "failed", "late")
+    assert {queue.place(name) for name in ("active", "rejected", "failed", "late")} == {Place.BINDING}
+
+
+def test_rejecting_plugins_are_counted_until_the_next_attempt() -> None:
+    queue = rejected("a", plugins=("NodeName", "NodePorts"))
+    assert +queue.core.tally.rejecting == {
+        ("NodeName", "default-scheduler"): 1,
+        ("NodePorts", "default-scheduler"): 1,
+    }
+    queue.at(102.0).change()
+    attempt(queue, "a")
+    assert not +queue.core.tally.rejecting
+
+
+def test_the_size_of_a_story_is_bounded_and_tells_the_last_things() -> None:
+    queue = Queue()
+    queue.add("a")
+    for _ in range(50):
+        attempt(queue, "a")
+        queue.at(queue.now + 60.0)
+    story = queue.core.story(uid("a"))
+    assert story.count(";") == 15 and story.endswith("active (Overdue)")
+
+
+def test_a_pod_that_was_seen_earlier_is_older() -> None:
+    queue = Queue()
+    queue.tell(PodPending(pod("b").build(), 99.0))
+    queue.tell(PodPending(pod("a").build(), 98.0))
+    assert queue.take() == ["a", "b"]

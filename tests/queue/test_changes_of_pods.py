@@ -1,0 +1,341 @@
+"""Pods that change, are gated, unreadable or deleted, wherever they are."""
+
+import pytest
+from msgspec.structs import replace
+
+from services.queue.core import QueueCore
+from services.queue.events import ClusterChange, Ended, Observed, PodPending, PodUnreadable, Problem, Tick, Withdrawn
+from services.queue.places import TRANSITIONS, Place
+from services.queue.tally import Result
+from services.queue.waking import ChangeKind
+from shared.config.profiles import load_config
+from shared.errors import InvariantBroken
+from shared.framework.plugin import PreEnqueuePlugin, QueueSortPlugin
+from shared.framework.profile import Framework
+from shared.framework.status import SUCCESS, Status, unresolvable
+from shared.messages.queue import Take
+from shared.model.objects import Pod, PodCondition, PodStatus
+from shared.plugins.registry import IN_TREE
+from tests.builders import pod
+from tests.queue.support import FRAMEWORKS, Queue, batch_in, names, notices, uid
+
+UNREADABLE = PodUnreadable(uid("a"), "default", "a", "default-scheduler", "Pod default/a: spec.x: is wrong")
+
+
+def versioned(text: str, version: str) -> Pod:
+    built = pod("a").label(v=text).build()
+    return replace(built, metadata=replace(built.metadata, resource_version=version))
+
+
+# Changes of a pod
+
+
+def test_a_rejected_pod_that_changes_is_another_attempts_reason() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.reject("a")
+    queue.add(pod("a").tolerate("k"))
+    assert queue.place("a") is Place.BACKOFF
+    queue.take()
+    queue.reject("a")
+    queue.at(110.0).add(pod("a").label(app="x"))
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_a_change_of_its_status_is_none() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.reject("a")
+    queue.add(pod("a").condition("PodScheduled", "False", "Unschedulable"))
+    assert queue.place("a") is Place.UNSCHEDULABLE
+
+
+def test_the_newest_version_is_handed_out() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.add(pod("a").label(v="2"))
+    batch = queue.ask()
+    assert batch is not None and batch.pods[0].pod.metadata.labels == {"v": "2"}
+
+
+def test_a_change_in_flight_counts_when_it_comes_back() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.add(pod("a").label(v="2"))
+    assert queue.place("a") is Place.IN_FLIGHT
+    queue.reject("a")
+    assert queue.place("a") is Place.BACKOFF
+    batch = queue.ask()
+    assert batch is not None and batch.pods[0].pod.metadata.labels == {"v": "2"}
+
+
+def test_a_resting_pod_that_changes_rests_on() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take()
+    queue.change()
+    queue.reject("a", "b")
+    queue.add(pod("b").priority(9))
+    assert queue.place("b") is Place.BACKOFF
+    assert queue.take() == ["b", "a"]
+
+
+def test_a_version_told_twice_is_no_change() -> None:
+    queue = Queue()
+    queue.add(versioned("1", "7"))
+    queue.take()
+    queue.reject("a")
+    queue.add(versioned("2", "7"))
+    assert queue.place("a") is Place.UNSCHEDULABLE
+    queue.add(versioned("2", "8"))
+    assert queue.place("a") is Place.BACKOFF
+
+
+# Gates
+
+
+def test_a_gated_pod_comes_in_when_its_gates_are_gone() -> None:
+    queue = Queue()
+    queue.add(pod("a").gate("x").gate("y"))
+    assert queue.place("a") is Place.GATED
+    queue.add(pod("a").gate("y"))
+    queue.change()
+    assert queue.place("a") is Place.GATED
+    assert +queue.core.tally.rejecting == {("SchedulingGates", "default-scheduler"): 1}
+    queue.at(105.0).add("a")
+    assert queue.take() == ["a"]
+    (ended,) = queue.bound("a")
+    assert isinstance(ended, Ended) and (ended.seen_at, ended.active_at) == (100.0, 105.0)
+
+
+def test_nobody_is_told_of_a_gated_pod() -> None:
+    queue = Queue()
+    queue.add(pod("a").gate("x"))
+    assert queue.effects == []
+
+
+def test_a_gated_pod_is_never_flushed() -> None:
+    queue = Queue()
+    queue.add(pod("a").gate("x"))
+    assert queue.core.next_deadline() is None
+    queue.at(1000.0)
+    assert queue.place("a") is Place.GATED
+
+
+class Door(PreEnqueuePlugin):
+    """Open, shut by a name, or broken."""
+
+    name = "Door"
+
+    def __init__(self) -> None:
+        self.state = "open"
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        if self.state == "broken":
+            raise ZeroDivisionError("hinge")
+        return SUCCESS if self.state == "open" else unresolvable("shut")
+
+
+def behind_a_door() -> tuple[QueueCore, Door]:
+    (profile,) = load_config(None).profiles
+    framework = Framework(profile, IN_TREE, lenient=True)
+    door = Door()
+    framework.pre_enqueue = [*framework.pre_enqueue, door]
+    return QueueCore({"default-scheduler": framework}), door
+
+
+def test_a_gate_may_shut_on_the_way_back_and_open_at_a_change_its_plugin_waits_for() -> None:
+    core, door = behind_a_door()
+    core.handle(PodPending(pod("a").build(), 100.0), 100.0)
+    core.handle(Take(1, 1, 5), 100.0)
+    door.state = "shut"
+    core.handle(Tick(), 160.0)
+    assert core.place_of(uid("a")) is Place.GATED
+    core.handle(ClusterChange(ChangeKind.NODE_DELETED), 161.0)
+    assert core.place_of(uid("a")) is Place.GATED
+    door.state = "open"
+    core.handle(ClusterChange(ChangeKind.NODE_DELETED), 162.0)
+    assert core.place_of(uid("a")) is Place.ACTIVE
+    core.validate()
+
+
+def test_a_gate_that_breaks_down_is_told_of_and_keeps_only_its_pod_out() -> None:
+    core, door = behind_a_door()
+    door.state = "broken"
+    (problem,) = core.handle(PodPending(pod("a").build(), 100.0), 100.0)
+    assert isinstance(problem, Problem)
+    assert str(problem.error) == "Pod default/a: a PreEnqueue plugin broke down: ZeroDivisionError: hinge"
+    assert core.place_of(uid("a")) is Place.GATED
+    door.state = "shut"
+    core.handle(ClusterChange(ChangeKind.NODE_ADDED), 101.0)
+    core.validate()
+    door.state = "open"
+    core.handle(ClusterChange(ChangeKind.NODE_ADDED), 101.0)
+    assert names(batch_in(core.handle(Take(1, 1, 5), 101.0))) == ["a"]
+
+
+def test_a_pod_that_cannot_be_sorted_costs_no_other() -> None:
+    core, _ = behind_a_door()
+
+    class Picky(QueueSortPlugin):
+        name = "Picky"
+
+        def sort_key(self, pod: Pod, queued_at: float) -> int:
+            return {"a": 1, "c": 0}[pod.name]
+
+    core._frameworks["default-scheduler"].queue_sort = Picky()
+    seen = [PodPending(pod(name).build(), 100.0) for name in "abc"]
+    (problem,) = core.handle(Observed(seen), 100.0)
+    assert isinstance(problem, Problem)
+    assert str(problem.error) == "Pod default/b: cannot be queued: KeyError: 'b'"
+    core.validate()
+    assert names(batch_in(core.handle(Take(1, 1, 5), 100.0))) == ["c", "a"]
+
+
+# Deletion
+
+
+@pytest.mark.parametrize("place", ["gated", "active", "backoff", "error", "unschedulable", "flight", "binding"])
+@pytest.mark.parametrize("how", ["gone", "terminating", "finished"])
+def test_a_deleted_pod_leaves_from_everywhere(place: str, how: str) -> None:
+    queue = Queue()
+    queue.add(pod("a").gate("x") if place == "gated" else "a")
+    if place not in ("gated", "active"):
+        queue.take()
+    if place == "backoff":
+        queue.change()
+    if place in ("backoff", "unschedulable"):
+        queue.reject("a")
+    if place == "error":
+        queue.fail("a")
+    if place == "binding":
+        queue.decide("a")
+    if how == "gone":
+        queue.gone("a")
+    else:
+        queue.add(pod("a").terminating() if how == "terminating" else pod("a").phase("Failed"))
+    assert queue.place("a") is None
+    assert any(isinstance(effect, Ended) and not effect.bound for effect in queue.effects)
+    assert (Withdrawn(uid("a")) in queue.effects) == (place == "flight")
+    queue.gone("a")
+    assert queue.effects == []
+    queue.reject("a")
+    queue.forget("a")
+    queue.add("b")
+    assert queue.take() == ["b"]
+
+
+def test_a_pod_deleted_while_binding_may_leave_room() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take()
+    queue.decide("a")
+    queue.reject("b")
+    queue.at(110.0).gone("a")
+    assert queue.place("b") is Place.ACTIVE
+
+
+def test_bound_by_somebody_else_it_is_no_success_of_ours() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.bound("a")
+    assert queue.place("a") is None
+    assert not queue.core.tally.attempts
+
+
+# Unreadable pods
+
+
+def test_the_owner_of_an_unreadable_pod_is_told_once() -> None:
+    queue = Queue()
+    queue.add("a")
+    effects = queue.tell(UNREADABLE)
+    (notice,) = notices(effects)
+    assert (notice.reason, notice.message) == ("SchedulerError", UNREADABLE.problem)
+    assert (notice.namespace, notice.name, notice.patch, notice.event) == ("default", "a", True, True)
+    assert queue.place("a") is None
+    assert notices(queue.tell(UNREADABLE)) == []
+    queue.add("a")
+    assert queue.place("a") is Place.ACTIVE
+    assert len(notices(queue.tell(UNREADABLE))) == 1
+
+
+def test_unreadable_pods_of_others_are_theirs() -> None:
+    queue = Queue()
+    assert queue.tell(PodUnreadable("u", "default", "a", "somebody-else", "wrong")) == []
+
+
+# What owners are told
+
+
+def test_the_owner_of_a_rejected_pod_is_told_why() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take()
+    (notice,) = notices(queue.reject("a", message="0/3 nodes are available"))
+    assert (notice.reason, notice.message, notice.patch) == ("Unschedulable", "0/3 nodes are available", True)
+    assert (notice.uid, notice.namespace, notice.name, notice.scheduler) == (
+        uid("a"),
+        "default",
+        "a",
+        "default-scheduler",
+    )
+    (notice,) = notices(queue.fail("b"))
+    assert (notice.reason, notice.message) == ("SchedulerError", "a plugin broke down")
+    assert queue.core.tally.attempts[Result.ERROR, "default-scheduler"] == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "patch"),
+    [
+        ("False", "Unschedulable", "no room", False),
+        ("True", "Unschedulable", "no room", True),
+        ("False", "SchedulerError", "no room", True),
+        ("False", "Unschedulable", "less room", True),
+    ],
+)
+def test_the_condition_is_written_only_where_it_differs(status: str, reason: str, message: str, patch: bool) -> None:
+    condition = PodCondition(type="PodScheduled", status=status, reason=reason, message=message)
+    queue = Queue()
+    queue.add(replace(pod("a").build(), status=PodStatus(conditions=[condition])))
+    queue.take()
+    (notice,) = notices(queue.reject("a", message="no room"))
+    assert (notice.patch, notice.event) == (patch, True)
+
+
+# The table
+
+
+def test_the_table_has_every_place_and_every_place_but_the_last_can_be_left_for_good() -> None:
+    assert set(TRANSITIONS) == set(Place)
+    for place, ways in TRANSITIONS.items():
+        assert Place.NEW not in ways
+        if place not in (Place.NEW, Place.DONE):
+            assert {Place.DONE} | ({Place.BINDING} - {place}) <= ways
+    assert TRANSITIONS[Place.DONE] == frozenset()
+
+
+@pytest.mark.parametrize("place", [place for place in Place if place not in (Place.NEW, Place.DONE)])
+def test_an_impossible_move_tells_the_pods_story(place: Place) -> None:
+    queue = Queue()
+    queue.add("a")
+    pods = queue.core._pods
+    entry = pods.get(uid("a"))
+    assert entry is not None
+    if place in TRANSITIONS[Place.ACTIVE]:
+        pods._move(entry, place, 101.0, "test")
+        place = Place.UNSCHEDULABLE if place is Place.BINDING else place
+        if place in TRANSITIONS[entry.place]:
+            return
+    with pytest.raises(InvariantBroken, match=r"pod default/a: .* before: 100.000 active \(UnschedulablePodAdd\)"):
+        pods._move(entry, place, 102.0, "test")
+
+
+def test_frameworks_of_several_profiles_each_have_their_pods() -> None:
+    other = {"default-scheduler": FRAMEWORKS["default-scheduler"], "second": FRAMEWORKS["default-scheduler"]}
+    core = QueueCore(other)
+    core.handle(PodPending(pod("a").scheduler("second").build(), 1.0), 1.0)
+    assert core.place_of(uid("a")) is Place.ACTIVE

@@ -1,0 +1,115 @@
+"""In which order pods are handed out."""
+
+from services.queue.core import MOST_BYTES
+from services.queue.events import Observed, PodPending
+from services.queue.places import Place
+from tests.builders import pod
+from tests.queue.support import Queue, batch_in, built, names
+
+
+def test_higher_priority_first_then_who_came_first() -> None:
+    queue = Queue()
+    queue.add("a", pod("b").priority(5), "c", pod("d").priority(5), pod("e").priority(-1))
+    assert queue.take() == ["b", "d", "a", "c", "e"]
+
+
+def test_of_pods_seen_at_once_the_first_told_goes_first() -> None:
+    queue = Queue()
+    queue.add(*(f"p{i:02}" for i in range(40)))
+    assert queue.take() == [f"p{i:02}" for i in range(40)]
+
+
+def test_no_more_than_asked_for() -> None:
+    queue = Queue()
+    queue.add("a", "b", "c")
+    assert queue.take(2) == ["a", "b"]
+    assert queue.take(2) == ["c"]
+
+
+def test_a_failed_pod_lines_up_again_behind_the_others() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.at(101.0).add("b")
+    queue.reject("a")
+    queue.at(110.0).change()
+    queue.add("c")
+    assert queue.take() == ["b", "a", "c"]
+
+
+def test_an_event_that_moves_a_pod_does_not_renew_its_time() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take(1)
+    queue.reject("a")  # at 100
+    queue.at(105.0).add("c")
+    queue.at(110.0).change()
+    assert queue.take() == ["b", "a", "c"]
+
+
+def test_a_new_priority_counts_at_once() -> None:
+    queue = Queue()
+    queue.add("a", "b", "c")
+    queue.add(pod("c").priority(1))
+    assert queue.take() == ["c", "a", "b"]
+
+
+def test_resting_pods_are_taken_only_when_nothing_is_active_and_by_their_second_then_priority() -> None:
+    queue = Queue()
+    queue.add("a", pod("b").priority(1), "c")
+    queue.take()
+    queue.change()
+    queue.reject("a", "b", "c")
+    assert queue.place("a") is Place.BACKOFF
+    queue.add(pod("d").priority(-5))
+    assert queue.take() == ["d", "b", "a", "c"]
+    assert queue.core.tally.incoming[Place.ACTIVE, "PopFromBackoffQ"] == 3
+
+
+def test_after_an_error_a_pod_is_never_taken_before_its_time() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.fail("a")
+    assert queue.place("a") is Place.ERROR_BACKOFF
+    assert queue.take() == []
+    queue.at(101.9)
+    assert queue.take() == []
+    queue.at(102.0)
+    assert queue.place("a") is Place.IN_FLIGHT  # the last Take was still waiting
+
+
+def test_pods_of_other_schedulers_are_not_ours() -> None:
+    queue = Queue()
+    queue.add(pod("a").scheduler("somebody-else"))
+    assert queue.place("a") is None
+    assert queue.take() == []
+
+
+def test_a_batch_is_no_larger_than_a_message_may_be_and_a_large_pod_goes_alone() -> None:
+    queue = Queue()
+    for name, size in [("a", MOST_BYTES // 2), ("b", MOST_BYTES // 2), ("c", 1), ("d", 2 * MOST_BYTES), ("e", 1)]:
+        queue.tell(PodPending(built(name), queue.now, size))
+    assert [queue.take() for _ in range(4)] == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
+def test_a_queued_pod_tells_its_attempt_and_its_times() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.at(103.0)
+    batch = queue.ask()
+    assert batch is not None and names(batch) == ["a"]
+    assert (batch.pods[0].attempt, batch.pods[0].queued_at, batch.pods[0].taken_at) == (1, 100.0, 103.0)
+    queue.reject("a")
+    queue.at(110.0).change()
+    batch = queue.ask()
+    assert batch is not None
+    assert (batch.pods[0].attempt, batch.pods[0].queued_at, batch.pods[0].taken_at) == (2, 100.0, 110.0)
+
+
+def test_what_is_seen_at_once_is_handed_out_at_once() -> None:
+    queue = Queue()
+    queue.ask()
+    pods = [pod("a"), pod("b").priority(1), pod("c")]
+    batch = batch_in(queue.tell(Observed([PodPending(built(one), queue.now) for one in pods])))
+    assert names(batch) == ["b", "a", "c"]

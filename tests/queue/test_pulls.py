@@ -1,0 +1,144 @@
+"""The conversation with cycle, with messages lost, doubled and late."""
+
+from services.queue.events import Answer, PodPending
+from services.queue.places import Place
+from shared.messages.queue import TAKE_PATIENCE, Outcome, Outcomes, Received, Take, Verdict
+from tests.queue.support import FIT, Queue, acknowledged, batch_in, built, names, refusals, uid
+
+
+def test_the_same_take_gets_the_same_batch() -> None:
+    queue = Queue()
+    queue.add("a")
+    first = queue.ask()
+    queue.add("b")
+    assert queue.ask_again() == first
+    assert queue.effects == [Answer(first, again=True)] if first else False
+    assert names(queue.ask()) == ["b"]
+
+
+def test_an_older_take_is_refused() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.ask()
+    queue.add("b")
+    queue.ask()
+    assert queue.tell(Take(1, 1, 10)) == []
+    assert refusals(queue) == ["take 1 of epoch 1: number: 2 has come already"]
+
+
+def test_a_take_waits_for_pods_and_is_answered_by_the_first_that_comes() -> None:
+    queue = Queue()
+    assert queue.ask() is None
+    assert queue.core.next_deadline() == 100.0 + TAKE_PATIENCE
+    assert names(batch_in(queue.tell(PodPending(built("a"), 100.0)))) == ["a"]
+    assert queue.core.next_deadline() == 160.0
+
+
+def test_a_take_that_waited_long_enough_gets_an_empty_batch() -> None:
+    queue = Queue()
+    queue.ask()
+    queue.now += TAKE_PATIENCE
+    batch = queue.core.handle(Take(1, 1, 10), queue.now)
+    assert batch == []  # asked again, it waits on
+    queue.at(queue.now + TAKE_PATIENCE)
+    assert queue.ask_again() is not None and names(queue.ask_again()) == []
+
+
+def test_the_newest_of_waiting_takes_is_answered() -> None:
+    queue = Queue()
+    queue.ask()
+    queue.ask()
+    batch = batch_in(queue.tell(PodPending(built("a"), 100.0)))
+    assert batch is not None and batch.number == 2
+    assert queue.tell(Take(1, 1, 10)) == []
+
+
+def test_a_take_of_nothing_is_refused() -> None:
+    queue = Queue()
+    queue.add("a")
+    assert queue.ask(0) is None
+    assert refusals(queue) == ["take 1 of epoch 1: most: must be at least 1, not 0"]
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_a_new_cycle_gets_what_the_old_one_had_where_it_was_in_the_order() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take()
+    queue.decide("b")
+    queue.add("c")
+    queue.epoch, queue.takes = 2, 0
+    assert queue.take() == ["a", "c"]
+    assert queue.place("b") is Place.BINDING
+
+
+def test_a_new_cycle_is_noticed_by_its_outcomes_as_well() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.epoch = 2
+    queue.report(Verdict.DECIDED)
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_an_old_cycle_is_refused_and_gets_no_answer() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.epoch = 2
+    queue.take(1)
+    assert queue.tell(Take(1, 9, 10)) == []
+    assert queue.tell(Outcomes(1, 9, [Outcome(uid("a"), Verdict.DECIDED)])) == []
+    assert queue.place("a") is Place.IN_FLIGHT
+    assert refusals(queue) == ["take 9 of epoch 1, now 2", "outcomes 9 of epoch 1, now 2"]
+    assert queue.core.tally.refused == 2
+
+
+def test_a_take_that_an_old_cycle_left_waiting_is_not_answered() -> None:
+    queue = Queue()
+    queue.ask()
+    queue.epoch = 2
+    queue.report(Verdict.DECIDED)
+    assert batch_in(queue.tell(PodPending(built("a"), 100.0))) is None
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_doubled_outcomes_count_once_and_are_acknowledged_each_time() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    message = Outcomes(1, 1, [Outcome(uid("a"), Verdict.UNSCHEDULABLE, plugins=FIT)])
+    assert acknowledged(queue.tell(message)) == [Received(1, 1)]
+    queue.at(102.0).change()
+    assert queue.take() == ["a"]
+    assert acknowledged(queue.tell(message)) == [Received(1, 1)]
+    assert queue.place("a") is Place.IN_FLIGHT
+
+
+def test_outcomes_may_overtake_each_other() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take()
+    for number, name in ((2, "a"), (1, "b")):
+        queue.tell(Outcomes(1, number, [Outcome(uid(name), Verdict.DECIDED)]))
+    assert (queue.place("a"), queue.place("b")) == (Place.BINDING, Place.BINDING)
+
+
+def test_what_is_remembered_of_outcomes_is_bounded_and_old_ones_never_count_again() -> None:
+    queue = Queue()
+    queue.add("a")
+    for number in range(1, 20_000):
+        queue.core.handle(Outcomes(1, number, []), queue.now)
+    queue.take()
+    assert len(queue.core._pulls._arrived) < 10_000
+    for number in (1, 10_000, 19_999):
+        queue.tell(Outcomes(1, number, [Outcome(uid("a"), Verdict.FAILED)]))
+    assert queue.place("a") is Place.IN_FLIGHT
+
+
+def test_a_queue_that_has_just_started_understands_a_cycle_that_has_not() -> None:
+    queue = Queue()
+    queue.epoch, queue.takes, queue.reports = 7, 41, 12
+    queue.add("decided", "other")
+    queue.report(Verdict.DECIDED, "decided", "never heard of")
+    assert queue.take() == ["other"]
+    assert queue.place("decided") is Place.BINDING

@@ -1,0 +1,58 @@
+"""The traces of pods, as a collector gets them."""
+
+import random
+
+from services.queue.events import Answer, Ended
+from services.queue.spans import PodSpans
+from shared.telemetry.export import SpanSink
+from shared.telemetry.tracing import Tracer
+from tests.queue.support import Queue
+from tests.telemetry.collector import a_collector
+
+SECOND = 1_000_000_000
+
+
+def told(ratio: float) -> list[tuple[str, int, int, str]]:
+    """What is recorded of a pod that is bound at its second attempt, and of one that is deleted after its first."""
+    with a_collector() as collector:
+        queue = Queue()
+        tracer = Tracer("queue", "queue-1", ratio=ratio, ids=random.Random(1), sink=SpanSink(collector.url))
+        spans = PodSpans(tracer, queue.core)
+
+        def trace() -> None:
+            for effect in queue.effects:
+                if isinstance(effect, Answer) and not effect.again:
+                    spans.taken(effect.batch)
+                elif isinstance(effect, Ended):
+                    spans.ended(effect)
+
+        queue.add("a", "b")
+        queue.at(103.0).take()
+        trace()
+        queue.fail("a", "b")
+        queue.gone("b")
+        trace()
+        queue.at(106.0).take()
+        trace()
+        queue.decide("a")
+        queue.at(107.0).bound("a")
+        trace()
+        tracer.close()
+    return [
+        (s.name, s.start_time_unix_nano // SECOND, s.end_time_unix_nano // SECOND, s.status.message)
+        for s in collector.spans
+    ]
+
+
+def test_a_sampled_pod_tells_each_wait_and_its_whole_way() -> None:
+    assert told(ratio=1.0) == [
+        ("queue", 100, 103, ""),
+        ("queue", 100, 103, ""),
+        ("pod", 100, 103, "it was deleted before it was bound"),
+        ("queue", 103, 106, ""),
+        ("pod", 100, 107, ""),
+    ]
+
+
+def test_of_others_only_failures_are_told() -> None:
+    assert told(ratio=0.0) == [("pod", 100, 103, "it was deleted before it was bound")]
