@@ -1,0 +1,168 @@
+"""One attempt to bind a pod: where it is, and what may come next."""
+
+import math
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from services.binder.permits import PermitWait
+from services.binder.points import Failure
+from shared.errors import InvariantBroken
+from shared.framework.cyclestate import CycleState
+from shared.framework.plugin import ApiCall
+from shared.framework.profile import Framework
+from shared.framework.status import Status
+from shared.messages.state import BindingOrder
+from shared.model.metadata import ObjectMeta
+from shared.model.objects import Pod, PodSpec, PodStatus
+
+
+class State(StrEnum):
+    NEW = "new"
+    BEHIND = "behind"
+    """An earlier attempt for the pod may be bound any moment; this one comes after it."""
+    WAITING = "waiting"
+    """For permits."""
+    PREPARING = "preparing"
+    """A call of PreBind is out."""
+    BINDING = "binding"
+    """The call that binds is out."""
+    LOOKING = "looking"
+    """It is not known whether the pod is bound, and the API server has been asked."""
+    DOUBTING = "doubting"
+    """It is not known whether the pod is bound, and the API server will be asked again."""
+    BOUND = "bound"
+    FAILED = "failed"
+    """It is not bound, and will not be."""
+    LEFT = "left"
+    """Its deadline has passed: the snapshot looks it up."""
+    SUPERSEDED = "superseded"
+    """There is a newer attempt for the pod."""
+
+
+S = State
+RUNNING = frozenset({S.PREPARING, S.BINDING, S.BOUND, S.FAILED})
+GIVEN_UP = frozenset({S.FAILED, S.LEFT, S.SUPERSEDED})
+TRANSITIONS: dict[State, frozenset[State]] = {
+    S.NEW: RUNNING | {S.BEHIND, S.WAITING},
+    S.BEHIND: RUNNING | GIVEN_UP | {S.WAITING},
+    S.WAITING: RUNNING | GIVEN_UP,
+    S.PREPARING: RUNNING | GIVEN_UP,
+    S.BINDING: frozenset({S.BOUND, S.FAILED, S.LEFT, S.LOOKING}),
+    S.LOOKING: frozenset({S.BOUND, S.FAILED, S.LEFT, S.DOUBTING}),
+    S.DOUBTING: frozenset({S.LEFT, S.LOOKING}),
+    S.BOUND: frozenset(),
+    S.FAILED: frozenset(),
+    S.LEFT: frozenset(),
+    S.SUPERSEDED: frozenset(),
+}
+ENDS = frozenset(state for state, following in TRANSITIONS.items() if not following)
+MAYBE_BOUND = frozenset({S.BINDING, S.LOOKING, S.DOUBTING})
+
+
+class Identity(NamedTuple):
+    """Attempts of a later epoch are newer, and within one those of a higher number."""
+
+    epoch: int
+    attempt: int
+
+
+class Doubt:
+    """Why it is not known whether a pod is bound.
+
+    `answer` is what there is to say should it turn out not to be; before `settled` a pod that is not bound proves
+    nothing: the call that was cut off may yet arrive.
+    """
+
+    __slots__ = ("answer", "look_at", "pause", "settled")
+
+    def __init__(self, answer: Failure, settled: float, pause: float) -> None:
+        self.answer = answer
+        self.settled = settled
+        self.pause = pause
+        self.look_at = math.inf
+
+
+class Attempt:
+    __slots__ = (
+        "began",
+        "cycle",
+        "deadline",
+        "doubt",
+        "framework",
+        "order",
+        "permit",
+        "plugin",
+        "point_began",
+        "pre_bind",
+        "reserved",
+        "state",
+        "step",
+        "story",
+    )
+
+    def __init__(self, order: BindingOrder, framework: Framework, now: float) -> None:
+        self.order = order
+        self.framework = framework
+        self.cycle = CycleState(order.pod or _pod(order))
+        self.state = State.NEW
+        self.deadline = order.deadline
+        """From then on the pod is the snapshot's."""
+        self.began = now
+        self.step = 0
+        """Of the call that is out; rises with each call."""
+        self.plugin = ""
+        """Whose call is out."""
+        self.point_began = 0.0
+        self.reserved = False
+        self.permit: PermitWait | None = None
+        self.pre_bind: Iterator[tuple[str, Status | ApiCall]] | None = None
+        self.doubt: Doubt | None = None
+        self.story: list[tuple[float, State]] = []
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.order.epoch, self.order.attempt)
+
+    @property
+    def alarm(self) -> float:
+        """When something is to be done about it, whatever happens."""
+        if self.state is State.WAITING and self.permit is not None:
+            return min(self.deadline, self.permit.deadline)
+        if self.state is State.DOUBTING and self.doubt is not None:
+            return min(self.deadline, self.doubt.look_at)
+        return self.deadline
+
+    def move(self, state: State, now: float) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise InvariantBroken(f"from {self.state} to {state} at {now:.3f}. {self.tell()}")
+        self.state = state
+        self.story.append((now, state))
+
+    def tell(self) -> str:
+        """What has become of it so far, for whoever has to find out why."""
+        order = self.order
+        steps = ", ".join(f"{state} after {when - self.began:.3f} s" for when, state in self.story)
+        return (
+            f"Pod {order.namespace}/{order.name} ({order.uid}), epoch {order.epoch}, attempt {order.attempt}, "
+            f"node {order.node}, ordered at {self.began:.3f}, deadline {self.deadline:.3f}: {steps or 'new'}"
+        )
+
+
+def _pod(order: BindingOrder) -> Pod:
+    """As much of the pod as the order tells: plugins that read more have the pod sent along."""
+    return Pod(
+        metadata=ObjectMeta(name=order.name, namespace=order.namespace, uid=order.uid),
+        spec=_spec(order.profile),
+        status=_STATUS,
+    )
+
+
+@lru_cache(maxsize=64)
+def _spec(profile: str) -> PodSpec:
+    """Nobody changes a pod, so that all may share this."""
+    return PodSpec(scheduler_name=profile)
+
+
+_STATUS = PodStatus()

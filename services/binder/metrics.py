@@ -1,0 +1,53 @@
+"""What the binder counts, under kube-scheduler's names where it has the same."""
+
+from functools import lru_cache
+
+from prometheus_client import Counter, Histogram
+
+from services.binder.events import Done, Refused, Result, Took, Waited
+from shared.telemetry.metrics import Metrics
+
+POINT_SECONDS = tuple(0.0001 * 2**i for i in range(12))
+PERMIT_SECONDS = tuple(0.001 * 2**i for i in range(15))
+
+
+class BinderMetrics:
+    def __init__(self, metrics: Metrics) -> None:
+        points = metrics.histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "How long all plugins of an extension point take, their API calls included.",
+            ("extension_point", "status", "profile"),
+            POINT_SECONDS,
+        )
+        waits = metrics.histogram(
+            "scheduler_permit_wait_duration_seconds", "How long pods wait for permits.", ("result",), PERMIT_SECONDS
+        )
+        calls = metrics.counter("flotilla_bind_calls_total", "Calls that bind, by how they ended.", ("result",))
+        self.call_seconds = metrics.histogram("flotilla_bind_call_duration_seconds", "How long calls that bind take.")
+        self.held = metrics.gauge("flotilla_binder_held", "Orders that are being carried out.")
+        self.refused = metrics.counter("flotilla_binder_refused_total", "Orders and other things that were not right.")
+        self.events_dropped = metrics.counter(
+            "flotilla_events_dropped_total", "Events and conditions that were not written: too many waited."
+        )
+        self.events_failed = metrics.counter(
+            "flotilla_events_failed_total", "Events and conditions that the API server did not take."
+        )
+        # Looking up a labelled metric costs more than counting.
+        self._point = lru_cache(maxsize=1024)(points.labels)
+        self._wait = lru_cache(maxsize=16)(waits.labels)
+        self._calls: dict[type[Result], Counter] = {}
+        for kind in (Done, Refused):
+            self._calls[kind] = calls.labels(kind.__name__.lower())
+        self._unknown = calls.labels("unknown")
+
+    def took(self, took: Took) -> None:
+        histogram: Histogram = self._point(took.point, took.code, took.profile)
+        histogram.observe(took.seconds)
+
+    def waited(self, waited: Waited) -> None:
+        histogram: Histogram = self._wait(waited.code)
+        histogram.observe(waited.seconds)
+
+    def called(self, result: Result, seconds: float) -> None:
+        self._calls.get(type(result), self._unknown).inc()
+        self.call_seconds.observe(seconds)

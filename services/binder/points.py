@@ -1,0 +1,124 @@
+"""Running a profile's binding plugins on one pod, and saying as kube-scheduler does what went wrong.
+
+A plugin that raises has failed; that is the pod's misfortune and never the binder's.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from shared.config.points import ExtensionPoint
+from shared.framework.cyclestate import CycleState
+from shared.framework.diagnosis import Rejections, unfit_message
+from shared.framework.plugin import ApiCall
+from shared.framework.profile import Framework, PermitOutcome
+from shared.framework.status import Code, Status, error
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+
+NAMES = {
+    ExtensionPoint.RESERVE: "Reserve",
+    ExtensionPoint.PERMIT: "Permit",
+    ExtensionPoint.PRE_BIND: "PreBind",
+    ExtensionPoint.BIND: "Bind",
+    ExtensionPoint.POST_BIND: "PostBind",
+}
+DECIDING = (ExtensionPoint.RESERVE, ExtensionPoint.PERMIT)
+"""A rejection here says that the pod does not fit; later ones come too late for that."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a pod is not bound. `told`: whether its owner should read of it; `reason`: of the PodScheduled condition."""
+
+    message: str
+    reason: str = SCHEDULER_ERROR
+    code: Code = Code.ERROR
+    told: bool = True
+
+
+def failure(point: ExtensionPoint, status: Status) -> Failure:
+    reasons = status.message or status.code
+    if not status.rejected:
+        plugin = f'plugin "{status.plugin}"' if status.plugin else "plugins"
+        return Failure(f"running {NAMES[point]} {plugin}: {reasons}")
+    message = unfit_message(1, None, [Rejections(status, 1)]) if point in DECIDING else reasons
+    return Failure(message, UNSCHEDULABLE, status.code)
+
+
+def reserve(framework: Framework, cycle: CycleState, node: str) -> Status:
+    """All or nothing."""
+    try:
+        return framework.run_reserve(cycle, node)
+    except Exception as cause:
+        unreserve(framework, cycle, node)
+        return _raised(cause)
+
+
+def unreserve(framework: Framework, cycle: CycleState, node: str) -> list[str]:
+    """Every plugin gets to take back what it reserved, whatever the others do. Who could not, and why."""
+    troubles: list[str] = []
+    for plugin in reversed(framework.reserve):
+        try:
+            plugin.unreserve(cycle, node)
+        except Exception as cause:
+            troubles.append(f"{plugin.name}.unreserve: {_named(cause)}")
+    return troubles
+
+
+def permit(framework: Framework, cycle: CycleState, node: str) -> PermitOutcome:
+    try:
+        return framework.run_permit(cycle, node)
+    except Exception as cause:
+        return PermitOutcome(_raised(cause))
+
+
+def pre_bind(framework: Framework, cycle: CycleState, node: str) -> Iterator[tuple[str, Status | ApiCall]]:
+    """Each call with its plugin's name, or the status that ends it.
+
+    A plugin is asked only when the next call is wanted: once those of the plugins before it are made.
+    """
+    for plugin in framework.pre_bind:
+        try:
+            answer = plugin.pre_bind(cycle, node)
+            calls = () if isinstance(answer, Status) else tuple(answer)
+        except Exception as cause:
+            answer, calls = _raised(cause), ()
+        if isinstance(answer, Status) and not (answer.ok or answer.skipped):
+            yield plugin.name, answer.by(plugin.name)
+            return
+        for call in calls:
+            yield plugin.name, call
+
+
+def bind(framework: Framework, cycle: CycleState, node: str) -> tuple[str, Status | ApiCall]:
+    """What the first plugin that takes the pod answers, and its name."""
+    for plugin in framework.bind:
+        try:
+            answer = plugin.bind(cycle, node)
+        except Exception as cause:
+            answer = _raised(cause)
+        if not isinstance(answer, Status):
+            return plugin.name, answer
+        if not answer.skipped:
+            return plugin.name, answer.by(plugin.name)
+    return "", error("no bind plugin took the pod")
+
+
+def post_bind(framework: Framework, cycle: CycleState, node: str) -> list[str]:
+    """Who could not, and why: the pod is bound all the same."""
+    troubles: list[str] = []
+    for plugin in framework.post_bind:
+        try:
+            plugin.post_bind(cycle, node)
+        except Exception as cause:
+            troubles.append(f"{plugin.name}.post_bind: {_named(cause)}")
+    return troubles
+
+
+def _raised(cause: Exception) -> Status:
+    return error(_named(cause))
+
+
+def _named(cause: Exception) -> str:
+    return f"{type(cause).__name__}: {cause}"

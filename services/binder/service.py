@@ -1,0 +1,181 @@
+"""Binder's shell: orders and permits in, calls to the API server, outcomes out."""
+
+import asyncio
+import secrets
+import time
+
+from services.binder.calling import DONE, Calling
+from services.binder.core import MOST_HELD, BinderCore
+from services.binder.events import (
+    Acknowledged,
+    Beat,
+    Call,
+    Called,
+    Effect,
+    Ended,
+    Event,
+    Leave,
+    LookUp,
+    Orders,
+    Problem,
+    Record,
+    Report,
+    SetCondition,
+    Tick,
+    Took,
+    Waited,
+)
+from services.binder.metrics import BinderMetrics
+from services.binder.pool import Pool
+from services.binder.reports import REPEAT
+from services.binder.spans import BindSpans
+from services.binder.telling import Telling
+from shared.bus import Envelope, NoAnswer
+from shared.bus.subjects import BINDER_BEATS, BINDER_GROUP, BINDER_NOTICES, BINDER_PERMITS, SNAPSHOT_BOUND, binder
+from shared.config.file import read_config
+from shared.errors import FlotillaError
+from shared.kube.client import KubeClient
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Notices, PermitAnswer
+from shared.messages.queue import Received
+from shared.plugins.frameworks import load_frameworks
+from shared.runtime import Context, CoreRunner
+from shared.telemetry.logs import Repeated
+
+MOST_CALLS = 64
+"""To the API server at the same time."""
+LEAVE_PATIENCE = 2.0
+"""Seconds that a binder which is asked to end takes for what is under way."""
+LEAVE_LOOK = 0.01
+
+
+async def main(context: Context, *, api_calls: bool = True) -> None:
+    """Without `api_calls` every pod counts as bound at once, and nobody is told: for measuring all the rest."""
+    frameworks = load_frameworks(read_config(context.settings.config), lenient=True)
+    core = BinderCore(context.name, frameworks, clock=time.perf_counter)
+    client = await KubeClient.open(context.settings.api, context.telemetry) if api_calls else None
+    try:
+        await Shell(context, core, client).run()
+    finally:
+        if client is not None:
+            await client.close()
+
+
+class Shell:
+    def __init__(self, context: Context, core: BinderCore, client: KubeClient | None) -> None:
+        self._context = context
+        self._core = core
+        self._incarnation = secrets.token_hex(8)
+        self._metrics = BinderMetrics(context.metrics)
+        self._spans = BindSpans(context.tracer)
+        self._sparingly = Repeated(context.log)
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(
+            core,
+            Tick(),
+            self._carry_out,
+            clock=context.clock,
+            telemetry=context.telemetry,
+            validate=core.validate if context.validates else None,
+        )
+        self._telling: Telling | None = None
+        self._calls: Pool[Call | LookUp] | None = None
+        self._reports: Pool[BindingOutcomes] = Pool(
+            self._report, most_workers=MOST_CALLS, most_waiting=MOST_HELD, failed=self._failed
+        )
+        if client is not None:
+            self._telling = Telling(client, context.name, context.clock, self._metrics, context.log)
+            calling = Calling(client, self._runner.feed, core.awaits, context.clock, self._metrics, self._spans)
+            self._calls = Pool(calling.make, most_workers=MOST_CALLS, most_waiting=2 * MOST_HELD, failed=self._failed)
+
+    async def run(self) -> None:
+        bus = self._context.bus
+        orders = await bus.subscribe(binder(self._context.name), BindingOrders, self._on_orders)
+        notices = await bus.subscribe(BINDER_NOTICES, Notices, self._on_notices, group=BINDER_GROUP)
+        permits = await bus.subscribe(BINDER_PERMITS, PermitAnswer, self._on_permit_answer)
+        self._runner.feed(Tick())
+        self._context.health.ready()
+        try:
+            await self._runner.broken()
+        except asyncio.CancelledError:
+            await orders.close()
+            await notices.close()
+            await self._leave()
+            raise
+        finally:
+            await permits.close()
+            self._runner.close()
+            await self._reports.close()
+            if self._calls is not None:
+                await self._calls.close()
+            if self._telling is not None:
+                await self._telling.close()
+
+    async def _leave(self) -> None:
+        """Orders that are still under way after that are left to their deadline."""
+        self._runner.feed(Leave())
+        deadline = asyncio.get_running_loop().time() + LEAVE_PATIENCE
+        while asyncio.get_running_loop().time() < deadline:
+            told = self._telling is None or self._telling.idle
+            if not self._core.held and not self._core.untold and told:
+                return
+            await asyncio.sleep(LEAVE_LOOK)
+        self._context.log.warning("%d orders are left to their deadline", self._core.held)
+
+    # What comes in
+
+    def _on_orders(self, message: BindingOrders, envelope: Envelope) -> None:
+        self._runner.feed(Orders(message))
+
+    def _on_permit_answer(self, message: PermitAnswer, envelope: Envelope) -> None:
+        self._runner.feed(message)
+
+    def _on_notices(self, message: Notices, envelope: Envelope) -> None:
+        if self._telling is not None:
+            for notice in message.notices:
+                self._telling.notice(notice)
+
+    # What goes out
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Call():
+                self._call(effect)
+            case Took():
+                self._metrics.took(effect)
+            case Record() if self._telling is not None:
+                self._telling.record(effect)
+            case Ended() if self._spans.enabled:
+                self._spans.ended(effect, self._context.clock())
+            case SetCondition() if self._telling is not None:
+                self._telling.condition(effect)
+            case LookUp() if self._calls is not None:
+                self._calls.put(effect)
+            case Report(message=message):
+                self._reports.put(message)
+            case Beat(room=room):
+                self._metrics.held.set(self._core.held)
+                self._context.bus.post(BINDER_BEATS, BinderBeat(self._context.name, self._incarnation, room))
+            case Waited():
+                self._metrics.waited(effect)
+            case Problem(error=error):
+                self._metrics.refused.inc()
+                self._sparingly.warning(type(error).__name__, "%s", error)
+
+    def _call(self, call: Call) -> None:
+        if self._calls is None:
+            self._runner.feed(Called(call.uid, call.attempt, call.step, DONE))
+        else:
+            self._calls.put(call)
+
+    async def _report(self, message: BindingOutcomes) -> None:
+        """If nothing comes back, the core has it sent again."""
+        try:
+            received = await self._context.bus.request(SNAPSHOT_BOUND, message, Received, timeout=REPEAT)
+        except NoAnswer as none:
+            self._sparingly.warning(none.silence, "outcomes are not acknowledged: %s", none)
+        except FlotillaError as cause:
+            self._failed(cause)
+        else:
+            self._runner.feed(Acknowledged(received.number))
+
+    def _failed(self, cause: BaseException) -> None:
+        self._sparingly.error(type(cause).__name__, "%r", cause, exc_info=cause)

@@ -1,0 +1,113 @@
+"""A binder core whose snapshot and API server are played by hand."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from services.binder.core import BinderCore
+from services.binder.events import (
+    Acknowledged,
+    Call,
+    Called,
+    Done,
+    Effect,
+    Event,
+    LookedUp,
+    LookUp,
+    Orders,
+    Report,
+    Result,
+    Tick,
+    Where,
+)
+from shared.config.points import ExtensionPoint
+from shared.framework.plugin import ApiCall, Permission, Plugin
+from shared.framework.profile import Framework
+from shared.framework.status import Code, Status
+from shared.messages.binding import BindingOrders, BindingOutcome, BindingOutcomes, PermitAnswer
+from shared.messages.state import BindingOrder
+from shared.plugins.defaultbinder import DefaultBinder
+from tests.framework.plugins import framework
+
+PROFILE = "test"
+TIME = 30.0
+"""Seconds from an order to its deadline."""
+E = TypeVar("E")
+
+POINTS = (ExtensionPoint.RESERVE, ExtensionPoint.PERMIT, ExtensionPoint.PRE_BIND, ExtensionPoint.POST_BIND)
+
+
+def binding_framework(*plugins: Plugin, bind: Sequence[Plugin] = ()) -> Framework:
+    """The plugins run at all points but Bind, which is the default one's."""
+    names = [plugin.name for plugin in plugins]
+    binders = bind or (DefaultBinder(),)
+    at: dict[ExtensionPoint, Sequence[Any]] = dict.fromkeys(POINTS, names)
+    return framework({**at, ExtensionPoint.BIND: [plugin.name for plugin in binders]}, *plugins, *binders)
+
+
+def wait(seconds: float) -> Permission:
+    return Permission(Status(Code.WAIT), seconds)
+
+
+def api_call(path: str) -> ApiCall:
+    return ApiCall("PATCH", path, {})
+
+
+class Script:
+    """Feeds a binder core and validates it after every event. Its outcomes are gathered in `told`."""
+
+    def __init__(self, of: Framework | None = None) -> None:
+        self.core = BinderCore("b", {PROFILE: of or binding_framework()}, clock=lambda: self.now)
+        self.now = 1000.0
+        self.epoch = 1
+        self.told: list[BindingOutcome] = []
+        self.effects: list[Effect] = []
+        """All there were."""
+
+    def handle(self, event: Event) -> list[Effect]:
+        effects = self.core.handle(event, self.now)
+        self.core.validate()
+        self.effects += effects
+        return effects
+
+    def order(
+        self, uid: str = "p", attempt: int = 1, node: str = "n1", *, epoch: int | None = None, **fields: Any
+    ) -> list[Effect]:
+        return self.handle(Orders(BindingOrders(epoch or self.epoch, [self.an_order(uid, attempt, node, **fields)])))
+
+    def an_order(self, uid: str = "p", attempt: int = 1, node: str = "n1", **fields: Any) -> BindingOrder:
+        values = {"epoch": self.epoch, "profile": PROFILE, "deadline": self.now + TIME, **fields}
+        return BindingOrder(attempt=attempt, uid=uid, namespace="default", name=uid, node=node, **values)
+
+    def answer(self, call: Call, result: Result | None = None) -> list[Effect]:
+        return self.handle(Called(call.uid, call.attempt, call.step, result or Done()))
+
+    def found(self, look_up: LookUp, where: Where, node: str = "") -> list[Effect]:
+        return self.handle(LookedUp(look_up.uid, look_up.attempt, where, node))
+
+    def permit(self, plugin: str, allow: bool = True, reason: str = "", uid: str = "p") -> list[Effect]:
+        return self.handle(PermitAnswer(uid, plugin, allow, reason))
+
+    def pass_time(self, seconds: float) -> list[Effect]:
+        self.now += seconds
+        return self.handle(Tick())
+
+    def reports(self, *, acknowledge: bool = True) -> list[BindingOutcomes]:
+        """What is told a moment later."""
+        messages = [report.message for report in only(Report, self.pass_time(0.01))]
+        for message in messages:
+            self.told += message.outcomes
+            if acknowledge:
+                self.handle(Acknowledged(message.number))
+        return messages
+
+    def outcomes(self) -> list[BindingOutcome]:
+        return [outcome for message in self.reports() for outcome in message.outcomes]
+
+
+def only(kind: type[E], effects: Sequence[object]) -> list[E]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def one(kind: type[E], effects: Sequence[object]) -> E:
+    (found,) = only(kind, effects)
+    return found

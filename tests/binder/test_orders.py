@@ -1,0 +1,218 @@
+"""Orders that come twice, too late, from the past, or too many; reports, and room."""
+
+from itertools import product
+
+import pytest
+
+from services.binder.attempt import ENDS, TRANSITIONS, Attempt, State
+from services.binder.core import BEAT, MOST_HELD, ROOM
+from services.binder.events import (
+    Acknowledged,
+    Beat,
+    Call,
+    Done,
+    Ended,
+    Leave,
+    LookUp,
+    Orders,
+    Problem,
+    Record,
+    Unknown,
+    Where,
+)
+from services.binder.reports import REPEAT
+from shared.errors import InvariantBroken
+from shared.messages.binding import BindingOrders, BindingOutcome
+from tests.binder.support import TIME, Script, binding_framework, one, only, wait
+from tests.framework.plugins import scripted
+
+
+def test_an_order_that_comes_again_does_nothing() -> None:
+    journal: list[str] = []
+    script = Script(binding_framework(scripted("A", journal)))
+    script.order()
+    before = list(journal)
+    assert script.order() == []
+    assert journal == before
+
+
+def test_an_order_that_comes_again_after_its_end_is_answered_again() -> None:
+    script = Script()
+    script.answer(one(Call, script.order()))
+    script.outcomes()
+    script.epoch = 2
+    assert script.order() == []
+    assert script.outcomes() == [BindingOutcome("p", 1)]
+
+
+def test_a_failure_is_told_again_and_recorded_once() -> None:
+    script = Script()
+    script.order(profile="other")
+    script.order(profile="other")
+    assert len(script.outcomes()) == 2
+    assert len(only(Record, script.effects)) == 1
+
+
+def test_an_older_attempt_is_not_listened_to() -> None:
+    script = Script()
+    script.order(attempt=5)
+    assert script.order(attempt=4) == []
+    assert script.core.held == 1
+
+
+def test_orders_of_an_older_epoch_are_refused() -> None:
+    script = Script()
+    script.order(epoch=3)
+    effects = script.order("q", epoch=2)
+    assert str(one(Problem, effects).error) == "orders of epoch 2, now 3"
+    assert script.core.held == 1
+
+
+def test_an_order_past_its_deadline_is_not_begun_and_nothing_is_claimed() -> None:
+    script = Script()
+    effects = script.order(deadline=script.now)
+    assert "comes after its deadline" in str(one(Problem, effects).error)
+    assert script.outcomes() == []
+
+
+def test_a_newer_attempt_takes_the_place_of_one_that_has_not_called_bind() -> None:
+    journal: list[str] = []
+    script = Script(binding_framework(scripted("A", journal, permit=wait(10))))
+    script.order(attempt=1, node="n1")
+    effects = script.order(attempt=2, node="n2")
+    assert one(Ended, effects) == Ended(script.an_order(attempt=1), script.now, "there is a newer attempt")
+    assert journal == ["A.reserve(n1)", "A.permit", "A.unreserve(n1)", "A.reserve(n2)", "A.permit"]
+    script.answer(one(Call, script.permit("A")))
+    assert [(o.attempt, o.until is None) for o in script.outcomes()] == [(1, False), (2, False), (2, True)]
+
+
+def test_a_newer_attempt_comes_after_one_that_may_be_bound_any_moment() -> None:
+    journal: list[str] = []
+    script = Script(binding_framework(scripted("A", journal)))
+    first = one(Call, script.order(attempt=1, node="n1"))
+    assert script.order(attempt=2, node="n2") == []
+    assert "A.reserve(n2)" not in journal
+    second = one(Call, script.answer(first))
+    assert second.attempt == 2
+    assert journal.index("A.post_bind(n1)") < journal.index("A.reserve(n2)")
+    assert script.outcomes() == [BindingOutcome("p", 1)]
+
+
+def test_of_several_that_come_after_it_the_newest_counts() -> None:
+    script = Script()
+    first = one(Call, script.order(attempt=1))
+    script.order(attempt=2)
+    assert one(Ended, script.order(attempt=3)).order.attempt == 2
+    assert one(Call, script.answer(first)).attempt == 3
+
+
+def test_an_attempt_that_is_handed_back_before_an_earlier_one_ends_is_remembered() -> None:
+    script = Script()
+    first = one(Call, script.order(attempt=1))
+    script.order(attempt=2)
+    script.handle(Leave())
+    script.answer(first)
+    assert script.order(attempt=2) == []
+    assert [(o.attempt, o.reason) for o in script.outcomes()] == [
+        (2, "the binder is leaving"),
+        (1, ""),
+        (2, "the binder is leaving"),
+    ]
+
+
+def test_what_comes_after_another_is_left_at_its_deadline_too() -> None:
+    script = Script()
+    script.order(attempt=1, deadline=script.now + TIME)
+    script.order(attempt=2, deadline=script.now + TIME / 2)
+    assert one(Ended, script.pass_time(TIME / 2)).order.attempt == 2
+    assert one(Ended, script.pass_time(TIME / 2)).order.attempt == 1
+    assert script.outcomes() == []
+
+
+def test_both_are_left_if_both_deadlines_have_passed() -> None:
+    script = Script()
+    script.order(attempt=1)
+    script.order(attempt=2)
+    script.pass_time(TIME)
+    assert script.core.held == 0
+    assert script.outcomes() == []
+
+
+def test_a_call_that_waits_is_not_made_any_more_once_it_is_of_no_use() -> None:
+    script = Script()
+    call = one(Call, script.order())
+    assert script.core.awaits(call)
+    script.pass_time(TIME)
+    assert not script.core.awaits(call)
+    assert script.answer(call, Done()) == []
+
+
+def test_a_report_is_repeated_until_it_is_acknowledged() -> None:
+    script = Script()
+    script.answer(one(Call, script.order()))
+    (first,) = script.reports(acknowledge=False)
+    assert script.reports() == []
+    script.now += REPEAT
+    script.epoch = 2
+    script.handle(Orders(BindingOrders(2, [])))
+    (second,) = script.reports()
+    assert (second.number, second.outcomes) == (first.number, first.outcomes)
+    assert (first.epoch, second.epoch) == (1, 2)
+    script.now += REPEAT
+    assert script.reports() == []
+    assert script.handle(Acknowledged(first.number)) == []
+
+
+def test_outcomes_of_one_moment_go_in_one_report() -> None:
+    script = Script()
+    for call in [one(Call, script.order(uid)) for uid in "abc"]:
+        script.answer(call)
+    (report,) = script.reports()
+    assert [outcome.uid for outcome in report.outcomes] == ["a", "b", "c"]
+
+
+def test_the_snapshot_is_told_now_and_then_how_many_orders_it_may_have_here() -> None:
+    script = Script()
+    assert one(Beat, script.pass_time(0)).room == ROOM
+    script.order()
+    assert only(Beat, script.pass_time(BEAT / 2)) == []
+    assert one(Beat, script.pass_time(BEAT / 2)).room == ROOM
+    script.handle(Leave())
+    assert one(Beat, script.pass_time(0)).room == 0
+
+
+def test_more_orders_than_there_is_room_for_are_left_to_their_deadline() -> None:
+    script = Script()
+    orders = [script.an_order(f"p{i}") for i in range(MOST_HELD + 1)]
+    effects = script.handle(Orders(BindingOrders(1, orders)))
+    assert len(only(Call, effects)) == script.core.held == MOST_HELD
+    assert f"default/p{MOST_HELD} finds" in str(one(Problem, effects).error)
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(State, State)))
+def test_a_transition_that_cannot_be_tells_the_story(before: State, after: State) -> None:
+    script = Script()
+    attempt = Attempt(script.an_order(), binding_framework(), now=script.now)
+    attempt.state = before
+    if after in TRANSITIONS[before]:
+        attempt.move(after, 1001.0)
+        assert attempt.state is after
+        return
+    attempt.story.append((1000.5, before))
+    with pytest.raises(InvariantBroken, match=rf"from {before} to {after} .*default/p .*{before} after 0.500 s"):
+        attempt.move(after, 1001.0)
+
+
+def test_every_state_can_be_reached_and_every_attempt_can_end() -> None:
+    assert {after for following in TRANSITIONS.values() for after in following} == set(State) - {State.NEW}
+    assert {State.BOUND, State.FAILED, State.LEFT, State.SUPERSEDED} == ENDS
+    assert all(State.LEFT in TRANSITIONS[state] for state in set(State) - ENDS - {State.NEW})
+
+
+def test_answers_to_other_steps_and_attempts_change_nothing() -> None:
+    script = Script()
+    call = one(Call, script.order(attempt=2))
+    for uid, attempt, step in [("x", 2, 1), ("p", 1, 1), ("p", 2, 0), ("p", 2, 2)]:
+        assert script.answer(Call(uid, attempt, step, call.api, call.deadline, True)) == []
+    assert script.found(LookUp("p", 2, "default", "p"), Where.GONE) == []
+    assert one(LookUp, script.answer(call, Unknown("?"))).attempt == 2

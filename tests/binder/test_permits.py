@@ -1,0 +1,152 @@
+"""Waiting for permits."""
+
+import pytest
+
+from services.binder.core import BinderCore
+from services.binder.events import Acknowledged, Call, Leave, Record, Report, SetCondition, Waited
+from services.binder.permits import LONGEST_WAIT, duration
+from shared.framework.status import Code
+from shared.messages.binding import BindingOutcome
+from tests.binder.support import TIME, Script, binding_framework, one, only, wait
+from tests.framework.plugins import scripted
+
+
+def waiting(journal: list[str] | None = None, **seconds: float) -> Script:
+    """A pod waits for these plugins. What is reported of it is not acknowledged yet."""
+    journal = [] if journal is None else journal
+    plugins = [scripted(name, journal, permit=wait(patience)) for name, patience in seconds.items()]
+    script = Script(binding_framework(*plugins))
+    assert only(Call, script.order()) == []
+    return script
+
+
+def test_an_allowed_pod_goes_on() -> None:
+    script = waiting(A=10)
+    script.now += 2
+    effects = script.permit("A")
+    assert one(Waited, effects) == Waited(Code.SUCCESS, 2.0)
+    assert one(Call, effects).binds
+
+
+def test_all_must_allow() -> None:
+    script = waiting(A=10, B=10)
+    assert script.permit("A") == []
+    assert script.permit("A") == []
+    assert script.permit("Stranger") == []
+    assert one(Call, script.permit("B")).binds
+
+
+def test_the_first_rejection_ends_it() -> None:
+    journal: list[str] = []
+    script = waiting(journal, A=10, B=10)
+    script.permit("A")
+    script.reports()
+    effects = script.permit("B", allow=False, reason="quorum is lost")
+    message = "0/1 nodes are available: 1 quorum is lost."
+    assert one(SetCondition, effects) == SetCondition("p", "default", "p", "Unschedulable", message)
+    assert one(Waited, effects).code is Code.UNSCHEDULABLE
+    assert script.outcomes() == [BindingOutcome("p", 1, message)]
+    assert journal[-2:] == ["B.unreserve(n1)", "A.unreserve(n1)"]
+    assert script.permit("A") == []
+
+
+def test_the_shortest_time_out_ends_it() -> None:
+    script = waiting(A=10, B=2.5)
+    script.reports()
+    assert only(Record, script.pass_time(2.4)) == []
+    effects = script.pass_time(0.1)
+    message = "0/1 nodes are available: 1 rejected due to timeout after waiting 2.5s at plugin B."
+    assert one(Record, effects).message == message
+    assert script.outcomes() == [BindingOutcome("p", 1, message)]
+
+
+def test_the_time_out_of_a_plugin_that_has_allowed_does_not_count() -> None:
+    script = waiting(A=10, B=2)
+    script.permit("B")
+    assert only(Record, script.pass_time(3)) == []
+    assert "at plugin A" in one(Record, script.pass_time(7)).message
+
+
+def test_no_plugin_has_a_pod_wait_for_ever() -> None:
+    script = waiting(A=1e9)
+    (report,) = script.reports()
+    assert report.outcomes[0].until == 1000.0 + LONGEST_WAIT
+    effects = script.pass_time(LONGEST_WAIT)
+    assert "after waiting 15m0s at plugin A" in one(Record, effects).message
+
+
+def test_the_snapshot_is_asked_for_more_time_and_it_is_taken_once_acknowledged() -> None:
+    script = waiting(A=100)
+    (report,) = script.reports(acknowledge=False)
+    assert report.outcomes == [BindingOutcome("p", 1, until=1000.0 + 100)]
+    script.handle(Acknowledged(report.number))
+    script.pass_time(TIME + 50)
+    call = one(Call, script.permit("A"))
+    assert call.deadline == 1000.0 + 100 + TIME
+    script.answer(call)
+    assert script.outcomes() == [BindingOutcome("p", 1)]
+
+
+def test_without_an_acknowledgement_the_pod_is_left_at_its_first_deadline() -> None:
+    journal: list[str] = []
+    script = waiting(journal, A=100)
+    script.pass_time(TIME)
+    assert script.core.held == 0
+    assert journal[-1] == "A.unreserve(n1)"
+    assert script.permit("A") == []
+    assert [outcome.reason for outcome in script.outcomes()] == []
+
+
+def test_a_time_out_of_nothing_ends_at_once() -> None:
+    script = waiting(A=0)
+    assert "after waiting 0s at plugin A" in one(Record, script.pass_time(0)).message
+
+
+def test_whoever_leaves_hands_back_what_waits() -> None:
+    journal: list[str] = []
+    script = waiting(journal, A=10)
+    script.reports()
+    effects = script.handle(Leave())
+    assert not only(Record, effects) and not only(SetCondition, effects)
+    script.order("q")
+    assert script.outcomes() == [
+        BindingOutcome("p", 1, "the binder is leaving"),
+        BindingOutcome("q", 1, "the binder is leaving"),
+    ]
+    assert journal == ["A.reserve(n1)", "A.permit", "A.unreserve(n1)"]
+
+
+def test_whoever_leaves_finishes_what_is_under_way() -> None:
+    script = Script()
+    call = one(Call, script.order())
+    script.handle(Leave())
+    script.answer(call)
+    assert script.outcomes() == [BindingOutcome("p", 1)]
+
+
+def test_the_next_deadline_is_that_of_the_permit() -> None:
+    script = waiting(A=0.2)
+    core: BinderCore = script.core
+    report = one(Report, script.pass_time(0.01))
+    script.handle(Acknowledged(report.message.number))
+    assert core.next_deadline() == 1000.0 + 0.2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (5, "5s"),
+        (0.1, "100ms"),
+        (0.0015, "1.5ms"),
+        (0.000002, "2µs"),
+        (5e-9, "5ns"),
+        (2.5, "2.5s"),
+        (90, "1m30s"),
+        (900, "15m0s"),
+        (3600, "1h0m0s"),
+        (3661.25, "1h1m1.25s"),
+    ],
+)
+def test_durations_are_written_as_kube_scheduler_does(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

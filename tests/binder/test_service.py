@@ -1,0 +1,204 @@
+"""The binder with a real NATS and an API server."""
+
+import asyncio
+
+import pytest
+
+from shared.messages.binding import Notice, Notices
+from tests.binder.world import until, world
+
+pytestmark = pytest.mark.asyncio
+
+BINDINGS = r"/binding$"
+
+
+async def test_pods_are_bound_told_of_and_recorded() -> None:
+    async with world() as w:
+        names = [f"p{i}" for i in range(200)]
+        for i, name in enumerate(names):
+            w.pod(name)
+            w.order(name, f"n{i % 2 + 1}")
+        for name in names:
+            assert (await w.outcome(name)).reason == ""
+        assert [w.node_of(name) for name in names] == ["n1", "n2"] * 100
+        assert len(w.outcomes) == 200
+        assert len(w.reports) < 200
+        event = await w.event("Scheduled")
+        pod = event["regarding"]["name"]
+        assert event["note"] == f"Successfully assigned default/{pod} to {w.node_of(pod)}"
+        assert (event["type"], event["action"], event["reportingController"]) == (
+            "Normal",
+            "Binding",
+            "default-scheduler",
+        )
+        assert w.metric("flotilla_bind_calls_total", result="done") == 200
+        name = "scheduler_framework_extension_point_duration_seconds_count"
+        assert w.metric(name, extension_point="Bind", status="Success", profile="default-scheduler") == 200
+
+
+async def test_a_pod_that_is_bound_to_the_very_node_already_is_bound() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.order("p", "n1")
+        await w.outcome("p")
+        w.outcomes.clear()
+        w.order("p", "n1")
+        assert (await w.outcome("p")).reason == ""
+        assert w.metric("flotilla_bind_calls_total", result="refused") == 1
+
+
+async def test_a_pod_that_is_bound_elsewhere_is_a_failure() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.order("p", "n1")
+        await w.outcome("p")
+        w.outcomes.clear()
+        w.order("p", "n2")
+        assert (await w.outcome("p")).reason == "the pod is on node n1 already"
+        assert w.node_of("p") == "n1"
+
+
+async def test_a_pod_that_does_not_exist_or_not_any_more_is_gone() -> None:
+    async with world() as w:
+        w.order("p")
+        assert (await w.outcome("p")).reason.startswith("the pod is gone: ")
+        w.pod("q")
+        w.order("q", uid="another")
+        await until(lambda: len(w.outcomes) == 2)
+        assert w.outcomes[1].reason.startswith("the pod is gone: ")
+        assert w.node_of("q") == ""
+
+
+async def test_a_refusal_is_told_to_the_owner_of_the_pod() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.simulator.faults.fail("POST", BINDINGS, 403, reason="Forbidden")
+        w.order("p")
+        outcome = await w.outcome("p")
+        assert outcome.reason == 'running Bind plugin "DefaultBinder": a fault was asked for'
+        event = await w.event("FailedScheduling")
+        assert (event["type"], event["action"], event["note"]) == ("Warning", "Scheduling", outcome.reason)
+        await until(lambda: w.condition_of("p") is not None)
+        condition = w.condition_of("p") or {}
+        assert (condition["status"], condition["reason"], condition["message"]) == (
+            "False",
+            "SchedulerError",
+            outcome.reason,
+        )
+
+
+async def test_an_answer_that_is_lost_is_looked_up() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.simulator.faults.drop("POST", BINDINGS, after=True)
+        w.order("p")
+        assert (await w.outcome("p")).reason == ""
+        assert w.node_of("p") == "n1"
+        assert w.metric("flotilla_bind_calls_total", result="unknown") == 1
+
+
+async def test_a_request_that_is_lost_fails_once_it_is_sure() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.simulator.faults.drop("POST", BINDINGS)
+        w.order("p")
+        assert "running Bind plugin" in (await w.outcome("p")).reason
+        assert w.node_of("p") == ""
+
+
+async def test_a_failing_server_is_asked_where_the_pod_is() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.simulator.faults.fail("POST", BINDINGS, 500)
+        w.order("p")
+        assert "a fault was asked for" in (await w.outcome("p")).reason
+        assert w.metric("flotilla_bind_calls_total", result="unknown") == 1
+
+
+async def test_a_throttled_call_comes_again_by_itself() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.simulator.faults.fail("POST", BINDINGS, 429, reason="TooManyRequests")
+        w.order("p")
+        assert (await w.outcome("p")).reason == ""
+
+
+async def test_a_call_does_not_outlast_the_deadline_and_nothing_is_claimed() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.pod("q")
+        w.simulator.faults.delay("POST", "/pods/p/binding$", 1.0)
+        w.order("p", seconds=0.2)
+        await until(lambda: w.metric("flotilla_bind_calls_total", result="unknown") == 1)
+        w.order("q")
+        assert (await w.outcome("q")).reason == ""
+        assert [outcome.uid for outcome in w.outcomes] == ["uid-q"]
+
+
+async def test_a_slow_call_holds_up_no_other() -> None:
+    async with world() as w:
+        w.simulator.faults.delay("POST", "/pods/p/binding$", 0.5)
+        for name in ("p", "q"):
+            w.pod(name)
+            w.order(name)
+        await w.outcome("p")
+        assert [outcome.uid for outcome in w.outcomes] == ["uid-q", "uid-p"]
+
+
+async def test_reports_are_repeated_until_they_are_acknowledged() -> None:
+    async with world() as w:
+        w.acknowledges = False
+        w.pod("p")
+        w.order("p")
+        await until(lambda: len(w.reports) == 2)
+        w.acknowledges = True
+        await w.outcome("p")
+        assert len({report.number for report in w.reports}) == 1
+
+
+async def test_notices_become_events_and_conditions() -> None:
+    async with world() as w:
+        notice = Notice(
+            w.pod("p"), "default", "p", "default-scheduler", "Unschedulable", "0/1 nodes are available: 1 x."
+        )
+        w.bus.post("binder.notices", Notices([notice]))
+        event = await w.event("FailedScheduling")
+        assert event["note"] == notice.message
+        assert event["regarding"]["uid"] == "uid-p"
+        await until(lambda: w.condition_of("p") is not None)
+        condition = w.condition_of("p") or {}
+        assert (condition["reason"], condition["message"]) == ("Unschedulable", notice.message)
+
+
+async def test_what_owners_are_told_never_keeps_a_pod_from_being_bound() -> None:
+    async with world() as w:
+        w.simulator.faults.delay("POST", "/events$", 1.0, times=100)
+        names = [f"p{i}" for i in range(100)]
+        for name in names:
+            w.pod(name)
+            w.order(name)
+        began = asyncio.get_running_loop().time()
+        for name in names:
+            await w.outcome(name)
+        assert asyncio.get_running_loop().time() - began < 5.0
+        w.simulator.faults.clear()
+
+
+async def test_without_api_calls_all_is_bound_at_once_and_nobody_is_told() -> None:
+    async with world(api_calls=False) as w:
+        w.pod("p")
+        w.order("p")
+        assert (await w.outcome("p")).reason == ""
+        assert w.node_of("p") == ""
+        assert await w.events() == []
+
+
+async def test_whoever_leaves_finishes_what_is_under_way_and_says_so() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.simulator.faults.delay("POST", BINDINGS, 0.3)
+        w.order("p")
+        await until(lambda: not w.simulator.faults)
+    assert [(outcome.uid, outcome.reason) for outcome in w.outcomes] == [("uid-p", "")]
+    assert w.beats[0].room == 2048
+    assert w.beats[-1].room == 0

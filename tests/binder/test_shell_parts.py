@@ -1,0 +1,127 @@
+"""The small parts of the shell: pool, spans, and what the API server's answers mean."""
+
+import asyncio
+import random
+from typing import cast
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+
+from services.binder.calling import result_of
+from services.binder.events import Call, Done, Ended, Refused, Unknown
+from services.binder.pool import Pool
+from services.binder.spans import BindSpans
+from shared.kube.outcome import Outcome
+from shared.kube.outcome import Result as Answered
+from shared.telemetry.export import SpanSink
+from shared.telemetry.tracing import Tracer
+from tests.binder.support import Script, one
+
+
+class Sink:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.spans: list[ReadableSpan] = []
+
+    def put(self, span: ReadableSpan) -> None:
+        self.spans.append(span)
+
+
+def traced(ratio: float, result: Done | Refused) -> list[ReadableSpan]:
+    sink = Sink()
+    spans = BindSpans(Tracer("binder", "b", ratio=ratio, ids=random.Random(1), sink=cast(SpanSink, sink)))
+    script = Script()
+    call = one(Call, script.order())
+    spans.called(call, result, script.now + 1, script.now + 2)
+    end = one(Ended, script.answer(call, result))
+    spans.ended(end, script.now + 3)
+    assert spans._calls == {}
+    return sink.spans
+
+
+def test_a_sampled_pod_has_a_span_for_its_binding_and_one_for_the_call() -> None:
+    bind, call = traced(1.0, Done())
+    assert (bind.name, call.name) == ("bind", "POST /api/v1/namespaces/default/pods/p/binding")
+    assert bind.attributes == {"pod": "default/p", "node": "n1", "attempt": 1}
+    assert call.parent is not None
+    assert bind.context is not None
+    assert call.parent.span_id == bind.context.span_id
+    assert (bind.start_time, bind.end_time) == (1_000 * 10**9, 1_003 * 10**9)
+
+
+def test_of_pods_that_are_not_sampled_only_failures_are_told() -> None:
+    assert traced(0.0, Done()) == []
+    bind, call = traced(0.0, Refused(403, "no"))
+    assert bind.status.description == 'running Bind plugin "DefaultBinder": no'
+    assert call.status.description == "no"
+
+
+@pytest.mark.parametrize(
+    ("answered", "result"),
+    [
+        (Answered(Outcome.OK, 201), Done()),
+        (Answered(Outcome.CONFLICT, 409, "c"), Refused(409, "c")),
+        (Answered(Outcome.NOT_FOUND, 404, "n"), Refused(404, "n")),
+        (Answered(Outcome.THROTTLED, 429, "t"), Refused(429, "t")),
+        (Answered(Outcome.UNREACHABLE, 0, "not there"), Refused(0, "not there")),
+        (Answered(Outcome.FAILED, 500, "f"), Unknown("f")),
+        (Answered(Outcome.UNKNOWN, 0, "u"), Unknown("u")),
+    ],
+)
+def test_what_answers_mean(answered: Answered, result: Done | Refused | Unknown) -> None:
+    assert result_of(answered) == result
+
+
+@pytest.mark.asyncio
+async def test_a_pool_works_in_order_with_so_many_at_a_time() -> None:
+    begun: list[int] = []
+    go_on = asyncio.Event()
+
+    async def work(item: int) -> None:
+        begun.append(item)
+        await go_on.wait()
+
+    pool = Pool(work, most_workers=2, most_waiting=3, failed=lambda _: None)
+    assert [pool.put(item) for item in range(3)] == [True] * 3
+    await asyncio.sleep(0)
+    assert begun == [0, 1]
+    assert [pool.put(item) for item in range(3, 6)] == [True, True, False]
+    go_on.set()
+    async with asyncio.timeout(5):
+        while not pool.idle:
+            await asyncio.sleep(0)
+    assert begun == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.asyncio
+async def test_work_that_raises_stops_nothing() -> None:
+    done: list[int] = []
+    failures: list[BaseException] = []
+
+    async def work(item: int) -> None:
+        if item == 0:
+            raise KeyError(item)
+        done.append(item)
+
+    pool = Pool(work, most_workers=1, most_waiting=9, failed=failures.append)
+    for item in range(3):
+        pool.put(item)
+    async with asyncio.timeout(5):
+        while not pool.idle:
+            await asyncio.sleep(0)
+    assert (done, [type(failure) for failure in failures]) == ([1, 2], [KeyError])
+
+
+@pytest.mark.asyncio
+async def test_a_pool_that_is_closed_leaves_nothing_behind() -> None:
+    async def work(item: int) -> None:
+        await asyncio.Event().wait()
+
+    pool = Pool(work, most_workers=1, most_waiting=9, failed=lambda _: None)
+    pool.put(1)
+    pool.put(2)
+    await asyncio.sleep(0)
+    await pool.close()
+    await asyncio.sleep(0)
+    assert pool.idle

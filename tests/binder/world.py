@@ -1,0 +1,176 @@
+"""A binder as it runs: a real NATS, an API server, and a snapshot that is played by the test."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from services.binder.service import main
+from services.simulator.service import Simulator, SimulatorOptions
+from shared.bus import Bus, Envelope
+from shared.config.settings import ApiSettings, Settings
+from shared.kube.client import KubeClient
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
+from shared.messages.queue import Received
+from shared.messages.state import BindingOrder
+from shared.runtime import Context, Health
+from shared.telemetry import Telemetry
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import Tracer
+from tests.servers import nats_server
+
+PATIENCE = 10.0
+PREFIX = "test"
+BINDER = "b1"
+
+
+class World:
+    def __init__(self, simulator: Simulator, bus: Bus, context: Context) -> None:
+        self.simulator = simulator
+        self.bus = bus
+        self.context = context
+        self.outcomes: list[BindingOutcome] = []
+        self.reports: list[BindingOutcomes] = []
+        self.beats: list[BinderBeat] = []
+        self.acknowledges = True
+        self._attempts = 0
+
+    # The API server
+
+    def pod(self, name: str) -> str:
+        """Creates one, and returns its uid."""
+        spec = {"schedulerName": "default-scheduler", "containers": [{"name": "c", "image": "i"}]}
+        self.simulator.store_raw(
+            "pods",
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+                "spec": spec,
+                "status": {"phase": "Pending"},
+            },
+        )
+        return f"uid-{name}"
+
+    def node_of(self, name: str) -> str:
+        node: str = self.simulator.stored("pods", name, "default")["spec"].get("nodeName", "")
+        return node
+
+    def condition_of(self, name: str) -> dict[str, Any] | None:
+        conditions = self.simulator.stored("pods", name, "default").get("status", {}).get("conditions", [])
+        return next((c for c in conditions if c["type"] == "PodScheduled"), None)
+
+    async def events(self) -> list[dict[str, Any]]:
+        client = await KubeClient.open(ApiSettings(server=self.simulator.url))
+        try:
+            raw = await client.get("/apis/events.k8s.io/v1/namespaces/default/events")
+            items: list[dict[str, Any]] = msgspec.json.decode(raw or b"{}")["items"]
+            return items
+        finally:
+            await client.close()
+
+    async def event(self, reason: str) -> dict[str, Any]:
+        """Waits for the first Event of this reason."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while asyncio.get_running_loop().time() < deadline:
+            for event in await self.events():
+                if event["reason"] == reason:
+                    return event
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"no Event says {reason}")
+
+    # The snapshot
+
+    def order(self, name: str, node: str = "n1", *, uid: str | None = None, seconds: float = 30.0) -> None:
+        self._attempts += 1
+        order = BindingOrder(
+            epoch=1,
+            attempt=self._attempts,
+            uid=uid or f"uid-{name}",
+            namespace="default",
+            name=name,
+            profile="default-scheduler",
+            node=node,
+            deadline=self.context.clock() + seconds,
+        )
+        self.bus.post(f"binder.{BINDER}", BindingOrders(1, [order]))
+
+    async def outcome(self, name: str) -> BindingOutcome:
+        uid = f"uid-{name}"
+        await until(lambda: any(outcome.uid == uid for outcome in self.outcomes))
+        return next(outcome for outcome in self.outcomes if outcome.uid == uid)
+
+    def on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
+        self.reports.append(message)
+        if self.acknowledges:
+            self.outcomes += message.outcomes
+            envelope.respond(Received(message.epoch, message.number))
+
+    def on_beat(self, message: BinderBeat, envelope: Envelope) -> None:
+        self.beats.append(message)
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.context.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+def telemetry(name: str) -> Telemetry:
+    tracer = Tracer("binder", name, ids=random.Random(1))
+    return Telemetry(Metrics(), tracer, logger("binder"))
+
+
+@asynccontextmanager
+async def world(*, api_calls: bool = True, nodes: tuple[str, ...] = ("n1", "n2")) -> AsyncIterator[World]:
+    """With a binder that is ready, and ends as a process does that gets SIGTERM."""
+    async with nats_server() as nats, _simulator(nodes) as simulator:
+        buses: list[Bus] = []
+        try:
+            buses.append(await Bus.connect(nats.url, PREFIX, BINDER, telemetry(BINDER)))
+            buses.append(await Bus.connect(nats.url, PREFIX, "snapshot", telemetry("snapshot")))
+            settings = Settings(name=BINDER, prefix=PREFIX, api=ApiSettings(server=simulator.url))
+            context = Context(
+                service="binder",
+                name=BINDER,
+                settings=settings,
+                bus=buses[0],
+                telemetry=telemetry(BINDER),
+                health=Health(),
+                http_url="",
+                validates=True,
+            )
+            made = World(simulator, buses[1], context)
+            await buses[1].subscribe("snapshot.bound", BindingOutcomes, made.on_outcomes)
+            await buses[1].subscribe("binder.beats", BinderBeat, made.on_beat)
+            binder = asyncio.create_task(main(context, api_calls=api_calls))
+            try:
+                await until(lambda: bool(made.beats) or binder.done())
+                yield made
+            finally:
+                binder.cancel()
+                (ended,) = await asyncio.gather(binder, return_exceptions=True)
+                if not isinstance(ended, asyncio.CancelledError):
+                    raise AssertionError(f"the binder has ended by itself: {ended!r}")
+        finally:
+            for bus in buses:
+                await bus.close()
+
+
+@asynccontextmanager
+async def _simulator(nodes: tuple[str, ...]) -> AsyncIterator[Simulator]:
+    simulator = Simulator(SimulatorOptions(kubelet=False))
+    await simulator.start()
+    try:
+        for name in nodes:
+            simulator.store_raw("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        yield simulator
+    finally:
+        await simulator.stop()
