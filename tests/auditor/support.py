@@ -1,0 +1,130 @@
+"""What the tests of the auditor share: an auditor on virtual time, that is fed by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from services.auditor.core import AuditorCore, Expected
+from services.auditor.events import (
+    Event,
+    LedgerRead,
+    NodeGone,
+    NodeSeen,
+    NodesListed,
+    PodGone,
+    PodSeen,
+    PodsListed,
+    QueueRead,
+    Tick,
+)
+from services.auditor.limits import Limits
+from services.auditor.violations import Invariant, Violation
+from shared.cluster.load import load_of
+from shared.messages.queue import QueueContents
+from shared.messages.state import LedgerEntry
+from shared.model.objects import Node, Pod
+from tests.builders import NodeBuilder, PodBuilder, node, pod
+
+LAG = 5.0
+PATIENCE = 10.0
+BEGIN = 1_000_000.0
+
+
+class Audit:
+    """Nodes and pods may be builders. `broken` is all that was reported."""
+
+    def __init__(self, *nodes: NodeBuilder, pods: Sequence[PodBuilder] = ()) -> None:
+        self.core = AuditorCore(limits=Limits(lag=LAG, patience=PATIENCE))
+        self.now = BEGIN
+        self.broken: list[Violation] = []
+        self.tell(NodesListed([n.build() for n in nodes]))
+        self.tell(PodsListed([p.build() for p in pods]))
+        self.wait(LAG)
+
+    def tell(self, event: Event) -> list[Violation]:
+        found = self.core.handle(event, self.now)
+        self.core.validate()
+        self.broken += found
+        return found
+
+    def wait(self, seconds: float) -> list[Violation]:
+        self.now += seconds
+        return self.tell(Tick())
+
+    def see(self, *objects: PodBuilder | NodeBuilder) -> list[Violation]:
+        """The watch tells of them."""
+        found: list[Violation] = []
+        for made in objects:
+            thing: Pod | Node = made.build()
+            found += self.tell(PodSeen(thing) if isinstance(thing, Pod) else NodeSeen(thing))
+        return found
+
+    def bind(self, made: PodBuilder, on: str) -> list[Violation]:
+        """It is seen waiting, and then bound."""
+        return [*self.see(made), *self.see(made.on(on))]
+
+    def lose(self, made: PodBuilder) -> list[Violation]:
+        return self.tell(PodGone(made.build().uid))
+
+    def lose_node(self, name: str) -> list[Violation]:
+        return self.tell(NodeGone(name))
+
+    def ledger(self, *entries: LedgerEntry) -> list[Violation]:
+        return self.tell(LedgerRead(entries, self.now))
+
+    def queue(self, **places: Sequence[PodBuilder]) -> list[Violation]:
+        return self.tell(QueueRead(contents(**places), self.now))
+
+    def settle(self) -> list[Violation]:
+        """Long enough for every doubt to end; all that was reported so far."""
+        self.wait(LAG + 0.1)
+        return self.broken
+
+    def finish(self, unbound: Expected = 0) -> list[Violation]:
+        found = self.core.finish(self.now, unbound)
+        self.broken += found
+        return found
+
+
+def contents(**places: Sequence[PodBuilder]) -> QueueContents:
+    names: dict[str, Any] = {name: [] for name in QueueContents.__struct_fields__}
+    names.update({name: [made.build().uid for made in pods] for name, pods in places.items()})
+    return QueueContents(**names)
+
+
+def entry(made: PodBuilder, on: str, *, attempt: int = 1, deadline: float = BEGIN + 1000) -> LedgerEntry:
+    built = made.build()
+    return LedgerEntry(
+        uid=built.uid,
+        attempt=attempt,
+        namespace=built.namespace,
+        name=built.name,
+        profile="default-scheduler",
+        node=on,
+        load=load_of(built),
+        epoch=1,
+        round=1,
+        deadline=deadline,
+    )
+
+
+def invariants(violations: Sequence[Violation]) -> list[Invariant]:
+    return [violation.invariant for violation in violations]
+
+
+def small(name: str, cpu: str = "4") -> NodeBuilder:
+    return node(name).capacity(cpu=cpu, memory="8Gi")
+
+
+def web(name: str, cpu: str = "1") -> PodBuilder:
+    return pod(name).request(cpu=cpu, memory="1Gi")
+
+
+def versioned(made: PodBuilder, resource_version: int) -> PodBuilder:
+    return replace(made, metadata=structs.replace(made.metadata, resource_version=str(resource_version)))
+
+
+def renewed(made: NodeBuilder, resource_version: int) -> NodeBuilder:
+    return replace(made, metadata=structs.replace(made.metadata, resource_version=str(resource_version)))

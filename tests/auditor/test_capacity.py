@@ -1,0 +1,296 @@
+"""What the pods on a node request, bound or assumed, is within what it has."""
+
+import pytest
+
+from services.auditor.events import Lost, PodsListed
+from services.auditor.violations import Invariant
+from shared.messages.watch import Kind
+from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, small, web
+from tests.builders import PodBuilder, node, pod
+
+GPU = "example.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("resource", "request_", "has"),
+    [
+        ("cpu", "1001m", "2"),
+        ("memory", "513Mi", "1Gi"),
+        ("ephemeral-storage", "6G", "10G"),
+        (GPU, "1", "1"),
+        ("hugepages-2Mi", "4Mi", "6Mi"),
+    ],
+)
+def test_two_pods_that_exceed_a_resource_together_are_reported(resource: str, request_: str, has: str) -> None:
+    audit = Audit(node("a").capacity({resource: has}))
+    audit.bind(pod("p").request({resource: request_}), "a")
+    assert audit.settle() == []
+    audit.bind(pod("q").request({resource: request_}), "a")
+    assert audit.broken == [], "the node may have grown, and that be heard of soon"
+    (violation,) = audit.settle()
+    assert (violation.invariant, violation.pod, violation.node) == (Invariant.CAPACITY, "default/q", "a")
+    assert set(violation.numbers) == {f"{resource} requested", f"{resource} allocatable"}
+    assert violation.numbers[f"{resource} requested"] > violation.numbers[f"{resource} allocatable"]
+
+
+def test_too_many_pods_are_reported() -> None:
+    audit = Audit(node("a").capacity(pods=1))
+    audit.bind(pod("p"), "a")
+    audit.bind(pod("q"), "a")
+    (violation,) = audit.settle()
+    assert violation.numbers == {"pods requested": 2, "pods allocatable": 1}
+
+
+def test_a_resource_that_the_node_does_not_have_is_reported() -> None:
+    audit = Audit(small("a"))
+    audit.bind(pod("p").request({GPU: 1}), "a")
+    assert invariants(audit.settle()) == [Invariant.CAPACITY]
+
+
+def test_a_doubt_that_is_open_in_the_end_is_reported() -> None:
+    audit = Audit(small("a"))
+    audit.bind(web("p", cpu="5"), "a")
+    assert invariants(audit.finish()) == [Invariant.CAPACITY]
+
+
+def test_an_exactly_full_node_is_right() -> None:
+    audit = Audit(small("a"))
+    for name in "pqrs":
+        audit.bind(web(name), "a")
+    assert audit.settle() == []
+
+
+def test_who_wants_nothing_of_a_resource_may_join_where_it_is_exceeded() -> None:
+    audit = Audit(node("a").capacity(cpu="1", memory="1Gi"), pods=[pod("big").request(cpu="3").on("a")])
+    audit.bind(pod("p").request(memory="1Gi", cpu=0), "a")
+    assert audit.settle() == []
+
+
+# Who counts
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_pod_frees_its_room(phase: str) -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.see(web("p").on("a").phase(phase))
+    audit.bind(web("q"), "a")
+    assert audit.settle() == []
+
+
+def test_a_deleted_pod_frees_its_room() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.lose(web("p"))
+    audit.bind(web("q"), "a")
+    assert audit.settle() == []
+
+
+def test_a_terminating_pod_does_not() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.see(web("p").on("a").terminating())
+    audit.bind(web("q"), "a")
+    assert invariants(audit.settle()) == [Invariant.CAPACITY]
+
+
+def test_nothing_is_said_of_pods_that_were_there_before_or_made_with_a_node() -> None:
+    audit = Audit(small("a", cpu="1"), pods=[web("p").on("a"), web("q").on("a")])
+    audit.see(web("r").on("a"))
+    assert audit.settle() == []
+
+
+def test_but_they_take_their_room() -> None:
+    audit = Audit(small("a", cpu="2"), pods=[web("p").on("a")])
+    audit.see(web("q").on("a"))
+    audit.wait(LAG + 1)
+    audit.bind(web("r"), "a")
+    assert invariants(audit.settle()) == [Invariant.CAPACITY]
+
+
+def test_a_decision_need_not_have_seen_what_somebody_else_put_there_just_now() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.see(web("p"))
+    audit.see(web("foreign").on("a"))
+    audit.see(web("p").on("a"))
+    assert audit.settle() == []
+
+
+def test_nor_that_a_pod_has_just_grown() -> None:
+    audit = Audit(small("a", cpu="2"))
+    audit.bind(web("p"), "a")
+    audit.wait(60)
+    audit.see(web("p", cpu="2").on("a"))
+    audit.bind(web("q"), "a")
+    assert audit.settle() == []
+    audit.bind(web("r"), "a")
+    assert invariants(audit.settle()) == [Invariant.CAPACITY]
+
+
+def test_a_resize_that_is_not_granted_does_not_count() -> None:
+    audit = Audit(small("a", cpu="2"))
+    audit.bind(web("p"), "a")
+    audit.see(web("p", cpu="4").on("a").condition("PodResizePending", reason="Infeasible"))
+    audit.wait(60)
+    audit.bind(web("q"), "a")
+    assert audit.settle() == []
+
+
+def test_pods_of_other_schedulers_are_not_judged() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p").scheduler("another"), "a")
+    audit.bind(web("q").scheduler("another"), "a")
+    assert audit.settle() == []
+    assert audit.core.counts().created == 0
+
+
+# What a pod requests
+
+
+def parts(name: str) -> PodBuilder:
+    return pod(name).container("main").request(cpu="1")
+
+
+@pytest.mark.parametrize(
+    ("made", "cpu"),
+    [
+        (parts("p").container("second").request(cpu="500m"), "1500m"),
+        (parts("p").init_container(cpu="3"), "3"),
+        (parts("p").init_container(cpu="500m"), "1"),
+        (parts("p").init_container(cpu="2", sidecar=True), "3"),
+        (parts("p").init_container(cpu="2", sidecar=True).init_container(cpu="2"), "4"),
+        (parts("p").init_container(cpu="2").init_container(cpu="2", sidecar=True), "3"),
+        (parts("p").overhead(cpu="250m"), "1250m"),
+        (parts("p").init_container(cpu="3").overhead(cpu="250m"), "3250m"),
+        (parts("p").pod_request(cpu="2"), "2"),
+        (parts("p").pod_request(cpu="2").overhead(cpu="100m"), "2100m"),
+        (pod("p").request(cpu="100.5m"), "101m"),
+    ],
+)
+def test_a_pod_fits_exactly_where_there_is_what_it_requests(made: PodBuilder, cpu: str) -> None:
+    millis = int(float(cpu.rstrip("m")) * (1 if cpu.endswith("m") else 1000))
+    audit = Audit(node("enough").capacity(cpu=f"{millis}m"), node("short").capacity(cpu=f"{millis - 1}m"))
+    audit.bind(made.uid("1"), "enough")
+    assert audit.settle() == []
+    audit.bind(made.uid("2"), "short")
+    (violation,) = audit.settle()
+    assert violation.numbers == {"cpu requested": millis, "cpu allocatable": millis - 1}
+
+
+# Races with the node
+
+
+def test_a_node_that_grows_may_be_heard_of_after_the_binding() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p", cpu="2"), "a")
+    audit.wait(LAG - 1)
+    audit.see(small("a", cpu="2"))
+    assert audit.settle() == []
+
+
+def test_a_node_that_has_shrunk_just_before_may_not_have_been_seen_so() -> None:
+    audit = Audit(small("a", cpu="2"))
+    audit.see(small("a", cpu="1"))
+    audit.wait(LAG - 1)
+    audit.bind(web("p", cpu="2"), "a")
+    assert audit.settle() == []
+
+
+def test_a_node_that_shrank_long_ago_is_known_to_be_small() -> None:
+    audit = Audit(small("a", cpu="2"))
+    audit.see(small("a", cpu="1"))
+    audit.wait(LAG + 1)
+    audit.bind(web("p", cpu="2"), "a")
+    assert invariants(audit.settle()) == [Invariant.CAPACITY]
+
+
+def test_a_node_that_shrinks_under_its_pods_breaks_nothing() -> None:
+    audit = Audit(small("a", cpu="2"))
+    audit.bind(web("p", cpu="2"), "a")
+    audit.wait(60)
+    audit.see(small("a", cpu="1"))
+    assert audit.settle() == []
+
+
+def test_a_binding_that_took_long_is_judged_by_when_it_was_assumed() -> None:
+    audit = Audit(small("a", cpu="2"))
+    audit.see(web("p", cpu="2"))
+    audit.ledger(entry(web("p"), "a"))
+    audit.wait(1)
+    audit.see(small("a", cpu="1"))
+    for _ in range(10):
+        audit.wait(LAG)
+        audit.ledger(entry(web("p"), "a"))
+        audit.see(small("a", cpu="1").label(time=str(audit.now)))
+    audit.see(web("p", cpu="2").on("a"))
+    assert audit.settle() == []
+
+
+# Listings
+
+
+def test_a_listing_is_one_moment() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.see(web("q"), web("r"))
+    audit.tell(Lost(Kind.POD))
+    audit.wait(30)
+    audit.tell(PodsListed([web("q").on("a").build(), web("r").build()]))
+    assert audit.settle() == []
+
+
+def test_in_a_listing_too_much_is_too_much() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.see(web("q"))
+    audit.tell(Lost(Kind.POD))
+    audit.tell(PodsListed([web("q").on("a").build(), web("p").on("a").build()]))
+    assert invariants(audit.settle()) == [Invariant.CAPACITY]
+
+
+# Assumed
+
+
+def test_bound_and_assumed_together_must_fit() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.see(web("q"))
+    assert audit.ledger(entry(web("q"), "a")) == [], "the watch may lag behind the ledger"
+    audit.wait(LAG)
+    (violation,) = audit.ledger(entry(web("q"), "a"))
+    assert (violation.invariant, violation.pod, violation.node) == (Invariant.CAPACITY, "default/q", "a")
+    assert violation.numbers == {"cpu requested": 2000, "cpu allocatable": 1000}
+    audit.wait(LAG)
+    assert audit.ledger(entry(web("q"), "a")) == [], "once is enough"
+
+
+def test_room_that_is_seen_free_a_little_later_was_free() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.see(web("q"))
+    audit.ledger(entry(web("q"), "a"))
+    audit.wait(1)
+    audit.lose(web("p"))
+    audit.wait(LAG)
+    assert audit.ledger(entry(web("q"), "a")) == []
+
+
+def test_an_assumed_pod_that_is_seen_bound_counts_once() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.ledger(entry(web("p"), "a"))
+    audit.wait(PATIENCE - 1)
+    assert audit.ledger(entry(web("p"), "a")) == []
+
+
+def test_the_ledger_is_not_held_against_what_is_known_while_a_watch_is_away() -> None:
+    audit = Audit(small("a", cpu="1"))
+    audit.bind(web("p"), "a")
+    audit.see(web("q"))
+    audit.tell(Lost(Kind.POD))
+    for _ in range(5):
+        assert audit.ledger(entry(web("q"), "a")) == []
+        audit.wait(PATIENCE)
+    audit.tell(PodsListed([web("q").on("a").build()]))
+    audit.ledger()
+    assert audit.settle() == []
