@@ -1,0 +1,41 @@
+"""Context: what a service is given by its host."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared.bus import Bus
+from shared.config.settings import Settings
+from shared.runtime.health import Health
+from shared.telemetry import Telemetry
+from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import Tracer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """`name` is this process's among its like; `http_url` is where its endpoints are."""
+
+    service: str
+    name: str
+    settings: Settings
+    bus: Bus
+    telemetry: Telemetry
+    health: Health
+    http_url: str
+    validates: bool = False
+    """Cores are to check themselves after every event."""
+    clock: Callable[[], float] = time.time
+
+    @property
+    def log(self) -> logging.Logger:
+        return self.telemetry.log
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.telemetry.metrics
+
+    @property
+    def tracer(self) -> Tracer:
+        return self.telemetry.tracer

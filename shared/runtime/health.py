@@ -1,0 +1,33 @@
+"""Health: why a process is not ready, until it is."""
+
+from collections.abc import Callable
+
+STARTING = "service"
+
+
+class Health:
+    """Not ready from the start, until the service says so with `ready`."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {STARTING: "is starting"}
+        self._checks: dict[str, Callable[[], str]] = {}
+
+    def wait_for(self, key: str, why: str) -> None:
+        """Not ready, until this key is cleared."""
+        self._reasons[key] = why
+
+    def clear(self, key: str) -> None:
+        self._reasons.pop(key, None)
+
+    def ready(self) -> None:
+        """The service itself has started."""
+        self.clear(STARTING)
+
+    def check(self, key: str, why: Callable[[], str]) -> None:
+        """Asked each time: why this part is not ready, empty if it is."""
+        self._checks[key] = why
+
+    def reasons(self) -> list[str]:
+        """One a line; none: ready."""
+        found = {key: why() for key, why in self._checks.items()} | self._reasons
+        return [f"{key}: {why}" for key, why in found.items() if why]

@@ -1,0 +1,137 @@
+"""host: the life of a service's process, from its settings to its exit code."""
+
+import asyncio
+import os
+import random
+import re
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+
+import uvloop
+
+from shared.bus import Bus
+from shared.bus.subjects import check_name
+from shared.config.settings import Settings
+from shared.errors import UserError
+from shared.runtime.context import Context
+from shared.runtime.health import Health
+from shared.runtime.http import endpoints
+from shared.telemetry import Telemetry
+from shared.telemetry.export import SpanSink
+from shared.telemetry.logs import logger, set_up
+from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import Tracer
+
+OK, FAILED, USER_ERROR, SIGNALLED = 0, 1, 2, 128
+STOP_SECONDS = 4.0
+"""A process that is asked to end has so long, less than those have who would kill it."""
+NATS = "nats"
+VALIDATE = "FLOTILLA_VALIDATE"
+"""Set to 1: every core checks itself after every event."""
+
+Main = Callable[[Context], Awaitable[None]]
+
+
+def host(service: str, settings: Settings, main: Main) -> int:
+    """Runs `main` until it returns or fails, or SIGTERM or SIGINT asks for its end; tells the process's exit code.
+
+    That is 2, after one line, for what the user has to put right, and 1, after a traceback, for what we have.
+    """
+    try:
+        name = process_name(service, settings)
+        set_up(service, name, format=settings.log_format, level=settings.log_level)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_asked(service, _live(service, name, settings, main)))
+    except UserError as error:
+        return _tell_user(service, error)
+    except BaseExceptionGroup as group:
+        mistakes, rest = group.split(UserError)
+        if mistakes is not None and rest is None:
+            return _tell_user(service, _first(mistakes))
+        logger(service).exception("%s has failed", service)
+        return FAILED
+    except Exception:
+        logger(service).exception("%s has failed", service)
+        return FAILED
+    return OK
+
+
+def process_name(service: str, settings: Settings) -> str:
+    if settings.name:
+        return check_name(settings.name, "the name")
+    return re.sub(r"[^A-Za-z0-9_-]", "-", f"{service}-{socket.gethostname()}-{os.getpid()}")
+
+
+async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
+    """Lives, until it is over or a signal ends it: the first one asks, the second does not."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(life)
+    asked = False
+
+    def give_up() -> None:
+        logger(service).error("%s does not end within %s s; it is left", service, STOP_SECONDS)
+        os._exit(FAILED)
+
+    def ask(number: signal.Signals) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(SIGNALLED + number)
+        asked = True
+        loop.call_later(STOP_SECONDS, give_up)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+
+
+async def _live(service: str, name: str, settings: Settings, main: Main) -> None:
+    telemetry = _telemetry(service, name, settings)
+    health = Health()
+    try:
+        async with endpoints(settings.http_host, settings.http_port, health, telemetry.metrics) as url:
+            telemetry.log.info("%s is %s, at %s", service, name, url)
+            health.wait_for(NATS, "not connected yet")
+            bus = await Bus.connect(settings.nats_url, settings.prefix, name, telemetry)
+            health.clear(NATS)
+            health.check(NATS, lambda: "" if bus.connected else "the connection is lost")
+            context = Context(
+                service=service,
+                name=name,
+                settings=settings,
+                bus=bus,
+                telemetry=telemetry,
+                health=health,
+                http_url=url,
+                validates=os.environ.get(VALIDATE) == "1",
+            )
+            try:
+                await main(context)
+            finally:
+                await bus.close()
+    finally:
+        await asyncio.to_thread(telemetry.tracer.close)
+
+
+def _telemetry(service: str, name: str, settings: Settings) -> Telemetry:
+    sink = SpanSink(settings.otlp_endpoint) if settings.otlp_endpoint else None
+    tracer = Tracer(service, name, ratio=settings.trace_ratio, ids=random.Random(), sink=sink)
+    return Telemetry(Metrics(), tracer, logger(service))
+
+
+def _tell_user(service: str, error: BaseException) -> int:
+    print(f"flotilla {service}: {' '.join(str(error).split())}", file=sys.stderr)
+    return USER_ERROR
+
+
+def _first(group: BaseExceptionGroup[UserError]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

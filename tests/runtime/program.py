@@ -1,0 +1,98 @@
+"""Services that tests host in a process of their own: `python -m tests.runtime.program NAME`."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+import msgspec
+
+from shared.config.settings import Settings
+from shared.errors import UserError
+from shared.messages.queue import Received, Take
+from shared.messages.state import Heartbeat
+from shared.runtime import Context, host, hosting
+
+SETTINGS = "TEST_SETTINGS"
+"""The environment variable that holds them."""
+
+
+async def serves(context: Context) -> None:
+    """Waits for a word before it is ready, answers, and says good-bye."""
+    context.health.wait_for("redis", "not loaded yet")
+    context.health.ready()
+    heard = asyncio.Event()
+    await context.bus.subscribe("snapshot.deltas", Heartbeat, lambda _, __: heard.set())
+    await context.bus.subscribe("queue.take", Take, lambda m, e: e.respond(Received(m.epoch, m.number)))
+    say(f"at {context.http_url}")
+    context.metrics.counter("flotilla_test_total", "A test.").inc()
+    try:
+        await heard.wait()
+        context.health.clear("redis")
+        context.tracer.record("heard", context.tracer.new(True), 1.0, 2.0)
+        await asyncio.get_running_loop().create_future()
+    finally:
+        await context.bus.publish("watch", Heartbeat(1, 99))
+        say("good-bye")
+
+
+async def returns(context: Context) -> None:
+    context.log.info("done", extra={"trace_id": "0af7"})
+
+
+async def refuses(context: Context) -> None:
+    raise UserError("config.yaml: no such\nplugin")
+
+
+async def refuses_in_a_task(context: Context) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(refuses(context))
+        tasks.create_task(asyncio.sleep(60))
+
+
+async def breaks(context: Context) -> NoReturn:
+    raise ZeroDivisionError("a fault of ours")
+
+
+async def breaks_in_a_task(context: Context) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(breaks(context))
+        tasks.create_task(refuses(context))
+
+
+async def stays(context: Context) -> None:
+    """Whatever it is told."""
+    say(f"at {context.http_url}")
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            say("stays")
+
+
+async def stays_not_for_long(context: Context) -> None:
+    hosting.STOP_SECONDS = 0.2
+    await stays(context)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+MAINS: dict[str, Callable[[Context], Awaitable[None]]] = {
+    main.__name__: main
+    for main in (
+        serves,
+        returns,
+        refuses,
+        refuses_in_a_task,
+        breaks,
+        breaks_in_a_task,
+        stays,
+        stays_not_for_long,
+    )
+}
+
+if __name__ == "__main__":
+    sys.exit(host("test", msgspec.json.decode(os.environ[SETTINGS], type=Settings), MAINS[sys.argv[1]]))

@@ -1,0 +1,241 @@
+"""The shell around a core: events, effects and time."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from shared.errors import InvariantBroken
+from shared.runtime import CoreRunner
+from shared.runtime.corerunner import STUCK_SLEEP
+from shared.telemetry import Telemetry
+from tests.bus.support import a_telemetry, sample, until
+
+pytestmark = pytest.mark.asyncio
+
+TICK = "tick"
+
+
+class Script:
+    """A core that does what the test says."""
+
+    def __init__(self, deadline: float | None = None) -> None:
+        self.deadline = deadline
+        self.seen: list[tuple[str, float]] = []
+        self.on_tick: Callable[[], None] = self.rest
+
+    def rest(self) -> None:
+        self.deadline = None
+
+    def handle(self, event: str, now: float) -> list[str]:
+        self.seen.append((event, now))
+        if event == TICK:
+            self.on_tick()
+        if event == "fail":
+            raise ValueError("no")
+        if event == "break":
+            raise InvariantBroken("cannot be")
+        return [f"{event}-{n}" for n in range(2)]
+
+    def next_deadline(self) -> float | None:
+        return self.deadline
+
+    @property
+    def ticks(self) -> int:
+        return sum(event == TICK for event, _ in self.seen)
+
+
+def a_runner(
+    core: Script,
+    carry_out: Callable[[str], None] = lambda _: None,
+    *,
+    telemetry: Telemetry | None = None,
+    clock: Callable[[], float] = time.time,
+    validate: Callable[[], None] | None = None,
+) -> CoreRunner[str, str]:
+    return CoreRunner(core, TICK, carry_out, clock=clock, telemetry=telemetry or a_telemetry(), validate=validate)
+
+
+# Events and effects
+
+
+async def test_effects_are_carried_out_in_order_before_feed_returns() -> None:
+    done: list[str] = []
+    core = Script()
+    runner = a_runner(core, done.append, clock=lambda: 17.0)
+    runner.carry_out(["started"])
+    runner.feed("a")
+    runner.feed("b")
+    assert done == ["started", "a-0", "a-1", "b-0", "b-1"]
+    assert core.seen == [("a", 17.0), ("b", 17.0)]
+    runner.close()
+
+
+async def test_an_event_that_an_effect_brings_about_comes_after_the_one_at_hand() -> None:
+    done: list[str] = []
+
+    def carry_out(effect: str) -> None:
+        done.append(effect)
+        if effect == "a-0":
+            runner.feed("b")
+
+    runner = a_runner(Script(), carry_out)
+    runner.feed("a")
+    assert done == ["a-0", "a-1", "b-0", "b-1"]
+    runner.close()
+
+
+async def test_nothing_is_handled_once_it_is_closed() -> None:
+    core = Script(deadline=time.time() + 0.01)
+    runner = a_runner(core)
+    runner.feed("a")
+    runner.close()
+    runner.feed("b")
+    await asyncio.sleep(0.05)
+    assert [event for event, _ in core.seen] == ["a"]
+
+
+# Faults
+
+
+async def test_a_core_or_an_effect_that_fails_gets_the_next_event(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry, done = a_telemetry(), list[str]()
+
+    def carry_out(effect: str) -> None:
+        if effect == "a-0":
+            raise OSError("no room")
+        done.append(effect)
+
+    runner = a_runner(Script(), carry_out, telemetry=telemetry)
+    for event in ("fail", "a"):
+        runner.feed(event)
+    assert done == ["a-1"]
+    assert sample(telemetry, "flotilla_core_failures_total") == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "handling str failed: ValueError('no')",
+        "carrying out str failed: OSError('no room')",
+    ]
+    assert all(record.exc_info for record in caplog.records)
+    runner.close()
+
+
+async def test_a_broken_invariant_ends_the_service() -> None:
+    runner = a_runner(Script())
+    watching = asyncio.create_task(runner.broken())
+    runner.feed("fail")
+    await asyncio.sleep(0)
+    assert not watching.done()
+    runner.feed("break")
+    runner.feed("break")
+    with pytest.raises(InvariantBroken, match="cannot be"):
+        await watching
+    runner.close()
+
+
+async def test_a_core_is_validated_after_each_event_where_that_is_wanted() -> None:
+    checks: list[int] = []
+
+    def validate() -> None:
+        checks.append(1)
+        if len(checks) == 3:
+            raise InvariantBroken("found")
+
+    runner = a_runner(Script(), validate=validate)
+    for event in "abc":
+        runner.feed(event)
+    assert len(checks) == 3
+    with pytest.raises(InvariantBroken, match="found"):
+        await runner.broken()
+    runner.close()
+
+
+async def test_closing_leaves_nothing_behind() -> None:
+    runner = a_runner(Script(deadline=time.time() + 60))
+    watching = asyncio.create_task(runner.broken())
+    runner.feed("a")
+    await asyncio.sleep(0)
+    runner.close()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert watching.cancelled()
+
+
+# Time
+
+
+async def test_a_deadline_is_kept_and_never_early() -> None:
+    for wait in (0.0, 0.02, 0.1):
+        core = Script(deadline=time.time() + wait)
+        due = core.deadline or 0.0
+        runner = a_runner(core)
+        runner.feed("a")
+        await until(lambda core=core: core.ticks == 1)  # type: ignore[misc]
+        assert 0.0 <= core.seen[-1][1] - due < 0.1
+        runner.close()
+
+
+async def test_an_earlier_deadline_moves_the_timer_and_a_later_one_too() -> None:
+    core = Script(deadline=time.time() + 60)
+    runner = a_runner(core)
+    runner.feed("a")
+    core.deadline = time.time() + 0.02
+    runner.feed("b")
+    await until(lambda: core.ticks == 1)
+    core.deadline = time.time() + 0.02
+    runner.feed("c")
+    core.deadline = due = time.time() + 0.1
+    runner.feed("d")
+    await until(lambda: core.ticks == 2)
+    assert core.seen[-1][1] >= due
+    runner.close()
+
+
+async def test_a_deadline_that_goes_away_is_not_kept() -> None:
+    core = Script(deadline=time.time() + 0.02)
+    runner = a_runner(core)
+    runner.feed("a")
+    core.deadline = None
+    runner.feed("b")
+    await asyncio.sleep(0.05)
+    assert core.ticks == 0
+    core.deadline = time.time()
+    runner.feed("c")
+    await until(lambda: core.ticks == 1)
+    runner.close()
+
+
+async def test_a_tick_that_leaves_its_deadline_in_the_past_does_not_spin() -> None:
+    core = Script(deadline=time.time())
+    core.on_tick = lambda: None
+    runner = a_runner(core)
+    runner.feed("a")
+    await until(lambda: core.ticks == 3)
+    times = [now for event, now in core.seen if event == TICK]
+    assert times[-1] - times[0] >= 1.8 * STUCK_SLEEP
+    runner.close()
+
+
+async def test_a_tick_that_fails_is_repeated_and_does_not_spin() -> None:
+    def fail() -> None:
+        if core.ticks == 2:
+            core.rest()
+        raise ValueError("no")
+
+    core = Script(deadline=time.time())
+    core.on_tick = fail
+    runner = a_runner(core)
+    runner.feed("a")
+    await until(lambda: core.ticks == 2)
+    assert core.seen[-1][1] - core.seen[-2][1] >= 0.9 * STUCK_SLEEP
+    runner.close()
+
+
+async def test_a_clock_that_is_set_back_makes_no_tick_early() -> None:
+    shift = 0.0
+    core = Script(deadline=time.time() + 0.05)
+    runner = a_runner(core, clock=lambda: time.time() + shift)
+    runner.feed("a")
+    shift = -0.1
+    await until(lambda: core.ticks == 1)
+    assert core.seen[-1][1] >= core.seen[0][1] + 0.05
+    runner.close()

@@ -1,0 +1,75 @@
+"""Reasons for not being ready, and work that is done again and again."""
+
+import asyncio
+import itertools
+import random
+
+import pytest
+
+from shared.runtime import Health, every
+from tests.bus.support import until
+
+
+def test_every_reason_must_go() -> None:
+    health, lost = Health(), "lost"
+    health.check("nats", lambda: lost)
+    health.wait_for("redis", "loading")
+    assert health.reasons() == ["nats: lost", "service: is starting", "redis: loading"]
+    health.wait_for("redis", "still loading")
+    health.ready()
+    assert health.reasons() == ["nats: lost", "redis: still loading"]
+    health.clear("redis")
+    health.clear("redis")
+    lost = ""
+    assert health.reasons() == []
+    lost = "again"
+    assert health.reasons() == ["nats: again"]
+
+
+@pytest.mark.asyncio
+async def test_work_is_done_at_once_and_then_in_time() -> None:
+    loop, times = asyncio.get_running_loop(), list[float]()
+    began = loop.time()
+    beat = asyncio.create_task(every(0.02, lambda: times.append(loop.time() - began)))
+    await until(lambda: len(times) == 5)
+    beat.cancel()
+    assert times[0] < 0.02
+    assert all(at >= 0.0199 * n for n, at in enumerate(times))
+
+
+@pytest.mark.asyncio
+async def test_what_was_missed_is_not_made_up_for() -> None:
+    loop, times = asyncio.get_running_loop(), list[float]()
+
+    async def slow() -> None:
+        times.append(loop.time())
+        if len(times) == 1:
+            await asyncio.sleep(0.1)
+
+    beat = asyncio.create_task(every(0.02, slow))
+    await until(lambda: len(times) == 4)
+    beat.cancel()
+    assert min(b - a for a, b in itertools.pairwise(times[1:])) > 0.01
+
+
+@pytest.mark.asyncio
+async def test_jitter_is_bounded_and_comes_from_the_given_randomness() -> None:
+    loop, times = asyncio.get_running_loop(), list[float]()
+    beat = asyncio.create_task(every(0.01, lambda: times.append(loop.time()), jitter=0.02, rng=random.Random(1)))
+    await until(lambda: len(times) == 6)
+    beat.cancel()
+    expected = random.Random(1)
+    for n in range(1, 6):
+        assert times[n] - times[0] >= 0.0099 * n + expected.uniform(0.0, 0.02) - 0.001
+
+
+@pytest.mark.asyncio
+async def test_work_that_fails_fails_its_group() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ExceptionGroup) as group:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(every(60, fail))
+            tasks.create_task(every(60, lambda: None))
+    assert group.group_contains(ValueError)
