@@ -34,7 +34,7 @@ format: $(STAMP)  ## sort imports, fix what ruff can fix, format
 bench: $(STAMP)  ## run the benchmarks; ARGS goes to flotilla bench
 	$(BIN)/flotilla bench $(ARGS)
 
-demo: $(STAMP)  ## schedule a small cluster before your eyes
+demo: $(STAMP)  ## all services on a made-up cluster, before your eyes; ARGS="--pods 1000" goes to flotilla demo
 	$(BIN)/flotilla demo $(ARGS)
 
 conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="sequence mixed": others)

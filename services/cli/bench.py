@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from services.cli.numbers import at_least, several
-from services.inprocess.bench import PARTS, SHARDS, cases, measure, measure_load
 
 A = ParamSpec("A")
 T = TypeVar("T")
@@ -20,8 +19,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command = commands.add_parser(
         "bench",
         help="measure what a decision costs",
-        description=f"Runs the deciding core with {SHARDS} shards, without a network, on nodes of 4 cpu, 32 GiB and "
-        "110 pods and pods of about 100m and 500Mi; prints CPU time. Every node is looked at for every pod.",
+        description="Runs the deciding core with two shards, without a network, on nodes of 4 cpu, 32 GiB and 110 pods "
+        "and\npods of about 100m and 500Mi; prints CPU time. Every node is looked at for every pod.",
     )
     command.add_argument(
         "--nodes",
@@ -44,6 +43,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
+    from services.inprocess.bench import PARTS, SHARDS, cases, measure, measure_load
+
     print(f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, {SHARDS} shards")
     print("microseconds of CPU a pod, all shards together; memory of one worker\n")
     parts = "".join(f"{part:>10}" for part in PARTS)

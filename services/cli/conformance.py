@@ -4,10 +4,12 @@ import argparse
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from services.cli.numbers import at_least
-from services.inprocess.conformance import LEFT_OUT, GroupResult, exit_code, read_cases, run_cases
+
+if TYPE_CHECKING:
+    from services.inprocess.conformance import GroupResult
 
 FIRST_DIFFERENCES = 3
 
@@ -32,6 +34,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
+    from services.inprocess.conformance import LEFT_OUT, exit_code, read_cases, run_cases
+
     cases: Iterator[dict[str, Any]] = itertools.chain.from_iterable(read_cases(path) for path in options.files)
     if options.group:
         cases = (case for case in cases if (case.get("tags") or [""])[0] in options.group)
@@ -50,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return exit_code(list(groups.values()))
 
 
-def _print_differences(name: str, group: GroupResult, most: int) -> None:
+def _print_differences(name: str, group: "GroupResult", most: int) -> None:
     for difference in group.differences[:most]:
         print(f"\n{difference}")
     if len(group.differences) > most:

@@ -1,23 +1,28 @@
-"""The flotilla command."""
+"""The flotilla command. What a command needs is imported when it runs, so that help and mistakes are instant."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
-from services.cli import bench, conformance, demo, version
-from shared.errors import UserError
+from services.cli import bench, conformance, demo, run, simulate, up, version
+from shared.config.commandline import BAD_USAGE, Parser
+from shared.errors import FlotillaError, UserError
 
-BAD_USAGE = 2
+EXAMPLES = """\
+first steps:
+  flotilla demo                             a made-up cluster, 10,000 pods, all services; checks what came out
+  flotilla up                               the same, empty and yours: prints how kubectl reaches it
+  flotilla up --kubeconfig ~/.kube/config   all services here, for a real cluster
+  flotilla run worker --nats nats://host    one service, as in a container
+
+flotilla COMMAND --help tells more about a command.
+"""
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="flotilla",
-        description="A Kubernetes scheduler that scales out.",
-        epilog="flotilla COMMAND --help tells more about a command.",
-    )
+    top = Parser(prog="flotilla", description="A Kubernetes scheduler that scales out.", epilog=EXAMPLES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, conformance, bench, version):
+    for module in (demo, up, run, simulate, conformance, bench, version):
         module.add_to(commands)
     return top
 
@@ -29,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as mistake:
         print(f"flotilla: {mistake}", file=sys.stderr)
         return BAD_USAGE
+    except FlotillaError as error:
+        print(f"flotilla: {error}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:

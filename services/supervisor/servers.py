@@ -94,7 +94,7 @@ class NatsServer(Server):
     async def start(self) -> None:
         executable = find("nats-server", Path(sysconfig.get_path("scripts")) / "nats-server")
         config = self.folder / "nats.conf"
-        _write_secret(
+        write_secret(
             config,
             f'listen: "127.0.0.1:{self._port}"\nports_file_dir: "{self.folder}"\nmax_payload: 8388608\n'
             f'authorization {{ user: flotilla, password: "{self._password}" }}\n',
@@ -124,7 +124,7 @@ class RedisServer(Server):
         executable = find("valkey-server", find("redis-server", _bundled_redis()))
         config, path = self.folder / "redis.conf", self.folder / "redis.sock"
         path.unlink(missing_ok=True)
-        _write_secret(
+        write_secret(
             config,
             f'port 0\nunixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\nsave ""\nappendonly no\n',
         )
@@ -176,7 +176,8 @@ def listens(port: int) -> bool:
         return port > 0 and probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _write_secret(path: Path, text: str) -> None:
+def write_secret(path: Path, text: str) -> None:
+    """A new file that nobody else can read."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

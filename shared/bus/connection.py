@@ -5,16 +5,13 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from nats import errors
-from nats.aio.client import Client, Server, Srv
-from nats.aio.transport import TcpTransport
-from nats.protocol.parser import PERMISSIONS_ERR
+from nats.aio.client import Server
 
+from shared.bus.client import NatsClient
 from shared.errors import UserError
 from shared.telemetry.logs import Repeated
 
@@ -30,97 +27,9 @@ SAY_EVERY = 3.0
 PING_INTERVAL = 2
 MOST_PINGS = 2
 """A connection is given up when it has been silent for PING_INTERVAL * (MOST_PINGS + 1) seconds."""
-ROUND_TRIP_SECONDS = 1
 FLUSH_SECONDS = 2.0
 """What the client itself has to say, subscriptions mostly, is waited for so long."""
-MOST_REMEMBERED_HEADERS = 256
-"""Bytes; longer ones are none of ours, and are read each time."""
 REFUSES = "authorization violation"
-
-
-class _Transport(TcpTransport):
-    """Closes at once. A peer that is stuck would have the client wait until it takes what is left."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def __bool__(self) -> bool:
-        return True  # the client replaces a false one by its own
-
-    def close(self) -> None:
-        if self._io_writer is not None:
-            self._io_writer.transport.abort()
-
-
-class NatsClient(Client):
-    """nats-py's client gives up its connection for good on most errors that a server can tell; this one goes on.
-
-    And it sends at a third of the cost, for those who know that what they send is well-formed.
-    """
-
-    lost_by: Exception | None = None
-    """Why the connection was lost the last time."""
-
-    def send(self, command: bytes) -> None:
-        """What `publish` does, without waiting and without reading the command."""
-        assert self._flush_queue is not None
-        self._pending.append(command)
-        self._pending_data_size += len(command)
-        if self._flush_queue.empty():
-            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
-
-    async def flushed(self, patience: float) -> None:
-        """Returns when what waits was given to the system, or `patience` is over."""
-        assert self._flush_queue is not None
-        if not self._flush_queue.full():
-            flush: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._flush_queue.put_nowait(flush)
-            await asyncio.wait((flush,), timeout=patience)
-
-    async def round_trip(self) -> None:
-        """Returns when the server has read all that was sent before, or is not going to soon.
-
-        The client's own `flush` alone would overtake what still waits to be given to the system.
-        """
-        with suppress(errors.Error, OSError):
-            await self.flushed(ROUND_TRIP_SECONDS)
-            await self.flush(ROUND_TRIP_SECONDS)
-
-    def forget_pending(self, kind: bytes) -> list[bytes]:
-        """Takes back what of this kind has not been given to the system yet. Nobody waits for it any more."""
-        while self._flush_queue is not None and not self._flush_queue.empty():
-            flush = self._flush_queue.get_nowait()
-            if not flush.done():
-                flush.set_result(None)
-        forgotten = [command for command in self._pending if command.startswith(kind)]
-        self._pending = [command for command in self._pending if not command.startswith(kind)]
-        self._pending_data_size = sum(map(len, self._pending))
-        return forgotten
-
-    @staticmethod
-    def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        return _parse_headers(raw) if len(raw) <= MOST_REMEMBERED_HEADERS else Client._parse_header_lines(raw)
-
-    async def _connect_to_server(self, s: Srv) -> None:
-        if self._transport is None:
-            self._transport = _Transport()
-        await super()._connect_to_server(s)
-
-    async def _process_op_err(self, e: Exception) -> None:
-        self.lost_by = e
-        await super()._process_op_err(e)
-
-    async def _process_err(self, err_msg: str) -> None:
-        if PERMISSIONS_ERR in err_msg:
-            await super()._process_err(err_msg)
-        else:
-            await self._process_op_err(errors.Error(f"nats: {err_msg}"))
-
-
-@lru_cache(maxsize=256)
-def _parse_headers(raw: bytes) -> dict[str, str]:
-    """The same few headers come again and again. Nobody changes what this returns."""
-    return Client._parse_header_lines(raw)
 
 
 class Connection:
@@ -145,7 +54,7 @@ class Connection:
         self._on_lost = on_lost
         self._on_back = on_back
         self._on_error = on_error
-        self._open = False
+        self._opening = self._open = False
         self._refused: asyncio.Event = asyncio.Event()
         self._last: Exception | None = None
 
@@ -155,6 +64,7 @@ class Connection:
 
     async def open(self, patience: float) -> None:
         """Tries until the server answers; UserError when `patience` is over, or at once if it refuses us."""
+        self._opening = True
         opening = asyncio.create_task(self._connect())
         refused = asyncio.create_task(self._refused.wait())
         try:
@@ -166,6 +76,7 @@ class Connection:
             await opening
             self._open = True
         finally:
+            self._opening = False
             for task in (opening, refused):
                 task.cancel()
             await asyncio.gather(opening, refused, return_exceptions=True)
@@ -207,7 +118,7 @@ class Connection:
             self._on_error(error)
         elif refused:
             self._refused.set()
-        else:
+        elif self._opening:
             self._sparingly.warning("away", "NATS at %s cannot be reached yet: %s", self.where, _reason(error))
 
     def _heard(self, what: Callable[[], None]) -> Callable[[], Awaitable[None]]:

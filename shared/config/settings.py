@@ -1,11 +1,13 @@
-"""What a process needs to know about where it runs. Every field says what, unit and default; secrets come by environment."""
+"""What a process needs to know about where it runs. Every field says what, unit and default; secrets come by
+environment.
+"""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
-    """How to reach the API server: `server` (with `token`), else `kubeconfig`, else what a pod in a cluster is given."""
+    """How to reach the API server: `server` (with `token`), else `kubeconfig`, else what a pod is given."""
 
     server: str | None = None
     token: str | None = field(default=None, repr=False)

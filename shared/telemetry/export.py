@@ -16,15 +16,26 @@ BATCH = 512
 DELAY_MILLISECONDS = 1000.0
 EXPORT_SECONDS = 3.0
 """One batch is tried for so long."""
-CLOSE_SECONDS = 2.0
+CLOSE_SECONDS = 1.5
+LAST_SECONDS = 0.5
+"""To notice that there is no time left."""
+
+
+class _Exporter(OTLPSpanExporter):
+    """May be shut down twice: by who has no more time, and by the processor in the end."""
+
+    def shutdown(self) -> None:
+        if not self._shutdown:
+            super().shutdown()  # type: ignore[no-untyped-call]
 
 
 class SpanSink:
     def __init__(self, endpoint: str) -> None:
         """`endpoint` is a collector's base URL, as OTEL_EXPORTER_OTLP_ENDPOINT has it."""
         _quieten_exporter()
+        self._exporter = _Exporter(endpoint=endpoint.rstrip("/") + TRACES_PATH, timeout=EXPORT_SECONDS)
         self._processor = BatchSpanProcessor(
-            OTLPSpanExporter(endpoint=endpoint.rstrip("/") + TRACES_PATH, timeout=EXPORT_SECONDS),
+            self._exporter,
             max_queue_size=MOST_WAITING,
             schedule_delay_millis=DELAY_MILLISECONDS,
             max_export_batch_size=BATCH,
@@ -34,10 +45,13 @@ class SpanSink:
         self._processor.on_end(span)
 
     def close(self) -> None:
-        """What cannot be sent within CLOSE_SECONDS is lost: the thread that still tries ends with the process."""
+        """What cannot be sent within CLOSE_SECONDS is lost. Whoever still waits for an answer then ends by himself."""
         closer = threading.Thread(target=self._processor.shutdown, daemon=True)
         closer.start()
         closer.join(CLOSE_SECONDS)
+        if closer.is_alive():
+            self._exporter.shutdown()
+            closer.join(LAST_SECONDS)
 
 
 def _quieten_exporter() -> None:

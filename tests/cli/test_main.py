@@ -1,8 +1,16 @@
 """The flotilla command: what it prints, and how it ends."""
 
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from services.cli.main import main
+from services.cli.run import SERVICES
+
+COMMANDS = ("demo", "up", "run", "simulate", "conformance", "bench", "version")
 
 
 def ended(*arguments: str) -> int:
@@ -16,11 +24,36 @@ def ended(*arguments: str) -> int:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "required: COMMAND"),
+        ([], "flotilla: the following arguments are required: COMMAND (see flotilla --help)"),
         (["nonsense"], "invalid choice: 'nonsense'"),
-        (["demo", "--shards", "0"], "argument --shards: must be at least 1, not 0"),
+        (["demo", "--workers", "0"], "flotilla demo: argument --workers: must be at least 1, not 0"),
         (["demo", "--round-size", "0"], "argument --round-size: must be at least 1, not 0"),
         (["demo", "--pods", "many"], "argument --pods: 'many' is no whole number"),
+        (["demo", "--nodes", "2", "--pods", "121"], "flotilla: --pods: takes at most 60 a node, 120 here, not 121"),
+        (["demo", "--workers", "65"], "flotilla: 65 workers cannot share 64 shards: each needs at least one"),
+        (
+            ["up", "--workers", "3", "--shards", "2"],
+            "flotilla: 3 workers cannot share 2 shards: each needs at least one",
+        ),
+        (["up", "--binders", "-1"], "argument --binders: must be at least 1, not -1"),
+        (["up", "--kubeconfig", "/no/such"], "flotilla: --kubeconfig: takes a file that can be read (No such"),
+        (
+            ["up", "--in-cluster", "--server", "http://a"],
+            "--in-cluster: takes the API server around this pod, so leave",
+        ),
+        (["up", "--nats", "nats://u:secret@h"], "set FLOTILLA_NATS_URL instead"),
+        (["run"], "flotilla run: the following arguments are required: SERVICE"),
+        (["run", "nonsense"], "invalid choice: 'nonsense' (choose from "),
+        (
+            ["run", "worker", "--round-size", "none"],
+            "flotilla: --round-size: takes a whole number, at least 1, not 'none'",
+        ),
+        (["run", "worker", "--name", "a b"], "flotilla: --name: takes 1 to 63 letters, digits, '-' and '_'"),
+        (["simulate", "--port", "99999"], "flotilla: --port: takes a whole number from 0 to 65535, not '99999'"),
+        (
+            ["simulate", "--token-file", "/no"],
+            "flotilla: --token-file: takes a file that can be read, not '/no' (No such",
+        ),
         (["bench", "--nodes", "5,x"], "argument --nodes: 'x' is no whole number"),
         (["bench", "--load", "5"], "argument --load: takes 2 numbers with commas between them, not '5'"),
         (["conformance"], "required: FILE"),
@@ -34,30 +67,67 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert ended(*arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert complaint in said.err.splitlines()[-1]
+    assert complaint in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_variable_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FLOTILLA_SEED", "x")
+    assert ended("run", "queue") == 2
+    assert capsys.readouterr().err == "flotilla: FLOTILLA_SEED: takes a whole number, at least 0, not 'x'\n"
+
+
+def test_a_token_file_may_not_be_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").touch()
+    assert ended("simulate", "--token-file", str(tmp_path / "token")) == 2
+    assert "holds no token" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert ended("simulate", "--port", str(port)) == 2
+    said = capsys.readouterr().err
+    assert f"127.0.0.1:{port}" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(command, "--help") == 0
+    assert f"usage: flotilla {command}" in capsys.readouterr().out
+
+
+def test_the_help_lists_all_commands_and_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("--help") == 0
+    said = capsys.readouterr().out
+    assert all(f"\n    {command}" in said for command in COMMANDS)
+    assert "first steps:" in said
+
+
+def test_the_help_of_run_explains_services_and_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("run", "--help") == 0
+    said = capsys.readouterr().out
+    assert all(f"\n  {service} " in said for service in SERVICES)
+    assert "FLOTILLA_NATS_URL" in said
+
+
+def test_help_needs_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom services.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'numpy', 'aiohttp', 'nats', 'redis', 'msgspec', 'uvloop', 'psutil'} & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(heavy)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    assert done.stderr == ""
 
 
 def test_the_version_names_the_scheduler_it_equals(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("version") == 0
     assert capsys.readouterr().out.endswith("(decides as kube-scheduler v1.36)\n")
-
-
-@pytest.mark.parametrize("round_size", ["1", "64"])
-def test_the_demo_places_pods_says_why_others_wait_and_checks(
-    round_size: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ended("demo", "--nodes", "40", "--pods", "200", "--shards", "3", "--round-size", round_size) == 0
-    said = capsys.readouterr().out
-    assert "placed      200 pods" in said
-    assert "pending     demo/wants-a-gpu: 0/40 nodes are available: " in said
-    assert "BROKEN" not in said
-
-
-def test_the_demo_on_too_small_a_cluster_accounts_for_every_pod(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("demo", "--nodes", "2", "--pods", "300") == 0
-    said = capsys.readouterr().out
-    assert "303 of 303 pods judged" in said
-    assert "ok          every pod accounted for once" in said
 
 
 def test_the_bench_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:

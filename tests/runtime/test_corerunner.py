@@ -231,11 +231,11 @@ async def test_a_tick_that_fails_is_repeated_and_does_not_spin() -> None:
 
 
 async def test_a_clock_that_is_set_back_makes_no_tick_early() -> None:
-    shift = 0.0
-    core = Script(deadline=time.time() + 0.05)
+    shift, due = 0.0, time.time() + 0.05
+    core = Script(deadline=due)
     runner = a_runner(core, clock=lambda: time.time() + shift)
     runner.feed("a")
     shift = -0.1
     await until(lambda: core.ticks == 1)
-    assert core.seen[-1][1] >= core.seen[0][1] + 0.05
+    assert core.seen[-1][1] >= due
     runner.close()

@@ -1,0 +1,119 @@
+"""flotilla up: everything on this machine."""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from services.cli.numbers import at_least
+from shared.config.settings import ApiSettings
+from shared.config.sources import add_flags, read_values, settings_of
+from shared.errors import UserError
+
+if TYPE_CHECKING:
+    from services.supervisor.options import PipelineOptions
+    from services.supervisor.pipeline import Pipeline
+
+EXAMPLES = """\
+examples:
+  flotilla up                                         with a made-up, empty cluster; prints how kubectl reaches it
+  flotilla up --kubeconfig ~/.kube/config             for the cluster of that file
+  flotilla up --in-cluster --workers 8 --binders 2    in a pod, with its service account
+  FLOTILLA_TOKEN=... flotilla up --server https://10.0.0.1:6443
+  flotilla up --nats nats://nats:4222 --redis redis://redis:6379/0
+
+Every setting can come from the environment as well: see flotilla run --help.
+"""
+
+EACH_ITS_OWN = frozenset({"name", "http"})
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "up",
+        help="run all services on this machine",
+        description="Runs all services, and NATS, Redis and an API server where none is given. What crashes is\n"
+        "started again. Ctrl-C ends it all and leaves nothing behind.",
+        epilog=EXAMPLES,
+    )
+    command.add_argument("--workers", type=at_least(1), default=2, metavar="N", help="default 2")
+    command.add_argument("--binders", type=at_least(1), default=1, metavar="N", help="default 1")
+    command.add_argument("--in-cluster", action="store_true", help="the API server of the cluster that this runs in")
+    add_flags(command, without=EACH_ITS_OWN)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from services.cli.interruptible import SIGNALS, interruptible
+
+    pipeline_options = options_of(options)
+    pipeline_options.services()  # complains before anything starts
+    ready = asyncio.Event()
+    code = interruptible(_up(pipeline_options, ready))
+    by_signal = code - 128 in SIGNALS
+    return 0 if by_signal and ready.is_set() else code  # a signal is how this ends; during the start it cuts it short
+
+
+def options_of(options: argparse.Namespace) -> "PipelineOptions":
+    from services.supervisor.options import PipelineOptions
+
+    values = read_values(os.environ, vars(options))
+    settings = settings_of(values)
+    reachable = any(values.get(field) for field in ("server", "kubeconfig"))
+    if options.in_cluster and reachable:
+        raise UserError("--in-cluster: takes the API server around this pod, so leave out --server and --kubeconfig")
+    api = settings.api if reachable else ApiSettings() if options.in_cluster else None
+    as_text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stdout.isatty())
+    return PipelineOptions(
+        workers=options.workers,
+        binders=options.binders,
+        settings=settings,
+        nats_url=settings.nats_url if "nats_url" in values else None,
+        redis_url=settings.redis_url if "redis_url" in values else None,
+        api=api,
+        output=sys.stdout,
+        as_json=not as_text,
+    )
+
+
+async def _up(options: "PipelineOptions", ready: asyncio.Event) -> int:
+    from services.supervisor.pipeline import Pipeline
+
+    began = time.monotonic()
+    async with Pipeline.running(options) as pipeline:
+        ready.set()
+        pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
+        for line in whereabouts(pipeline):
+            pipeline.tell(f"  {line}")
+        await pipeline.failure
+    return 0
+
+
+def whereabouts(pipeline: "Pipeline") -> list[str]:
+    """What runs where, without secrets."""
+    options, pids = pipeline.options, pipeline.processes
+    rows = [("nats", _address(pipeline.nats_url), pids.get("nats-server"))]
+    rows.append(("redis", _address(pipeline.redis_url), pids.get("redis-server")))
+    api = "in this cluster" if pipeline.api_url is None else pipeline.api_url
+    if pipeline.api.kubeconfig is not None and pipeline.api_url is None:
+        api = f"of {pipeline.api.kubeconfig}"
+    rows.append(("api server", api, pids.get("simulator")))
+    rows += [(name, f"http://127.0.0.1:{pipeline.port(name)}", pids.get(name)) for name in options.services()]
+    lines = [f"{name:<11} {address}{f'  (pid {pid})' if pid else ''}" for name, address, pid in rows]
+    if options.api is None:
+        lines.append(f"try: kubectl --server {pipeline.api_url} get nodes")
+    return lines
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    return (
+        parts.path
+        if parts.scheme == "unix"
+        else f"{parts.hostname}:{parts.port}"
+        if parts.port
+        else f"{parts.hostname}"
+    )

@@ -1,0 +1,151 @@
+"""Settings from the environment and from flags."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from shared.config.settings import ApiSettings, Settings
+from shared.config.sources import SOURCES, add_flags, environment_of, settings_from, without_settings
+from shared.errors import UserError
+
+
+def flags(*arguments: str) -> dict[str, object]:
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    return vars(parser.parse_args(arguments))
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    assert settings_from({}, flags()) == Settings()
+
+
+def test_a_variable_that_is_empty_is_not_given() -> None:
+    assert settings_from({"FLOTILLA_ROUND_SIZE": "", "FLOTILLA_NAME": ""}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("FLOTILLA_NAME", "worker-7", Settings(name="worker-7")),
+        ("FLOTILLA_PREFIX", "blue.one", Settings(prefix="blue.one")),
+        ("FLOTILLA_NATS_URL", "tls://u:p@nats:4222", Settings(nats_url="tls://u:p@nats:4222")),
+        ("FLOTILLA_REDIS_URL", "unix:///run/redis.sock", Settings(redis_url="unix:///run/redis.sock")),
+        ("FLOTILLA_SERVER", "https://[::1]:6443", Settings(api=ApiSettings(server="https://[::1]:6443"))),
+        ("FLOTILLA_TOKEN", "secret", Settings(api=ApiSettings(token="secret"))),
+        ("FLOTILLA_HTTP_HOST", "0.0.0.0", Settings(http_host="0.0.0.0")),
+        ("FLOTILLA_HTTP_PORT", "8080", Settings(http_port=8080)),
+        ("FLOTILLA_ROUND_SIZE", "1", Settings(round_size=1)),
+        ("FLOTILLA_SHARD_COUNT", "7", Settings(shard_count=7)),
+        ("FLOTILLA_SEED", "42", Settings(seed=42)),
+        ("FLOTILLA_TRACE_RATIO", "1", Settings(trace_ratio=1.0)),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://jaeger:4318", Settings(otlp_endpoint="http://jaeger:4318")),
+        ("FLOTILLA_LOG_FORMAT", "json", Settings(log_format="json")),
+        ("FLOTILLA_LOG_LEVEL", "debug", Settings(log_level="debug")),
+    ],
+)
+def test_each_setting_can_come_from_the_environment(variable: str, text: str, expected: Settings) -> None:
+    assert settings_from({variable: text}) == expected
+
+
+def test_flags_win_over_the_environment() -> None:
+    environment = {"FLOTILLA_ROUND_SIZE": "5", "FLOTILLA_SEED": "3", "FLOTILLA_HTTP_PORT": "1"}
+    settings = settings_from(environment, flags("--round-size", "9", "--http", "[::1]:80", "--log-level", "error"))
+    assert settings == Settings(round_size=9, seed=3, http_host="::1", http_port=80, log_level="error")
+
+
+def test_a_kubeconfig_flag_wins_over_a_server_of_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.touch()
+    settings = settings_from({"FLOTILLA_SERVER": "http://a"}, flags("--kubeconfig", str(path), "--context", "c"))
+    assert settings.api == ApiSettings(kubeconfig=str(path), context="c")
+
+
+def test_a_secret_can_stand_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    assert settings_from({"FLOTILLA_TOKEN_FILE": str(tmp_path / "token")}).api.token == "secret"
+
+
+@pytest.mark.parametrize(
+    ("environment", "arguments", "complaint"),
+    [
+        ({"FLOTILLA_ROUND_SIZE": "0"}, [], "FLOTILLA_ROUND_SIZE: takes a whole number, at least 1, not '0'"),
+        ({"FLOTILLA_HTTP_PORT": "65536"}, [], "FLOTILLA_HTTP_PORT: takes a whole number from 0 to 65535, not '65536'"),
+        ({"FLOTILLA_SEED": "x"}, ["--seed", "y"], "FLOTILLA_SEED: takes a whole number, at least 0, not 'x'"),
+        ({}, ["--seed", "-1"], "--seed: takes a whole number, at least 0, not '-1'"),
+        ({}, ["--trace-ratio", "2"], "--trace-ratio: takes a number from 0 to 1, not '2'"),
+        ({}, ["--trace-ratio", "nan"], "--trace-ratio: takes a number from 0 to 1, not 'nan'"),
+        ({}, ["--log-format", "xml"], "--log-format: takes one of auto, json, text, not 'xml'"),
+        ({}, ["--log-level", "LOUD"], "--log-level: takes one of debug, info, warning, error, not 'LOUD'"),
+        ({}, ["--http", "8080"], "--http: takes HOST:PORT, not '8080'"),
+        ({}, ["--http", "::1:80"], "--http: takes HOST:PORT, not '::1:80'"),
+        ({}, ["--http", "h:70000"], "--http: takes HOST:PORT with a port from 0 to 65535, not 'h:70000'"),
+        ({}, ["--name", "a.b"], "--name: takes 1 to 63 letters, digits, '-' and '_', a letter or digit first, not"),
+        ({}, ["--prefix", "a..b"], "--prefix: takes words of letters, digits, '-' and '_', with dots between them"),
+        ({}, ["--nats", "localhost:4222"], "--nats: takes a URL like nats://HOST or tls://HOST, not 'localhost:4222'"),
+        ({}, ["--nats", "nats://h:x"], "--nats: takes a URL like nats://HOST or tls://HOST, not 'nats://h:x'"),
+        ({}, ["--redis", "unix://"], "--redis: takes a URL like redis://HOST or rediss://HOST or unix://PATH, not"),
+        ({}, ["--server", "https://"], "--server: takes a URL like http://HOST or https://HOST, not 'https://'"),
+        ({}, ["--config", "/no/such"], "--config: takes a file that can be read (No such file or directory), not"),
+        ({}, ["--context", "c"], "--context: 'c' is a context of a kubeconfig; say --kubeconfig FILE as well"),
+        ({"FLOTILLA_TOKEN_FILE": "/no"}, [], "FLOTILLA_TOKEN_FILE: takes a file that can be read, not '/no' (No such"),
+    ],
+)
+def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(
+    environment: dict[str, str], arguments: list[str], complaint: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        settings_from(environment, flags(*arguments))
+    assert str(caught.value).startswith(complaint)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "arguments", "complaint"),
+    [
+        ({"FLOTILLA_NATS_URL": "http://u:hunter2@h"}, [], "not 'http://***@h'"),
+        ({"FLOTILLA_REDIS_URL": "u:hunter2@h"}, [], "not '***@h'"),
+        ({}, ["--nats", "nats://u:hunter2@h"], "set FLOTILLA_NATS_URL instead"),
+        ({}, ["--redis", "redis://:hunter2@h"], "set FLOTILLA_REDIS_URL instead"),
+    ],
+)
+def test_passwords_are_not_shown_nor_taken_from_flags(
+    environment: dict[str, str], arguments: list[str], complaint: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        settings_from(environment, flags(*arguments))
+    assert complaint in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_settings_survive_the_way_through_an_environment(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    Path(path).touch()
+    settings = Settings(
+        name="a",
+        prefix="b",
+        nats_url="nats://u:p@h:1",
+        redis_url="unix:///c",
+        api=ApiSettings(server="http://d", token="e"),
+        http_host="::1",
+        http_port=2,
+        config=path,
+        round_size=3,
+        shard_count=4,
+        seed=5,
+        trace_ratio=0.5,
+        otlp_endpoint="http://f",
+        log_format="text",
+        log_level="debug",
+    )
+    assert settings_from(environment_of(settings)) == settings
+
+
+def test_an_environment_can_be_rid_of_settings() -> None:
+    ours = {source.variable: "x" for source in SOURCES} | {"FLOTILLA_TOKEN_FILE": "x"}
+    assert without_settings(ours | {"PATH": "p", "FLOTILLA_VALIDATE": "1"}) == {"PATH": "p", "FLOTILLA_VALIDATE": "1"}
+
+
+def test_secrets_are_not_in_the_representation() -> None:
+    settings = Settings(nats_url="nats://u:hunter2@h", redis_url="redis://:hunter2@h", api=ApiSettings(token="hunter2"))
+    assert "hunter2" not in repr(settings)

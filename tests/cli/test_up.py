@@ -1,0 +1,82 @@
+"""flotilla up and flotilla simulate, as they are used."""
+
+import json
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cli.commands import flotilla
+from tests.supervisor.waiting import alive, until
+
+pytestmark = pytest.mark.asyncio
+
+
+def left_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def test_it_tells_what_runs_where_as_json_and_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
+    async with flotilla(tmp_path, "up", "--workers", "1") as command:
+        await command.prints(lambda line: "ready in" in line)
+        await command.prints(lambda line: "try: kubectl" in line)
+        said = [json.loads(line) for line in command.lines]
+        ours = [entry["message"].split()[0] for entry in said if entry["service"] == "flotilla"]
+        assert ours[1:] == [
+            "nats", "redis", "api", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "try:",
+        ]  # fmt: skip
+        family = command.family()
+        assert len(family) == 9
+        command.process.send_signal(signal.SIGINT)
+        assert await command.ends() == 0
+        assert left_in(tmp_path) == []
+        assert not [process for process in family if alive(process.pid)]
+
+
+@pytest.mark.parametrize(("children", "sent", "code"), [(1, signal.SIGINT, 130), (6, signal.SIGTERM, 143)])
+async def test_a_signal_during_the_start_leaves_nothing(
+    children: int, sent: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    async with flotilla(tmp_path, "up") as command:
+        await until(lambda: len(command.family()) >= children)
+        family = command.family()
+        command.process.send_signal(sent)
+        assert await command.ends() == code
+        assert left_in(tmp_path) == []
+        assert not [process for process in family if alive(process.pid)]
+
+
+async def test_no_process_outlives_it_even_if_it_is_killed(tmp_path: Path) -> None:
+    async with flotilla(tmp_path, "up", "--workers", "1") as command:
+        await until(lambda: len(command.family()) >= 9)
+        family = command.family()
+        command.process.kill()
+        await until(lambda: not [process for process in family if alive(process.pid)])
+
+
+async def test_a_bad_configuration_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    config = tmp_path / "scheduler.yaml"
+    config.write_text("profiles: 7\n")
+    async with flotilla(tmp_path, "up", "--config", str(config), "--log-format", "text") as command:
+        assert await command.ends() == 2
+        complaints = [line for line in command.lines if line.startswith("flotilla: ")]
+        assert len(complaints) == 1
+        assert "profiles" in complaints[0]
+        assert left_in(tmp_path) == ["scheduler.yaml"]
+
+
+async def test_simulate_prints_its_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    async with flotilla(tmp_path, "simulate", "--token-file", str(tmp_path / "token")) as command:
+        url = (await command.prints(lambda line: line.startswith("simulated API server at "))).split()[-1]
+        hint = await command.prints(lambda line: "curl" in line)
+        assert hint == f'try: curl -H "Authorization: Bearer $(cat {tmp_path}/token)" {url}/api/v1/nodes'
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{url}/api/v1/nodes") as response:
+                assert response.status == 401
+            async with session.get(f"{url}/api/v1/nodes", headers={"Authorization": "Bearer secret"}) as response:
+                assert response.status == 200
+        command.process.send_signal(signal.SIGINT)
+        assert await command.ends() == 0
+        assert len(command.lines) == 2

@@ -1,0 +1,77 @@
+"""CPU time by name, and how processes are asked and found."""
+
+import asyncio
+import os
+import socket
+import sys
+
+import psutil
+import pytest
+
+from services.supervisor.cpu import CpuAccounts
+from services.supervisor.probe import get, listening_port
+from tests.supervisor.waiting import until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def spend(accounts: CpuAccounts, seconds: float) -> None:
+    """A process of the account spends at least so much more, and is killed."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "while True: pass")
+    try:
+        accounts.opened("busy", process.pid)
+        goal = accounts.seconds()["busy"] + seconds
+        await until(lambda: accounts.seconds()["busy"] >= goal)
+    finally:
+        process.kill()
+        await process.wait()
+    accounts.closed("busy")
+
+
+async def test_what_a_process_has_spent_stays_over_its_end_and_its_restarts() -> None:
+    accounts = CpuAccounts()
+    await spend(accounts, 0.05)
+    first = accounts.seconds()["busy"]
+    assert first >= 0.05
+    await spend(accounts, 0.05)
+    assert accounts.seconds()["busy"] >= first + 0.05
+
+
+async def test_a_process_that_is_gone_already_has_an_account_of_nothing() -> None:
+    accounts = CpuAccounts()
+    accounts.opened("gone", unused_pid())
+    assert accounts.seconds() == {"gone": 0.0}
+
+
+def unused_pid() -> int:
+    return next(pid for pid in range(4_000_000, 2, -1) if not psutil.pid_exists(pid))
+
+
+async def test_the_port_of_a_process_is_found() -> None:
+    assert listening_port(unused_pid()) is None
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        before = listening_port(os.getpid())
+        listening.listen()
+        assert before is None
+        assert listening_port(os.getpid()) == listening.getsockname()[1]
+
+
+async def test_who_does_not_answer_http_has_no_answer() -> None:
+    async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"nonsense\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        assert await get(port, "/") is None
+    assert await get(port, "/") is None
+
+
+async def test_who_keeps_silent_has_no_answer_in_time() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        assert await get(silent.getsockname()[1], "/", patience=0.05) is None

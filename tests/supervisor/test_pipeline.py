@@ -1,0 +1,128 @@
+"""A whole pipeline: it starts, mends itself, and leaves nothing."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import psutil
+import pytest
+
+from services.supervisor.options import PipelineOptions
+from services.supervisor.pipeline import Pipeline
+from shared.config.settings import Settings
+from shared.errors import ClusterError, UserError
+from tests.supervisor.waiting import alive, until, until_awaited
+
+pytestmark = pytest.mark.asyncio
+
+ALL = ["binder-0", "cycle", "nats-server", "queue", "redis-server", "simulator", "snapshot", "watcher", "worker-0"]
+ONE_OF_EACH = PipelineOptions(workers=1)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where pipelines make their folders."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def left_in(folder: Path) -> list[object]:
+    return [*folder.iterdir(), *psutil.Process().children(recursive=True)]
+
+
+async def test_it_runs_mends_itself_and_is_gone_afterwards(folder: Path) -> None:
+    async with Pipeline.running(ONE_OF_EACH) as pipeline:
+        assert sorted(pipeline.processes) == ALL
+        assert await pipeline.unready() == {}
+        assert all(
+            seconds > 0 for name, seconds in pipeline.cpu().items() if name in ("cycle", "simulator", "worker-0")
+        )
+        await the_simulator_answers(pipeline)
+        no_secret_is_shown(pipeline)
+        await a_killed_service_comes_back(pipeline)
+        await nats_comes_back(pipeline)
+        pids = pipeline.processes
+    assert left_in(folder) == []
+    assert not any(alive(pid) for pid in pids.values())
+
+
+async def the_simulator_answers(pipeline: Pipeline) -> None:
+    async with aiohttp.ClientSession() as session, session.get(f"{pipeline.api_url}/api/v1/nodes") as response:
+        assert response.status == 200
+
+
+def no_secret_is_shown(pipeline: Pipeline) -> None:
+    secret = urlsplit(pipeline.nats_url).password or "missing"
+    shown = [" ".join(psutil.Process(pid).cmdline()) for pid in pipeline.processes.values()]
+    shown += pipeline.log_lines
+    assert not [text for text in shown if secret in text]
+
+
+async def a_killed_service_comes_back(pipeline: Pipeline) -> None:
+    before, spent = pipeline.processes["worker-0"], pipeline.cpu()["worker-0"]
+    pipeline.kill("worker-0")
+    await until(lambda: pipeline.processes.get("worker-0", before) != before)
+    assert any("worker-0 was ended by SIGKILL; starts again in 0.2 s" in line for line in pipeline.log_lines)
+    assert pipeline.cpu()["worker-0"] >= spent
+    await until_awaited(lambda: all_ready(pipeline))
+
+
+async def nats_comes_back(pipeline: Pipeline) -> None:
+    url, before = pipeline.nats_url, pipeline.processes["nats-server"]
+    pipeline.kill("nats-server")
+    await until(lambda: pipeline.processes.get("nats-server", before) != before)
+    assert pipeline.nats_url == url
+    await until_awaited(lambda: all_ready(pipeline))
+
+
+async def all_ready(pipeline: Pipeline) -> bool:
+    return not await pipeline.unready()
+
+
+async def test_a_bad_configuration_ends_everything_and_is_told(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    config = tmp_path_factory.mktemp("config") / "scheduler.yaml"
+    config.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: 7\n")
+    with pytest.raises(UserError, match="profiles"):
+        async with Pipeline.running(PipelineOptions(workers=1, settings=Settings(config=str(config)))):
+            pass
+    assert left_in(folder) == []
+
+
+async def test_what_does_not_get_ready_in_time_is_named(folder: Path) -> None:
+    with pytest.raises(ClusterError, match=r"not ready after 0\.01 s: watcher \(.+\), queue \(.+\)"):
+        async with Pipeline.running(PipelineOptions(start_patience=0.01)):
+            pass
+    assert left_in(folder) == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3, 1.2])
+async def test_an_end_in_the_middle_of_the_start_leaves_nothing(seconds: float, folder: Path) -> None:
+    """The moments are before the servers, among them, at the simulator, and among the services."""
+
+    async def run() -> None:
+        async with Pipeline.running(ONE_OF_EACH):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(run())
+    await asyncio.wait([task], timeout=seconds)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert left_in(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (PipelineOptions(workers=0), "at least one worker and one binder"),
+        (PipelineOptions(workers=3, settings=Settings(shard_count=2)), "3 workers cannot share 2 shards"),
+    ],
+)
+async def test_what_cannot_be_is_told_before_anything_starts(options: PipelineOptions, complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        async with Pipeline.running(options):
+            pass

@@ -1,0 +1,77 @@
+"""What processes say, passed on."""
+
+import asyncio
+import io
+import json
+
+import pytest
+
+from services.supervisor.relay import LONGEST_LINE, LineCutter, Relay, message_in
+
+
+def test_lines_for_people_have_the_speakers_name_before_them() -> None:
+    output = io.StringIO()
+    relay = Relay(output, as_json=False, width=10)
+    relay.pass_on("worker-0", "hello")
+    relay.tell("ready")
+    assert output.getvalue() == "worker-0   | hello\nflotilla   | ready\n"
+    assert relay.lines == ["worker-0   | hello", "flotilla   | ready"]
+
+
+def test_json_for_machines_is_not_touched() -> None:
+    output = io.StringIO()
+    Relay(output, as_json=True).pass_on("worker-0", '{"message":  "hello"}')
+    assert output.getvalue() == '{"message":  "hello"}\n'
+
+
+def test_other_lines_become_json_for_machines() -> None:
+    output = io.StringIO()
+    Relay(output, as_json=True).pass_on("worker-0", 'Traceback: "x"')
+    line = json.loads(output.getvalue())
+    assert (line["service"], line["message"]) == ("worker-0", 'Traceback: "x"')
+
+
+def test_an_output_that_is_closed_is_no_reason_to_stop() -> None:
+    output = io.StringIO()
+    relay = Relay(output, as_json=False)
+    output.close()
+    relay.pass_on("worker-0", "hello")
+    assert relay.last_of("worker-0") == "hello"
+
+
+def test_the_last_word_is_the_message_alone() -> None:
+    relay = Relay(io.StringIO(), as_json=True)
+    relay.pass_on("cycle", '{"level": "error", "message": "no such plugin"}')
+    assert relay.last_of("cycle") == "no such plugin"
+    assert relay.last_of("queue") == ""
+
+
+@pytest.mark.parametrize("line", ["plain", "{broken", '{"no": "text"}', "[1]", ""])
+def test_a_line_without_a_message_is_its_own(line: str) -> None:
+    assert message_in(line) == line
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+def test_lines_are_put_together_from_pieces(step: int) -> None:
+    text = "één\ntwo\r\n\nthree\n".encode()
+    cutter = LineCutter()
+    lines = [line for begin in range(0, len(text), step) for line in cutter.feed(text[begin : begin + step])]
+    assert lines == ["één", "two", "", "three"]
+
+
+def test_a_line_that_is_too_long_is_cut_and_says_so() -> None:
+    cutter = LineCutter()
+    first = list(cutter.feed(b"x" * LONGEST_LINE + b"yy"))
+    rest = list(cutter.feed(b"yyy\nnext\n"))
+    assert first == []
+    assert rest == ["x" * LONGEST_LINE + " ... (5 bytes more)", "next"]
+
+
+@pytest.mark.asyncio
+async def test_the_last_line_counts_without_a_newline() -> None:
+    stream = asyncio.StreamReader()
+    stream.feed_data(b"one\ntwo")
+    stream.feed_eof()
+    relay = Relay(io.StringIO(), as_json=False)
+    await relay.follow("a", stream)
+    assert relay.lines == ["a        | one", "a        | two"]

@@ -1,0 +1,53 @@
+"""The embedded servers."""
+
+import socket
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from services.supervisor.servers import NatsServer, listens, temporary_folder
+from shared.errors import UserError
+from tests.servers import nats_server, redis_server
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_nats_comes_back_under_the_same_url() -> None:
+    async with nats_server() as server:
+        url = server.url
+        await server.kill()
+        await server.start()
+        assert server.url == url
+        assert listens(urlsplit(url).port or 0)
+
+
+async def test_a_port_that_is_taken_is_told_and_nothing_is_left() -> None:
+    async with temporary_folder() as folder:
+        server = NatsServer(folder)
+        await server.start()
+        port = urlsplit(server.url).port or 0
+        await server.kill()
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", port))
+            other.listen()
+            with pytest.raises(UserError, match=r"nats-server does not start: .*address already in use"):
+                await server.start()
+        assert not psutil.Process().children()
+
+
+async def test_secrets_are_in_no_command_line_and_in_files_of_the_owner_only() -> None:
+    async with nats_server() as nats, redis_server() as redis:
+        password = urlsplit(nats.url).password or "missing"
+        for server in (nats, redis):
+            assert server.process is not None
+            assert password not in " ".join(psutil.Process(server.process.pid).cmdline())
+            assert all(path.stat().st_mode & 0o077 == 0 for path in server.folder.glob("*.conf"))
+            assert server.folder.stat().st_mode & 0o077 == 0
+
+
+async def test_the_folder_is_gone_afterwards() -> None:
+    async with temporary_folder() as folder:
+        (folder / "file").touch()
+    assert not folder.exists()
