@@ -1,10 +1,18 @@
-"""python -m services.binder: the binder, with settings from the environment and from flags."""
+"""python -m services.binder: the binder, with settings from the environment and from flags.
 
+FLOTILLA_BENCHMARK_WITHOUT_API_CALLS=1 makes a binder that binds nothing and says it has: for benchmarks of all the rest.
+"""
+
+import os
 import sys
+from functools import partial
 
 from services.binder.service import main
 from shared.config.commandline import settings_of_process
 from shared.runtime import host
 
+WITHOUT_API_CALLS = "FLOTILLA_BENCHMARK_WITHOUT_API_CALLS"
+
 if __name__ == "__main__":
-    sys.exit(host("binder", settings_of_process("binder"), main))
+    api_calls = os.environ.get(WITHOUT_API_CALLS) != "1"
+    sys.exit(host("binder", settings_of_process("binder"), partial(main, api_calls=api_calls)))

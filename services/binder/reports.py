@@ -5,7 +5,7 @@ import math
 from shared.errors import InvariantBroken
 from shared.messages.binding import BindingOutcome, BindingOutcomes
 
-GATHER = 0.005
+GATHER = 0.01
 """Seconds that an outcome may wait for others to go along with it."""
 REPEAT = 1.0
 """Seconds without an acknowledgement after which a report is sent again."""

@@ -4,7 +4,8 @@
                      |  ^                                      |
                      +--+ a guess was wrong, or a worker late  +--> asked again after its deadline
 
-While one round is committed the next one is asked about. It is decided once that commit is answered, and only on what
+While one round is committed the next one is asked about, if it is a full one: smaller ones cost more a pod, and more
+pods will have come by the time the commit is answered. It is decided once that commit is answered, and only on what
 was judged after it: a worker that answered too early is asked again, and after a conflict the whole round waits, so
 that the pod that lost goes first.
 
@@ -52,14 +53,22 @@ MOST_GUESSES = 1 << 14
 
 class CycleCore:
     def __init__(
-        self, epoch: int, frameworks: Mapping[str, Framework], *, round_size: int = 256, ties: Ties | None = None
+        self,
+        epoch: int,
+        frameworks: Mapping[str, Framework],
+        *,
+        round_size: int = 256,
+        ties: Ties | None = None,
+        pace: float = 0.0,
     ) -> None:
+        """`pace`: seconds between two rounds that are not full; pods that come meanwhile share the second one."""
         if round_size < 1:
             raise InvalidConfig("roundSize", f"must be at least 1, not {round_size}")
         self.epoch = epoch
         self.frameworks = frameworks
         self.round_size = round_size
         self.ties = ties or Ties()
+        self.pace = pace
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self.rounds = 0
         self._classifiers = {name: Classifier(name, f.signature) for name, f in frameworks.items()}
@@ -70,6 +79,8 @@ class CycleCore:
         self._guesses: OrderedDict[str, Summary] = OrderedDict()
         self._min_seq = 0
         self._newest_seq = 0
+        self._not_before = 0.0
+        self._begin_at: float | None = None
         self._ask_by: float | None = None
         self._round: Round | None = None
         self._commit_by: float | None = None
@@ -92,7 +103,7 @@ class CycleCore:
                 return self._on_tick(now)
 
     def next_deadline(self) -> float | None:
-        return min((by for by in (self._ask_by, self._commit_by) if by is not None), default=None)
+        return min((by for by in (self._ask_by, self._commit_by, self._begin_at) if by is not None), default=None)
 
     @property
     def pods_held(self) -> int:
@@ -145,6 +156,9 @@ class CycleCore:
             effects.append(Write(self._commit))
         if self._round is not None and self._ask_by is not None and now >= self._ask_by:
             effects += self._send(self._round, now)
+        if self._begin_at is not None and now >= self._begin_at:
+            self._begin_at = None
+            effects += self._begin(now)
         return effects
 
     # A round
@@ -152,6 +166,13 @@ class CycleCore:
     def _begin(self, now: float) -> list[Effect]:
         if self._round is not None or not self._backlog or not self._workers:
             return []
+        if len(self._backlog) < self.round_size:
+            if self._commit is not None:
+                return []
+            if now < self._not_before:
+                self._begin_at = self._not_before
+                return []
+        self._begin_at, self._not_before = None, now + self.pace
         pods = [self._backlog.popleft() for _ in range(min(self.round_size, len(self._backlog)))]
         self.rounds += 1
         self._round = Round(self.rounds, pods)

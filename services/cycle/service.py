@@ -33,6 +33,8 @@ from shared.runtime.terms import begin_term
 from shared.telemetry.logs import Repeated
 
 LEASE = "flotilla-cycle"
+PACE = 0.01
+"""Seconds between two rounds that are not full: fewer and fuller ones cost less a pod."""
 LOOK = 0.25
 """Seconds between two looks at who is lost."""
 RESULTS = {
@@ -52,7 +54,7 @@ async def main(context: Context) -> None:
         epoch = await begin_term(context, client, LEASE)
     finally:
         await client.close()
-    core = CycleCore(epoch, frameworks, round_size=settings.round_size, ties=Ties(seed=settings.seed))
+    core = CycleCore(epoch, frameworks, round_size=settings.round_size, ties=Ties(seed=settings.seed), pace=PACE)
     await Shell(context, core).run()
 
 

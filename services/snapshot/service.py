@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from services.snapshot.carrier import Carrier
-from services.snapshot.core import SnapshotCore
+from services.snapshot.core import BINDING_DEADLINE, SnapshotCore
 from services.snapshot.dispatch import Dispatcher, Sends
 from services.snapshot.events import (
     Beat,
@@ -42,6 +42,8 @@ from shared.watch.reader import WatchReader
 BEAT = 0.25
 """Seconds between two heartbeats, and between two looks at deadlines."""
 LOOK_UP_PAUSE = 1.0
+MOST_WAITING_ORDERS = 1 << 12
+"""Binding orders that no binder has room for; with more, nothing further is decided."""
 
 
 async def main(context: Context) -> None:
@@ -53,7 +55,8 @@ async def main(context: Context) -> None:
             terms = Terms(client, link, context.settings.prefix, context.name, context.health, context.log)
             recovered = await terms.take()
             core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer)
-            await Shell(context, client, terms, core).run()
+            ledger_lost = recovered.epoch == 0 and terms.epoch > 1
+            await Shell(context, client, terms, core, ledger_lost=ledger_lost).run()
         finally:
             await link.close()
     finally:
@@ -61,11 +64,15 @@ async def main(context: Context) -> None:
 
 
 class Shell:
-    def __init__(self, context: Context, client: KubeClient, terms: Terms, core: SnapshotCore) -> None:
+    def __init__(
+        self, context: Context, client: KubeClient, terms: Terms, core: SnapshotCore, *, ledger_lost: bool
+    ) -> None:
+        """`ledger_lost`: there were terms before, and Redis remembers none of them."""
         self._context = context
         self._bus: Bus = context.bus
         self._client = client
         self._core = core
+        self._ledger_lost = ledger_lost
         self._intake = Intake()
         self._reader = WatchReader(context.name)
         self._dispatcher = Dispatcher()
@@ -103,12 +110,22 @@ class Shell:
     async def _work(self) -> None:
         self._carry_out_watch(self._reader.start(self._context.clock()))
         await self._listed.wait()
+        if self._ledger_lost:
+            await self._outlast_bindings()
         self._begun = True
         await self._carrier.begin()
         self._context.health.clear("listing")
         self._context.health.ready()
         self._context.log.info("term %d goes on from %s", self._core.epoch, self._core.counts())
         await self._carrier.run()
+
+    async def _outlast_bindings(self) -> None:
+        """What the earlier terms have assumed is unknown. When its deadline has passed, the watch has shown it."""
+        reason = f"the ledger of earlier terms is lost; what they began is waited for, {BINDING_DEADLINE:g} s at most"
+        self._context.log.warning("%s", reason)
+        self._context.health.wait_for("ledger", reason)
+        await asyncio.sleep(BINDING_DEADLINE)
+        self._context.health.clear("ledger")
 
     async def _beat(self) -> None:
         while True:
@@ -140,7 +157,7 @@ class Shell:
             self._handle(Observed(seen))
 
     def _on_commit(self, commit: Commit, envelope: Envelope) -> None:
-        if not self._begun:
+        if not self._begun or self._dispatcher.waiting > MOST_WAITING_ORDERS:
             return  # cycle sends it again
         self._spans.begin(commit, envelope.trace, self._context.clock())
         self._handle(commit)

@@ -22,6 +22,8 @@ from shared.runtime.terms import begin_term
 from shared.telemetry.logs import Repeated
 
 LEASE = "flotilla-watcher"
+GATHERING = 0.01
+"""Seconds between two messages about one kind: each costs everybody who listens, however little it says."""
 BEAT = 1.0
 """Seconds between two beats."""
 
@@ -99,6 +101,8 @@ class Shell:
         self._runner.feed(Heard(kind, said))
         await self._send()
         self._metrics.lag.observe(asyncio.get_running_loop().time() - began)
+        if isinstance(said, Events):
+            await asyncio.sleep(GATHERING)  # what comes meanwhile waits in the connection, and goes out together
 
     def _on_relist(self, message: Relist, envelope: Envelope) -> None:
         self._metrics.asked.inc()

@@ -133,6 +133,13 @@ def test_who_has_judged_without_the_commit_is_asked_again() -> None:
     assert placements(script.answer(again["w0"], "w0", offer(class_of(Q), ("a", 3)), seq=8)) == {"q": "b"}
 
 
+def test_a_round_that_is_not_full_waits_for_the_commit() -> None:
+    script = Script("w0", round_size=2)
+    effects = script.answer(script.submit(P, Q, BIG)["w0"], "w0", offer(class_of(P), ("a", 5), ("b", 4)))
+    assert kinds(effects) == ["Write"]
+    assert kinds(script.committed(written(effects))) == ["Decided", "Decided", "Ask"]
+
+
 def test_what_never_came_to_be_is_not_waited_for() -> None:
     script = Script("w0", round_size=1)
     effects = script.answer(script.submit(P, Q)["w0"], "w0", OFFER, seq=8)
