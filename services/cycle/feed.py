@@ -15,6 +15,8 @@ from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Queue
 FEWEST_HELD = 32
 """So many pods are fetched ahead at least: asking for each one by itself would cost a round trip a pod."""
 ANSWER_PATIENCE = 1.0
+GATHERING = 0.01
+"""Seconds between two reports of outcomes."""
 PAUSE = 0.1
 """Seconds before the same is asked again, where nobody has answered."""
 
@@ -66,6 +68,7 @@ class Feed:
             outcomes, self._outcomes = self._outcomes, []
             number += 1
             await self._ask("queue.outcomes", Outcomes(self._epoch, number, outcomes), Received, ANSWER_PATIENCE)
+            await asyncio.sleep(GATHERING)
 
     async def _ask(self, subject: str, message: Message, reply: type[M], timeout: float) -> M:
         """Until there is an answer."""

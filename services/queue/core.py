@@ -55,6 +55,7 @@ from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, Proto
 from shared.framework.profile import Framework
 from shared.messages.queue import (
     TAKE_PATIENCE,
+    Assumed,
     Batch,
     Forgotten,
     Outcome,
@@ -104,6 +105,8 @@ class QueueCore:
                 return self._on_outcomes(event, now)
             case Forgotten():
                 self._on_forgotten(event, now)
+            case Assumed():
+                self._on_assumed(event, now)
             case Tick():
                 self._pods.pass_time(now)
             case _:
@@ -289,6 +292,13 @@ class QueueCore:
                     self._fail_binding(entry, now)
                 else:
                     entry.forgotten = True
+
+    def _on_assumed(self, message: Assumed, now: float) -> None:
+        """A new snapshot: decisions that it does not know of are lost, which is not the pods' affair."""
+        if self._is_old(message.epoch, self._snapshot_epoch, "assumed"):
+            return
+        self._snapshot_epoch = message.epoch
+        self._pods.take_back_bindings(frozenset(message.uids), now)
 
     # Inside
 

@@ -7,7 +7,7 @@ import msgspec
 from services.queue.waking import ChangeKind
 from shared.errors import FlotillaError
 from shared.messages.binding import Notice
-from shared.messages.queue import Batch, Forgotten, Outcomes, Received, Take
+from shared.messages.queue import Assumed, Batch, Forgotten, Outcomes, Received, Take
 from shared.model.objects import Pod
 
 
@@ -104,5 +104,5 @@ class Problem(msgspec.Struct, frozen=True):
     error: FlotillaError
 
 
-Event = Seen | Observed | Take | Outcomes | Forgotten | Tick
+Event = Seen | Observed | Take | Outcomes | Forgotten | Assumed | Tick
 Effect = Answer | Acknowledge | Notify | Withdrawn | Ended | Problem

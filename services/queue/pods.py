@@ -32,6 +32,7 @@ REST_OVER = "BackoffComplete"
 TAKEN_FROM_BACKOFF = "PopFromBackoffQ"
 OVERDUE = "Overdue"
 CYCLE_CHANGED = "CycleChanged"
+DECISION_LOST = "DecisionLost"
 
 
 class Holding(Protocol):
@@ -123,6 +124,11 @@ class Pods:
         """What was in flight is active again, where it was in the order."""
         for entry in list(self._in_flight):
             self._enter(entry, Place.ACTIVE, now, CYCLE_CHANGED)
+
+    def take_back_bindings(self, but: frozenset[str], now: float) -> None:
+        """What was decided, but for these, is active again, where it was in the order."""
+        for entry in [entry for entry in self._binding if entry.uid not in but]:
+            self._enter(entry, Place.ACTIVE, now, DECISION_LOST)
 
     def decide(self, entry: Entry, now: float, why: str) -> None:
         self._binding.start(entry, now)

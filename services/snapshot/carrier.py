@@ -1,6 +1,7 @@
-"""Carries out what the core wants, in order: what is to be safe is safe before cycle, queue or a binder hears of it.
+"""Carries out what the core wants, in order: what is to be safe is safe before a binder hears of it.
 
-Only the workers hear of changes at once. Should these be lost, a new term begins, and the workers begin anew with it.
+Workers and cycle hear at once. Should what they were told be lost, a new term has begun: the workers begin anew with
+it, and the queue is told which pods are assumed in it, so that it decides the others anew.
 
 What waits is written together, so the busier it is the less a decision costs. Where the state in Redis is lost, or too
 much waits for it, a new term begins with the whole state, and what waited to be written is part of it.
@@ -10,10 +11,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Dispatch, Effect, Persist, Publish
+from services.snapshot.events import Dispatch, Effect, Persist, Publish, Reply
 from services.snapshot.terms import Terms
 from shared.messages.state import Heartbeat
 
+GATHERING = 0.005
+"""Seconds between two writes: each costs a round trip, however little it writes."""
 MOST_WAITING = 1 << 14
 """Effects that may wait while Redis is away; with more, the whole state is written once it is back."""
 MOST_AT_ONCE = 1 << 9
@@ -41,9 +44,14 @@ class Carrier:
         self._wake = asyncio.Event()
         self._restate = False
 
+    @property
+    def waiting(self) -> int:
+        """Effects that are not carried out yet."""
+        return len(self._waiting)
+
     def add(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Publish):
+            if isinstance(effect, Publish | Reply):
                 self._carry_out(effect)
             else:
                 self._waiting.append(effect)
@@ -74,6 +82,7 @@ class Carrier:
             for effect in effects:
                 if not isinstance(effect, Persist):
                     self._carry_out(effect)
+            await asyncio.sleep(GATHERING)
 
     async def _begin_anew(self) -> None:
         while True:

@@ -30,7 +30,7 @@ from shared.bus import Bus, Envelope
 from shared.errors import ClusterError, FlotillaError
 from shared.kube.client import KubeClient
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
-from shared.messages.queue import Forgotten, ForgottenPod, Received
+from shared.messages.queue import Assumed, Forgotten, ForgottenPod, Received
 from shared.messages.state import Commit
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.runtime import Context
@@ -42,8 +42,8 @@ from shared.watch.reader import WatchReader
 BEAT = 0.25
 """Seconds between two heartbeats, and between two looks at deadlines."""
 LOOK_UP_PAUSE = 1.0
-MOST_WAITING_ORDERS = 1 << 12
-"""Binding orders that no binder has room for; with more, nothing further is decided."""
+MOST_WAITING = 1 << 12
+"""Of binding orders that no binder has room for, or of what is to be written; with more, nothing further is decided."""
 
 
 async def main(context: Context) -> None:
@@ -77,7 +77,7 @@ class Shell:
         self._reader = WatchReader(context.name)
         self._dispatcher = Dispatcher()
         self._carrier = Carrier(
-            core, terms, context.settings.shard_count, self._carry_out, self._dispatcher.clear, context.clock
+            core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
         )
         self._spans = CommitSpans(context.telemetry.tracer)
         self._listed = asyncio.Event()
@@ -157,7 +157,7 @@ class Shell:
             self._handle(Observed(seen))
 
     def _on_commit(self, commit: Commit, envelope: Envelope) -> None:
-        if not self._begun or self._dispatcher.waiting > MOST_WAITING_ORDERS:
+        if not self._begun or max(self._dispatcher.waiting, self._carrier.waiting) > MOST_WAITING:
             return  # cycle sends it again
         self._spans.begin(commit, envelope.trace, self._context.clock())
         self._handle(commit)
@@ -184,6 +184,11 @@ class Shell:
                     self._carry_out(effect)
 
     # What goes out
+
+    def _on_term(self) -> None:
+        """Orders of earlier terms are void, and so is what the queue was told of decisions that are lost."""
+        self._dispatcher.clear()
+        self._bus.post("queue.forgotten", Assumed(self._core.epoch, list(self._core.ledger)))
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

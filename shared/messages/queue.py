@@ -89,6 +89,16 @@ class ForgottenPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str
 
 
+class Assumed(msgspec.Struct, frozen=True, omit_defaults=True, tag="assumed"):
+    """From snapshot, as its term begins: these pods are assumed, and none that is not bound by now but them.
+
+    What was decided at the end of the term before may have got lost with it; such pods are to be decided anew.
+    """
+
+    epoch: int
+    uids: list[str]
+
+
 class Inspect(msgspec.Struct, frozen=True, omit_defaults=True, tag="inspect"):
     """What does the queue hold?"""
 

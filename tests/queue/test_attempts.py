@@ -7,7 +7,7 @@ from services.queue.events import Ended, PodPending
 from services.queue.places import Place
 from services.queue.tally import Result
 from services.queue.waking import ChangeKind
-from shared.messages.queue import Verdict
+from shared.messages.queue import Assumed, Verdict
 from tests.builders import pod
 from tests.queue.support import FIT, Queue, uid
 
@@ -338,3 +338,26 @@ def test_a_pod_that_was_seen_earlier_is_older() -> None:
     queue.tell(PodPending(pod("b").build(), 99.0))
     queue.tell(PodPending(pod("a").build(), 98.0))
     assert queue.take() == ["a", "b"]
+
+
+# A new snapshot
+
+
+def test_what_the_new_snapshot_does_not_know_of_is_decided_anew_at_once() -> None:
+    queue = Queue()
+    queue.add("a", "b", "c", "d")
+    assert queue.take(most=3) == ["a", "b", "c"]
+    queue.decide("a", "b", "c")
+    queue.tell(Assumed(queue.snapshot_epoch + 1, [uid("b")]))
+    assert [queue.place(name) for name in "abcd"] == [Place.ACTIVE, Place.BINDING, Place.ACTIVE, Place.ACTIVE]
+    assert queue.take() == ["a", "c", "d"], "where they were in the order"
+
+
+def test_what_an_earlier_snapshot_assumes_is_of_no_interest() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.decide("a")
+    queue.tell(Assumed(5, [uid("a")]))
+    queue.tell(Assumed(4, []))
+    assert queue.place("a") is Place.BINDING

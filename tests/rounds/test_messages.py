@@ -24,6 +24,7 @@ from shared.messages.binding import (
 )
 from shared.messages.codec import Message, copy, decode, encode
 from shared.messages.queue import (
+    Assumed,
     Batch,
     Forgotten,
     ForgottenPod,
@@ -185,6 +186,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     ),
     Received: st.builds(Received, COUNTS, COUNTS),
     Forgotten: st.builds(Forgotten, COUNTS, st.lists(st.builds(ForgottenPod, TEXT, TEXT), max_size=2)),
+    Assumed: st.builds(Assumed, COUNTS, st.lists(TEXT, max_size=3)),
     Inspect: st.builds(Inspect),
     QueueContents: st.builds(QueueContents, *[st.lists(TEXT, max_size=2)] * 6),
 }
