@@ -11,10 +11,10 @@ GROUPS ?= resources taints nodeaffinity ports images
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format bench demo conformance lock clean
+.PHONY: help setup test lint format bench bench-pipeline demo conformance lock clean
 
 help:  ## print this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP)  ## build .venv (again when requirements or pyproject change)
 
@@ -33,6 +33,9 @@ format: $(STAMP)  ## sort imports, fix what ruff can fix, format
 
 bench: $(STAMP)  ## run the benchmarks; ARGS goes to flotilla bench
 	$(BIN)/flotilla bench $(ARGS)
+
+bench-pipeline: $(STAMP)  ## measure the whole pipeline, in real processes; ARGS goes to flotilla bench-pipeline
+	$(BIN)/flotilla bench-pipeline $(ARGS)
 
 demo: $(STAMP)  ## all services on a made-up cluster, before your eyes; ARGS="--pods 1000" goes to flotilla demo
 	$(BIN)/flotilla demo $(ARGS)

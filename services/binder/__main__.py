@@ -1,6 +1,6 @@
 """python -m services.binder: the binder, with settings from the environment and from flags.
 
-FLOTILLA_BENCHMARK_WITHOUT_API_CALLS=1 makes a binder that binds nothing and says it has: for benchmarks of all the rest.
+For benchmarks of all the rest: FLOTILLA_BENCHMARK_WITHOUT_API_CALLS=1 makes one that binds nothing and says it has.
 """
 
 import os

@@ -49,6 +49,10 @@ RESULTS = {
 async def main(context: Context) -> None:
     settings = context.settings
     frameworks = load_frameworks(read_config(settings.config), lenient=True)
+    for name, framework in frameworks.items():
+        if framework.missing:
+            missing = ", ".join(sorted(framework.missing))
+            context.log.warning("profile %s: these plugins are not there yet and are left out: %s", name, missing)
     client = await KubeClient.open(settings.api, context.telemetry)
     try:
         epoch = await begin_term(context, client, LEASE)

@@ -1,5 +1,6 @@
 """What a pipeline is made of, and which processes that means."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -28,6 +29,10 @@ class PipelineOptions:
     """Where the processes' log lines go; none: to `services.log` in the pipeline's folder."""
     as_json: bool = False
     """Whether log lines are for machines."""
+    held: frozenset[str] = frozenset()
+    """Names of services that are not started before `Pipeline.release`."""
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By name of a service: its environment beside its settings, for what only benchmarks ask of it."""
 
     def services(self) -> dict[str, str]:
         """The kind of each service, by name."""

@@ -45,7 +45,10 @@ class Pipeline:
     @classmethod
     @asynccontextmanager
     async def running(cls, options: PipelineOptions) -> AsyncIterator["Pipeline"]:
-        """Everything is ready inside. UserError: cannot be as it was told to be; ClusterError: does not get ready."""
+        """Everything is ready inside, but what is held.
+
+        UserError: cannot be as it was told to be; ClusterError: does not get ready.
+        """
         async with temporary_folder() as folder:
             with ExitStack() as stack:
                 output = options.output or stack.enter_context((folder / "services.log").open("w"))
@@ -114,7 +117,7 @@ class Pipeline:
 
     def port(self, name: str) -> int | None:
         """Where a service answers HTTP; none while it does not."""
-        return self._services[name].port
+        return None if name in self.options.held - self._services.keys() else self._services[name].port
 
     async def ask(self, name: str, path: str) -> Answer | None:
         """A service's answer to a GET; none while it has none."""
@@ -126,8 +129,14 @@ class Pipeline:
         reasons = await asyncio.gather(*(self._why_unready(name) for name in self._services))
         return {name: reason for name, reason in zip(self._services, reasons, strict=True) if reason}
 
+    async def release(self) -> None:
+        """Starts what is held, and returns once it is ready; ClusterError if that does not come."""
+        for name in sorted(self.options.held - self._services.keys()):
+            self._add(name)
+        await self._wait_until_ready(self._start_deadline())
+
     async def _start(self) -> None:
-        deadline = asyncio.get_running_loop().time() + self.options.start_patience
+        deadline = self._start_deadline()
         self._spawn(self._sample())
         self._servers = self._own_servers()
         async with asyncio.TaskGroup() as group:
@@ -138,10 +147,18 @@ class Pipeline:
         for server in self._servers.values():
             self._began(server)
             self._spawn(self._keep(server, runs=True))
-        for name, kind in self._kinds.items():
-            self._services[name] = Service(name, f"services.{kind}", self._environment(name), self._relay)
-            self._spawn(self._keep(self._services[name], runs=False))
+        for name in self._kinds:
+            if name not in self.options.held:
+                self._add(name)
         await self._wait_until_ready(deadline)
+
+    def _start_deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self.options.start_patience
+
+    def _add(self, name: str) -> None:
+        module = f"services.{self._kinds[name]}"
+        self._services[name] = Service(name, module, self._environment(name), self._relay)
+        self._spawn(self._keep(self._services[name], runs=False))
 
     def _own_servers(self) -> dict[str, NatsServer | RedisServer | Simulator]:
         servers: list[NatsServer | RedisServer | Simulator] = []
@@ -164,7 +181,7 @@ class Pipeline:
             http_port=0,
             log_format="json" if self.options.as_json else "text",
         )
-        return environment_for(settings)
+        return environment_for(settings) | dict(self.options.variables.get(name, {}))
 
     async def _wait_until_ready(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()

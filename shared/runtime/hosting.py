@@ -18,6 +18,7 @@ from shared.errors import UserError
 from shared.runtime.context import Context
 from shared.runtime.health import Health
 from shared.runtime.http import endpoints
+from shared.runtime.profiling import heed_profile_signal
 from shared.telemetry import Telemetry
 from shared.telemetry.export import SpanSink
 from shared.telemetry.logs import logger, set_up
@@ -84,6 +85,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, number)
+    heed_profile_signal()
     try:
         await task
     except asyncio.CancelledError:

@@ -1,0 +1,130 @@
+"""flotilla bench-pipeline: its cases and its table, and small ones from start to end."""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from services.cli.bench_pipeline import table
+from services.cli.bench_pipeline.cases import Case, Figures
+from services.cli.main import main
+from tests.cli.commands import flotilla
+from tests.supervisor.waiting import alive
+
+SMALL = ("bench-pipeline", "--nodes", "50", "--pods", "200", "--strict-pods", "120", "--classes", "5")
+CASE = Case(api_calls=True, round_size=256, classes=50, nodes=5_000, pods=10_000)
+CPU = {"watcher": 0.1, "cycle": 0.2, "worker-0": 0.1, "worker-1": 0.3, "nats-server": 0.05, "simulator": 1.0}
+
+
+def figures(seconds: float = 2.0, bound_seconds: float | None = 4.0) -> Figures:
+    return Figures(decided=1_100, pods=1_000, seconds=seconds, bound_seconds=bound_seconds, cpu=CPU, asks=0.01)
+
+
+def cells(line: str) -> dict[str, str]:
+    """By column."""
+    values = line.split()
+    assert len(values) == len(table.COLUMNS), line
+    return dict(zip((title for title, _ in table.COLUMNS), values, strict=True))
+
+
+def rows(lines: Sequence[str]) -> list[dict[str, str]]:
+    """Those below the heading, without what has been told of the progress."""
+    below = lines[list(lines).index(table.heading()) + 1 :]
+    return [cells(line) for line in below if line.split()[:1] in (["yes"], ["no"])]
+
+
+def test_pods_are_of_all_classes_in_turn() -> None:
+    specs = [str(pod["spec"]) for pod in CASE.make_pods()]
+    assert len(specs) == 10_000
+    assert len(set(specs)) == 50
+    assert specs[:50] == specs[50:100]
+    assert len(list(CASE.make_nodes())) == 5_000
+
+
+def test_costs_are_those_a_pod_of_all_processes_of_a_kind() -> None:
+    row = cells(table.row(CASE, figures()))
+    assert (row["calls"], row["round"], row["classes"], row["pods"]) == ("yes", "256", "50", "1000")
+    assert (row["seconds"], row["decided/s"], row["bound/s"]) == ("2.00", "500", "250")
+    assert (row["watcher"], row["workers"], row["nats"], row["queue"]) == ("100", "400", "50", "0")
+    assert (row["total"], row["simulator"]) == ("750", "1000")
+
+
+def test_without_api_calls_nothing_is_bound() -> None:
+    case = Case(api_calls=False, round_size=1, classes=1, nodes=1, pods=10)
+    row = cells(table.row(case, figures(bound_seconds=None)))
+    assert (row["calls"], row["round"], row["bound/s"]) == ("no", "strict", "-")
+
+
+def test_several_runs_are_told_by_least_median_and_most() -> None:
+    line = table.spread([figures(seconds) for seconds in (1.0, 4.0, 2.0)])
+    assert line == (
+        "  least / median / most of 3: 250 / 500 / 1000 decided/s, 250 / 250 / 250 bound/s, 750 / 750 / 750 µs in total"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--modes", "neither"], "argument --modes: takes with and without, not 'neither'"),
+        (["--rounds", "0"], "argument --rounds: must be at least 1, not 0"),
+        (["--nodes", "10"], "flotilla: --pods: takes at most 400 pods of 1 classes on 10 nodes, not 10000"),
+        (["--pods", "1000"], "flotilla: --pods: takes at least 1024 pods of 1 classes in rounds of 256, not 1000"),
+        (["--strict-pods", "99"], "flotilla: --strict-pods: takes at least 100 pods of 50 classes in rounds of 1"),
+        (["--profile", "nats"], "argument --profile: invalid choice: 'nats'"),
+        (["--profile", "cycle", "--repeat", "2"], "flotilla: --profile: runs one case once, so leave out --repeat"),
+        (["--workers", "65"], "flotilla: 65 workers cannot share 64 shards"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["bench-pipeline", *arguments])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.asyncio
+async def test_with_api_calls_all_pods_are_decided_and_bound(tmp_path: Path) -> None:
+    async with flotilla(tmp_path, *SMALL, "--modes", "with", "--rounds", "16") as command:
+        code = await command.ends()
+        text = "\n".join(command.lines)
+        assert code == 0, text
+        assert "CPUs, " in text and ", NATS 2." in text and ", Redis " in text
+        assert "INFO" not in text
+        [row] = rows(command.lines)
+        assert (row["calls"], row["round"], row["classes"]) == ("yes", "16", "5")
+        assert 100 < int(row["pods"]) < 200
+        assert float(row["bound/s"]) > 0 < float(row["decided/s"])
+        assert 0 < float(row["asks/pod"]) < 1
+        assert int(row["total"]) > 0 < int(row["simulator"])
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.asyncio
+async def test_without_api_calls_all_pods_are_decided_and_a_service_is_profiled(tmp_path: Path) -> None:
+    async with flotilla(tmp_path, *SMALL, "--modes", "without", "--rounds", "1", "--profile", "cycle") as command:
+        code = await command.ends()
+        text = "\n".join(command.lines)
+        assert code == 0, text
+        [row] = rows(command.lines)
+        assert (row["calls"], row["round"], row["bound/s"]) == ("no", "strict", "-")
+        assert 60 < int(row["pods"]) < 120
+        assert float(row["asks/pod"]) > 1
+        assert int(row["cycle"]) > 0
+        assert "stopped" not in text
+        assert "Ordered by: internal time" in text
+        assert "core.py" in text
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.asyncio
+async def test_ctrl_c_cleans_up(tmp_path: Path) -> None:
+    async with flotilla(tmp_path, *SMALL, "--rounds", "16") as command:
+        await command.prints(lambda line: "creating" in line)
+        family = command.family()
+        command.process.send_signal(signal.SIGINT)
+        assert await command.ends() == 130
+        assert list(tmp_path.iterdir()) == []
+        assert not [process for process in family if alive(process.pid)]
