@@ -14,7 +14,7 @@ import uvloop
 from shared.bus import Bus
 from shared.bus.subjects import check_name
 from shared.config.settings import Settings
-from shared.errors import UserError
+from shared.errors import ClusterError, UserError
 from shared.runtime.context import Context
 from shared.runtime.health import Health
 from shared.runtime.http import endpoints
@@ -38,24 +38,15 @@ Main = Callable[[Context], Awaitable[None]]
 def host(service: str, settings: Settings, main: Main) -> int:
     """Runs `main` until it returns or fails, or SIGTERM or SIGINT asks for its end; tells the process's exit code.
 
-    That is 2, after one line, for what the user has to put right, and 1, after a traceback, for what we have.
+    That is 2, after one line, for what the user has to put right, and 1 for what the cluster or we have.
     """
     try:
         name = process_name(service, settings)
         set_up(service, name, format=settings.log_format, level=settings.log_level)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_asked(service, _live(service, name, settings, main)))
-    except UserError as error:
-        return _tell_user(service, error)
-    except BaseExceptionGroup as group:
-        mistakes, rest = group.split(UserError)
-        if mistakes is not None and rest is None:
-            return _tell_user(service, _first(mistakes))
-        logger(service).exception("%s has failed", service)
-        return FAILED
-    except Exception:
-        logger(service).exception("%s has failed", service)
-        return FAILED
+    except Exception as failure:
+        return _tell(service, failure)
     return OK
 
 
@@ -127,13 +118,25 @@ def _telemetry(service: str, name: str, settings: Settings) -> Telemetry:
     return Telemetry(Metrics(), tracer, logger(service))
 
 
+def _tell(service: str, failure: Exception) -> int:
+    """What the user or the cluster has to put right needs one line; what we have, a traceback."""
+    cause = _only_cause(failure)
+    if isinstance(cause, UserError):
+        return _tell_user(service, cause)
+    if isinstance(cause, ClusterError):
+        logger(service).error("%s ends: %s", service, cause)
+    else:
+        logger(service).error("%s has failed", service, exc_info=failure)
+    return FAILED
+
+
 def _tell_user(service: str, error: BaseException) -> int:
     print(f"flotilla {service}: {' '.join(str(error).split())}", file=sys.stderr)
     return USER_ERROR
 
 
-def _first(group: BaseExceptionGroup[UserError]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+def _only_cause(failure: BaseException) -> BaseException:
+    """The first of a group in which nothing is our fault."""
+    while isinstance(failure, BaseExceptionGroup) and failure.split((UserError, ClusterError))[1] is None:
+        failure = failure.exceptions[0]
+    return failure

@@ -10,7 +10,7 @@ import pytest
 from services.cli.main import main
 from services.cli.run import SERVICES
 
-COMMANDS = ("demo", "up", "run", "simulate", "conformance", "bench", "version")
+COMMANDS = ("demo", "up", "run", "simulate", "conformance", "bench", "bench-pipeline", "version")
 
 
 def ended(*arguments: str) -> int:

@@ -28,11 +28,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def left_in(folder: Path) -> list[object]:
-    return [*folder.iterdir(), *psutil.Process().children(recursive=True)]
+def children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
 
 
-async def test_it_runs_mends_itself_and_is_gone_afterwards(folder: Path) -> None:
+def left_in(folder: Path, before: set[psutil.Process]) -> list[object]:
+    """Files, and processes that were not there before: other tests may have left Python's own helpers."""
+    return [*folder.iterdir(), *(children() - before)]
+
+
+@pytest.fixture
+def before() -> set[psutil.Process]:
+    return children()
+
+
+async def test_it_runs_mends_itself_and_is_gone_afterwards(folder: Path, before: set[psutil.Process]) -> None:
     async with Pipeline.running(ONE_OF_EACH) as pipeline:
         assert sorted(pipeline.processes) == ALL
         assert await pipeline.unready() == {}
@@ -44,7 +54,7 @@ async def test_it_runs_mends_itself_and_is_gone_afterwards(folder: Path) -> None
         await a_killed_service_comes_back(pipeline)
         await nats_comes_back(pipeline)
         pids = pipeline.processes
-    assert left_in(folder) == []
+    assert left_in(folder, before) == []
     assert not any(alive(pid) for pid in pids.values())
 
 
@@ -82,25 +92,27 @@ async def all_ready(pipeline: Pipeline) -> bool:
 
 
 async def test_a_bad_configuration_ends_everything_and_is_told(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory
+    folder: Path, before: set[psutil.Process], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     config = tmp_path_factory.mktemp("config") / "scheduler.yaml"
     config.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: 7\n")
     with pytest.raises(UserError, match="profiles"):
         async with Pipeline.running(PipelineOptions(workers=1, settings=Settings(config=str(config)))):
             pass
-    assert left_in(folder) == []
+    assert left_in(folder, before) == []
 
 
-async def test_what_does_not_get_ready_in_time_is_named(folder: Path) -> None:
+async def test_what_does_not_get_ready_in_time_is_named(folder: Path, before: set[psutil.Process]) -> None:
     with pytest.raises(ClusterError, match=r"not ready after 0\.01 s: watcher \(.+\), queue \(.+\)"):
         async with Pipeline.running(PipelineOptions(start_patience=0.01)):
             pass
-    assert left_in(folder) == []
+    assert left_in(folder, before) == []
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3, 1.2])
-async def test_an_end_in_the_middle_of_the_start_leaves_nothing(seconds: float, folder: Path) -> None:
+async def test_an_end_in_the_middle_of_the_start_leaves_nothing(
+    seconds: float, folder: Path, before: set[psutil.Process]
+) -> None:
     """The moments are before the servers, among them, at the simulator, and among the services."""
 
     async def run() -> None:
@@ -112,7 +124,7 @@ async def test_an_end_in_the_middle_of_the_start_leaves_nothing(seconds: float, 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert left_in(folder) == []
+    assert left_in(folder, before) == []
 
 
 @pytest.mark.parametrize(
