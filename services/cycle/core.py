@@ -40,8 +40,8 @@ from shared.framework.status import Status, error
 from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
 from shared.messages.rounds import ClassAsk, Proposals, Propose
-from shared.messages.state import Commit, Committed, Decision
-from shared.model.objects import Pod
+from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Decision
+from shared.model.objects import Pod, encode_msgpack
 
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
@@ -49,6 +49,8 @@ COMMIT_DEADLINE = 1.0
 MOST_ASKS = 8
 """So often is a class asked about in one round before its pods wait for the next."""
 MOST_GUESSES = 1 << 14
+MOST_POD_BYTES = 4 << 20
+"""Of whole pods in one message, half of what a message may hold."""
 
 
 class CycleCore:
@@ -78,6 +80,7 @@ class CycleCore:
         self._known: dict[str, OrderedDict[str, None]] = {}
         self._guesses: OrderedDict[str, Summary] = OrderedDict()
         self._min_seq = 0
+        self._batch_seq = 0
         self._newest_seq = 0
         self._not_before = 0.0
         self._begin_at: float | None = None
@@ -90,6 +93,15 @@ class CycleCore:
     # Events
 
     def handle(self, event: Event, now: float) -> list[Effect]:
+        """InvariantBroken if it can no longer account for the pods it holds: whoever runs it is to begin anew."""
+        try:
+            return self._handle(event, now)
+        except FlotillaError:
+            raise
+        except Exception as cause:
+            raise InvariantBroken(f"cycle broke down over {type(event).__name__}: {cause!r}") from cause
+
+    def _handle(self, event: Event, now: float) -> list[Effect]:
         match event:
             case Batch():
                 return self._on_batch(event, now)
@@ -122,6 +134,7 @@ class CycleCore:
         return [] if self._round is None else [queued.pod.uid for queued in self._round.pods]
 
     def _on_batch(self, batch: Batch, now: float) -> list[Effect]:
+        self._batch_seq = max(self._batch_seq, batch.seq)
         effects: list[Effect] = []
         for pod in batch.pods:
             if pod.uid in self._held:
@@ -137,7 +150,8 @@ class CycleCore:
                 effects.append(Failed(pod.uid, _unreadable(pod, cause)))
                 continue
             self._held.add(pod.uid)
-            self._backlog.append(QueuedPod(pod, classified.class_id, classified.load, framework.name))
+            size = len(encode_msgpack(pod)) if framework.binding_reads_pod else 0
+            self._backlog.append(QueuedPod(pod, classified.class_id, classified.load, framework.name, size))
         return effects + self._begin(now)
 
     def _on_workers(self, event: Workers, now: float) -> list[Effect]:
@@ -173,10 +187,20 @@ class CycleCore:
                 self._begin_at = self._not_before
                 return []
         self._begin_at, self._not_before = None, now + self.pace
-        pods = [self._backlog.popleft() for _ in range(min(self.round_size, len(self._backlog)))]
         self.rounds += 1
-        self._round = Round(self.rounds, pods)
+        self._round = Round(self.rounds, self._next_pods())
         return self._ask(self._round, now)
+
+    def _next_pods(self) -> list[QueuedPod]:
+        """The next in line: a round's worth, or as many as fit into a message where they go along to the binder."""
+        pods: list[QueuedPod] = []
+        size = 0
+        while self._backlog and len(pods) < self.round_size:
+            size += self._backlog[0].size
+            if pods and size > MOST_POD_BYTES:
+                break
+            pods.append(self._backlog.popleft())
+        return pods
 
     def _ask(self, round_: Round, now: float) -> list[Effect]:
         round_.next_ask()
@@ -188,20 +212,20 @@ class CycleCore:
         return [Ask(worker, self._propose(round_, worker)) for worker in self._workers if worker not in round_.answered]
 
     def _propose(self, round_: Round, worker: str) -> Propose:
-        known = self._known[worker]
-        asks = [
-            ClassAsk(
-                class_id=class_id,
-                profile=sample.profile,
-                count=_ladder_length(round_.counts[class_id], len(self._workers)),
-                pod=None if class_id in known else sample.pod,
-                guess=self._guesses.get(class_id),
-            )
-            for class_id, sample in round_.classes.items()
-            if class_id in round_.open
-        ]
+        known, room = self._known[worker], MOST_POD_BYTES
+        asks: list[ClassAsk] = []
+        for class_id, sample in round_.classes.items():
+            if class_id not in round_.open:
+                continue
+            pod: Pod | None = None
+            if class_id not in known and room > 0:  # left out, it is asked for, and has room then
+                pod = sample.pod
+                room -= len(encode_msgpack(pod))
+            count = _ladder_length(round_.counts[class_id], len(self._workers))
+            asks.append(ClassAsk(class_id, sample.profile, count, pod, self._guesses.get(class_id)))
         # What is being committed will most likely be the next that the workers see.
-        round_.min_seq = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
+        wanted = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
+        round_.min_seq = max(wanted, self._batch_seq)
         return Propose(self.epoch, round_.number, round_.ask, round_.min_seq, self.ties, asks)
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
@@ -219,13 +243,17 @@ class CycleCore:
         if {answer.class_id for answer in proposals.answers} != round_.open:
             self.refused.append(ProtocolError(f"{worker} answers for other classes than it was asked about"))
             return []
-        round_.answered[worker] = proposals
         self._remember_known(proposals)
         self._newest_seq = max(self._newest_seq, proposals.seq)
+        if self._commit is None and proposals.seq < self._min_seq:
+            return [Ask(worker, self._propose(round_, worker))]  # judged before the commit, and overtaken by its answer
+        round_.answered[worker] = proposals
         return self._look(round_, now)
 
     def _look(self, round_: Round, now: float) -> list[Effect]:
         """Has everybody answered, and is the round before decided?"""
+        if not self._workers:
+            return []
         if len(round_.answered) < len(self._workers) or self._commit is not None:
             if len(round_.answered) == len(self._workers):
                 self._ask_by = None
@@ -293,6 +321,9 @@ class CycleCore:
         return Commit(self.epoch, round_.number, loads, decisions)
 
     def _on_committed(self, committed: Committed, now: float) -> list[Effect]:
+        if committed.seq >> EPOCH_SHIFT < self._newest_seq >> EPOCH_SHIFT:
+            self.refused.append(ProtocolError(f"commit {committed.round} is answered by a snapshot of an earlier term"))
+            return []
         commit, result = self._commit, self._walked
         if commit is None or result is None or (committed.epoch, committed.round) != (commit.epoch, commit.round):
             return []
@@ -324,7 +355,7 @@ class CycleCore:
 
     def _go_on(self, round_: Round, now: float) -> list[Effect]:
         """The commit before this round is done: asks again whoever judged without it, or waits for what never was."""
-        in_vain = self._min_seq < round_.min_seq
+        in_vain = max(self._min_seq, self._batch_seq) < round_.min_seq
         early = {worker for worker, proposals in round_.answered.items() if proposals.seq < self._min_seq}
         for worker in early:
             del round_.answered[worker]

@@ -12,9 +12,13 @@ from shared.model.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Event: pods to decide, in queue order. Whether a pod is to be scheduled at all is the queue's to know."""
+    """Event: pods to decide, in queue order. Whether a pod is to be scheduled at all is the queue's to know.
+
+    `seq`: they are not to be judged on an older state than this.
+    """
 
     pods: list[Pod]
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)

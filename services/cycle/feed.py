@@ -4,13 +4,13 @@ Both are repeated under the same number until they are answered; the queue does 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from shared.bus import Bus, NoAnswer
 from shared.errors import ProtocolError
 from shared.messages.codec import Message
-from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, QueuedPod, Received, Take
+from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take
 
 FEWEST_HELD = 32
 """So many pods are fetched ahead at least: asking for each one by itself would cost a round trip a pod."""
@@ -30,7 +30,7 @@ class Feed:
         epoch: int,
         round_size: int,
         held: Callable[[], int],
-        take: Callable[[Sequence[QueuedPod]], None],
+        take: Callable[[Batch], None],
     ) -> None:
         """`held`: how many pods wait for an outcome. While one round runs, the next one is fetched."""
         self._bus = bus
@@ -58,7 +58,7 @@ class Feed:
                 "queue.take", Take(self._epoch, number, room), Batch, TAKE_PATIENCE + ANSWER_PATIENCE
             )
             if (batch.epoch, batch.number) == (self._epoch, number) and batch.pods:
-                self._take(batch.pods)
+                self._take(batch)
 
     async def report(self) -> None:
         number = 0

@@ -11,6 +11,10 @@ from shared.messages.workers import Assign, WorkerBeat
 
 WORKER_PATIENCE = 5.0
 """Seconds without a beat after which a worker counts as lost: longer than it takes to load what it holds."""
+LOADING_PATIENCE = 30.0
+"""Seconds that a worker may take to load its shards, while others have loaded theirs: then these get them."""
+BENCH = 60.0
+"""Seconds for which such a worker gets none."""
 SETTLING = 0.5
 """Seconds after the first beat until shards are given out: workers that start together get them once."""
 
@@ -21,6 +25,8 @@ class _Member:
     heard_at: float
     shards: set[int] = field(default_factory=set)
     assignment: int = 0
+    loaded_at: float = 0.0
+    """When it was last heard to have all it holds, or was given it."""
 
 
 class Membership:
@@ -31,17 +37,22 @@ class Membership:
         self.shard_count = shard_count
         self.changed = False
         self._members: dict[str, _Member] = {}
+        self._benched: dict[str, float] = {}
         self._number = 0
         self._settled_at: float | None = None
 
     def beat(self, beat: WorkerBeat, now: float) -> list[tuple[str, Assign]]:
         if self._settled_at is None:
             self._settled_at = now + SETTLING
+        if now < self._benched.get(beat.worker, 0.0):
+            return []
         member = self._members.get(beat.worker)
         if member is None:
             self._members[beat.worker] = _Member(beat.incarnation, now, self._claim(beat))
             return self._share(now)
         member.heard_at = now
+        if beat.seq or not member.shards:
+            member.loaded_at = now
         if member.incarnation != beat.incarnation:
             member.incarnation = beat.incarnation
             self.changed = True  # it has begun anew: what it was asked is lost
@@ -51,7 +62,12 @@ class Membership:
 
     def tick(self, now: float) -> list[tuple[str, Assign]]:
         """To be called now and then: notices who is lost."""
-        lost = [name for name, member in self._members.items() if now - member.heard_at > WORKER_PATIENCE]
+        self._benched = {name: until for name, until in self._benched.items() if now < until}
+        idle = self._never_load(now)
+        self._benched.update((name, now + BENCH) for name in idle)
+        lost = [
+            name for name, member in self._members.items() if now - member.heard_at > WORKER_PATIENCE or name in idle
+        ]
         for name in lost:
             del self._members[name]
         unsettled = not self._number and bool(self._members)
@@ -64,6 +80,11 @@ class Membership:
         return Workers(shards, self.shard_count)
 
     # Inside
+
+    def _never_load(self, now: float) -> list[str]:
+        """Who cannot load what others can. If nobody can, it is not the worker's fault."""
+        late = [name for name, m in self._members.items() if m.assignment and now - m.loaded_at > LOADING_PATIENCE]
+        return late if len(late) < len(self._members) else []
 
     def _claim(self, beat: WorkerBeat) -> set[int]:
         """What it holds already, unless others do, or it was divided otherwise."""
@@ -82,7 +103,7 @@ class Membership:
         sends = []
         for name, member in self._members.items():
             if not member.assignment or before[name] != member.shards:
-                member.assignment = self._number
+                member.assignment, member.loaded_at = self._number, now
                 sends.append((name, self._assign(member)))
         return sends
 

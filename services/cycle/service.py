@@ -1,7 +1,7 @@
 """Cycle's shell: pods from the queue, asks to the workers, commits to the snapshot, outcomes back to the queue."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from services.cycle.core import CycleCore
 from services.cycle.events import (
@@ -23,6 +23,7 @@ from shared.bus import Envelope
 from shared.config.file import read_config
 from shared.framework.tiebreak import Ties
 from shared.kube.client import KubeClient
+from shared.messages.queue import Batch as PulledBatch
 from shared.messages.queue import Outcome, QueuedPod, Verdict
 from shared.messages.rounds import Explained, Proposals
 from shared.messages.state import Committed
@@ -32,7 +33,6 @@ from shared.runtime import Context, CoreRunner, every
 from shared.runtime.terms import begin_term
 from shared.telemetry.logs import Repeated
 
-LEASE = "flotilla-cycle"
 PACE = 0.01
 """Seconds between two rounds that are not full: fewer and fuller ones cost less a pod."""
 LOOK = 0.25
@@ -55,7 +55,7 @@ async def main(context: Context) -> None:
             context.log.warning("profile %s: these plugins are not there yet and are left out: %s", name, missing)
     client = await KubeClient.open(settings.api, context.telemetry)
     try:
-        epoch = await begin_term(context, client, LEASE)
+        epoch = await begin_term(context, client, f"{settings.prefix}-cycle")
     finally:
         await client.close()
     core = CycleCore(epoch, frameworks, round_size=settings.round_size, ties=Ties(seed=settings.seed), pace=PACE)
@@ -105,10 +105,10 @@ class Shell:
 
     # What comes in
 
-    def _take(self, pods: Sequence[QueuedPod]) -> None:
-        for queued in pods:
+    def _take(self, batch: PulledBatch) -> None:
+        for queued in batch.pods:
             self._pods[queued.pod.uid] = queued
-        self._handle(Batch([queued.pod for queued in pods]))
+        self._handle(Batch([queued.pod for queued in batch.pods], batch.seq))
 
     def _on_answer(self, message: Proposals | Explained, envelope: Envelope) -> None:
         if isinstance(message, Proposals):

@@ -12,12 +12,16 @@ from shared.model.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class QueuedPod:
-    """A pod that is to be decided, with what the cycle works out about it once."""
+    """A pod that is to be decided, with what the cycle works out about it once.
+
+    `size`: the bytes it takes in a commit, where it goes along.
+    """
 
     pod: Pod
     class_id: str
     load: PodLoad
     profile: str
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

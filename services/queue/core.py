@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from services.queue.backoff import Backoff
+from services.queue.deferred import Deferred
 from services.queue.entry import Entry
 from services.queue.events import (
     Acknowledge,
@@ -40,6 +41,7 @@ from services.queue.events import (
     PodGone,
     PodPending,
     PodUnreadable,
+    Position,
     Problem,
     Seen,
     Tick,
@@ -54,7 +56,9 @@ from services.queue.waking import ChangeKind
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError, UserError
 from shared.framework.profile import Framework
 from shared.messages.queue import (
+    POD_GONE,
     TAKE_PATIENCE,
+    Absorbed,
     Assumed,
     Batch,
     Forgotten,
@@ -70,8 +74,6 @@ from shared.messages.queue import (
 MOST_BYTES = 4 << 20
 """Of pods in one batch, half of what a message may hold; a larger pod goes alone."""
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
-POD_GONE = "the pod is gone"
-"""So begins the reason for which a pod is forgotten that no longer exists; the watch is about to say so, too."""
 
 
 class QueueCore:
@@ -82,6 +84,9 @@ class QueueCore:
         self._pods = Pods(backoff or Backoff())
         self._pulls = Pulls()
         self._snapshot_epoch = 0
+        self._snapshot_seq = 0
+        self._deferred = Deferred()
+        self._observed_at: Position | None = None
         self._unreadable: dict[str, str] = {}
 
     # Events
@@ -97,8 +102,8 @@ class QueueCore:
 
     def _take_in(self, event: Event, now: float) -> list[Effect]:
         match event:
-            case Observed(seen=seen):
-                return [effect for one in seen for effect in self._on_one_of(one, now)]
+            case Observed():
+                return self._on_observed(event, now)
             case Take():
                 return self._on_take(event, now)
             case Outcomes():
@@ -107,11 +112,20 @@ class QueueCore:
                 self._on_forgotten(event, now)
             case Assumed():
                 self._on_assumed(event, now)
+            case Absorbed():
+                self._on_absorbed(event, now)
             case Tick():
                 self._pods.pass_time(now)
             case _:
                 return self._on_seen(event, now)
         return []
+
+    def _on_observed(self, observed: Observed, now: float) -> list[Effect]:
+        self._observed_at = observed.at
+        try:
+            return [effect for one in observed.seen for effect in self._on_one_of(one, now)]
+        finally:
+            self._observed_at = None
 
     def _on_one_of(self, seen: Seen, now: float) -> list[Effect]:
         """What a plugin does to one pod is not to cost the others that came with it."""
@@ -131,7 +145,7 @@ class QueueCore:
             case PodGone(uid=uid):
                 return self._on_left(uid, now, bound=False)
             case ClusterChange(kind=kind):
-                self._pods.wake(kind, now)
+                self._wake(kind, now)
             case PodUnreadable():
                 return self._on_unreadable(seen, now)
         return []
@@ -174,7 +188,7 @@ class QueueCore:
         if was is Place.IN_FLIGHT:
             return [ended, Withdrawn(uid)]
         if was is Place.BINDING:
-            self._pods.wake(ChangeKind.ASSIGNED_POD_DELETED, now)
+            self._wake(ChangeKind.ASSIGNED_POD_DELETED, now)
         return [ended]
 
     def _on_unreadable(self, event: PodUnreadable, now: float) -> list[Effect]:
@@ -210,7 +224,7 @@ class QueueCore:
         pods = self._draw(take.most, now)
         if not pods and now < self._pulls.patience_ends:
             return []
-        batch = Batch(take.epoch, take.number, pods)
+        batch = Batch(take.epoch, take.number, pods, self._snapshot_seq)
         self._pulls.answer(batch)
         return [Answer(batch)]
 
@@ -222,6 +236,7 @@ class QueueCore:
             if pods and size > MOST_BYTES:
                 break
             self._pods.hand_out(entry, now)
+            entry.term = self._snapshot_epoch
             pods.append(QueuedPod(entry.pod, entry.attempts, entry.seen_at, now))
         return pods
 
@@ -268,6 +283,8 @@ class QueueCore:
             entry.attempts = max(1, entry.attempts - 1)  # nothing was attempted
         if entry.place is Place.IN_FLIGHT and entry.forgotten:
             self._fail_binding(entry, now)
+        elif entry.place is Place.IN_FLIGHT and 0 < entry.term < self._snapshot_epoch:
+            self._pods.take_back(entry, now)  # decided by a snapshot that is not there any more, it may be
         else:
             self._pods.decide(entry, now, verdict)
 
@@ -300,7 +317,21 @@ class QueueCore:
         self._snapshot_epoch = message.epoch
         self._pods.take_back_bindings(frozenset(message.uids), now)
 
+    def _on_absorbed(self, message: Absorbed, now: float) -> None:
+        if self._is_old(message.epoch, self._snapshot_epoch, "absorbed"):
+            return
+        if 0 < self._snapshot_epoch < message.epoch:
+            self._pods.take_back_bindings(frozenset(), now)  # what this snapshot has assumed should have been told
+        self._snapshot_epoch, self._snapshot_seq = message.epoch, message.seq
+        for kind in self._deferred.absorb((message.watch_epoch, message.watch_seq)):
+            self._pods.wake(kind, now)
+
     # Inside
+
+    def _wake(self, kind: ChangeKind, now: float) -> None:
+        """Once the state on which those who are woken will be judged has changed, too."""
+        if self._observed_at is None or not self._deferred.add(kind, self._observed_at):
+            self._pods.wake(kind, now)
 
     def _count(self, entry: Entry, result: Result) -> None:
         self.tally.attempts[result, entry.framework.name] += 1

@@ -49,6 +49,8 @@ class Entry:
     """The plugin that gates it; empty where a PreEnqueue plugin broke down."""
     mark: int = 0
     """What had happened in the cluster when it was taken."""
+    term: int = 0
+    """The snapshot's when it was taken; 0: not known."""
     changed: bool = False
     """It has itself changed since it was taken."""
     forgotten: bool = False

@@ -7,8 +7,11 @@ import msgspec
 from services.queue.waking import ChangeKind
 from shared.errors import FlotillaError
 from shared.messages.binding import Notice
-from shared.messages.queue import Assumed, Batch, Forgotten, Outcomes, Received, Take
+from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Outcomes, Received, Take
 from shared.model.objects import Pod
+
+Position = tuple[int, int]
+"""In the watcher's stream: its epoch, and the number of a message."""
 
 
 class PodPending(msgspec.Struct, frozen=True):
@@ -51,9 +54,13 @@ Seen = PodPending | PodBound | PodGone | PodUnreadable | ClusterChange
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """Event: what the watch says, in order; nothing is handed out before all of it is known."""
+    """Event: what the watch says, in order; nothing is handed out before all of it is known.
+
+    `at`: where in the watcher's stream. Whom it may help is tried once the snapshot has absorbed it; none: at once.
+    """
 
     seen: Sequence[Seen]
+    at: Position | None = None
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -104,5 +111,5 @@ class Problem(msgspec.Struct, frozen=True):
     error: FlotillaError
 
 
-Event = Seen | Observed | Take | Outcomes | Forgotten | Assumed | Tick
+Event = Seen | Observed | Take | Outcomes | Forgotten | Assumed | Absorbed | Tick
 Effect = Answer | Acknowledge | Notify | Withdrawn | Ended | Problem

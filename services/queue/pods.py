@@ -125,10 +125,14 @@ class Pods:
         for entry in list(self._in_flight):
             self._enter(entry, Place.ACTIVE, now, CYCLE_CHANGED)
 
+    def take_back(self, entry: Entry, now: float) -> None:
+        """Whether its decision is lost is not known; if it holds a place, that is found out when it is decided anew."""
+        self._enter(entry, Place.ACTIVE, now, DECISION_LOST)
+
     def take_back_bindings(self, but: frozenset[str], now: float) -> None:
         """What was decided, but for these, is active again, where it was in the order."""
         for entry in [entry for entry in self._binding if entry.uid not in but]:
-            self._enter(entry, Place.ACTIVE, now, DECISION_LOST)
+            self.take_back(entry, now)
 
     def decide(self, entry: Entry, now: float, why: str) -> None:
         self._binding.start(entry, now)

@@ -32,7 +32,7 @@ from shared.bus.subjects import (
 )
 from shared.config.file import read_config
 from shared.messages.binding import Notice, Notices
-from shared.messages.queue import Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
+from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, CoreRunner, every
@@ -82,7 +82,7 @@ class Shell:
         await bus.subscribe(WATCH, (Watched, WatchBeat), self._on_watch)
         await bus.subscribe(QUEUE_TAKE, Take, self._on_take)
         await bus.subscribe(QUEUE_OUTCOMES, Outcomes, self._on_outcomes)
-        await bus.subscribe(QUEUE_FORGOTTEN, (Forgotten, Assumed), self._on_forgotten)
+        await bus.subscribe(QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_forgotten)
         await bus.subscribe(QUEUE_INSPECT, Inspect, self._on_inspect)
         self._on_watch_effects(self._reader.start(self._context.clock()))
         try:
@@ -108,7 +108,7 @@ class Shell:
             else:
                 seen += self._sightings.read(effect, now)
         if seen:
-            self._feed(Observed(seen))
+            self._feed(Observed(seen, self._reader.position))
 
     def _begin(self) -> None:
         """From here on the queue knows of every pod that there is, and answers."""
@@ -129,7 +129,7 @@ class Shell:
         self._reporter = (message, envelope)
         self._feed(message)
 
-    def _on_forgotten(self, message: Forgotten | Assumed, envelope: Envelope) -> None:
+    def _on_forgotten(self, message: Forgotten | Assumed | Absorbed, envelope: Envelope) -> None:
         self._feed(message)
 
     def _on_inspect(self, message: Inspect, envelope: Envelope) -> None:

@@ -51,7 +51,9 @@ from shared.cluster.images import ImageSizes
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.shards import shard_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
+from shared.messages.queue import POD_GONE
 from shared.messages.state import (
+    EPOCH_SHIFT,
     BindingOrder,
     Change,
     Commit,
@@ -70,11 +72,10 @@ from shared.messages.state import (
 )
 from shared.model.objects import Node, Pod, validate_node
 
-EPOCH_SHIFT = 40
-"""A leader's sequence numbers begin at its epoch times 2^40: all of them are greater than any of an earlier leader. So
-nothing judged on an earlier leader's state passes for new, and no two attempts share a number."""
 BINDING_DEADLINE = 30.0
-"""Seconds after which an assumption without an outcome is looked up at the API server."""
+"""Seconds after which nobody begins to bind an assumed pod any more."""
+LOOK_UP_GRACE = 5.0
+"""Seconds after that until the pod is looked up: a last call may still land, and clocks differ a little."""
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -92,7 +93,7 @@ class SnapshotCore:
         self._due: list[tuple[float, str, int]] = []
         self._images = ImageSizes()
         self._cycle_epoch = 0 if answer is None else answer.epoch
-        self._answer = answer
+        self._answer = None if answer is None else msgspec.structs.replace(answer, seq=self._seq)
         self._gathering: Gathering | None = None
         for entry in ledger:
             self._pods.put(entry.uid, entry.node, entry.load, assumed=True)
@@ -100,20 +101,14 @@ class SnapshotCore:
 
     def begin(self, now: float) -> list[Effect]:
         """All that the watch lists has been told: takes up what the leader before has left."""
-        effects: list[Effect] = []
-        orders: list[BindingOrder] = []
-        for entry in list(self._ledger.values()):
-            if entry.bound or entry.deadline <= now:
-                continue
-            if entry.node in self._nodes:
-                orders.append(self._order(entry))
-            else:
-                effects += self._forget(entry, f"node {entry.node} is gone")
-        return [*effects, Dispatch(tuple(orders))] if orders else effects
+        orders = [self._order(e) for e in self._ledger.values() if not e.bound and now < e.deadline]
+        return [Dispatch(tuple(orders))] if orders else []
 
     def restate(self, epoch: int) -> None:
         """The stored state was lost: the same state goes on as that of a new term."""
         self.epoch, self._seq = epoch, epoch << EPOCH_SHIFT
+        if self._answer is not None:
+            self._answer = msgspec.structs.replace(self._answer, seq=self._seq)
 
     # Events
 
@@ -196,6 +191,9 @@ class SnapshotCore:
             validate_node(node)
         except FlotillaError as cause:
             return [Problem(cause), *(self._drop_node(node.name) if node.name in self._nodes else ())]
+        # Kubelets and others report all the time, and mostly nothing that anybody reads.
+        metadata = msgspec.structs.replace(node.metadata, resource_version="", annotations={})
+        node = msgspec.structs.replace(node, metadata=metadata)
         before = self._reported.get(node.name)
         self._reported[node.name] = node
         settled = self._images.settle(node, before)
@@ -338,13 +336,13 @@ class SnapshotCore:
 
     def _enter(self, entry: LedgerEntry) -> None:
         self._ledger[entry.uid] = entry
-        heapq.heappush(self._due, (entry.deadline, entry.uid, entry.attempt))
+        heapq.heappush(self._due, (entry.deadline + LOOK_UP_GRACE, entry.uid, entry.attempt))
 
     def _is_due(self, due: tuple[float, str, int]) -> bool:
         """Or has this become of no interest: settled, or put off?"""
-        deadline, uid, attempt = due
+        at, uid, attempt = due
         entry = self._ledger.get(uid)
-        return entry is not None and entry.attempt == attempt and entry.deadline == deadline
+        return entry is not None and entry.attempt == attempt and entry.deadline + LOOK_UP_GRACE == at
 
     def _entry(self, uid: str, attempt: int) -> LedgerEntry | None:
         """What stands in the ledger for this attempt; None once its outcome is known, or another has begun."""
@@ -386,6 +384,8 @@ class SnapshotCore:
         entry = self._entry(found.uid, found.attempt)
         if entry is None:
             return []
+        if found.gone:
+            return self._forget(entry, POD_GONE)
         if found.node is None:
             return self._forget(entry, "the binding was not finished in time")
         if found.node == entry.node:
@@ -393,10 +393,11 @@ class SnapshotCore:
         del self._ledger[found.uid]
         self._pods.put(found.uid, found.node, entry.load, assumed=False)
         settled = (found.uid,)
+        free = Forgot(found.uid, f"{POD_GONE} from there: it is on node {found.node}")
         if found.node not in self._nodes:
-            return self._publish([PodGone(found.uid)], [], settled=settled)
+            return [*self._publish([PodGone(found.uid)], [], settled=settled), free]
         placed = PodPlaced(found.uid, found.node, 0)
-        return self._publish([placed], [entry.load], writes=(found.node,), settled=settled)
+        return [*self._publish([placed], [entry.load], writes=(found.node,), settled=settled), free]
 
     # Inside
 
@@ -420,7 +421,8 @@ class SnapshotCore:
         """`writes`: the nodes that an evaluation from before may no longer be trusted on."""
         self._seq += 1
         for node in writes:
-            self._written[node] = self._seq
+            if node in self._nodes:
+                self._written[node] = self._seq
         return Delta(self.epoch, self._seq, changes, loads)
 
     def validate(self) -> None:

@@ -4,16 +4,22 @@ An order may be given twice, to the same binder or to another: it names pod and 
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shared.messages.binding import BinderBeat, BindingOutcome
 from shared.messages.state import BindingOrder
+from shared.model.objects import encode_msgpack
 
 BINDER_PATIENCE = 2.0
 """Seconds without a beat after which a binder counts as lost."""
 WORD_PATIENCE = 3.0
 """Seconds without a word on an order after which it is sent again: it, or the word, may have been lost."""
+
+MOST_BYTES = 4 << 20
+"""Of orders in one message, half of what a message may hold."""
+SMALL_ORDER = 1 << 11
+"""Bytes; names are not longer."""
 
 Attempt = tuple[str, int]
 Sends = list[tuple[str, list[BindingOrder]]]
@@ -39,6 +45,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._binders: dict[str, _Binder] = {}
         self._waiting: deque[BindingOrder] = deque()
+        self._waits: set[Attempt] = set()
         self._holder: dict[Attempt, str] = {}
 
     @property
@@ -50,7 +57,12 @@ class Dispatcher:
         return len(self._holder)
 
     def give(self, orders: Iterable[BindingOrder], now: float) -> Sends:
-        self._waiting.extend(orders)
+        """Those that are here already count once."""
+        for order in orders:
+            attempt = (order.uid, order.attempt)
+            if attempt not in self._waits and attempt not in self._holder:
+                self._waits.add(attempt)
+                self._waiting.append(order)
         return self._send(now)
 
     def beat(self, beat: BinderBeat, now: float) -> Sends:
@@ -78,16 +90,24 @@ class Dispatcher:
         return self._send(now) if self._waiting else []
 
     def tick(self, now: float) -> Sends:
-        """To be called now and then: notices who is lost, and what there was no word on."""
+        """To be called now and then: notices who is lost, and what there was no word on.
+
+        What is past its deadline is nobody's any more: the snapshot looks it up.
+        """
         for name in [name for name, b in self._binders.items() if now - b.heard_at > BINDER_PATIENCE]:
             self._lose(name)
         sends = self._send(now)
         for name, binder in self._binders.items():
             overdue = [held for held in binder.held.values() if held.word_by <= now]
-            for held in overdue:
+            again = [held for held in overdue if now < held.order.deadline]
+            for held in again:
                 held.word_by = now + WORD_PATIENCE
-            if overdue:
-                sends.append((name, [held.order for held in overdue]))
+            for held in overdue:
+                if now >= held.order.deadline:
+                    attempt = (held.order.uid, held.order.attempt)
+                    del binder.held[attempt], self._holder[attempt]
+            if again:
+                sends.append((name, [held.order for held in again]))
         return sends
 
     def believes(self, binder: str, outcome: BindingOutcome) -> bool:
@@ -97,6 +117,7 @@ class Dispatcher:
     def clear(self) -> None:
         """A new term: every order will be given anew."""
         self._waiting.clear()
+        self._waits.clear()
         self._holder.clear()
         for binder in self._binders.values():
             binder.held.clear()
@@ -107,6 +128,7 @@ class Dispatcher:
         """Its orders are the first that others get."""
         binder = self._binders.pop(name)
         self._waiting.extendleft(held.order for held in reversed(binder.held.values()))
+        self._waits.update(binder.held)
         for attempt in binder.held:
             del self._holder[attempt]
 
@@ -118,8 +140,26 @@ class Dispatcher:
             name = next(name for name in room if room[name] == most)
             order = self._waiting.popleft()
             attempt = (order.uid, order.attempt)
+            self._waits.discard(attempt)
+            if order.deadline <= now:
+                continue  # the snapshot looks it up
             self._binders[name].held[attempt] = _Held(order, now + WORD_PATIENCE)
             self._holder[attempt] = name
             parts.setdefault(name, []).append(order)
             room[name] -= 1
         return list(parts.items())
+
+
+def parts(orders: Sequence[BindingOrder]) -> Iterator[list[BindingOrder]]:
+    """As many together as fit into a message."""
+    part: list[BindingOrder] = []
+    size = 0
+    for order in orders:
+        bytes_of_order = SMALL_ORDER if order.pod is None else SMALL_ORDER + len(encode_msgpack(order.pod))
+        if part and size + bytes_of_order > MOST_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(order)
+        size += bytes_of_order
+    if part:
+        yield part

@@ -71,11 +71,12 @@ class BindingWaits:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """Event: where the API server says that a pod is; None where there is no such pod, or it is not bound."""
+    """Event: where the API server says that a pod is; None where it is not bound. `gone`: deleted, or finished."""
 
     uid: str
     attempt: int
     node: str | None
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,15 @@ class Forgot:
 
 
 @dataclass(frozen=True, slots=True)
+class Safe:
+    """Effect, of the shell's own: what a binder has told by this message is safe; it need not tell it again."""
+
+    binder: str
+    epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Effect: somebody should know of this; the object was left out, and nothing else was touched."""
 
@@ -158,4 +168,4 @@ Event = (
     | Tick
     | Beat
 )
-Effect = Persist | Publish | Reply | Dispatch | LookUp | Forgot | Problem
+Effect = Persist | Publish | Reply | Dispatch | LookUp | Forgot | Safe | Problem

@@ -3,6 +3,7 @@
 import msgspec
 
 from services.snapshot.events import NodeGone, NodeSeen, PodDeleted, PodSeen
+from shared.errors import ProtocolError
 from shared.messages.watch import Kind, NodeChange, PodChange, Unreadable
 from shared.model.objects import Node, Pod, dec_hook
 
@@ -19,6 +20,13 @@ class Intake:
         self._nodes: set[str] = set()
 
     def read(self, change: PodChange | NodeChange | Unreadable) -> Seen | None:
+        """ProtocolError if the body is none."""
+        try:
+            return self._read(change)
+        except msgspec.DecodeError as cause:
+            raise ProtocolError(f"watch: {change.name}: {cause}") from cause
+
+    def _read(self, change: PodChange | NodeChange | Unreadable) -> Seen | None:
         match change:
             case PodChange():
                 return _read_pod(change)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 
 from services.snapshot.carrier import Carrier
-from services.snapshot.core import BINDING_DEADLINE, SnapshotCore
-from services.snapshot.dispatch import Dispatcher, Sends
+from services.snapshot.core import BINDING_DEADLINE, LOOK_UP_GRACE, SnapshotCore
+from services.snapshot.dispatch import Dispatcher, Sends, parts
 from services.snapshot.events import (
     Beat,
     BindingFailed,
@@ -15,22 +15,24 @@ from services.snapshot.events import (
     Effect,
     Event,
     Forgot,
-    LookedUp,
     LookUp,
     Observed,
+    Persist,
     Problem,
     Publish,
     Reply,
+    Safe,
     Tick,
 )
 from services.snapshot.intake import Intake, Seen
+from services.snapshot.lookups import LookUps
 from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms
 from shared.bus import Bus, Envelope
-from shared.errors import ClusterError, FlotillaError
+from shared.errors import ProtocolError
 from shared.kube.client import KubeClient
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
-from shared.messages.queue import Assumed, Forgotten, ForgottenPod, Received
+from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
 from shared.messages.state import Commit
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.runtime import Context
@@ -39,9 +41,10 @@ from shared.telemetry.logs import Repeated
 from shared.watch.reader import Effect as WatchEffect
 from shared.watch.reader import WatchReader
 
+CHECK = 2.0
+"""Seconds between two looks at whether the state is still in Redis, where there is nothing to write."""
 BEAT = 0.25
 """Seconds between two heartbeats, and between two looks at deadlines."""
-LOOK_UP_PAUSE = 1.0
 MOST_WAITING = 1 << 12
 """Of binding orders that no binder has room for, or of what is to be written; with more, nothing further is decided."""
 
@@ -55,7 +58,7 @@ async def main(context: Context) -> None:
             terms = Terms(client, link, context.settings.prefix, context.name, context.health, context.log)
             recovered = await terms.take()
             core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer)
-            ledger_lost = recovered.epoch == 0 and terms.epoch > 1
+            ledger_lost = recovered.lost and terms.epoch > 1
             await Shell(context, client, terms, core, ledger_lost=ledger_lost).run()
         finally:
             await link.close()
@@ -67,10 +70,10 @@ class Shell:
     def __init__(
         self, context: Context, client: KubeClient, terms: Terms, core: SnapshotCore, *, ledger_lost: bool
     ) -> None:
-        """`ledger_lost`: there were terms before, and Redis remembers none of them."""
+        """`ledger_lost`: there were terms before, and Redis does not remember what they have assumed."""
         self._context = context
         self._bus: Bus = context.bus
-        self._client = client
+        self._terms = terms
         self._core = core
         self._ledger_lost = ledger_lost
         self._intake = Intake()
@@ -82,8 +85,11 @@ class Shell:
         self._spans = CommitSpans(context.telemetry.tracer)
         self._listed = asyncio.Event()
         self._begun = False
-        self._look_ups: set[asyncio.Task[None]] = set()
+        self._told_term = 0
+        self._check_at = 0.0
+        self._look_ups = LookUps(client.get_pod, self._handle, context.log)
         self._forgotten: list[ForgottenPod] = []
+        self._reporters: dict[tuple[str, int, int], Envelope] = {}
         self._sparingly = Repeated(context.log)
         metrics = context.telemetry.metrics
         self._size = metrics.gauge("scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", ["type"])
@@ -104,8 +110,7 @@ class Shell:
                 tasks.create_task(self._beat())
                 tasks.create_task(self._work())
         finally:
-            for task in self._look_ups:
-                task.cancel()
+            self._look_ups.close()
 
     async def _work(self) -> None:
         self._carry_out_watch(self._reader.start(self._context.clock()))
@@ -121,10 +126,11 @@ class Shell:
 
     async def _outlast_bindings(self) -> None:
         """What the earlier terms have assumed is unknown. When its deadline has passed, the watch has shown it."""
-        reason = f"the ledger of earlier terms is lost; what they began is waited for, {BINDING_DEADLINE:g} s at most"
+        seconds = BINDING_DEADLINE + LOOK_UP_GRACE
+        reason = f"the ledger of earlier terms is lost; what they began is waited for, {seconds:g} s at most"
         self._context.log.warning("%s", reason)
         self._context.health.wait_for("ledger", reason)
-        await asyncio.sleep(BINDING_DEADLINE)
+        await asyncio.sleep(seconds)
         self._context.health.clear("ledger")
 
     async def _beat(self) -> None:
@@ -137,6 +143,10 @@ class Shell:
                 self._handle(Beat())
                 self._send(self._dispatcher.tick(now))
                 self._tell_forgotten()
+                self._tell_absorbed()
+                if now >= self._check_at:
+                    self._check_at = now + CHECK
+                    self._carrier.add([Persist()])
             self._show()
 
     # What comes in
@@ -145,31 +155,44 @@ class Shell:
         self._carry_out_watch(self._reader.take(message, self._context.clock()))
         if self._reader.synced:
             self._listed.set()
+        if isinstance(message, Watched):
+            self._tell_absorbed()
 
     def _carry_out_watch(self, effects: Iterable[WatchEffect]) -> None:
         seen: list[Seen] = []
         for effect in effects:
             if isinstance(effect, Relist):
                 self._bus.post("watcher.relist", effect)
-            elif (event := self._intake.read(effect)) is not None:
+                continue
+            try:
+                event = self._intake.read(effect)
+            except ProtocolError as cause:
+                self._sparingly.error("intake", "%s", cause)
+                continue
+            if event is not None:
                 seen.append(event)
         if seen:
             self._handle(Observed(seen))
 
     def _on_commit(self, commit: Commit, envelope: Envelope) -> None:
-        if not self._begun or max(self._dispatcher.waiting, self._carrier.waiting) > MOST_WAITING:
+        if not self._begun or not self._terms.healthy:
             return  # cycle sends it again
+        if max(self._dispatcher.waiting, self._carrier.waiting) > MOST_WAITING:
+            return
         self._spans.begin(commit, envelope.trace, self._context.clock())
         self._handle(commit)
 
     def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
+        if not self._begun:
+            return  # the binder tells it again
         now = self._context.clock()
         for outcome in message.outcomes:
             if self._dispatcher.believes(message.binder, outcome):
                 self._handle(_event_of(outcome))
             self._send(self._dispatcher.word(message.binder, outcome, now))
         self._tell_forgotten()
-        envelope.respond(Received(message.epoch, message.number))
+        self._reporters[message.binder, message.epoch, message.number] = envelope
+        self._carrier.add([Safe(message.binder, message.epoch, message.number)])
 
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
         self._send(self._dispatcher.beat(beat, self._context.clock()))
@@ -189,6 +212,7 @@ class Shell:
         """Orders of earlier terms are void, and so is what the queue was told of decisions that are lost."""
         self._dispatcher.clear()
         self._bus.post("queue.forgotten", Assumed(self._core.epoch, list(self._core.ledger)))
+        self._told_term = self._core.epoch
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -203,36 +227,29 @@ class Shell:
             case Forgot(uid=uid, reason=reason):
                 self._forgotten.append(ForgottenPod(uid, reason))
             case LookUp():
-                task = asyncio.create_task(self._look_up(effect))
-                self._look_ups.add(task)
-                task.add_done_callback(self._look_ups.discard)
+                self._look_ups.begin(effect)
+            case Safe(binder=binder, epoch=epoch, number=number):
+                reporter = self._reporters.pop((binder, epoch, number), None)
+                if reporter is not None:
+                    reporter.respond(Received(epoch, number))
             case Problem(error=error):
                 self._sparingly.warning(str(error), "%s", error)
 
     def _send(self, sends: Sends) -> None:
         for binder, orders in sends:
-            self._bus.post(f"binder.{binder}", BindingOrders(self._core.epoch, orders))
+            for part in parts(orders):
+                self._bus.post(f"binder.{binder}", BindingOrders(self._core.epoch, part))
+
+    def _tell_absorbed(self) -> None:
+        """The queue hears of changes before they are part of the state; what they may help, it tries only now."""
+        if self._told_term == self._core.epoch and self._reader.synced:
+            watch_epoch, watch_seq = self._reader.position
+            self._bus.post("queue.forgotten", Absorbed(self._core.epoch, self._core.seq, watch_epoch, watch_seq))
 
     def _tell_forgotten(self) -> None:
         if self._forgotten:
             self._bus.post("queue.forgotten", Forgotten(self._core.epoch, self._forgotten))
             self._forgotten = []
-
-    async def _look_up(self, wanted: LookUp) -> None:
-        """Until the API server says; meanwhile the deadline may pass again, and a second look does no harm."""
-        while True:
-            try:
-                pod = await self._client.get_pod(wanted.namespace, wanted.name)
-            except ClusterError as cause:
-                self._sparingly.warning("look-up", "%s", cause)
-            except FlotillaError as cause:
-                self._sparingly.warning(wanted.uid, "%s", cause)
-                return
-            else:
-                node = pod.spec.node_name if pod is not None and pod.uid == wanted.uid else ""
-                self._handle(LookedUp(wanted.uid, wanted.attempt, node or None))
-                return
-            await asyncio.sleep(LOOK_UP_PAUSE)
 
     def _show(self) -> None:
         for kind, count in self._core.counts().items():

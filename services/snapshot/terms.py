@@ -16,7 +16,6 @@ from shared.store.link import RedisLink
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
 
-LEASE = "flotilla-snapshot"
 PAUSE = 0.2
 """Seconds between two attempts where Redis or the API server does not answer."""
 
@@ -30,17 +29,20 @@ class Terms:
         self._client = client
         self._link = link
         self._prefix = prefix
+        self._lease = f"{prefix}-snapshot"
         self._holder = holder
         self._health = health
         self._log = log
         self._writer: Writer | None = None
         self.epoch = 0
+        self.healthy = True
+        """Whether what is to be written can be, as far as is known."""
 
     async def take(self) -> Recovered:
         """The next term, and what the one before has left. Waits for the API server and Redis."""
         while True:
             try:
-                self.epoch = await take_term(self._client, LEASE, self._holder)
+                self.epoch = await take_term(self._client, self._lease, self._holder)
                 recovered = await open_term(self._link, self._prefix, self.epoch)
             except Deposed as newer:
                 # Redis remembers more terms than the Lease does: somebody has deleted the Lease.
@@ -49,7 +51,7 @@ class Terms:
             except ClusterError as cause:
                 await self._wait(cause)
             else:
-                self._health.clear("term")
+                self._recover()
                 self._log.info("term %d begins; the one before was %d", self.epoch, recovered.epoch)
                 return recovered
 
@@ -65,7 +67,7 @@ class Terms:
             except StoreUnreachable as cause:
                 await self._wait(cause)
             else:
-                self._health.clear("term")
+                self._recover()
                 return True
 
     async def write(self, persists: Sequence[Persist]) -> bool:
@@ -80,7 +82,7 @@ class Terms:
             except StoreUnreachable as cause:
                 await self._wait(cause)
             else:
-                self._health.clear("term")
+                self._recover()
                 return True
         return False
 
@@ -92,9 +94,14 @@ class Terms:
 
     async def _pass_over(self, newest: int) -> None:
         while self.epoch < newest:
-            self.epoch = await take_term(self._client, LEASE, self._holder)
+            self.epoch = await take_term(self._client, self._lease, self._holder)
+
+    def _recover(self) -> None:
+        self.healthy = True
+        self._health.clear("term")
 
     async def _wait(self, cause: Exception) -> None:
+        self.healthy = False
         self._health.wait_for("term", str(cause))
         self._log.warning("%s", cause)
         await asyncio.sleep(PAUSE)

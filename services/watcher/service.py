@@ -9,6 +9,7 @@ from services.watcher.events import Asked, Beat, Complain, Effect, Event, Heard,
 from services.watcher.metrics import WatchMetrics
 from services.watcher.owners import Owners
 from services.watcher.resources import RESOURCES, Resource
+from services.watcher.spans import WatchSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
 from shared.config.profiles import load_config
@@ -21,7 +22,6 @@ from shared.runtime import Context, CoreRunner, every
 from shared.runtime.terms import begin_term
 from shared.telemetry.logs import Repeated
 
-LEASE = "flotilla-watcher"
 GATHERING = 0.01
 """Seconds between two messages about one kind: each costs everybody who listens, however little it says."""
 BEAT = 1.0
@@ -33,7 +33,7 @@ async def main(context: Context) -> None:
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     client = await KubeClient.open(context.settings.api, context.telemetry)
     try:
-        epoch = await begin_term(context, client, LEASE)
+        epoch = await begin_term(context, client, f"{context.settings.prefix}-watcher")
         await Shell(context, client, WatcherCore(epoch), schedulers).run()
     finally:
         await client.close()
@@ -45,6 +45,7 @@ class Shell:
         self._bus = context.bus
         self._sparingly = Repeated(context.log)
         self._metrics = WatchMetrics(context.metrics)
+        self._spans = WatchSpans(context.tracer, schedulers)
         self._owners = Owners(client, schedulers, context.name, context.clock, self._sparingly)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core,
@@ -143,5 +144,6 @@ class Shell:
                 self._bus.post("watch", message)
             if outgoing:
                 await self._bus.publish("watch", outgoing[-1])
+            self._spans.told(outgoing, self._context.clock())
         except ProtocolError as cause:
             self._sparingly.error("refused", "%s", cause)

@@ -20,6 +20,9 @@ from shared.messages.rounds import ClassAnswer, Explain, Explained, Proposals, P
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
 
+NOT_YET_PATIENCE = 20.0
+"""Seconds until the state is loaded again for something that it did not show, if no heartbeat tells of it before."""
+
 
 class WorkerCore:
     def __init__(
@@ -34,7 +37,9 @@ class WorkerCore:
         self._cycle_epoch = 0
         self._newest = (0, 0)
         self._waiting: Propose | None = None
-        self._not_yet: Propose | None = None
+        self._not_yet = 0
+        """A sequence number that even the whole state did not show: it has not happened yet, and may never."""
+        self._look_again_at = 0.0
 
     def start(self, now: float) -> list[Effect]:
         return [Reload()] if self._mirror.start(now) else []
@@ -48,7 +53,9 @@ class WorkerCore:
                 reload = self._mirror.take_heartbeat(event, now)
             case State():
                 reload = self._mirror.take_state(event, now)
-                self._not_yet = self._waiting
+                if self._waiting is not None:
+                    self._not_yet = max(self._not_yet, self._waiting.min_seq)
+                    self._look_again_at = now + NOT_YET_PATIENCE
             case Tick():
                 reload = self._mirror.take_time(now)
             case Assign():
@@ -120,8 +127,7 @@ class WorkerCore:
         if propose is None:
             return []
         if not mirror.loaded or propose.min_seq > mirror.seq:
-            # What even the whole state did not show has not happened yet, and may never.
-            if propose is not self._not_yet:
+            if not mirror.loaded or propose.min_seq > self._not_yet or now >= self._look_again_at:
                 mirror.miss(now)
             return []
         self._waiting = None

@@ -99,8 +99,10 @@ class Shell:
     def _beat(self) -> None:
         core = self._core
         self._tell_refused(core.refused)
-        if core.loaded or not core.shards:
+        if core.loaded or (core.assignment[1] and not core.shards):
             self._context.health.clear("shards")
+        elif core.shards:
+            self._context.health.wait_for("shards", f"{len(core.shards)} are being loaded")
         self._nodes.set(core.table.node_count)
         self._shards.set(len(core.shards))
         epoch, number = core.assignment

@@ -7,7 +7,7 @@ import msgspec
 
 from shared.errors import ProtocolError
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Notices, PermitAnswer
-from shared.messages.queue import Assumed, Batch, Forgotten, Inspect, Outcomes, QueueContents, Received, Take
+from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, QueueContents, Received, Take
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
 from shared.messages.state import Commit, Committed, Delta, Heartbeat, State
 from shared.messages.watch import Relist, WatchBeat, Watched
@@ -24,6 +24,7 @@ Message = (
     | Received
     | Forgotten
     | Assumed
+    | Absorbed
     | Inspect
     | QueueContents
     | Propose

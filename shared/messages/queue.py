@@ -35,11 +35,15 @@ class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
-    """In queue order. Answers the Take of the same epoch and number."""
+    """In queue order. Answers the Take of the same epoch and number.
+
+    `seq`: snapshot's; these pods are to be judged on a state no older than that, for it may be what woke them.
+    """
 
     epoch: int
     number: int
     pods: list[QueuedPod]
+    seq: int = 0
 
 
 class Verdict(StrEnum):
@@ -77,6 +81,10 @@ class Received(msgspec.Struct, frozen=True, omit_defaults=True, tag="received"):
     number: int
 
 
+POD_GONE = "the pod is gone"
+"""So begins the reason where there is nothing to decide anew; what the pod held is free all the same."""
+
+
 class Forgotten(msgspec.Struct, frozen=True, omit_defaults=True, tag="forgotten"):
     """From snapshot: these pods were assumed, hold no place any more, and are to be decided anew."""
 
@@ -97,6 +105,15 @@ class Assumed(msgspec.Struct, frozen=True, omit_defaults=True, tag="assumed"):
 
     epoch: int
     uids: list[str]
+
+
+class Absorbed(msgspec.Struct, frozen=True, omit_defaults=True, tag="absorbed"):
+    """From snapshot: what the watcher said up to this number of its epoch is part of the state `seq`, and published."""
+
+    epoch: int
+    seq: int
+    watch_epoch: int
+    watch_seq: int
 
 
 class Inspect(msgspec.Struct, frozen=True, omit_defaults=True, tag="inspect"):

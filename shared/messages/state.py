@@ -5,6 +5,10 @@ import msgspec
 from shared.cluster.load import PodLoad
 from shared.model.objects import Node, Pod
 
+EPOCH_SHIFT = 40
+"""A snapshot's sequence numbers begin at its epoch times 2^40: all of them are greater than any of an earlier leader.
+So nothing judged on an earlier leader's state passes for new, and no two attempts share a number."""
+
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod goes to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen.

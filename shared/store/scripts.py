@@ -20,15 +20,17 @@ class Script:
 
 FENCE = Script("""
 -- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch.
-local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch')
+local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost')
 if found[1] then
   local schema = tonumber(found[1])
   if not schema or schema > tonumber(ARGV[1]) or schema < tonumber(ARGV[2]) then return {'schema', found[1]} end
 end
 if found[2] and tonumber(found[2]) >= tonumber(ARGV[3]) then return {'deposed', found[2]} end
 redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'epoch', ARGV[3])
+if not found[2] then redis.call('HSET', KEYS[1], 'lost', '1') end
 redis.call('HDEL', KEYS[1], 'seq', 'run', 'write')
-return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or ''}
+local lost = (found[3] or not found[2]) and 1 or 0
+return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or '', lost}
 """)
 
 _GUARD = """
@@ -101,6 +103,7 @@ else
   redis.call('UNLINK', KEYS[3])
 end
 if ARGV[6] ~= '' then redis.call('SET', KEYS[2], ARGV[6]) else redis.call('UNLINK', KEYS[2]) end
+redis.call('HDEL', KEYS[1], 'lost')
 redis.call('HSET', KEYS[1], 'seq', ARGV[5], 'write', ARGV[4])
 return {'done'}
 """

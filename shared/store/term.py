@@ -14,12 +14,14 @@ from shared.store.scripts import FENCE
 class Recovered:
     """What the terms before have left. `epoch` is that of the last one, 0 if there was none or Redis has lost it.
 
-    The ledger is in the order of its deadlines.
+    The ledger is in the order of its deadlines. `lost`: no whole state was written since Redis had none, so what
+    earlier terms have assumed, if there were any, is not in it.
     """
 
     epoch: int
     ledger: list[LedgerEntry]
     answer: Committed | None
+    lost: bool
 
 
 async def open_term(link: RedisLink, prefix: str, epoch: int) -> Recovered:
@@ -31,9 +33,9 @@ async def open_term(link: RedisLink, prefix: str, epoch: int) -> Recovered:
     keys = Keys(prefix)
     found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], [SCHEMA, OLDEST_READABLE, epoch])
     match found:
-        case [b"done", earlier, entries, answer]:
+        case [b"done", earlier, entries, answer, lost]:
             ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
-            return Recovered(int(earlier), ledger, decode_answer(answer) if answer else None)
+            return Recovered(int(earlier), ledger, decode_answer(answer) if answer else None, bool(lost))
         case _:
             refuse(found, prefix, epoch)
             raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")

@@ -64,6 +64,11 @@ class WatchReader:
         """The watcher's; 0 before anything was heard."""
         return self._epoch
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """The watcher's epoch, and the number of its last message that was heard."""
+        return self._epoch, self._seq
+
     def count(self, kind: Kind) -> int:
         return len(self._objects[kind].names)
 

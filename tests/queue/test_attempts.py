@@ -7,7 +7,7 @@ from services.queue.events import Ended, PodPending
 from services.queue.places import Place
 from services.queue.tally import Result
 from services.queue.waking import ChangeKind
-from shared.messages.queue import Assumed, Verdict
+from shared.messages.queue import Absorbed, Assumed, Verdict
 from tests.builders import pod
 from tests.queue.support import FIT, Queue, uid
 
@@ -360,4 +360,31 @@ def test_what_an_earlier_snapshot_assumes_is_of_no_interest() -> None:
     queue.decide("a")
     queue.tell(Assumed(5, [uid("a")]))
     queue.tell(Assumed(4, []))
+    assert queue.place("a") is Place.BINDING
+
+
+def test_if_what_the_new_snapshot_knows_of_was_not_heard_all_is_decided_anew() -> None:
+    queue = Queue()
+    queue.tell(Absorbed(1, 10, 1, 1))
+    queue.add("a")
+    queue.take()
+    queue.decide("a")
+    queue.tell(Absorbed(1, 11, 1, 2))
+    assert queue.place("a") is Place.BINDING
+    queue.tell(Absorbed(2, 20, 1, 3))
+    assert queue.take() == ["a"]
+    queue.report(Verdict.SUPERSEDED, "a")
+    assert queue.place("a") is Place.BINDING
+
+
+def test_a_decision_that_is_told_late_may_be_one_of_the_snapshot_before() -> None:
+    """1. a pod is decided, 2. the snapshot is lost before it is safe, 3. the new one tells, 4. the decision is told."""
+    queue = Queue()
+    queue.tell(Absorbed(1, 10, 1, 1))
+    queue.add("a")
+    queue.take()
+    queue.tell(Assumed(2, []))
+    queue.decide("a")
+    assert queue.take() == ["a"]
+    queue.decide("a")
     assert queue.place("a") is Place.BINDING

@@ -13,6 +13,7 @@ from shared.config.settings import Settings
 from shared.messages.binding import Notice, Notices
 from shared.messages.queue import (
     TAKE_PATIENCE,
+    Absorbed,
     Batch,
     Forgotten,
     ForgottenPod,
@@ -200,7 +201,11 @@ async def test_owners_are_told_and_pods_wait_to_be_woken() -> None:
         assert sample(world.telemetry, "scheduler_queue_incoming_pods_total", **came) == 1.0
         world.watch(change_of(pod("other"), node="n"))
         world.watch(change_of(pod("other"), gone=True))
-        assert "a" in await world.take()  # b may have rested long enough
+        contents = await world.comes_to(lambda contents: uid("b") not in contents.backoff)
+        assert contents.unschedulable == [uid("a")]  # until the snapshot knows, too
+        world.bus.post("queue.forgotten", Absorbed(epoch=1, seq=7, watch_epoch=1, watch_seq=world.seq))
+        await world.comes_to(lambda contents: not contents.unschedulable)
+        assert "a" in await world.take()
 
 
 async def test_a_message_that_is_lost_is_made_up_for_by_a_listing() -> None:

@@ -54,8 +54,15 @@ class Script:
         return asked(self.handle(Batch(list(pods))))
 
     def answer(
-        self, propose: Propose, worker: str, *answers: ClassAnswer, seq: int = 1, shards: list[int] | None = None
+        self,
+        propose: Propose,
+        worker: str,
+        *answers: ClassAnswer,
+        seq: int | None = None,
+        shards: list[int] | None = None,
     ) -> list[Effect]:
+        """`seq`: what was judged on; if not told, just what was asked for."""
+        seq = max(1, propose.min_seq) if seq is None else seq
         held = sorted(self.shards[worker]) if shards is None else shards
         return self.handle(
             Proposals(worker, propose.epoch, propose.round, propose.ask, seq, held, list(answers)),

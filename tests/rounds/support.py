@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from services.snapshot.core import EPOCH_SHIFT, SnapshotCore
+from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect as SnapshotEffect
 from services.snapshot.events import NodeSeen, Persist, Publish, Reply
 from services.worker.core import WorkerCore
@@ -24,6 +24,7 @@ from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
 from shared.messages.state import (
+    EPOCH_SHIFT,
     Change,
     Commit,
     Committed,

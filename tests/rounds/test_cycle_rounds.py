@@ -300,3 +300,15 @@ def test_a_pod_of_an_unknown_profile_fails_and_the_others_go_on() -> None:
     assert isinstance(failed, Failed)
     assert failed.status.message == "Pod default/stray: spec.schedulerName: there is no profile 'nobody'"
     assert isinstance(script.settle(asked(effects), w0=[("a", 4)])[0], Write)
+
+
+# What woke the pods
+
+
+def test_pods_are_judged_on_no_older_state_than_their_batch_names() -> None:
+    script = Script("w0")
+    asks = asked(script.handle(Batch([P], seq=7)))
+    assert asks["w0"].min_seq == 7
+    commit = written(script.settle(asks, w0=[("a", 5)]))
+    script.committed(commit, seq=6)
+    assert script.submit(Q)["w0"].min_seq == 7

@@ -24,6 +24,7 @@ from shared.messages.binding import (
 )
 from shared.messages.codec import Message, copy, decode, encode
 from shared.messages.queue import (
+    Absorbed,
     Assumed,
     Batch,
     Forgotten,
@@ -187,6 +188,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Received: st.builds(Received, COUNTS, COUNTS),
     Forgotten: st.builds(Forgotten, COUNTS, st.lists(st.builds(ForgottenPod, TEXT, TEXT), max_size=2)),
     Assumed: st.builds(Assumed, COUNTS, st.lists(TEXT, max_size=3)),
+    Absorbed: st.builds(Absorbed, COUNTS, COUNTS, COUNTS, COUNTS),
     Inspect: st.builds(Inspect),
     QueueContents: st.builds(QueueContents, *[st.lists(TEXT, max_size=2)] * 6),
 }

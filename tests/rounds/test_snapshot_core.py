@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import BINDING_DEADLINE
+from services.snapshot.core import BINDING_DEADLINE, LOOK_UP_GRACE
 from services.snapshot.events import Beat, Dispatch, NodeGone, NodeSeen, Persist, PodDeleted, PodSeen, Publish, Reply
 from shared.cluster.shards import shard_of
 from shared.messages.state import Committed, Heartbeat, PodPlaced
@@ -45,7 +45,7 @@ def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_or
         (Q.uid, 3, "b", 10.0 + BINDING_DEADLINE, 0),
     ]
     assert set(log.core.ledger) == {P.uid, Q.uid}
-    assert log.core.next_deadline() == 10.0 + BINDING_DEADLINE
+    assert log.core.next_deadline() == 10.0 + BINDING_DEADLINE + LOOK_UP_GRACE
 
 
 def after_change(log: SnapshotLog) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import BINDING_DEADLINE
+from services.snapshot.core import BINDING_DEADLINE, LOOK_UP_GRACE
 from services.snapshot.events import (
     BindingFailed,
     BindingFinished,
@@ -33,6 +33,8 @@ from tests.rounds.support import (
 
 A, B = small_node("a"), small_node("b")
 P, Q = small_pod("p"), small_pod("q")
+DUE = BINDING_DEADLINE + LOOK_UP_GRACE
+"""Seconds after which an assumption without an outcome is looked up."""
 FIRST = 3
 """The attempt that `assumed` begins with."""
 
@@ -114,11 +116,11 @@ def test_a_late_confirmation_beats_the_decision_that_came_after_forgetting() -> 
 
 def test_what_is_overdue_is_looked_up_and_not_forgotten_by_time() -> None:
     log = assumed()
-    assert log.handle(Tick(), now=BINDING_DEADLINE - 0.001) == []
-    assert log.handle(Tick(), now=BINDING_DEADLINE) == [LookUp(P.uid, FIRST, "default", "p")]
+    assert log.handle(Tick(), now=DUE - 0.001) == []
+    assert log.handle(Tick(), now=DUE) == [LookUp(P.uid, FIRST, "default", "p")]
     assert log.pods() == {P.uid: "a"}
-    assert log.core.next_deadline() == 2 * BINDING_DEADLINE
-    assert log.handle(Tick(), now=2 * BINDING_DEADLINE) == [LookUp(P.uid, FIRST, "default", "p")]
+    assert log.core.next_deadline() == 2 * DUE
+    assert log.handle(Tick(), now=2 * DUE) == [LookUp(P.uid, FIRST, "default", "p")]
 
 
 def test_looked_up_and_there_is_bound() -> None:
@@ -218,21 +220,21 @@ def test_who_is_due_first_is_looked_up_first() -> None:
     log = assumed()
     log.handle(commit(2, (Q, "b", 3)), now=5.0)
     log.handle(BindingFinished(P.uid, FIRST), now=7.0)
-    assert log.core.next_deadline() == BINDING_DEADLINE
-    assert log.handle(Tick(), now=BINDING_DEADLINE) == [LookUp(P.uid, FIRST, "default", "p")]
+    assert log.core.next_deadline() == DUE
+    assert log.handle(Tick(), now=DUE) == [LookUp(P.uid, FIRST, "default", "p")]
     assert log.core.ledger[P.uid].bound
-    assert log.core.next_deadline() == BINDING_DEADLINE + 5.0
+    assert log.core.next_deadline() == DUE + 5.0
     log.handle(PodSeen(bound(Q, "b")))
-    assert log.core.next_deadline() == 2 * BINDING_DEADLINE
+    assert log.core.next_deadline() == 2 * DUE
 
 
 def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> None:
     log = assumed()
     effects = log.handle(BindingWaits(P.uid, FIRST, 100.0))
     assert kinds(effects) == ["Persist"]
-    assert log.core.next_deadline() == 100.0 + BINDING_DEADLINE
+    assert log.core.next_deadline() == 100.0 + DUE
     assert log.handle(BindingWaits(P.uid, FIRST - 1, 900.0)) == []
-    assert log.handle(Tick(), now=BINDING_DEADLINE) == []
+    assert log.handle(Tick(), now=DUE) == []
     assert kinds(log.handle(BindingFailed(P.uid, FIRST, "rejected"))) == ["Persist", "Publish", "Forgot"]
     assert log.core.next_deadline() is None
 
@@ -243,7 +245,7 @@ def test_all_that_is_overdue_is_looked_up_once() -> None:
     overdue = [LookUp(P.uid, FIRST, "default", "p"), LookUp(Q.uid, FIRST + 1, "default", "q")]
     assert log.handle(Tick(), now=100.0) == overdue
     assert log.handle(Tick(), now=100.0) == []
-    assert log.core.next_deadline() == 100.0 + BINDING_DEADLINE
+    assert log.core.next_deadline() == 100.0 + DUE
 
 
 def test_the_answer_to_an_old_look_up_is_passed_over() -> None:

@@ -24,7 +24,7 @@ def one_node(epoch: int) -> SnapshotCore:
 async def test_the_first_term_finds_nothing() -> None:
     async with redis_server() as server, linked(server) as link:
         assert await load(link) is None
-        assert await open_term(link, PREFIX, 7) == Recovered(0, [], None)
+        assert await open_term(link, PREFIX, 7) == Recovered(0, [], None, lost=True)
         assert await load(link) is None
 
 
@@ -108,3 +108,13 @@ async def test_what_is_no_ledger_entry_is_told() -> None:
         await link.call("HSET", f"{PREFIX}:ledger", "a", b"\xc1")
         with pytest.raises(ProtocolError, match="not a ledger entry"):
             await open_term(link, PREFIX, 1)
+
+
+async def test_what_was_lost_stays_lost_until_a_whole_state_is_there() -> None:
+    async with redis_server() as server, linked(server) as link:
+        assert (await open_term(link, PREFIX, 3)).lost
+        assert (await open_term(link, PREFIX, 4)).lost, "nothing was written in term 3"
+        writer = await Writer.open(link, PREFIX, 4, SHARDS)
+        core = SnapshotCore(4)
+        await writer.rewrite(core.state(range(SHARDS), SHARDS), (), None)
+        assert not (await open_term(link, PREFIX, 5)).lost

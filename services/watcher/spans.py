@@ -1,0 +1,32 @@
+"""Traces of pods begin here: each time the stream tells of one that waits, how long it took to be told."""
+
+from collections.abc import Iterable
+
+from shared.messages.watch import PodChange, WatchBeat, Watched
+from shared.telemetry.tracing import Tracer
+
+
+class WatchSpans:
+    def __init__(self, tracer: Tracer, schedulers: frozenset[str]) -> None:
+        self._tracer = tracer
+        self._schedulers = schedulers
+
+    def told(self, messages: Iterable[Watched | WatchBeat], now: float) -> None:
+        """From the sight of the pods in these messages until `now`, when the bus has them."""
+        if not self._tracer.enabled:
+            return
+        for message in messages:
+            for change in message.changes if isinstance(message, Watched) else ():
+                if isinstance(change, PodChange) and self._waits(change):
+                    self._record(change, now)
+
+    def _waits(self, change: PodChange) -> bool:
+        gone = change.gone or change.finished
+        return not gone and not change.node and change.scheduler in self._schedulers
+
+    def _record(self, change: PodChange, now: float) -> None:
+        pod = self._tracer.pod(change.uid)
+        if pod.sampled:
+            attributes = {"pod": f"{change.namespace}/{change.name}"}
+            span = self._tracer.child(pod)
+            self._tracer.record("watch", span, change.seen_at or now, now, parent=pod, attributes=attributes)

@@ -1,0 +1,183 @@
+"""A cluster that a whole pipeline schedules, as its users see it: over the API."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.auditor.limits import Limits
+from services.auditor.service import Auditor
+from services.cli.demo.creating import Creator
+from services.supervisor.pipeline import Pipeline
+from shared.bus import Bus
+from shared.model.objects import encode_json
+from shared.telemetry import Telemetry
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import Tracer
+from tests.builders import NodeBuilder, PodBuilder, pod
+
+Object = dict[str, Any]
+Condition = Callable[[], Awaitable[bool]]
+
+SOON = 10.0
+"""Seconds for what takes a moment on an idle machine."""
+POLL = 0.03
+CACHE_SIZE = "scheduler_cache_size"
+LIMITS = Limits(patience=20.0)
+"""Longer than any service takes to be itself again after it was killed."""
+
+
+class Cluster:
+    """Objects come from builders; pods need a container with an image, as `web` has it."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._session = session
+        self._creator = Creator(url)
+
+    async def create(self, *made: PodBuilder | NodeBuilder, **spec: object) -> None:
+        """One after the other, so that they are of different age. `spec`: what no builder has."""
+        for each in made:
+            plain = _plain(each)
+            plain["spec"] |= spec
+            await self._call("POST", _folder_of(each), plain)
+
+    async def create_many(self, path: str, objects: Iterable[Object]) -> None:
+        await self._creator.create(path, objects)
+
+    async def create_namespace(self, name: str) -> None:
+        await self._call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+
+    async def create_priorities(self, **values: int) -> None:
+        for name, value in values.items():
+            await self._call(
+                "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
+            )
+
+    async def get(self, path: str) -> Object:
+        return await self._call("GET", path)
+
+    async def pod(self, namespace: str, name: str) -> Object:
+        return await self.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    async def node_of(self, namespace: str, name: str) -> str:
+        """Empty while it is on none."""
+        return str((await self.pod(namespace, name))["spec"].get("nodeName", ""))
+
+    async def change_pod(self, namespace: str, name: str, patch: Object) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        await self._call("PATCH", path, patch, "application/merge-patch+json")
+
+    async def delete_pod(self, namespace: str, name: str) -> None:
+        await self._call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
+
+    async def change_node(self, name: str, patch: Object, subresource: str = "") -> None:
+        await self._call(
+            "PATCH", f"/api/v1/nodes/{name}/{subresource}".rstrip("/"), patch, "application/merge-patch+json"
+        )
+
+    async def delete_all(self, namespace: str) -> None:
+        """All pods of a namespace, at once, and all nodes."""
+        await self._call("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+        await self._call("DELETE", "/api/v1/nodes")
+
+    async def delete_node(self, name: str) -> None:
+        await self._call("DELETE", f"/api/v1/nodes/{name}")
+
+    async def events_of(self, namespace: str, name: str, reason: str) -> list[str]:
+        """What was said about the pod, under this reason."""
+        listed = await self.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
+        return [
+            event["note"]
+            for event in listed["items"]
+            if event["regarding"]["name"] == name and event["reason"] == reason
+        ]
+
+    async def _call(
+        self, method: str, path: str, body: Object | None = None, media: str = "application/json"
+    ) -> Object:
+        data = None if body is None else msgspec.json.encode(body)
+        async with self._session.request(
+            method, self._url + path, data=data, headers={"Content-Type": media}
+        ) as answer:
+            found: Object = msgspec.json.decode(await answer.read())
+        assert answer.status < 300, f"{method} {path}: {found}"
+        return found
+
+
+@asynccontextmanager
+async def a_cluster(pipeline: Pipeline) -> AsyncIterator[Cluster]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SOON)) as session:
+        yield Cluster(pipeline.api_url or "", session)
+
+
+@asynccontextmanager
+async def an_auditor(pipeline: Pipeline, limits: Limits = LIMITS) -> AsyncIterator[Auditor]:
+    telemetry = Telemetry(Metrics(), Tracer("test", "test", ids=random.Random()), logger("test"))
+    prefix = pipeline.options.settings.prefix
+    bus = await Bus.connect(pipeline.nats_url, prefix, "auditor", telemetry)
+    try:
+        async with Auditor.watching(
+            pipeline.api, redis_url=pipeline.redis_url, bus=bus, prefix=prefix, limits=limits
+        ) as auditor:
+            yield auditor
+    finally:
+        await bus.close()
+
+
+async def until(condition: Condition, otherwise: str, patience: float = SOON) -> None:
+    """If it does not come true in time that is an AssertionError, which says what is so otherwise."""
+    deadline = asyncio.get_running_loop().time() + patience
+    while not await condition():
+        assert asyncio.get_running_loop().time() < deadline, f"after {patience:g} s: {otherwise}"
+        await asyncio.sleep(POLL)
+
+
+async def all_ready(pipeline: Pipeline) -> bool:
+    return not await pipeline.unready()
+
+
+async def cached(pipeline: Pipeline, kind: str, count: int) -> bool:
+    """The snapshot knows of so many of them: nodes, pods or assumed_pods."""
+    answer = await pipeline.ask("snapshot", "/metrics")
+    return answer is not None and value_of(answer.body, CACHE_SIZE, type=kind) == count
+
+
+async def cache_is_empty(pipeline: Pipeline) -> bool:
+    return all([await cached(pipeline, kind, 0) for kind in ("nodes", "pods", "assumed_pods")])
+
+
+def web(name: str, namespace: str) -> PodBuilder:
+    return pod(name, namespace).container("main", image="app:1")
+
+
+def numbered(made: PodBuilder | NodeBuilder, count: int) -> Iterator[Object]:
+    """So many of the same, under their name with a number."""
+    sample = _plain(made)
+    for i in range(count):
+        yield sample | {"metadata": sample["metadata"] | {"name": f"{made.metadata.name}-{i:04}"}}
+
+
+def _plain(made: PodBuilder | NodeBuilder) -> Object:
+    plain: Object = msgspec.json.decode(encode_json(made.build()))
+    plain["metadata"].pop("uid", None)
+    return plain
+
+
+def _folder_of(made: PodBuilder | NodeBuilder) -> str:
+    return "/api/v1/nodes" if isinstance(made, NodeBuilder) else f"/api/v1/namespaces/{made.metadata.namespace}/pods"
+
+
+def value_of(exposition: str, name: str, **labels: str) -> float:
+    """Of one series of a metric; nought where there is none."""
+    for family in text_string_to_metric_families(exposition):
+        for sample in family.samples:
+            if sample.name == name and sample.labels == labels:
+                return float(sample.value)
+    return 0.0

@@ -1,0 +1,84 @@
+"""Any process is killed in the middle of the work: all pods are bound all the same, once, and within what nodes have.
+
+One pipeline lives through all of it. The nodes have room for exactly the pods, so room that a crash leaves taken would
+show.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from services.auditor.service import Auditor
+from services.supervisor.options import PipelineOptions
+from services.supervisor.pipeline import Pipeline
+from shared.errors import ClusterError
+from tests.builders import node
+from tests.pipeline.support import Cluster, a_cluster, all_ready, an_auditor, cache_is_empty, numbered, until, web
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NODES, PODS = 100, 2_000
+KILL_AT = 500
+"""Pods bound, by then."""
+PATIENCE = 60.0
+"""Seconds from the kill until all is bound. It takes 1 to 5; 33 where the ledger is lost together with who knows it."""
+
+VICTIMS = [
+    ("worker-0",),
+    ("binder-0",),
+    ("snapshot",),
+    ("queue",),
+    ("cycle",),
+    ("watcher",),
+    ("redis-server",),
+    ("nats-server",),
+    ("queue", "cycle"),
+    ("snapshot", "nats-server"),
+    ("snapshot", "redis-server"),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pipeline() -> AsyncIterator[Pipeline]:
+    async with Pipeline.running(PipelineOptions()) as running:
+        yield running
+
+
+@pytest.mark.parametrize("victims", VICTIMS, ids="+".join)
+async def test_all_is_bound_though_a_process_is_killed(victims: tuple[str, ...], pipeline: Pipeline) -> None:
+    case = "-".join(victims)
+    async with an_auditor(pipeline) as auditor, a_cluster(pipeline) as cluster:
+        before = {name: pipeline.processes[name] for name in victims}
+        creating = await begin(case, cluster)
+        await bound(KILL_AT, auditor, pipeline)
+        for name in victims:
+            pipeline.kill(name)
+        await creating
+        await bound(PODS, auditor, pipeline)
+        assert await auditor.finish() == [], said_by(pipeline)
+        await until(lambda: all_ready(pipeline), "not all services are ready")
+        assert all(pipeline.processes[name] != before[name] for name in victims)
+        await cluster.delete_all(case)
+        await until(lambda: cache_is_empty(pipeline), "the cache is not empty")
+
+
+async def begin(case: str, cluster: Cluster) -> "asyncio.Task[None]":
+    """Creates nodes, and goes on to create as many pods as they have room for."""
+    await cluster.create_namespace(case)
+    room = node(case).capacity(cpu=PODS // NODES, memory="64Gi")
+    await cluster.create_many("/api/v1/nodes", numbered(room, NODES))
+    made = web("p", case).request(cpu=1, memory="1Gi")
+    return asyncio.create_task(cluster.create_many(f"/api/v1/namespaces/{case}/pods", numbered(made, PODS)))
+
+
+async def bound(pods: int, auditor: Auditor, pipeline: Pipeline) -> None:
+    try:
+        await auditor.wait_until(lambda a: a.counts().bound >= pods, PATIENCE)
+    except ClusterError as cause:
+        raise AssertionError(f"{cause}; {await pipeline.unready()}\n{said_by(pipeline)}") from cause
+
+
+def said_by(pipeline: Pipeline) -> str:
+    return "\n".join(pipeline.log_lines[-60:])

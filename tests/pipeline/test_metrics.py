@@ -1,0 +1,86 @@
+"""What every service counts while pods are scheduled, by the names that dashboards know."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.supervisor.options import PipelineOptions
+from services.supervisor.pipeline import Pipeline
+from tests.builders import node
+from tests.pipeline.corner import Corner, a_corner
+from tests.pipeline.support import until, value_of
+
+pytestmark = pytest.mark.asyncio
+
+PODS = 30
+MOST_SERIES = 300
+"""Of one service, without the buckets of histograms."""
+COUNTED = {
+    "watcher": ["flotilla_watch_events_total", "flotilla_watch_listings_total", "rest_client_requests_total"],
+    "queue": [
+        "scheduler_pending_pods",
+        "scheduler_unschedulable_pods",
+        "scheduler_queue_incoming_pods_total",
+        "scheduler_schedule_attempts_total",
+        "scheduler_pod_scheduling_attempts_count",
+        "scheduler_pod_scheduling_sli_duration_seconds_count",
+    ],
+    "cycle": ["scheduler_scheduling_attempt_duration_seconds_count", "flotilla_rounds_total", "flotilla_workers"],
+    "worker-0": ["flotilla_worker_nodes", "flotilla_worker_answer_duration_seconds_count"],
+    "worker-1": ["flotilla_worker_nodes", "flotilla_worker_answer_duration_seconds_count"],
+    "snapshot": ["scheduler_cache_size", "flotilla_commit_decisions_total"],
+    "binder-0": [
+        "scheduler_framework_extension_point_duration_seconds_count",
+        "flotilla_bind_calls_total",
+        "rest_client_request_duration_seconds_count",
+    ],
+}
+EVERYWHERE = ["flotilla_bus_messages_total", "process_cpu_seconds_total", "process_resident_memory_bytes"]
+PROFILE = {"profile": "default-scheduler"}
+
+
+async def test_every_service_counts_and_no_label_grows_with_the_cluster() -> None:
+    async with Pipeline.running(PipelineOptions()) as pipeline, a_corner(pipeline, "counted") as corner:
+        await a_run(corner)
+
+        async def shown() -> bool:
+            return (
+                await value(pipeline, "queue", "scheduler_schedule_attempts_total", result="scheduled", **PROFILE)
+                == PODS
+            )
+
+        await until(shown, "the attempts are not counted")
+        assert (
+            await value(pipeline, "queue", "scheduler_schedule_attempts_total", result="unschedulable", **PROFILE) >= 1
+        )
+        assert await value(pipeline, "queue", "scheduler_pending_pods", queue="unschedulable") == 1
+        assert await value(pipeline, "queue", "scheduler_unschedulable_pods", plugin="NodeResourcesFit", **PROFILE) == 1
+        assert await value(pipeline, "snapshot", "flotilla_commit_decisions_total") == PODS
+        assert await value(pipeline, "cycle", "flotilla_workers") == 2
+        forbidden = {pod["metadata"]["uid"] for pod in (await corner.cluster.get("/api/v1/pods"))["items"]}
+        for service, wanted in COUNTED.items():
+            await counts(pipeline, service, [*wanted, *EVERYWHERE], forbidden)
+
+
+async def a_run(corner: Corner) -> None:
+    await corner.has_nodes(*(node(f"metered-{i}").capacity(cpu=4, memory="8Gi") for i in range(20)))
+    await corner.cluster.create(*(corner.pod(f"metered-{i}").request(cpu="100m") for i in range(PODS)))
+    for i in range(PODS):
+        await corner.lands(f"metered-{i}")
+    await corner.cluster.create(corner.pod("metered-big").request(cpu=5))
+    await corner.is_unschedulable("metered-big", "0/20 nodes are available: 20 Insufficient cpu.")
+    corner.left = {"metered-big"}
+
+
+async def value(pipeline: Pipeline, service: str, name: str, **labels: str) -> float:
+    answer = await pipeline.ask(service, "/metrics")
+    return 0.0 if answer is None else value_of(answer.body, name, **labels)
+
+
+async def counts(pipeline: Pipeline, service: str, wanted: list[str], forbidden: set[str]) -> None:
+    answer = await pipeline.ask(service, "/metrics")
+    assert answer is not None
+    samples = [s for family in text_string_to_metric_families(answer.body) for s in family.samples]
+    assert not {*wanted} - {sample.name for sample in samples}, service
+    assert len([sample for sample in samples if not sample.name.endswith("_bucket")]) < MOST_SERIES
+    values = {value for sample in samples for value in sample.labels.values()}
+    assert not [value for value in values if value in forbidden or "metered" in value or "counted" in value]

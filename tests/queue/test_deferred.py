@@ -1,0 +1,89 @@
+"""What happens in the cluster wakes pods once the snapshot has absorbed it, and not before."""
+
+import pytest
+
+from services.queue.deferred import MOST, Deferred
+from services.queue.events import ClusterChange, Observed, PodGone
+from services.queue.places import Place
+from services.queue.waking import ChangeKind
+from shared.messages.queue import Absorbed
+from tests.queue.support import Queue, uid
+
+NODE_ADDED = [ClusterChange(ChangeKind.NODE_ADDED)]
+
+
+def absorbed(watch_seq: int, *, epoch: int = 1, seq: int = 70, watch_epoch: int = 3) -> Absorbed:
+    return Absorbed(epoch, seq, watch_epoch, watch_seq)
+
+
+@pytest.fixture
+def queue() -> Queue:
+    """With a pod that was rejected long enough ago to be tried at once."""
+    queue = Queue()
+    queue.add("p")
+    queue.take()
+    queue.reject("p")
+    queue.at(110.0)
+    return queue
+
+
+def test_a_pod_is_tried_on_the_state_that_woke_it(queue: Queue) -> None:
+    queue.tell(Observed(NODE_ADDED, at=(3, 5)))
+    assert queue.place("p") is Place.UNSCHEDULABLE
+    queue.tell(absorbed(4))
+    assert queue.place("p") is Place.UNSCHEDULABLE
+    queue.tell(absorbed(5, seq=71))
+    batch = queue.ask()
+    assert batch is not None
+    assert [queued.pod.name for queued in batch.pods] == ["p"]
+    assert batch.seq == 71
+
+
+def test_what_the_snapshot_knows_already_wakes_at_once(queue: Queue) -> None:
+    queue.tell(absorbed(5))
+    queue.tell(Observed(NODE_ADDED, at=(3, 5)))
+    assert queue.place("p") is Place.ACTIVE
+
+
+def test_a_new_watcher_is_further_than_any_before(queue: Queue) -> None:
+    queue.tell(Observed(NODE_ADDED, at=(3, 500)))
+    queue.tell(absorbed(1, watch_epoch=4))
+    assert queue.place("p") is Place.ACTIVE
+
+
+def test_a_pod_that_was_taken_before_is_tried_again(queue: Queue) -> None:
+    """1. it is taken, 2. a node comes, 3. it is rejected by workers without that node, 4. which they know of by now."""
+    queue.change()
+    queue.take()
+    queue.tell(Observed(NODE_ADDED, at=(3, 5)))
+    queue.reject("p")
+    assert queue.place("p") is Place.UNSCHEDULABLE
+    queue.tell(absorbed(5))
+    assert queue.place("p") is Place.BACKOFF
+
+
+def test_the_room_of_a_pod_that_is_deleted_while_it_is_bound_waits_as_well(queue: Queue) -> None:
+    queue.add("q")
+    queue.take()
+    queue.decide("q")
+    queue.tell(Observed([PodGone(uid("q"))], at=(3, 5)))
+    assert queue.place("p") is Place.UNSCHEDULABLE
+    queue.tell(absorbed(5))
+    assert queue.place("p") is Place.ACTIVE
+
+
+def test_an_older_snapshot_is_not_believed(queue: Queue) -> None:
+    queue.tell(absorbed(1, epoch=2))
+    queue.tell(Observed(NODE_ADDED, at=(3, 5)))
+    queue.tell(absorbed(5, epoch=1))
+    assert queue.place("p") is Place.UNSCHEDULABLE
+    assert len(queue.core.refused) == 1
+
+
+def test_what_waits_is_bounded_and_nothing_is_forgotten() -> None:
+    deferred = Deferred()
+    for i in range(MOST):
+        deferred.add(ChangeKind.NODE_LABELS, (1, i + 1))
+    deferred.add(ChangeKind.NODE_ADDED, (1, 2 * MOST))
+    assert len(list(deferred.absorb((1, 2 * MOST - 1)))) == MOST - 1
+    assert set(deferred.absorb((1, 2 * MOST))) == {ChangeKind.NODE_LABELS, ChangeKind.NODE_ADDED}

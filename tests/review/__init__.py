@@ -1,0 +1,1 @@
+"""What a review found: each test shows one fault."""

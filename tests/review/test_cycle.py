@@ -1,0 +1,100 @@
+"""Cycle: answers from before the commit, rounds without workers, asks that no message can hold."""
+
+import msgspec
+
+from services.cycle.events import Workers
+from services.cycle.membership import WORKER_PATIENCE, Membership
+from shared.bus.wire import HEADER_BYTES, MOST_BYTES
+from shared.framework.summary import Summary
+from shared.messages.codec import encode
+from shared.messages.rounds import ClassAnswer, Ladder
+from shared.messages.state import Committed
+from shared.messages.workers import WorkerBeat
+from shared.model.objects import Pod
+from tests.builders import pod
+from tests.rounds.script import Script, asked, class_of, offer, written
+from tests.rounds.support import small_pod
+
+P, Q = small_pod("p"), small_pod("q", cpu="2")
+
+
+def test_an_answer_that_comes_after_the_commit_but_was_judged_before_it_is_asked_for_again() -> None:
+    """In strict mode the second pod must be judged with the first one placed.
+
+    Seen so far: 1. The second round asks for 2, which is a change of some node; the commit is number 3. The worker
+    answers at 2, and its answer is overtaken by that of the snapshot.
+    """
+    script = Script("w0", round_size=1)
+    first = script.submit(P, Q)
+    effects = script.answer(first["w0"], "w0", offer(class_of(P), ("a", 5)), seq=1)
+    commit, second = written(effects), asked(effects)["w0"]
+    assert second.min_seq == 2
+    script.handle(Committed(commit.epoch, commit.round, 3, []))
+    effects = script.answer(second, "w0", offer(class_of(Q), ("b", 5)), seq=2)
+    assert asked(effects), "decided on what was judged before the first pod had its place"
+
+
+def test_pods_of_a_round_outlive_the_loss_of_all_workers_during_a_commit() -> None:
+    """A class whose merged summary says nothing; all workers go while a commit is out; then the commit is answered."""
+    script = Script("w0", "w1", round_size=1)
+    bare = ClassAnswer(class_of(P), summary=Summary(nodes=1, feasible=1), ladder=Ladder(["a"], [5], [0]))
+    none = ClassAnswer(class_of(P), summary=Summary(), ladder=Ladder())
+    asks = script.submit(P, small_pod("p2"))
+    effects = []
+    for _ in range(3):  # until the guess is right
+        for worker, propose in asks.items():
+            effects = script.answer(propose, worker, bare if worker == "w0" else none)
+        if any(type(effect).__name__ == "Write" for effect in effects):
+            break
+        asks = asked(effects)
+    commit = written(effects)
+    script.handle(Workers({}, 2))
+    script.handle(Committed(commit.epoch, commit.round, 9, []))  # IndexError, and the pod is held for ever
+    assert asked(script.handle(Workers({"w0": frozenset({0}), "w1": frozenset({1})}, 2)))
+
+
+def test_an_ask_fits_into_a_message_however_large_the_pods_are() -> None:
+    """Annotations may be 256 KiB, the watcher lets through 512; such pods are asked about together."""
+    script = Script("w0")
+    large = [annotated(pod(f"p{n}").request(cpu=f"{100 + n}m").build(), "x" * 250_000) for n in range(40)]
+    first = script.submit(small_pod("small"))
+    script.submit(*large)
+    effects = script.answer(first["w0"], "w0", offer(class_of(small_pod("small")), ("a", 5)))
+    effects = script.committed(written(effects))
+    assert all(len(encode(ask)) <= MOST_BYTES - HEADER_BYTES for ask in asked(effects).values())
+
+
+def annotated(of: Pod, text: str) -> Pod:
+    return msgspec.structs.replace(of, metadata=msgspec.structs.replace(of.metadata, annotations={"a": text}))
+
+
+def test_a_worker_that_lives_and_never_loads_does_not_keep_its_shards() -> None:
+    """It cannot reach Redis, say. While it holds a shard nobody is decided anywhere."""
+    membership = Membership(1, 2)
+    now = 0.0
+    shards: dict[str, tuple[int, list[int]]] = {"good": (0, []), "bad": (0, [])}
+    while now < 12 * WORKER_PATIENCE:
+        for name, (number, held) in list(shards.items()):
+            seq = 5 if name == "good" else 0
+            beat = WorkerBeat(name, "i", 1 if number else 0, number, held, 2 if held else 0, seq)
+            for worker, assign in membership.beat(beat, now):
+                shards[worker] = (assign.number, assign.shards)
+        for worker, assign in membership.tick(now):
+            shards[worker] = (assign.number, assign.shards)
+        now += 0.5
+    assert membership.workers().shards == {"good": frozenset({0, 1})}
+
+
+def test_what_nobody_has_said_is_no_guess() -> None:
+    """All workers go while a commit is out and the next round is asked about; then they are back.
+
+    The empty guess makes every worker fail on the class, and a class that fails is not guessed about anew: for ever.
+    """
+    script = Script("w0", "w1", round_size=1)
+    asks = script.submit(P, small_pod("p2"))
+    effects = script.settle(asks, until="Write", w0=[("a", 5)], w1=[("b", 4)])
+    commit = written(effects)
+    script.handle(Workers({}, 2))
+    script.handle(Committed(commit.epoch, commit.round, 9, []))
+    again = asked(script.handle(Workers(script.shards, 2)))
+    assert all(ask.guess is None or ask.guess.plugins for propose in again.values() for ask in propose.classes)

@@ -1,0 +1,153 @@
+"""The API server: the truth, and the judge of every binding. It may be slow, and do late what nobody waits for."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shared.framework.plugin import ApiCall
+from shared.kube.errors import Unreachable
+from shared.kube.outcome import Outcome, Result
+from shared.model.objects import Node, Pod
+from shared.model.resources import allocatable, filter_requests
+
+FINISHED = "Succeeded"
+CALL_PATIENCE = 10.0
+LATEST = 0.9
+"""Seconds after which a call that its caller has given up is not carried out any more."""
+
+
+class ApiServer:
+    """`followers` hear of every change, in order. `broken`: what must never be, and was."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.pods: dict[str, Pod] = {}
+        """By uid."""
+        self.nodes: dict[str, Node] = {}
+        self.bound: dict[str, str] = {}
+        """Every pod that was ever bound, to which node."""
+        self.broken: list[str] = []
+        self.bad_luck = 0.0
+        self.stalled_until = 0.0
+        self.followers: list[Callable[[str, Pod | Node | None, str], None]] = []
+        self._dice = dice
+        self._terms: dict[str, int] = {}
+        self._version = 0
+
+    def term(self, lease: str) -> int:
+        self._terms[lease] = self._terms.get(lease, 0) + 1
+        return self._terms[lease]
+
+    # Objects
+
+    def changed(self, kind: str, what: Pod | Node | None, key: str) -> None:
+        for follower in self.followers:
+            follower(kind, what, key)
+
+    def put_pod(self, pod: Pod) -> None:
+        self.pods[pod.uid] = pod = msgspec.structs.replace(pod, metadata=self._versioned(pod.metadata))
+        self.changed("pod", pod, pod.uid)
+
+    def put_node(self, node: Node) -> None:
+        self.nodes[node.name] = node = msgspec.structs.replace(node, metadata=self._versioned(node.metadata))
+        self.changed("node", node, node.name)
+
+    def delete_pod(self, uid: str) -> None:
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self.changed("pod", None, uid)
+
+    def delete_node(self, name: str) -> None:
+        if self.nodes.pop(name, None) is not None:
+            self.changed("node", None, name)
+
+    def pod_named(self, name: str) -> Pod | None:
+        return next((pod for pod in self.pods.values() if pod.name == name), None)
+
+    def bind(self, name: str, uid: str, node: str) -> Result:
+        pod = self.pod_named(name)
+        if pod is None:
+            return Result(Outcome.NOT_FOUND, 404, "pods not found")
+        if pod.uid != uid or pod.spec.node_name:
+            return Result(Outcome.CONFLICT, 409, "already assigned, or another pod")
+        if uid in self.bound:
+            self.broken.append(f"{name} is bound twice")
+        self.bound[uid] = node
+        self.put_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
+        if node in self.nodes and not self.has_room(self.nodes[node]):
+            on_it = sorted(pod.name for pod in self.pods.values() if pod.spec.node_name == node)
+            now = asyncio.get_running_loop().time()
+            self.broken.append(f"at {now:.3f} {name} comes to node {node}, which is over its capacity: {on_it}")
+        return Result(Outcome.OK, 201, "")
+
+    def has_room(self, node: Node, more: Pod | None = None) -> bool:
+        on_it = (pod for pod in self.pods.values() if pod.spec.node_name == node.name)
+        pods = [pod for pod in on_it if pod.status.phase != FINISHED]
+        used: dict[str, int] = {"pods": len(pods) + (more is not None)}
+        for pod in pods if more is None else (*pods, more):
+            for name, amount in filter_requests(pod).items():
+                used[name] = used.get(name, 0) + amount
+        there = allocatable(node)
+        return all(amount <= there.get(name, 0) for name, amount in used.items())
+
+    # Calls
+
+    async def call(self, work: Callable[[], Any], *, maybe_late: bool = False) -> Any:
+        """What the work answers, once it is done; it is done also if nobody waits for it any more."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        given_up: list[float] = []
+
+        def done() -> None:
+            if loop.time() < self.stalled_until:
+                late = given_up and loop.time() > given_up[0] + LATEST - 0.1
+                if not late:
+                    loop.call_later(0.05, done)
+                    return
+            if given_up and loop.time() > given_up[0] + LATEST:
+                return
+            result = work()
+            if not answer.done():
+                answer.set_result(result)
+
+        slow = maybe_late and self._dice.random() < self.bad_luck
+        loop.call_later(self._dice.choice((0.3, 2.0, 9.0, 10.5)) if slow else self._dice.uniform(0.001, 0.01), done)
+        try:
+            return await asyncio.wait_for(answer, CALL_PATIENCE)
+        except (TimeoutError, asyncio.CancelledError):
+            given_up.append(loop.time())
+            raise
+
+    def _versioned(self, metadata: Any) -> Any:
+        self._version += 1
+        return msgspec.structs.replace(metadata, resource_version=str(self._version))
+
+
+class SimClient:
+    """As `shared.kube.client.KubeClient`, of one process."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+
+    async def get_pod(self, namespace: str, name: str) -> Pod | None:
+        try:
+            found: Pod | None = await self._server.call(lambda: self._server.pod_named(name))
+        except TimeoutError:
+            raise Unreachable("server", f"GET {name}", "no answer", maybe_done=True) from None
+        return found
+
+    async def execute(self, call: ApiCall) -> Result:
+        name, uid, node = call.body["metadata"]["name"], call.body["metadata"]["uid"], call.body["target"]["name"]
+        try:
+            result: Result = await self._server.call(lambda: self._server.bind(name, uid, node), maybe_late=True)
+        except TimeoutError:
+            return Result(Outcome.UNKNOWN, message="no answer")
+        return result
+
+    async def create_event(self, event: object) -> Result:
+        return Result(Outcome.OK, 201, "")
+
+    async def patch_pod_condition(self, pod: object, condition: object) -> Result:
+        return Result(Outcome.OK, 200, "")

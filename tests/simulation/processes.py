@@ -1,0 +1,160 @@
+"""The services as processes: each is started, may be killed at any moment, and is started again."""
+
+import asyncio
+import logging
+import random
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from services.binder.core import BinderCore
+from services.binder.service import Shell as BinderShell
+from services.cycle.core import CycleCore
+from services.cycle.service import Shell as CycleShell
+from services.queue.core import QueueCore
+from services.queue.service import Shell as QueueShell
+from services.snapshot.core import SnapshotCore
+from services.snapshot.service import Shell as SnapshotShell
+from services.worker.core import WorkerCore
+from services.worker.service import Shell as WorkerShell
+from shared.config.settings import Settings
+from shared.framework.tiebreak import Ties
+from shared.plugins.frameworks import load_frameworks
+from shared.runtime import Context, Health
+from shared.store.errors import Deposed
+from shared.telemetry import Telemetry
+from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import Tracer
+from tests.simulation.apiserver import ApiServer, SimClient
+from tests.simulation.network import Network, SimBus
+from tests.simulation.store import SimReader, SimTerms, Store
+from tests.simulation.watcher import Watcher
+
+FRAMEWORKS = load_frameworks(None, lenient=True)
+SHARDS = 4
+RESTART = 0.5
+EPOCH_BEGINS = 1000.0
+
+
+class Surroundings:
+    """What all processes share. `failures`: what a service has failed on, in its own words."""
+
+    def __init__(self, seed: int, round_size: int) -> None:
+        self.dice = random.Random(seed)
+        self.failures: list[str] = []
+        self.network = Network(self.dice, self.failures.append)
+        self.server = ApiServer(self.dice)
+        self.store = Store()
+        self.round_size = round_size
+
+
+class _Failures(logging.Handler):
+    def __init__(self, name: str, failures: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._name, self._failures = name, failures
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._failures.append(f"{self._name}: {record.getMessage()}")
+
+
+class Process:
+    """`shell` and `core` are there while it runs."""
+
+    def __init__(self, service: str, name: str, around: Surroundings, skew: float = 0.0) -> None:
+        self.service = service
+        self.name = name
+        self.shell: Any = None
+        self.core: Any = None
+        self._around = around
+        self._skew = skew
+        self._bus = SimBus(around.network, name)
+        self._terms = SimTerms(around.server, around.store)
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def running(self) -> bool:
+        return not self._task.done()
+
+    def kill(self) -> None:
+        """What it has sent is on its way; nothing more comes from it, and what it asked for may still be done."""
+        self._bus.die()
+        self._terms.alive = False
+        self._task.cancel()
+
+    async def ended(self) -> None:
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            await self._life()
+        except* Deposed:
+            pass
+        except* Exception as cause:
+            told = "".join(traceback.format_exception(cause)[-6:])
+            self._around.failures.append(f"{self.name} has failed: {cause.exceptions!r}\n{told}")
+        finally:
+            self._bus.die()
+            self._terms.alive = False
+
+    def _life(self) -> Coroutine[Any, Any, None]:
+        lives: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "watcher": lambda: Watcher(self._bus, self._around.server).run(),
+            "queue": self._queue,
+            "cycle": self._cycle,
+            "snapshot": self._snapshot,
+            "worker": self._worker,
+            "binder": self._binder,
+        }
+        return lives[self.service]()
+
+    async def _queue(self) -> None:
+        self.core = QueueCore(FRAMEWORKS)
+        self.shell = QueueShell(self._context(), self.core)
+        await self.shell.run()
+
+    async def _cycle(self) -> None:
+        epoch = self._around.server.term("cycle")
+        self.core = CycleCore(epoch, FRAMEWORKS, round_size=self._around.round_size, ties=Ties(seed=1), pace=0.01)
+        self.shell = CycleShell(self._context(), self.core)
+        await self.shell.run()
+
+    async def _snapshot(self) -> None:
+        recovered = await self._terms.take()
+        core = self.core = SnapshotCore(self._terms.epoch, recovered.ledger, recovered.answer)
+        lost = recovered.lost and self._terms.epoch > 1
+        client: Any = SimClient(self._around.server)
+        terms: Any = self._terms
+        self.shell = SnapshotShell(self._context(), client, terms, core, ledger_lost=lost)
+        await self.shell.run()
+
+    async def _worker(self) -> None:
+        self.core = WorkerCore(self.name, frozenset(), SHARDS, FRAMEWORKS)
+        link: Any = None
+        self.shell = WorkerShell(self._context(), self.core, link)
+        self.shell._reader = SimReader(self._around.store)
+        await self.shell.run()
+
+    async def _binder(self) -> None:
+        self.core = BinderCore(self.name, FRAMEWORKS, clock=time.perf_counter)
+        client: Any = SimClient(self._around.server)
+        self.shell = BinderShell(self._context(), self.core, client)
+        await self.shell.run()
+
+    def _context(self) -> Context:
+        log = logging.Logger(self.name)
+        log.addHandler(_Failures(self.name, self._around.failures))
+        tracer = Tracer(self.service, self.name, ids=self._around.dice)
+        loop, skew = asyncio.get_running_loop(), self._skew
+        bus: Any = self._bus
+        return Context(
+            service=self.service,
+            name=self.name,
+            settings=Settings(round_size=self._around.round_size, shard_count=SHARDS),
+            bus=bus,
+            telemetry=Telemetry(Metrics(), tracer, log),
+            health=Health(),
+            http_url="",
+            validates=True,
+            clock=lambda: EPOCH_BEGINS + skew + loop.time(),
+        )

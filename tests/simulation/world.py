@@ -1,0 +1,257 @@
+"""A cluster and its scheduler on virtual time, with mishaps by seed, and what must hold whatever happens."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from shared.cluster.load import load_of
+from shared.model.objects import Node, Pod
+from tests.builders import node, pod
+from tests.simulation.processes import RESTART, Process, Surroundings
+
+SERVICES = {
+    "watcher": "watcher",
+    "queue": "queue",
+    "cycle": "cycle",
+    "snapshot": "snapshot",
+    "w1": "worker",
+    "w2": "worker",
+    "b1": "binder",
+    "b2": "binder",
+}
+NODES = [f"n{i}" for i in range(6)]
+ELSEWHERE = "elsewhere"
+"""A large node that takes no new pods of ours: who binds pods beside us puts them there."""
+SETTLED_WITHIN = 150.0
+"""Seconds of quiet after which every pod that fits anywhere is bound: patience, the longest rest, and some."""
+
+
+class World:
+    def __init__(self, seed: int, *, mishaps: frozenset[str], bad_luck: float, round_size: int) -> None:
+        self.around = around = Surroundings(seed, round_size)
+        self.server, self.store, self.network, self.dice = around.server, around.store, around.network, around.dice
+        self.processes: dict[str, Process] = {}
+        self.log: list[str] = []
+        self._mishaps = sorted(mishaps)
+        self._bad_luck = bad_luck
+        self._number = 0
+        self._extra: list[Process] = []
+        self.settled_after = 0.0
+
+    # The run
+
+    async def run(self, seconds: float = 40.0) -> None:
+        """Trouble for so long, then quiet until everything has settled; then all that must hold is looked at."""
+        for name in NODES:
+            self.server.put_node(self._node(name))
+        self.server.put_node(node(ELSEWHERE).capacity(cpu=1000, memory="1000Gi").unschedulable().build())
+        for name in SERVICES:
+            self.start(name)
+        keeper = asyncio.create_task(self._keep())
+        try:
+            await asyncio.sleep(2.0)
+            self.network.bad_luck = self.server.bad_luck = self._bad_luck
+            ends = self.now + seconds
+            while self.now < ends:
+                await asyncio.sleep(self.dice.uniform(0.0, 0.5))
+                self._something_happens()
+                if self._mishaps and self.dice.random() < 0.08:
+                    self._mishap(self.dice.choice(self._mishaps))
+            self._heal()
+            await self._settle()
+        finally:
+            keeper.cancel()
+            await self.end()
+
+    async def end(self) -> None:
+        for process in (*self.processes.values(), *self._extra):
+            process.kill()
+        for process in (*self.processes.values(), *self._extra):
+            await process.ended()
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def pending(self) -> list[str]:
+        return [each.name for each in self.server.pods.values() if not each.spec.node_name]
+
+    def _note(self, text: str) -> None:
+        self.log.append(f"{self.now:8.3f} {text}")
+
+    def start(self, name: str) -> None:
+        self.processes[name] = Process(SERVICES[name], name, self.around)
+
+    async def _keep(self) -> None:
+        """Whoever has ended is started again."""
+        while True:
+            await asyncio.sleep(RESTART)
+            for name, process in self.processes.items():
+                if not process.running:
+                    self._note(f"{name} starts again")
+                    self.start(name)
+
+    # The cluster
+
+    def _something_happens(self) -> None:
+        what = self.dice.choices(
+            (self.create, self._delete, self._recreate, self._update, self._bind_elsewhere, self._finish, self._renew),
+            (10, 2, 1, 1, 0.5, 1, 0.7),
+        )[0]
+        what()
+
+    def create(self, name: str = "") -> None:
+        for _ in range(1 if name else self.dice.choice((1, 1, 1, 4))):
+            self._number += 1
+            kind = self.dice.randrange(3)
+            built = pod(name or f"p{self._number}").request(cpu=("500m", "1", "1500m")[kind], memory="100Mi").build()
+            metadata = msgspec.structs.replace(built.metadata, uid=f"u{self._number}")
+            self.server.put_pod(msgspec.structs.replace(built, metadata=metadata))
+
+    def _any_pod(self, *, bound: bool | None = None) -> Pod | None:
+        pods = [p for p in self.server.pods.values() if bound is None or bool(p.spec.node_name) == bound]
+        return self.dice.choice(pods) if pods else None
+
+    def _delete(self) -> None:
+        if (found := self._any_pod()) is not None:
+            self.server.delete_pod(found.uid)
+
+    def _recreate(self) -> None:
+        if (found := self._any_pod()) is not None:
+            self.server.delete_pod(found.uid)
+            self.create(found.name)
+
+    def _update(self) -> None:
+        if (found := self._any_pod()) is not None:
+            labels = {"v": str(self.dice.randrange(3))}
+            metadata = msgspec.structs.replace(found.metadata, labels=labels)
+            self.server.put_pod(msgspec.structs.replace(found, metadata=metadata))
+
+    def _bind_elsewhere(self) -> None:
+        if (found := self._any_pod(bound=False)) is not None:
+            self.server.bind(found.name, found.uid, ELSEWHERE)
+
+    def _finish(self) -> None:
+        """A pod that has run is over, and stays to be looked at."""
+        if (found := self._any_pod(bound=True)) is not None and found.status.phase != "Succeeded":
+            status = msgspec.structs.replace(found.status, phase="Succeeded")
+            self.server.put_pod(msgspec.structs.replace(found, status=status))
+
+    def _renew(self) -> None:
+        """A node goes, its pods after it, and one of the same name comes."""
+        name = self.dice.choice(NODES)
+        self._note(f"node {name} is another one")
+        self.server.delete_node(name)
+        loop = asyncio.get_running_loop()
+        for each in [each for each in self.server.pods.values() if each.spec.node_name == name]:
+            loop.call_later(self.dice.uniform(0.0, 2.0), self.server.delete_pod, each.uid)
+        loop.call_later(self.dice.choice((0.001, 0.05, 1.0)), self.server.put_node, self._node(name))
+
+    def _node(self, name: str) -> Node:
+        return node(name).capacity(cpu=4, memory="8Gi").build()
+
+    # Mishaps
+
+    def _mishap(self, kind: str) -> None:
+        self._note(f"mishap: {kind}")
+        loop = asyncio.get_running_loop()
+        length = self.dice.choice((0.3, 2.0, 6.0))
+        match kind:
+            case "kill":
+                self.processes[self.dice.choice(list(SERVICES))].kill()
+            case "kill snapshot":
+                self.processes["snapshot"].kill()
+            case "twins":
+                self._twins(self.dice.choice(("queue", "cycle", "snapshot", "watcher")), length)
+            case "bus":
+                self.network.down = True
+                loop.call_later(length, setattr, self.network, "down", False)
+            case "store":
+                self.store.down = True
+                loop.call_later(length, setattr, self.store, "down", False)
+            case "flush":
+                self.store.flush()
+            case "stall":
+                self.server.stalled_until = self.now + self.dice.choice((3.0, 12.0))
+            case "long stall":
+                self.server.stalled_until = self.now + 36.0
+            case _:
+                raise ValueError(kind)
+
+    def _twins(self, name: str, length: float) -> None:
+        """A new one begins while the old one still lives."""
+        old = self.processes[name]
+        self._extra.append(old)
+        self.start(name)
+        asyncio.get_running_loop().call_later(length, old.kill)
+
+    def _heal(self) -> None:
+        self._note("quiet from here on")
+        self.network.bad_luck = self.server.bad_luck = 0.0
+        self.network.down = self.store.down = False
+        self.server.stalled_until = 0.0
+
+    # What must hold
+
+    async def _settle(self) -> None:
+        began = self.now
+        while (wrong := self.wrong()) and not self._broken() and self.now < began + SETTLED_WITHIN:
+            await asyncio.sleep(0.5)
+        self.settled_after = self.now - began
+        assert not wrong, "\n".join(wrong)
+
+    def wrong(self) -> list[str]:
+        """What is not as it has to be in the end."""
+        checks: tuple[Callable[[], list[str]], ...] = (self._broken, self._left_over, self._not_alike, self._kept)
+        return [text for check in checks for text in check()]
+
+    def _broken(self) -> list[str]:
+        return self.server.broken + self.around.failures
+
+    def _left_over(self) -> list[str]:
+        """Pods that fit somewhere and are not bound."""
+        free = [each for each in self.server.nodes.values() if not each.spec.unschedulable]
+        queue = self.processes["queue"].core
+        left = [
+            f"{each.name} ({each.uid}) fits and is not bound: {queue.story(each.uid) if queue else ''}"
+            for each in self.server.pods.values()
+            if not each.spec.node_name and any(self.server.has_room(where, each) for where in free)
+        ]
+        return [*left[:3], f"and {len(left) - 3} more"] if len(left) > 3 else left
+
+    def _not_alike(self) -> list[str]:
+        """The snapshot knows what the API server knows, and the workers what the snapshot knows."""
+        snapshot = self.processes["snapshot"].core
+        if snapshot is None:
+            return ["no snapshot"]
+        truth = {
+            each.uid: each.spec.node_name
+            for each in self.server.pods.values()
+            if each.spec.node_name and each.status.phase != "Succeeded"
+        }
+        found = {uid: place.node for uid, place in snapshot._pods.items()}
+        wrong = [f"places differ: {sorted(truth.items() ^ found.items())}"] if truth != found else []
+        loads = {uid: load_of(self.server.pods[uid]) for uid in truth}
+        seen = {uid: (where, load) for w in ("w1", "w2") for uid, where, load in self._placed(w)}
+        expected = {uid: (where, loads[uid]) for uid, where in truth.items() if where in self.server.nodes}
+        if seen != expected:
+            wrong.append(f"the workers see other pods: {sorted(seen.keys() ^ expected.keys())}")
+        return wrong
+
+    def _placed(self, worker: str) -> list[tuple[str, str, object]]:
+        core = self.processes[worker].core
+        return [] if core is None else list(core.table.placed())
+
+    def _kept(self) -> list[str]:
+        """What is remembered of things that are over."""
+        snapshot, binders = self.processes["snapshot"], [self.processes[name] for name in ("b1", "b2")]
+        wrong = []
+        if snapshot.core is not None and snapshot.core.ledger:
+            wrong.append(f"the ledger still has {sorted(snapshot.core.ledger)}")
+        if snapshot.shell is not None:
+            dispatcher = snapshot.shell._dispatcher
+            if dispatcher.held or dispatcher.waiting:
+                wrong.append(f"{dispatcher.held} orders are held, {dispatcher.waiting} wait")
+        wrong += [f"{b.name} holds {b.core.held} orders" for b in binders if b.core is not None and b.core.held]
+        return wrong

@@ -1,0 +1,187 @@
+"""The docs say what is so: links lead somewhere, commands exist, tables are those of the code."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from services.cli.main import parser
+from shared.bus import subjects
+from shared.config import settings as settings_module
+from shared.config.settings import ApiSettings, Settings
+from shared.config.sources import HTTP_FLAG, SOURCES
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BY_NAME = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
+SPAN = re.compile(r"`([^`\n]+)`")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
+OUR_FILE = re.compile(r"(?:docs|services|shared|tests)/[\w/.-]+")
+COMMAND = re.compile(r"(?:\S+=\S+ )*(make|flotilla) ((?!\S*:)\S.*)")
+"""With variables before it; not `flotilla queue: ...`, which is a complaint."""
+METRIC_KINDS = frozenset({"counter", "gauge", "histogram"})
+
+
+# What a page holds
+
+
+def code_lines(text: str) -> list[str]:
+    fenced = [line for block in FENCED.findall(text) for line in block.splitlines()]
+    return [line.strip() for line in fenced + INDENTED.findall(FENCED.sub("", text))]
+
+
+def commands(text: str) -> Iterator[tuple[str, str]]:
+    """(`make` or `flotilla`, what follows), from blocks and spans of code."""
+    for line in code_lines(text) + SPAN.findall(text):
+        found = COMMAND.fullmatch(line)
+        if found:
+            yield found[1], found[2]
+
+
+def slug(heading: str) -> str:
+    """As GitHub makes an anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def section(page: str, heading: str) -> str:
+    _, _, rest = (ROOT / "docs" / page).read_text().partition(f"\n## {heading}\n")
+    return rest.partition("\n## ")[0]
+
+
+# What the code says
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def field_docs(class_name: str) -> dict[str, str]:
+    """What stands below each field of a class."""
+    tree = ast.parse(Path(settings_module.__file__).read_text())
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    found: dict[str, str] = {}
+    for field, below in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            found[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    return found
+
+
+def settings_table() -> str:
+    """One row a setting, in the order of `SOURCES`; what it means is told by its docstring, else by its flag's help."""
+    told = field_docs("ApiSettings") | field_docs("Settings")
+    rows = ["| setting | variable | flag | default | what |", "|---|---|---|---|---|"]
+    for source in SOURCES:
+        owner = Settings() if source.field in Settings.__dataclass_fields__ else ApiSettings()
+        default = getattr(owner, source.field)
+        flag = HTTP_FLAG if source.field.startswith("http_") else source.flag
+        what = told.get(source.field) or source.help or "see below"
+        rows.append(
+            f"| `{source.field}` | `{source.variable}` | {f'`{flag}`' if flag else ''} "
+            f"| {'none' if default in (None, '') else f'`{default}`'} | {what} |"
+        )
+    return "\n".join(rows)
+
+
+def declared_metrics() -> set[str]:
+    """The first argument of every call that makes a metric."""
+    found: set[str] = set()
+    for path in [*(ROOT / "services").rglob("*.py"), *(ROOT / "shared").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and _name(node.func) in METRIC_KINDS:
+                name = node.args[0]
+                assert isinstance(name, ast.Constant), f"{path}:{node.lineno}: the metric's name is not written out"
+                found.add(str(name.value))
+    return found
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+# Everywhere
+
+
+@BY_NAME
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text()):
+        there = (page.parent / target).resolve() if target else page
+        assert there.exists(), f"there is no {target}"
+        if anchor:
+            assert anchor in map(slug, HEADING.findall(there.read_text())), f"{target} has no heading for #{anchor}"
+
+
+@BY_NAME
+def test_our_files_that_are_named_exist(page: Path) -> None:
+    named = {span for span in SPAN.findall(page.read_text()) if OUR_FILE.fullmatch(span)}
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+@BY_NAME
+def test_commands_that_are_named_exist(page: Path) -> None:
+    targets = make_targets()
+    for program, rest in commands(page.read_text()):
+        words = shlex.split(rest, comments=True)
+        if program == "make":
+            unknown = {word for word in words if "=" not in word} - targets
+            assert not unknown, f"no target: make {rest}"
+        elif words[0] not in ("--help", "COMMAND"):
+            with pytest.raises(SystemExit) as ended:
+                parser().parse_args([words[0], "--help"])
+            assert ended.value.code == 0, f"no command: flotilla {rest}"
+
+
+@BY_NAME
+def test_command_lines_are_understood(page: Path) -> None:
+    for line in code_lines(page.read_text()):
+        found = COMMAND.fullmatch(line)
+        if found and found[1] == "flotilla":
+            words = shlex.split(found[2], comments=True)
+            try:
+                parser().parse_args(words)
+            except SystemExit as ended:
+                assert ended.code == 0, line
+
+
+def test_readme_begins_with_the_two_commands() -> None:
+    lines = code_lines((ROOT / "README.md").read_text())
+    assert [line.split("#")[0].strip() for line in lines[:2]] == ["make demo", "make test"]
+
+
+def test_every_page_can_be_found_from_the_readme() -> None:
+    linked = {target for target, _ in LINK.findall((ROOT / "README.md").read_text())}
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+
+
+# Tables
+
+
+def test_settings_are_those_of_the_code() -> None:
+    known = {source.field for source in SOURCES}
+    assert known == {field.name for owner in (Settings, ApiSettings) for field in fields(owner)} - {"api"}
+    table = settings_table()
+    assert table in section("running.md", "Settings"), f"docs/running.md should have:\n\n{table}\n"
+
+
+def test_metrics_are_those_that_are_declared() -> None:
+    told = CELL.findall(section("telemetry.md", "Metrics"))
+    assert len(told) == len(set(told)), "a metric stands there twice"
+    assert set(told) == declared_metrics()
+
+
+def test_subjects_are_those_of_the_bus() -> None:
+    constants = {value for name, value in vars(subjects).items() if name.isupper() and not name.startswith("_")}
+    groups = {subjects.WATCHER_GROUP, subjects.BINDER_GROUP}
+    told = CELL.findall(section("pipeline.md", "Subjects"))
+    assert sorted(told) == sorted((constants - groups) | {subjects.worker("<name>"), subjects.binder("<name>")})
