@@ -29,7 +29,7 @@ from services.snapshot.lookups import LookUps
 from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms
 from shared.bus import Bus, Envelope
-from shared.errors import ProtocolError
+from shared.errors import ProtocolError, UserError
 from shared.kube.client import KubeClient
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
@@ -203,7 +203,7 @@ class Shell:
             self._carrier.add(effects)
         else:  # all that is known is going to be written and published whole
             for effect in effects:
-                if isinstance(effect, Problem | Forgot):
+                if isinstance(effect, Forgot) or (isinstance(effect, Problem) and isinstance(effect.error, UserError)):
                     self._carry_out(effect)
 
     # What goes out
@@ -233,7 +233,7 @@ class Shell:
                 if reporter is not None:
                     reporter.respond(Received(epoch, number))
             case Problem(error=error):
-                self._sparingly.warning(str(error), "%s", error)
+                self._sparingly.warning(type(error).__name__, "%s", error)
 
     def _send(self, sends: Sends) -> None:
         for binder, orders in sends:

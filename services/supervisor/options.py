@@ -9,7 +9,8 @@ from shared.errors import UserError
 
 SINGLE = ("watcher", "queue", "snapshot", "cycle")
 """Services of which a pipeline has one."""
-START_PATIENCE = 30.0
+START_PATIENCE = 90.0
+"""Longer than a snapshot waits that has lost its ledger, which is so at every start with a Redis of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ from shared.errors import ClusterError, FlotillaError, UserError
 SAMPLE_EVERY = 0.5
 """Seconds between looks at the CPU time of processes, which cannot be read once they are gone."""
 READY_POLL = 0.05
+TELL_EVERY = 10.0
+"""Seconds between two words on who is not ready yet."""
 EMBEDDED = ("nats-server", "redis-server", "simulator")
 """Servers that a pipeline has of its own where none is given."""
 
@@ -185,9 +187,14 @@ class Pipeline:
 
     async def _wait_until_ready(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
+        tell_at = loop.time() + TELL_EVERY
         while unready := await self.unready():
             if self.failure.done():
                 self.failure.result()
+            if loop.time() > tell_at:
+                tell_at += TELL_EVERY
+                for name, reason in unready.items():
+                    self.tell(f"{name} is not ready yet: {reason}")
             if loop.time() > deadline:
                 reasons = ", ".join(f"{name} ({reason})" for name, reason in unready.items())
                 raise ClusterError(f"not ready after {self.options.start_patience:g} s: {reasons}")

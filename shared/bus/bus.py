@@ -57,7 +57,7 @@ class Bus:
     async def connect(
         cls, url: str, prefix: str, name: str, telemetry: Telemetry, *, patience: float = PATIENCE
     ) -> "Bus":
-        """UserError where the URL or the credentials are wrong, or nobody answers within `patience` seconds."""
+        """UserError where the URL or the credentials are wrong, ClusterError where nobody answers in time."""
         bus = cls(url, prefix, name, telemetry)
         await bus._connection.open(patience)
         bus._requests = Requests(bus._connection.client.new_inbox())

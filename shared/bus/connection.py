@@ -12,7 +12,7 @@ from nats import errors
 from nats.aio.client import Server
 
 from shared.bus.client import NatsClient
-from shared.errors import UserError
+from shared.errors import ClusterError, UserError
 from shared.telemetry.logs import Repeated
 
 DEFAULT_PORT = 4222
@@ -63,7 +63,7 @@ class Connection:
         return self._open and self.client.is_connected
 
     async def open(self, patience: float) -> None:
-        """Tries until the server answers; UserError when `patience` is over, or at once if it refuses us."""
+        """Tries until the server answers; ClusterError when `patience` is over, UserError at once if it refuses us."""
         self._opening = True
         opening = asyncio.create_task(self._connect())
         refused = asyncio.create_task(self._refused.wait())
@@ -72,7 +72,7 @@ class Connection:
             if self._refused.is_set():
                 raise UserError(f"NATS at {self.where} refuses the credentials")
             if not opening.done():
-                raise UserError(f"NATS at {self.where} cannot be reached: {_reason(self._last)}")
+                raise ClusterError(f"NATS at {self.where} cannot be reached: {_reason(self._last)}")
             await opening
             self._open = True
         finally:

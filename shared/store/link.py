@@ -74,7 +74,7 @@ class RedisLink:
 
 
 async def connect(url: str, log: logging.Logger, patience: float = CONNECT_PATIENCE) -> RedisLink:
-    """Returns once Redis answers. UserError for a bad URL or password at once, and for no answer after `patience`."""
+    """Returns once Redis answers. UserError at once for a bad URL or password, StoreUnreachable after `patience`."""
     link = RedisLink(_client(url), _where(url))
     try:
         await _wait_for_answer(link, log, patience)
@@ -96,7 +96,7 @@ async def _wait_for_answer(link: RedisLink, log: logging.Logger, patience: float
                 raise UserError(str(cause)) from cause
             left = ends - clock()
             if left <= pause:
-                raise UserError(f"{cause}; tried for {patience:g} s") from cause
+                raise StoreUnreachable(f"{cause}; tried for {patience:g} s") from cause
             log.warning("%s; trying again for another %.0f s", cause, left)
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)

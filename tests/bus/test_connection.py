@@ -11,7 +11,7 @@ import pytest
 from services.supervisor.servers import NatsServer, temporary_folder
 from shared.bus import Bus, NoAnswer, Silence, connection
 from shared.bus.outbox import MOST_WAITING
-from shared.errors import ProtocolError, UserError
+from shared.errors import ClusterError, ProtocolError, UserError
 from shared.messages.queue import Received, Take
 from shared.messages.state import Heartbeat
 from shared.messages.watch import Relist
@@ -51,7 +51,7 @@ async def test_nobody_there_is_one_clear_line_after_patience_is_over(caplog: pyt
     port = a_free_port()
     began = time.monotonic()
     with pytest.raises(
-        UserError, match=rf"^NATS at 127\.0\.0\.1:{port} cannot be reached: Connection refused$"
+        ClusterError, match=rf"^NATS at 127\.0\.0\.1:{port} cannot be reached: Connection refused$"
     ) as error:
         await connect(f"nats://user:secret@127.0.0.1:{port}", patience=0.5)
     assert 0.4 < time.monotonic() - began < 3
