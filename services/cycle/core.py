@@ -48,6 +48,8 @@ ASK_DEADLINE = 1.0
 COMMIT_DEADLINE = 1.0
 MOST_ASKS = 8
 """So often is a class asked about in one round before its pods wait for the next."""
+MOST_ALIKE = 256
+"""So many pods of one class in a row make a round, whatever its size is to be."""
 MOST_GUESSES = 1 << 14
 MOST_POD_BYTES = 4 << 20
 """Of whole pods in one message, half of what a message may hold."""
@@ -192,12 +194,17 @@ class CycleCore:
         return self._ask(self._round, now)
 
     def _next_pods(self) -> list[QueuedPod]:
-        """The next in line: a round's worth, or as many as fit into a message where they go along to the binder."""
-        pods: list[QueuedPod] = []
-        size = 0
-        while self._backlog and len(pods) < self.round_size:
-            size += self._backlog[0].size
-            if pods and size > MOST_POD_BYTES:
+        """The next in line: a round's worth, or as many as fit into a message where they go along to the binder.
+
+        Pods of one class in a row are decided together as they would be one by one, so that is done in strict mode, too.
+        """
+        pods = [self._backlog.popleft()]
+        size, alike = pods[0].size, True
+        while self._backlog and len(pods) < max(self.round_size, MOST_ALIKE):
+            following = self._backlog[0]
+            size += following.size
+            alike = alike and following.class_id == pods[0].class_id
+            if size > MOST_POD_BYTES or (len(pods) >= self.round_size and not alike):
                 break
             pods.append(self._backlog.popleft())
         return pods

@@ -99,9 +99,9 @@ class Shell:
     def _beat(self) -> None:
         core = self._core
         self._tell_refused(core.refused)
-        if core.loaded or (core.assignment[1] and not core.shards):
+        if core.loaded or not core.shards:  # who holds none is there for when others are lost
             self._context.health.clear("shards")
-        elif core.shards:
+        else:
             self._context.health.wait_for("shards", f"{len(core.shards)} are being loaded")
         self._nodes.set(core.table.node_count)
         self._shards.set(len(core.shards))

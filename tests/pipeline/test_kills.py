@@ -36,7 +36,6 @@ VICTIMS = [
     ("nats-server",),
     ("queue", "cycle"),
     ("snapshot", "nats-server"),
-    ("snapshot", "redis-server"),
 ]
 
 

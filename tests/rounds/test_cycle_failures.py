@@ -122,15 +122,27 @@ def test_the_next_round_is_asked_about_while_one_is_committed() -> None:
     assert kinds(script.committed(written(effects), seq=4)) == ["Decided", "Write", "Ask"]
 
 
+def test_pods_of_one_class_in_a_row_are_one_round_in_strict_mode_too() -> None:
+    script = Script("w0", round_size=1)
+    ask = script.submit(P, Q, BIG, small_pod("later"))["w0"]
+    assert [(each.class_id, each.count) for each in ask.classes] == [(class_of(P), 2)]
+    effects = script.answer(ask, "w0", offer(class_of(P), ("a", 5), ("b", 4)))
+    assert placements(effects) == {"p": "a", "q": "b"}
+    assert [each.class_id for each in asked(effects)["w0"].classes] == [class_of(BIG)]
+
+
 def test_who_has_judged_without_the_commit_is_asked_again() -> None:
     script = Script("w0", "w1", round_size=1)
-    effects = script.settle(script.submit(P, Q), w0=[("a", 5)], w1=[("b", 4)], until="Write")
+    for known in (P, BIG):
+        script.committed(written(script.settle(script.submit(known), w0=[("a", 5)], w1=[("b", 4)])), seq=1)
+    later = small_pod("later", cpu="3")
+    effects = script.settle(script.submit(Q, later), w0=[("a", 5)], w1=[("b", 4)], until="Write")
     second = asked(effects)
-    script.answer(second["w0"], "w0", offer(class_of(Q), ("a", 5)), seq=7)
-    script.answer(second["w1"], "w1", offer(class_of(Q), ("b", 4)), seq=8)
+    script.answer(second["w0"], "w0", offer(class_of(BIG), ("a", 5)), seq=7)
+    script.answer(second["w1"], "w1", offer(class_of(BIG), ("b", 4)), seq=8)
     again = asked(script.committed(written(effects), seq=8))
-    assert {name: (ask.round, ask.ask, ask.min_seq) for name, ask in again.items()} == {"w0": (2, second["w0"].ask, 8)}
-    assert placements(script.answer(again["w0"], "w0", offer(class_of(Q), ("a", 3)), seq=8)) == {"q": "b"}
+    assert {name: (ask.round, ask.ask, ask.min_seq) for name, ask in again.items()} == {"w0": (4, second["w0"].ask, 8)}
+    assert placements(script.answer(again["w0"], "w0", offer(class_of(BIG), ("a", 3)), seq=8)) == {"later": "b"}
 
 
 def test_a_round_that_is_not_full_waits_for_the_commit() -> None:
