@@ -23,7 +23,7 @@ NODES, PODS = 100, 2_000
 KILL_AT = 500
 """Pods bound, by then."""
 PATIENCE = 60.0
-"""Seconds from the kill until all is bound. It takes 1 to 5; 33 where the ledger is lost together with who knows it."""
+"""Seconds from the kill until all is bound. It takes 1 to 5."""
 
 VICTIMS = [
     ("worker-0",),
