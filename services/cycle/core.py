@@ -196,7 +196,7 @@ class CycleCore:
     def _next_pods(self) -> list[QueuedPod]:
         """The next in line: a round's worth, or as many as fit into a message where they go along to the binder.
 
-        Pods of one class in a row are decided together as they would be one by one, so that is done in strict mode, too.
+        Pods of one class in a row are decided together as they would be one by one, so strict mode does so, too.
         """
         pods = [self._backlog.popleft()]
         size, alike = pods[0].size, True
