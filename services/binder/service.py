@@ -143,8 +143,8 @@ class Shell:
                 self._metrics.took(effect)
             case Record() if self._telling is not None:
                 self._telling.record(effect)
-            case Ended() if self._spans.enabled:
-                self._spans.ended(effect, self._context.clock())
+            case Ended():
+                self._on_ended(effect)
             case SetCondition() if self._telling is not None:
                 self._telling.condition(effect)
             case LookUp() if self._calls is not None:
@@ -159,6 +159,16 @@ class Shell:
             case Problem(error=error):
                 self._metrics.refused.inc()
                 self._sparingly.warning(type(error).__name__, "%s", error)
+
+    def _on_ended(self, end: Ended) -> None:
+        if self._spans.enabled:
+            self._spans.ended(end, self._context.clock())
+        if end.reason:
+            order = end.order
+            trace = self._context.tracer.pod(order.uid).fields()
+            self._context.log.warning(
+                "%s/%s: not bound to %s: %s", order.namespace, order.name, order.node, end.reason, extra=trace
+            )
 
     def _call(self, call: Call) -> None:
         if self._calls is None:

@@ -1,6 +1,7 @@
 """Cycle's shell: pods from the queue, asks to the workers, commits to the snapshot, outcomes back to the queue."""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
 from services.cycle.core import CycleCore
@@ -175,4 +176,14 @@ class Shell:
             profile = queued.pod.spec.scheduler_name
             self._attempts.labels(RESULTS[outcome.verdict], profile).observe(now - queued.taken_at)
             self._spans.attempt(queued, outcome, now)
+            self._log(queued, outcome)
         self._feed.tell(outcome)
+
+    def _log(self, queued: QueuedPod, outcome: Outcome) -> None:
+        """Each outcome, with the trace of its pod; what is not a plugin's fault only if somebody wants to know."""
+        level = logging.WARNING if outcome.verdict is Verdict.FAILED else logging.DEBUG
+        log = self._context.log
+        if log.isEnabledFor(level):
+            said = outcome.message or outcome.node
+            trace = self._context.tracer.pod(outcome.uid).fields()
+            log.log(level, "%s: %s: %s", queued.pod.key, outcome.verdict, said, extra=trace)

@@ -38,6 +38,10 @@ class TraceContext:
         """The W3C header."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
 
+    def fields(self) -> dict[str, str]:
+        """For a log line: what leads from it to the trace."""
+        return {"trace_id": f"{self.trace_id:032x}", "span_id": f"{self.span_id:016x}"}
+
     @staticmethod
     def parse(header: str) -> "TraceContext | None":
         """What a W3C traceparent says; None where it is invalid. Later versions may have further fields."""

@@ -203,3 +203,9 @@ def test_a_traceparent_of_a_later_version_is_read_as_far_as_it_is_known() -> Non
 
 def setup_module() -> None:
     logging.getLogger("opentelemetry").setLevel(logging.INFO)
+
+
+def test_a_log_line_leads_to_the_trace_by_the_ids_that_the_header_has() -> None:
+    context = TraceContext(0xABC, 0xDEF, True)
+    fields = context.fields()
+    assert context.traceparent() == f"00-{fields['trace_id']}-{fields['span_id']}-01"
