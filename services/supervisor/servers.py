@@ -128,7 +128,7 @@ class RedisServer(Server):
             config,
             f'port 0\nunixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\nsave ""\nappendonly no\n',
         )
-        await self._launch([executable, str(config)], path.exists)
+        await self._launch([executable, str(config)], lambda: accepts(path))
         self.url = f"unix://{path}"
 
 
@@ -168,6 +168,13 @@ def die_with_parent() -> None:
     """In a child, between fork and exec: the system ends it when its parent ends, however that ends (Linux only)."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def accepts(path: Path) -> bool:
+    """Whether somebody listens on this socket: it is there a moment before that."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(0.2)
+        return probe.connect_ex(str(path)) == 0
 
 
 def listens(port: int) -> bool:

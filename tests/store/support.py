@@ -107,7 +107,11 @@ class Relay:
         await asyncio.wait_for(self._released.wait(), 5.0)
 
     async def carry(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        server, to_server = await asyncio.open_unix_connection(self._socket)
+        try:
+            server, to_server = await asyncio.open_unix_connection(self._socket)
+        except OSError:  # it was killed
+            to_client.close()
+            return
         there = asyncio.create_task(self._there(client, to_server, to_client))
         try:
             await self._back(server, to_client)
