@@ -1,1 +1,0 @@
-"""What a review found: each test shows one fault."""
