@@ -34,7 +34,7 @@ from shared.runtime import Context, CoreRunner, every
 from shared.runtime.terms import begin_term
 from shared.telemetry.logs import Repeated
 
-PACE = 0.01
+PACE = 0.02
 """Seconds between two rounds that are not full: fewer and fuller ones cost less a pod."""
 LOOK = 0.25
 """Seconds between two looks at who is lost."""
