@@ -19,7 +19,7 @@ help:  ## print this help
 setup: $(STAMP)  ## build .venv (again when requirements or pyproject change)
 
 test: $(STAMP)  ## run the tests; ARGS="-k name" goes to pytest
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: $(STAMP)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .

@@ -138,7 +138,7 @@ class WorkerCore:
             ask=propose.ask,
             seq=mirror.seq,
             shards=sorted(mirror.shards),
-            answers=self._proposer_for(propose.ties).propose(propose.classes, propose.round),
+            answers=self._proposer_for(propose.ties).propose(propose.classes, propose.round, propose.keys),
         )
         return [Answer(answer)]
 

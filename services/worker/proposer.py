@@ -1,24 +1,33 @@
 """Proposer: judges the nodes of one table for classes of pods, and remembers what it worked out about them."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from services.worker.sampling import sample
-from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.strata import domains_of
 from shared.errors import FlotillaError
-from shared.framework.evaluator import ShardEvaluator
+from shared.framework.evaluator import Rungs, ShardEvaluator
 from shared.framework.explanation import Explanation, explain, rejections
-from shared.framework.keymatrix import Keys, Mask
+from shared.framework.keymatrix import Mask
+from shared.framework.normalize import Range
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
-from shared.framework.summary import Range, Summary
+from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
 
 CLASS_MEMORY = 1 << 30
 """About so many bytes may what is known of classes take; the class not asked about for longest goes first."""
+
+
+class Context(NamedTuple):
+    """What the asks of one message have in common: the round, and the labels to be told of."""
+
+    round: int
+    keys: tuple[str, ...]
 
 
 class Proposer:
@@ -31,8 +40,11 @@ class Proposer:
         self._room_for = (0, 0)
         self._classes: OrderedDict[str, tuple[ShardEvaluator, PodClass]] = OrderedDict()
 
-    def propose(self, asks: list[ClassAsk], round_: int) -> list[ClassAnswer]:
-        """One answer an ask. A plugin that fails on one class does no harm to the others."""
+    def propose(self, asks: list[ClassAsk], round_: int, keys: Sequence[str] = ()) -> list[ClassAnswer]:
+        """One answer an ask; `keys`: labels whose values are to be told of each node that is proposed.
+
+        A plugin that fails on one class does no harm to the others.
+        """
         by_profile: dict[str, list[ClassAsk]] = {}
         for ask in asks:
             by_profile.setdefault(ask.profile, []).append(ask)
@@ -42,7 +54,7 @@ class Proposer:
             for start in range(0, len(group), most):
                 part = group[start : start + most]
                 self._make_room(part, most)
-                answers += self._propose(profile, part, round_)
+                answers += self._propose(profile, part, Context(round_, tuple(keys)))
         return answers
 
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
@@ -61,7 +73,7 @@ class Proposer:
         except Exception as cause:
             return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
 
-    def _propose(self, profile: str, asks: list[ClassAsk], round_: int) -> list[ClassAnswer]:
+    def _propose(self, profile: str, asks: list[ClassAsk], context: Context) -> list[ClassAnswer]:
         evaluator = self._evaluators.get(profile)
         if evaluator is None:
             return [_no_profile(ask) for ask in asks]
@@ -74,9 +86,9 @@ class Proposer:
             else:
                 ready.append((ask, pod_class))
         try:
-            answers += self._evaluate(evaluator, ready, round_)
+            answers += self._evaluate(evaluator, ready, context)
         except Exception:  # a plugin failed: find out for which class, and answer the others
-            answers += [self._evaluate_alone(evaluator, ask, pod_class, round_) for ask, pod_class in ready]
+            answers += [self._evaluate_alone(evaluator, ask, pod_class, context) for ask, pod_class in ready]
         return answers
 
     def _most_classes(self) -> int:
@@ -89,11 +101,17 @@ class Proposer:
     def _class(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
         """The class that is asked about, or at once the answer if no node is to be looked at."""
         known = self._classes.get(ask.class_id)
+        pod = ask.pod
+        if known is not None and not evaluator.is_current(known[1]):
+            pod = known[1].state.pod
+            del self._classes[ask.class_id]
+            evaluator.release(known[1])
+            known = None
         if known is None:
-            if ask.pod is None:
+            if pod is None:
                 return ClassAnswer(ask.class_id, unknown=True)
             try:
-                known = (evaluator, evaluator.prepare(ask.class_id, ask.pod))
+                known = (evaluator, evaluator.prepare(ask.class_id, pod))
             except Exception as cause:
                 return ClassAnswer(ask.class_id, failure=_failure(cause))
             self._classes[ask.class_id] = known
@@ -108,30 +126,35 @@ class Proposer:
         return pod_class
 
     def _evaluate(
-        self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], round_: int
+        self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], context: Context
     ) -> list[ClassAnswer]:
         if not ready:
             return []
         classes = [pod_class for _, pod_class in ready]
-        summaries, samples = self._rank(evaluator, ready, round_)
-        ladders = evaluator.ladders(classes, [ask.count for ask, _ in ready], samples)
+        summaries, samples = self._rank(evaluator, ready, context.round)
+        topologies = [evaluator.topology(pod_class) for pod_class in classes]
+        strata = [() if topology is None else topology.strata for topology in topologies]
+        ladders = evaluator.ladders(classes, [ask.count for ask, _ in ready], samples, strata)
         return [
             ClassAnswer(
                 ask.class_id,
                 score_failure=pod_class.score_failure,
                 summary=summary,
-                ladder=self._ladder(evaluator, ladder.rows, ladder.keys, complete=ladder.complete),
+                ladder=self._ladder(evaluator, pod_class, rungs, of_strata, context.keys),
                 rejections=[] if summary.feasible else rejections(evaluator, pod_class),
                 restricted_by=pod_class.pre.restricted_by,
+                topology=topology,
             )
-            for (ask, _), pod_class, summary, ladder in zip(ready, classes, summaries, ladders, strict=True)
+            for (ask, _), pod_class, summary, rungs, of_strata, topology in zip(
+                ready, classes, summaries, ladders, strata, topologies, strict=True
+            )
         ]
 
     def _evaluate_alone(
-        self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass, round_: int
+        self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass, context: Context
     ) -> ClassAnswer:
         try:
-            return self._evaluate(evaluator, [(ask, pod_class)], round_)[0]
+            return self._evaluate(evaluator, [(ask, pod_class)], context)[0]
         except Exception as cause:
             return ClassAnswer(ask.class_id, failure=_failure(cause))
 
@@ -156,14 +179,21 @@ class Proposer:
         evaluator.rank(classes, ranges)
         return summaries, samples
 
-    def _ladder(self, evaluator: ShardEvaluator, rows: Rows, keys: Keys, *, complete: bool) -> Ladder:
+    def _ladder(
+        self, evaluator: ShardEvaluator, pod_class: PodClass, rungs: Rungs, strata: tuple[str, ...], keys: Sequence[str]
+    ) -> Ladder:
         names, bits = self.table.names, evaluator.tie_bits
         by_name = self.ties.mode == "name"
+        volumes = evaluator.volumes(pod_class, rungs.rows)
         return Ladder(
-            nodes=[names[row] for row in rows.tolist()],
-            scores=(keys >> bits).tolist(),
-            ties=[0] * len(rows) if by_name else (keys & ((1 << bits) - 1)).tolist(),
-            complete=complete,
+            nodes=[names[row] for row in rungs.rows.tolist()],
+            scores=(rungs.keys >> bits).tolist(),
+            ties=[0] * len(rungs.rows) if by_name else (rungs.keys & ((1 << bits) - 1)).tolist(),
+            complete=rungs.complete,
+            domains={key: domains_of(self.table, key, rungs.rows) for key in keys},
+            strata=strata,
+            cut=rungs.cut,
+            volumes=volumes,
         )
 
     def _make_room(self, asks: list[ClassAsk], most: int) -> None:

@@ -1,13 +1,35 @@
 """What a pod that holds a place contributes to its node: the part of a pod that other pods' decisions can see."""
 
+from typing import Literal
+
 import msgspec
 
-from shared.model.objects import Pod
+from shared.model.objects import LabelSelector, Pod, PodAffinity, PodAffinityTerm, Volume
 from shared.model.resources import HostPort, host_ports, placed_requests
+
+TermKind = Literal["affinity", "anti"]
+
+
+class PodTerm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A term of a pod's affinity or anti-affinity, as others meet it. `weight` 0: required.
+
+    `namespaces` are those listed, or the pod's own where none is and there is no selector.
+    """
+
+    kind: TermKind
+    topology_key: str
+    selector: LabelSelector | None
+    namespaces: tuple[str, ...]
+    namespace_selector: LabelSelector | None = None
+    weight: int = 0
 
 
 class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Amounts are in scheduler units: cpu in thousandths, everything else in whole units."""
+    """Amounts are in scheduler units: cpu in thousandths, everything else in whole units.
+
+    `claims` are the names of the persistent volume claims that the pod uses, those made for it included; `disks` are
+    the volumes without a claim that matter to other pods.
+    """
 
     namespace: str
     labels: dict[str, str] = {}
@@ -16,10 +38,15 @@ class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     non_zero_memory: int = 0
     ports: tuple[HostPort, ...] = ()
     terminating: bool = False
+    priority: int = 0
+    terms: tuple[PodTerm, ...] = ()
+    claims: tuple[str, ...] = ()
+    disks: tuple[Volume, ...] = ()
 
 
 def load_of(pod: Pod) -> PodLoad:
     placed = placed_requests(pod)
+    volumes = pod.spec.volumes
     return PodLoad(
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels,
@@ -28,4 +55,55 @@ def load_of(pod: Pod) -> PodLoad:
         non_zero_memory=placed.non_zero_memory,
         ports=host_ports(pod),
         terminating=pod.metadata.deletion_timestamp is not None,
+        priority=pod.priority,
+        terms=pod_terms(pod) if pod.spec.affinity is not None else (),
+        claims=claim_names(pod) if volumes else (),
+        disks=tuple(volume for volume in volumes if _matters_to_others(volume)),
+    )
+
+
+def pod_terms(pod: Pod) -> tuple[PodTerm, ...]:
+    """The terms of its affinity to other pods, required ones first of each kind."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return ()
+    return (*_terms(pod, "affinity", affinity.pod_affinity), *_terms(pod, "anti", affinity.pod_anti_affinity))
+
+
+def claim_names(pod: Pod) -> tuple[str, ...]:
+    """The names of the claims that a pod uses, in the order of its volumes; one that is made for it counts."""
+    names: list[str] = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            names.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            names.append(f"{pod.name}-{volume.name}")
+    return tuple(names)
+
+
+def _terms(pod: Pod, kind: TermKind, affinity: PodAffinity | None) -> list[PodTerm]:
+    if affinity is None:
+        return []
+    required = [_term(pod, kind, term, 0) for term in affinity.required]
+    return required + [_term(pod, kind, each.pod_affinity_term, each.weight) for each in affinity.preferred]
+
+
+def _term(pod: Pod, kind: TermKind, term: PodAffinityTerm, weight: int) -> PodTerm:
+    namespaces = tuple(sorted(set(term.namespaces)))
+    if not namespaces and term.namespace_selector is None:
+        namespaces = (pod.namespace,)
+    return PodTerm(kind, term.topology_key, term.label_selector, namespaces, term.namespace_selector, weight)
+
+
+def _matters_to_others(volume: Volume) -> bool:
+    return any(
+        source is not None
+        for source in (
+            volume.gce_persistent_disk,
+            volume.aws_elastic_block_store,
+            volume.azure_disk,
+            volume.rbd,
+            volume.iscsi,
+            volume.csi,
+        )
     )

@@ -9,7 +9,7 @@ Rows of removed nodes are used again. A row that is not `valid` belongs to no no
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, ItemsView, Iterable, Iterator
 
 import msgspec
 import numpy as np
@@ -20,6 +20,9 @@ from shared.cluster.columns import Columns
 from shared.cluster.interner import Interner
 from shared.cluster.labelclasses import LabelClass, LabelClasses
 from shared.cluster.load import PodLoad
+from shared.cluster.nominations import Nominated, Nominations
+from shared.cluster.objects import ClusterObjects
+from shared.cluster.terms import TermCounts, encode_terms
 from shared.errors import ClusterError, InvariantBroken
 from shared.model.objects import Node, Taint, validate_node
 from shared.model.resources import allocatable
@@ -60,7 +63,7 @@ class LoadKind:
     Resources that the table has not met yet are left out until a pod of this kind is placed: no node has any of them.
     """
 
-    __slots__ = ("_dense", "amounts", "label_class", "load", "non_zero", "resources", "users")
+    __slots__ = ("_dense", "amounts", "label_class", "load", "non_zero", "resources", "terms", "users")
 
     def __init__(self, load: PodLoad, label_class: LabelClass) -> None:
         self.load = load
@@ -68,6 +71,7 @@ class LoadKind:
         self.amounts: Amounts = np.zeros(0, dtype=np.int64)
         self.non_zero = np.array([load.non_zero_cpu, load.non_zero_memory], dtype=np.int64)
         self.label_class = label_class
+        self.terms = encode_terms(load.terms)
         self.users = 0
         self._dense: Amounts = np.zeros(0, dtype=np.int64)
 
@@ -89,13 +93,20 @@ class LoadKind:
 
 
 class Placed(msgspec.Struct, gc=False):
+    """A pod that holds a place on a row. `key`: its `namespace/name`; `started`: since when it runs (Unix time)."""
+
     row: int
     kind: LoadKind
     assumed: bool
+    key: str = ""
+    started: float | None = None
 
 
 class NodeTable:
-    def __init__(self, capacity: int = 64) -> None:
+    """`objects`: what the cluster has beside nodes and pods. `nominations`: unbound pods that room is kept for."""
+
+    def __init__(self, capacity: int = 64, objects: ClusterObjects | None = None) -> None:
+        self.objects = ClusterObjects() if objects is None else objects
         self.resources: Interner[str] = Interner()
         for name in BASIC_RESOURCES:
             self.resources.id(name)
@@ -104,6 +115,10 @@ class NodeTable:
         self.node_log = ChangeLog()
         self.load_log = ChangeLog()
         self.label_classes = LabelClasses()
+        self.terms = TermCounts()
+        self.nominations = Nominations()
+        self.shared_hostnames: frozenset[str] = frozenset()
+        """Values of the hostname label that several nodes of the cluster have, of this table or not."""
         self.columns = Columns(self)
         self.size = 0
         self.names: list[str] = []
@@ -157,6 +172,10 @@ class NodeTable:
 
     def pods_at(self, row: int) -> list[str]:
         return list(self._on_row[row])
+
+    def placed_at(self, row: int) -> ItemsView[str, Placed]:
+        """The pods on a row, by uid."""
+        return self._on_row[row].items()
 
     def place_of(self, uid: str) -> str | None:
         """The node a pod holds a place on, if it does."""
@@ -229,7 +248,9 @@ class NodeTable:
             self._kinds[key] = kind
         return kind
 
-    def add_pod(self, uid: str, node: str, load: PodLoad | LoadKind) -> None:
+    def add_pod(
+        self, uid: str, node: str, load: PodLoad | LoadKind, key: str = "", started: float | None = None
+    ) -> None:
         """A pod that the API server says is on a node. Confirms an assumed one, on whichever node it really is."""
         row = self._rows.get(node)
         if row is None:
@@ -238,12 +259,12 @@ class NodeTable:
         placed = self._placed.get(uid)
         if placed is not None:
             if placed.row == row and placed.kind is kind:
-                placed.assumed = False
+                placed.assumed, placed.key, placed.started = False, key, started
                 return
             self._unplace(uid)
-        self._place(uid, row, kind, assumed=False)
+        self._place(uid, Placed(row, kind, False, key, started))
 
-    def assume_pod(self, uid: str, node: str, load: PodLoad | LoadKind) -> None:
+    def assume_pod(self, uid: str, node: str, load: PodLoad | LoadKind, key: str = "") -> None:
         """A pod that was decided and is not yet bound."""
         row = self._rows.get(node)
         if row is None:
@@ -251,7 +272,7 @@ class NodeTable:
         placed = self._placed.get(uid)
         if placed is not None:
             raise DuplicatePod(uid, self.names[placed.row])
-        self._place(uid, row, load if isinstance(load, LoadKind) else self.kind(load), assumed=True)
+        self._place(uid, Placed(row, load if isinstance(load, LoadKind) else self.kind(load), True, key))
 
     def forget_pod(self, uid: str) -> None:
         """Takes an assumption back; a confirmed pod is not forgotten but removed."""
@@ -263,6 +284,25 @@ class NodeTable:
         if uid not in self._placed:
             raise UnknownPod(uid)
         self._unplace(uid)
+
+    # Nominations
+
+    def nominate(self, uid: str, node: str, load: PodLoad, key: str = "") -> None:
+        """An unbound pod is to have room on a node; the node need not be here, or not yet."""
+        self.denominate(uid)
+        self.nominations.add(uid, node, Nominated(self.kind(load), key))
+        self._log_nomination(node)
+
+    def denominate(self, uid: str) -> None:
+        node = self.nominations.remove(uid)
+        if node is not None:
+            self._log_nomination(node)
+
+    def set_shared_hostnames(self, values: Iterable[str]) -> None:
+        """What was counted by hostname counts no more."""
+        self.shared_hostnames = frozenset(values)
+        self.node_log.invalidate()
+        self.load_log.invalidate()
 
     def validate(self) -> None:
         """Every column says what the nodes and the pods on them add up to."""
@@ -282,11 +322,11 @@ class NodeTable:
 
     # Inside
 
-    def _place(self, uid: str, row: int, kind: LoadKind, *, assumed: bool) -> None:
-        kind.number(self._resource)
-        self._placed[uid] = self._on_row[row][uid] = Placed(row, kind, assumed)
-        kind.users += 1
-        self._count(row, kind, 1)
+    def _place(self, uid: str, placed: Placed) -> None:
+        placed.kind.number(self._resource)
+        self._placed[uid] = self._on_row[placed.row][uid] = placed
+        placed.kind.users += 1
+        self._count(placed.row, placed.kind, 1)
 
     def _unplace(self, uid: str) -> None:
         placed = self._placed.pop(uid)
@@ -299,10 +339,12 @@ class NodeTable:
             self.used[kind.resources, row] += kind.amounts
             self.non_zero[:, row] += kind.non_zero
             self.label_classes.add(kind.label_class, row)
+            self.terms.add(kind.terms, row)
         else:
             self.used[kind.resources, row] -= kind.amounts
             self.non_zero[:, row] -= kind.non_zero
             self.label_classes.remove(kind.label_class, row)
+            self.terms.remove(kind.terms, row)
         self.columns.load_changed(row, kind.load, sign)
         self._log_load(row)
 
@@ -349,6 +391,11 @@ class NodeTable:
     def _log_node(self, row: int) -> None:
         self.node_log.append(row)
         self._log_load(row)
+
+    def _log_nomination(self, node: str) -> None:
+        row = self._rows.get(node)
+        if row is not None:
+            self._log_load(row)
 
     def _log_load(self, row: int) -> None:
         self.load_log.append(row)

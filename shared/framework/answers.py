@@ -15,7 +15,7 @@ from shared.cluster.nodetable import NodeTable
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
-from shared.framework.plugin import FilterPlugin, Reads, ScorePlugin
+from shared.framework.plugin import FilterPlugin, Plugin, Reads, ScorePlugin
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.results import NOTHING_SEEN, ResultPool
@@ -79,13 +79,20 @@ class Answers:
         """
 
         def slots(plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool]) -> Slots:
-            keys = [(p.cache_key(state), class_id if p.name in self._summaries else None) for p in plugins]
+            keys = [
+                (p.cache_key(state), class_id if p.name in self._summaries else None, self._stamp(p, state))
+                for p in plugins
+            ]
             return np.array(
                 [pool.acquire(key, state) if runs else 0 for pool, key, runs in zip(pools, keys, run, strict=True)],
                 dtype=np.intp,
             )
 
         return slots(self.filters, self.filter_pools, filters), slots(self.scores, self.score_pools, scores)
+
+    def _stamp(self, plugin: Plugin, state: CycleState) -> tuple[int, ...]:
+        """Answers that rest on objects are shared for as long as these are what they were."""
+        return tuple(self.table.objects.generation(kind) for kind in sorted(plugin.reads_objects(state)))
 
     def lines_per_class(self) -> int:
         """How many lines a class most likely has for itself."""

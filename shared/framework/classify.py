@@ -48,7 +48,9 @@ class Classifier:
 
 
 def _text(pod: Pod) -> bytes:
-    """All that a plugin may read of a pod that is not its identity."""
+    """All that a plugin may read of a pod that is not its identity; its name, too, if claims are called after it."""
     meta = pod.metadata
     owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
-    return _TEXT.encode((meta.namespace, meta.labels, owner, meta.deletion_timestamp, pod.spec, pod.status))
+    personal = pod.status.nominated_node_name or any(volume.ephemeral is not None for volume in pod.spec.volumes)
+    name = (meta.name, pod.uid) if personal else None
+    return _TEXT.encode((meta.namespace, meta.labels, owner, meta.deletion_timestamp, pod.spec, pod.status, name))

@@ -2,16 +2,21 @@
 
 from typing import Any
 
+from shared.cluster.objects import ClusterObjects
 from shared.model.objects import Pod
 
 
 class CycleState:
-    """Each plugin keeps its own state under its own name; a plugin in a skip set is not run at that point."""
+    """Each plugin keeps its own state under its own name; a plugin in a skip set is not run at that point.
 
-    __slots__ = ("pod", "skip_filter", "skip_score", "states", "summaries")
+    `objects`: what the cluster has beside nodes and pods. `summaries`: the merged ones, by plugin.
+    """
 
-    def __init__(self, pod: Pod) -> None:
+    __slots__ = ("objects", "pod", "skip_filter", "skip_score", "states", "summaries")
+
+    def __init__(self, pod: Pod, objects: ClusterObjects | None = None) -> None:
         self.pod = pod
+        self.objects = ClusterObjects() if objects is None else objects
         self.states: dict[tuple[str, str], Any] = {}
         self.summaries: dict[str, Any] = {}
         self.skip_filter: set[str] = set()

@@ -14,29 +14,68 @@ from numpy.typing import NDArray
 from shared.cluster.changes import Rows
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.strata import Domains, split
+from shared.cluster.volumes import VolumeDecision
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.answers import Answers
 from shared.framework.cyclestate import CycleState
 from shared.framework.feasibility import Feasibility
 from shared.framework.keymatrix import KeyMatrix, Keys, Mask
 from shared.framework.ladder import greedy
-from shared.framework.normalize import Scores
+from shared.framework.normalize import Range, Scores
+from shared.framework.plugin import Topology
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.ranking import Ranking
 from shared.framework.results import NOTHING_SEEN
 from shared.framework.status import SUCCESS, Code
-from shared.framework.summary import Range, Summary
+from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
 from shared.model.objects import Pod
 
+SPARE_RUNGS = 8
+"""So many placements more than its share twice over are offered in each domain."""
+
 
 class Rungs(NamedTuple):
-    """Placements of one class in greedy order. `complete`: after them no node of the table has room for one more."""
+    """Placements of one class in greedy order. `complete`: after them no node of the table has room for one more.
+
+    In a ladder by domains, they are in greedy order within each, and `cut` are the domains that have room for more.
+    """
 
     rows: Rows
     keys: Keys
     complete: bool
+    cut: list[Domains]
+
+
+class Group(NamedTuple):
+    """Rows among which one class climbs: the class's place in a list, and the domains that the rows share."""
+
+    owner: int
+    wanted: int
+    among: Mask | None
+    domains: Domains | None = None
+
+
+class Climbed(NamedTuple):
+    rows: Rows
+    keys: Keys
+    complete: bool
+
+
+def _joined(of_class: Sequence[tuple[Group, Climbed]]) -> Rungs:
+    """The ladders of a class as one."""
+    if len(of_class) == 1 and of_class[0][0].domains is None:
+        return Rungs(*of_class[0][1], [])
+    if not of_class:
+        return Rungs(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.int64), True, [])
+    return Rungs(
+        np.concatenate([climbed.rows for _, climbed in of_class]),
+        np.concatenate([climbed.keys for _, climbed in of_class]),
+        all(climbed.complete for _, climbed in of_class),
+        [group.domains for group, climbed in of_class if not climbed.complete and group.domains is not None],
+    )
 
 
 class ShardEvaluator:
@@ -55,7 +94,7 @@ class ShardEvaluator:
 
     def prepare(self, class_id: str, pod: Pod) -> PodClass:
         """Runs what needs no node (PreFilter, PreScore) and makes room for the answers."""
-        state = CycleState(pod)
+        state = CycleState(pod, self.table.objects)
         pre = self.framework.run_pre_filter(state)
         failure = pre.rejection if pre.rejection is not None and pre.rejection.code is Code.ERROR else None
         pre_score = SUCCESS if pre.rejection is not None else self.framework.run_pre_score(state)
@@ -79,7 +118,12 @@ class ShardEvaluator:
             filter_slots=filter_slots,
             score_slots=score_slots,
             weights=[weight if runs else 0 for weight, runs in zip(self.framework.weights, scores, strict=True)],
+            objects={kind: self.table.objects.generation(kind) for kind in self.framework.reads_objects(state)},
         )
+
+    def is_current(self, pod_class: PodClass) -> bool:
+        """Whether the objects that were looked at for this class are what they were."""
+        return all(self.table.objects.generation(kind) == then for kind, then in pod_class.objects.items())
 
     def release(self, pod_class: PodClass) -> None:
         self._matrix.release(pod_class.slot)
@@ -109,6 +153,26 @@ class ShardEvaluator:
         ranges = self._feasibility.ranges(pod_class)
         return Summary(nodes=self.table.node_count, feasible=pod_class.feasible, plugins=plugins, ranges=ranges)
 
+    def topology(self, pod_class: PodClass) -> Topology | None:
+        """By which labels decisions about other pods matter to this class; None if only by filling nodes."""
+        found = [
+            topology
+            for plugin in self.framework.summaries.values()
+            if (topology := plugin.topology(pod_class.state, self.table)) is not None
+        ]
+        if len(found) < 2:
+            return found[0] if found else None
+        keys = {key for topology in found for key in topology.keys}
+        strata = {key for topology in found for key in topology.strata}
+        return Topology(tuple(sorted(keys)), tuple(sorted(strata)))
+
+    def volumes(self, pod_class: PodClass, rows: Rows) -> list[VolumeDecision | None]:
+        """What going to each of these rows means for the pod's volumes; empty if nothing anywhere."""
+        decided: list[VolumeDecision | None] = []
+        for plugin in self.framework.volumes:
+            decided = [plugin.volumes_for(pod_class.state, self.table, row) for row in rows.tolist()]
+        return decided if any(each is not None for each in decided) else []
+
     # Evaluating
 
     def refresh(self, classes: Sequence[PodClass]) -> None:
@@ -127,28 +191,70 @@ class ShardEvaluator:
         """What the s-th score plugin contributes to the total of these feasible rows."""
         return self._ranking.weighted_scores(pod_class, s, rows)
 
-    def ladders(self, classes: Sequence[PodClass], wanted: Sequence[int], among: Sequence[Mask | None]) -> list[Rungs]:
-        """For each ranked class up to so many placements in greedy order; `among` limits the rows."""
-        best = [self._matrix.best(c.slot, n, mask) for c, n, mask in zip(classes, wanted, among, strict=True)]
+    def ladders(
+        self,
+        classes: Sequence[PodClass],
+        wanted: Sequence[int],
+        among: Sequence[Mask | None],
+        strata: Sequence[tuple[str, ...]] | None = None,
+    ) -> list[Rungs]:
+        """For each ranked class up to so many placements in greedy order; `among` limits the rows.
+
+        `strata`: label keys; a class that has some gets a ladder for each of the domains that its feasible rows are in,
+        one after the other, and its share of the placements in each.
+        """
+        groups: list[Group] = []
+        for i, (pod_class, n, mask) in enumerate(zip(classes, wanted, among, strict=True)):
+            keys = strata[i] if strata is not None else ()
+            groups += self._groups(i, pod_class, n, mask, keys)
+        best = [self._matrix.best(classes[g.owner].slot, g.wanted, g.among) for g in groups]
         sizes = [len(rows) for rows, _ in best]
-        if not any(sizes) or all(n == 1 for n in wanted):
-            return [Rungs(rows, keys, len(rows) < n) for (rows, keys), n in zip(best, wanted, strict=True)]
-        rows = np.concatenate([of_class for of_class, _ in best])
-        group = np.repeat(np.arange(len(classes), dtype=np.intp), sizes)
+        if not any(sizes) or all(g.wanted == 1 for g in groups):
+            climbed = [Climbed(rows, keys, len(rows) < g.wanted) for (rows, keys), g in zip(best, groups, strict=True)]
+        else:
+            climbed = self._climb(classes, groups, best)
+        found: list[list[tuple[Group, Climbed]]] = [[] for _ in classes]
+        for group, of_group in zip(groups, climbed, strict=True):
+            found[group.owner].append((group, of_group))
+        return [_joined(of_class) for of_class in found]
+
+    def _groups(
+        self, owner: int, pod_class: PodClass, wanted: int, among: Mask | None, keys: tuple[str, ...]
+    ) -> list["Group"]:
+        if not keys:
+            return [Group(owner, wanted, among)]
+        feasible = self._feasibility.rows(pod_class)
+        rows = np.flatnonzero(feasible if among is None else feasible & among)
+        strata = split(self.table, keys, rows)
+        share = min(wanted, 2 * -(-wanted // max(1, len(strata))) + SPARE_RUNGS)
+        groups: list[Group] = []
+        for domains, members in strata:
+            mask = np.zeros(self.table.size, dtype=np.bool_)
+            mask[members] = True
+            groups.append(Group(owner, share, mask, domains))
+        return groups
+
+    def _climb(
+        self, classes: Sequence[PodClass], groups: Sequence["Group"], best: Sequence[tuple[Rows, Keys]]
+    ) -> list["Climbed"]:
+        """Greedy order within each group, all of them at once."""
+        rows = np.concatenate([of_group for of_group, _ in best])
+        group = np.repeat(np.arange(len(groups), dtype=np.intp), [len(of_group) for of_group, _ in best])
+        owner_of = np.array([g.owner for g in groups], dtype=np.intp)
 
         def lookahead(which: Rows, own: NDArray[np.int64]) -> Keys:
-            return self._ranking.keys_with_own(classes, group[which], rows[which], own)
+            return self._ranking.keys_with_own(classes, owner_of[group[which]], rows[which], own)
 
-        counts = np.array(wanted, dtype=np.int64)
-        owner, keys, fills = greedy(np.concatenate([of_class for _, of_class in best]), group, counts, lookahead)
-        ends = np.searchsorted(group[owner], np.arange(1, len(classes) + 1)).tolist()
+        counts = np.array([g.wanted for g in groups], dtype=np.int64)
+        owner, keys, fills = greedy(np.concatenate([of_group for _, of_group in best]), group, counts, lookahead)
+        ends = np.searchsorted(group[owner], np.arange(1, len(groups) + 1)).tolist()
         placed = rows[owner]
-        found: list[Rungs] = []
-        for i, (pod_class, start, end) in enumerate(zip(classes, [0, *ends[:-1]], ends, strict=True)):
-            valid, moves = self._until_ranges_move(pod_class, placed[start:end], fills[start:end])
-            complete = not moves and end - start < wanted[i]
-            found.append(Rungs(placed[start : start + valid], keys[start : start + valid], complete))
-        return found
+        climbed: list[Climbed] = []
+        for g, start, end in zip(groups, [0, *ends[:-1]], ends, strict=True):
+            valid, moves = self._until_ranges_move(classes[g.owner], placed[start:end], fills[start:end])
+            complete = not moves and end - start < g.wanted
+            climbed.append(Climbed(placed[start : start + valid], keys[start : start + valid], complete))
+        return climbed
 
     def _until_ranges_move(self, pod_class: PodClass, rows: Rows, fills: Mask) -> tuple[int, bool]:
         """How many of these placements it takes until the last feasible node with an extreme raw score is full.

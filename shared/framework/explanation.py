@@ -29,13 +29,17 @@ def explain(evaluator: ShardEvaluator, pod_class: PodClass) -> Explanation:
     rejected = {names[row]: status for rows, status in _rejected(evaluator, pod_class) for row in rows.tolist()}
     feasible = np.flatnonzero(evaluator.feasible_rows(pod_class))
     scores: dict[str, dict[str, int]] = {names[row]: {} for row in feasible.tolist()}
+    skipped = set(pod_class.state.skip_score)
     for s, plugin in enumerate(evaluator.answers.scores):
         if not pod_class.score_slots[s]:
+            continue
+        if plugin.has_no_say(pod_class.state):
+            skipped.add(plugin.name)
             continue
         weighted = evaluator.weighted_scores(pod_class, s, feasible)
         for row, score in zip(feasible.tolist(), weighted.tolist(), strict=True):
             scores[names[row]][plugin.name] = score
-    return Explanation(rejected, scores, sorted(pod_class.state.skip_score))
+    return Explanation(rejected, scores, sorted(skipped))
 
 
 def rejections(evaluator: ShardEvaluator, pod_class: PodClass) -> list[Rejections]:

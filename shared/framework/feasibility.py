@@ -9,11 +9,11 @@ from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.framework.answers import Answers
 from shared.framework.keymatrix import KeyMatrix, Mask, lines
+from shared.framework.normalize import Range
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import Reads
 from shared.framework.podclass import PodClass, by_missed, rows_since
 from shared.framework.results import NOTHING_SEEN, UNKNOWN
-from shared.framework.summary import Range
 from shared.framework.view import NodeView
 
 
@@ -23,8 +23,9 @@ class Feasibility:
         self.answers = answers
         self._matrix = matrix
         scores = answers.scores
-        self._ranged = [s for s, plugin in enumerate(scores) if plugin.normalizer is not None]
-        self._loaded_ranges = [s for s in self._ranged if scores[s].score_reads is Reads.LOAD]
+        self._all_ranged = [s for s, plugin in enumerate(scores) if plugin.normalizer is not None]
+        self._loaded_ranges = [s for s in self._all_ranged if scores[s].score_reads is Reads.LOAD]
+        self._ranged = [s for s in self._all_ranged if scores[s].score_reads is Reads.NODE]
         self._one_by_one = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*answers.filters, *scores))
 
     def refresh(self, classes: Sequence[PodClass]) -> None:
@@ -42,7 +43,7 @@ class Feasibility:
         for rows, group in by_missed(behind, _SEEN, self.table.load_log):
             self._judge(group, rows)
         for pod_class in moved:
-            self._tally_anew(pod_class, self._ranged)
+            self._tally_anew(pod_class)
             pod_class.node_seen = node_position
         for pod_class in behind:
             pod_class.seen = position
@@ -53,20 +54,21 @@ class Feasibility:
 
     def ranges(self, pod_class: PodClass) -> dict[str, Range]:
         """Of a refreshed class: the lowest and the highest raw score of its feasible nodes, by plugin."""
-        return {
+        ranges = {
             self.answers.scores[s].name: (min(tally), max(tally))
             for s in self._ranged
             if (tally := pod_class.tallies.get(s))
         }
+        for s in self._loaded_ranges:
+            found = self._range(pod_class, s, self.rows(pod_class))
+            if found is not None:
+                ranges[self.answers.scores[s].name] = found
+        return ranges
 
     def ranges_among(self, pod_class: PodClass, rows: Rows) -> dict[str, Range]:
         """The same for some of the feasible rows."""
-        ranges: dict[str, Range] = {}
-        for s in self._ranged if rows.size else ():
-            if pod_class.weights[s]:
-                raw = self.answers.score_pools[s].values[pod_class.score_slots[s], rows]
-                ranges[self.answers.scores[s].name] = (int(raw.min()), int(raw.max()))
-        return ranges
+        found = {self.answers.scores[s].name: self._range(pod_class, s, rows) for s in self._all_ranged}
+        return {name: range_ for name, range_ in found.items() if range_ is not None}
 
     # Inside
 
@@ -97,7 +99,7 @@ class Feasibility:
                 self._ask_one_by_one(pod_class, rows, line)
         before = lines(self._matrix.feasible, slots, index)
         flipped = feasible != before
-        if rows is not None and not self._loaded_ranges and not flipped.any():
+        if rows is not None and not flipped.any():
             return
         gained = feasible.sum(axis=1) - before.sum(axis=1) if rows is not None else feasible.sum(axis=1)
         for i, pod_class in enumerate(classes):
@@ -133,12 +135,14 @@ class Feasibility:
 
     def _tally(self, pod_class: PodClass, rows: Rows | None, feasible: Mask, flipped: Mask) -> None:
         """Keeps the counts of raw scores over feasible nodes, for as long as no node object changes."""
-        self._tally_anew(pod_class, self._ranged if rows is None else self._loaded_ranges)
-        if rows is None or not flipped.any():
+        if rows is None:
+            self._tally_anew(pod_class)
+            return
+        if not flipped.any():
             return
         for s in self._ranged:
             tally = pod_class.tallies.get(s)
-            if tally is None or s in self._loaded_ranges:
+            if tally is None:
                 continue
             raw = self.answers.score_pools[s].values[pod_class.score_slots[s]]
             for i in np.flatnonzero(flipped):
@@ -147,8 +151,18 @@ class Feasibility:
                 if tally[value] == 0:
                     del tally[value]
 
-    def _tally_anew(self, pod_class: PodClass, ranged: list[int]) -> None:
-        for s in ranged:
+    def _range(self, pod_class: PodClass, s: int, rows: Rows | Mask) -> Range | None:
+        """Of a score that changes with every placement, or over some rows only: looked for, not kept."""
+        if not pod_class.weights[s]:
+            return None
+        raw = self.answers.score_pools[s].values[pod_class.score_slots[s], : self.table.size][rows]
+        unranged = self.answers.scores[s].unranged
+        if unranged is not None:
+            raw = raw[raw != unranged]
+        return (int(raw.min()), int(raw.max())) if raw.size else None
+
+    def _tally_anew(self, pod_class: PodClass) -> None:
+        for s in self._ranged:
             if pod_class.weights[s]:
                 raw = self.answers.score_pools[s].values[pod_class.score_slots[s], : self.table.size]
                 values, counts = np.unique(raw[self.rows(pod_class)], return_counts=True)

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Scores = NDArray[np.int64]
+Range = tuple[int, int]
+"""The lowest and the highest raw score of the feasible nodes."""
 
 MAX_NODE_SCORE = 100
 

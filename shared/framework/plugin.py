@@ -3,6 +3,9 @@
 Filter and score are columnar: they get a view of many nodes and answer with an array. `signature` names the part of
 a pod that a plugin reads; results are cached per signature, so it must tell apart what the plugin would judge apart.
 A plugin keeps no state of its own between calls.
+
+There is no AddPod and no RemovePod: a view may suppose that pods are on its nodes, or gone from there, and a kernel
+that reads the view takes that into account.
 """
 
 from abc import ABC, abstractmethod
@@ -17,10 +20,12 @@ from numpy.typing import NDArray
 from shared.cluster.changes import Rows
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.volumes import VolumeDecision
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Normalizer, Scores
+from shared.framework.normalize import Normalizer, Range, Scores
 from shared.framework.status import SUCCESS, Status
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 
 Verdicts = NDArray[np.int64]
@@ -40,6 +45,13 @@ class Plugin(ABC):
     def signature(self, pod: Pod) -> Hashable:
         """The part of the pod that this plugin reads, made of tuple, str, bytes, int, bool and None."""
         return None
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        """The kinds of objects that were looked at for this pod; when one of them changes, they are looked at again.
+
+        Asked after PreFilter and PreScore.
+        """
+        return ()
 
 
 class PreEnqueuePlugin(Plugin):
@@ -65,14 +77,6 @@ class PreFilterPlugin(Plugin):
     @abstractmethod
     def pre_filter(self, state: CycleState) -> PreFilterResult:
         """Works out what `filter` needs. SKIP spares the filter; a rejection ends the pod's cycle."""
-
-    def add_pod(self, state: CycleState, load: PodLoad, node: str) -> Status:
-        """The pod's state, as if one more pod were on a node (preemption, nominated pods)."""
-        return SUCCESS
-
-    def remove_pod(self, state: CycleState, load: PodLoad, node: str) -> Status:
-        """The pod's state, as if a pod were gone from a node."""
-        return SUCCESS
 
 
 class FilterPlugin(Plugin):
@@ -116,8 +120,15 @@ class PreScorePlugin(Plugin):
 
 
 class ScorePlugin(Plugin):
+    """`unranged`: a raw score that stays out of the range over which scores are normalised."""
+
     score_reads: ClassVar[Reads] = Reads.LOAD
     normalizer: ClassVar[Normalizer | None] = None
+    unranged: ClassVar[int | None] = None
+
+    def has_no_say(self, state: CycleState) -> bool:
+        """Whether the merged summary shows that this plugin would score every node alike, and so is skipped."""
+        return False
 
     def cache_key(self, state: CycleState) -> Hashable:
         """Raw scores are computed once for all pods with this key."""
@@ -147,6 +158,53 @@ def _loop(
     return answers
 
 
+class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a node, beside the node itself, the decisions of a round can change a pod's chances by.
+
+    `keys`: the node labels whose values are the domains that the pod's rules, or rules about it, speak of. `strata`:
+    those of them by which a ladder is to offer nodes of each domain, as one domain may close and another open.
+    """
+
+    keys: tuple[str, ...] = ()
+    strata: tuple[str, ...] = ()
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A node, and the values that it has of the labels in question; a label that it has not is left out."""
+
+    node: str
+    domains: dict[str, str]
+
+
+class Tracker(ABC):
+    """What the decisions of a round mean for one class of pods, beyond the nodes that they fill.
+
+    Starts from the merged summary that all shards have judged by. All the decisions of the round are told to it, so it
+    can say what filter would say now; `touched` is whether any of them has changed what it says.
+    """
+
+    touched: bool = False
+
+    @abstractmethod
+    def admits(self, place: Place) -> bool:
+        """Would a pod of the class still be let onto this node? Asked only of nodes that the shard let it onto."""
+
+    @abstractmethod
+    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
+        """A pod of this or another class has been decided."""
+
+    def shift(self, place: Place, own: int) -> int:
+        """By how much a node's score (0 to 100) has changed by now.
+
+        `own`: how many pods of the class the ladder has counted on this very node already.
+        """
+        return 0
+
+    @abstractmethod
+    def summary(self) -> Any:
+        """The merged summary, as far as it can be told, if it were computed again now."""
+
+
 class SummaryPlugin(Plugin):
     """A plugin that needs to know something of nodes outside the shard at hand.
 
@@ -154,12 +212,28 @@ class SummaryPlugin(Plugin):
     `state.summaries[name]`. Summaries travel in messages: they are made of dict, list, str, int, float, bool, None.
     """
 
+    def topology(self, state: CycleState, table: NodeTable) -> Topology | None:
+        """None if no decision about another pod can matter, but by filling a node."""
+        return None
+
+    def tracker(self, pod: Pod, summary: Any, scores: Range | None) -> Tracker | None:
+        """For a round in which some pod has a topology. `scores`: the range of raw scores, where there is one."""
+        return None
+
     @abstractmethod
     def summarize(self, state: CycleState, table: NodeTable) -> Any: ...
 
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Any:
         """Commutative and associative, so that the number of shards does not matter."""
+
+
+class VolumePlugin(Plugin):
+    """A plugin that decides which volumes a pod gets along with its node."""
+
+    @abstractmethod
+    def volumes_for(self, state: CycleState, table: NodeTable, row: int) -> VolumeDecision | None:
+        """For a node that the filter let the pod onto; None where nothing is left to be decided."""
 
 
 class ReservePlugin(Plugin):

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from shared.cluster.changes import ChangeLog, Rows
 from shared.cluster.nodetable import LoadKind
 from shared.framework.cyclestate import CycleState
+from shared.framework.normalize import Range
 from shared.framework.profile import PreFiltered
 from shared.framework.results import NOTHING_SEEN
 from shared.framework.status import Status
-from shared.framework.summary import Range
+from shared.model.kinds import ObjectKind
 
 
 @dataclass(slots=True, eq=False)
@@ -23,8 +24,9 @@ class PodClass:
 
     Positions in the table's logs tell what is known of changes: `seen` (loads) and `node_seen` (node objects) for
     feasibility, `keyed` and `node_keyed` for keys.
-    `tallies` counts, for every normalised plugin (by its place among the score plugins), the feasible nodes of each
-    raw score, so that the range of raw scores is known without a look at all nodes.
+    `tallies` counts, for every normalised plugin that reads only node objects (by its place among the score plugins),
+    the feasible nodes of each raw score, so that the range of raw scores is known without a look at all nodes.
+    `objects` are the generations of the kinds of objects that were looked at.
     """
 
     id: str
@@ -38,6 +40,7 @@ class PodClass:
     filter_slots: NDArray[np.intp]
     score_slots: NDArray[np.intp]
     weights: list[int]
+    objects: dict[ObjectKind, int]
     seen: int = NOTHING_SEEN
     node_seen: int = NOTHING_SEEN
     keyed: int = NOTHING_SEEN

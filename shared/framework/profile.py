@@ -28,8 +28,10 @@ from shared.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
     SummaryPlugin,
+    VolumePlugin,
 )
 from shared.framework.status import SUCCESS, Code, Status, error, unresolvable
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 
 Factory = Callable[[Any], Plugin]
@@ -87,6 +89,7 @@ class Framework:
         self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
         made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
         self.weights = [made[plugin.name] for plugin in self.score]
+        self.volumes = [plugin for plugin in self.filter if isinstance(plugin, VolumePlugin)]
         self.summaries = {name: plugin for name, plugin in self._made.items() if isinstance(plugin, SummaryPlugin)}
 
     def signature(self, pod: Pod) -> tuple[object, ...]:
@@ -94,9 +97,15 @@ class Framework:
 
         A plugin that looks at single nodes may read anything of the pods there, also of those of the same class that
         a ladder takes to be there already. So with such a plugin pods of one class are equal as loads, too.
+        Room kept for nominated pods binds others by priority, and not the nominated pod itself.
         """
-        signatures = tuple(plugin.signature(pod) for plugin in self._made.values())
+        nominated = (pod.uid, pod.status.nominated_node_name) if pod.status.nominated_node_name else None
+        signatures = (pod.priority, nominated, *(plugin.signature(pod) for plugin in self._made.values()))
         return (*signatures, msgspec.msgpack.encode(load_of(pod))) if self._sees_loads else signatures
+
+    def reads_objects(self, state: CycleState) -> set[ObjectKind]:
+        """The kinds of objects that some plugin looks at for this pod."""
+        return {kind for plugin in self._made.values() for kind in plugin.reads_objects(state)}
 
     # The points, in the order in which a pod meets them
 

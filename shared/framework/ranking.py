@@ -12,13 +12,12 @@ from shared.cluster.nodetable import PODS, NodeTable
 from shared.errors import InvalidConfig
 from shared.framework.answers import Answers
 from shared.framework.keymatrix import KeyMatrix, Keys, Mask, lines
-from shared.framework.normalize import MAX_NODE_SCORE, ScoreOutOfRange, Scores
+from shared.framework.normalize import MAX_NODE_SCORE, Range, ScoreOutOfRange, Scores
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import Reads
 from shared.framework.podclass import PodClass, by_missed, rows_since
 from shared.framework.profile import Framework
 from shared.framework.results import NOTHING_SEEN
-from shared.framework.summary import Range
 from shared.framework.tiebreak import KEY_BITS, NameRanks, Ties, random_ties
 from shared.framework.view import NodeView, Own
 
@@ -65,7 +64,10 @@ class Ranking:
             return raw
         low, high = (pod_class.ranges or {}).get(plugin.name, (0, 0))
         # Outside the range there are only nodes that are not feasible, or the range was guessed wrong.
-        return plugin.normalizer(np.clip(raw, low, high), low, high)
+        clipped = np.clip(raw, low, high)
+        if plugin.unranged is not None:
+            clipped = np.where(raw == plugin.unranged, raw, clipped)
+        return plugin.normalizer(clipped, low, high)
 
     def _weighted(self, s: int, scores: Scores, feasible: Mask) -> Scores:
         """A score outside 0 to 100 would turn the order of nodes upside down: it fails the attempt instead."""

@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
+from shared.framework.normalize import Range
 from shared.framework.profile import Framework
-
-Range = tuple[int, int]
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True):

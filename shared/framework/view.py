@@ -1,21 +1,42 @@
 """NodeView: the columns of some rows of a NodeTable, as a plugin's kernel sees them.
 
-A view may be hypothetical: some pods of the class that is being evaluated are then taken to be on each node already,
-and `used`, `non_zero` and the load columns count them. That is how a worker looks several placements ahead without
-touching the table.
+A view may be hypothetical: some pods are then taken to be on its nodes, or gone from there, and `used`, `non_zero` and
+the load columns say so. That is how a worker looks several placements ahead, or tries who would have to make way,
+without touching the table.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.cluster.changes import Rows
 from shared.cluster.columns import IntColumn, LoadColumn, NodeColumn
+from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import Amounts, LoadKind, NodeTable
 from shared.framework.nodeinfo import NodeInfo
+
+
+class Hypothesis(Protocol):
+    """Which pods, by their kinds, are taken to be on the nodes of a view, or gone from there."""
+
+    @property
+    def kinds(self) -> Sequence[LoadKind]: ...
+
+    def spread(self, per_kind: NDArray[np.int64]) -> NDArray[np.int64]:
+        """... x kinds -> ... x nodes: what the supposed pods of each node add up to, those gone counting against it."""
+        ...
+
+    def loads(self, i: int, there: list[PodLoad]) -> list[PodLoad]:
+        """The pods of the i-th node, if these are there."""
+        ...
+
+    def take(self, at: Rows) -> "Hypothesis":
+        """The same for only some nodes of the view."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +47,57 @@ class Own:
     kinds: Sequence[LoadKind]
     which: NDArray[np.intp]
 
+    def spread(self, per_kind: NDArray[np.int64]) -> NDArray[np.int64]:
+        spread: NDArray[np.int64] = per_kind[..., self.which] * self.count
+        return spread
+
+    def loads(self, i: int, there: list[PodLoad]) -> list[PodLoad]:
+        return there + [self.kinds[self.which[i]].load] * int(self.count[i])
+
     def take(self, at: Rows) -> "Own":
         return Own(self.count[at], self.kinds, self.which[at])
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The j-th change: on the `at[j]`-th of `nodes` nodes there are `count[j]` more pods of kind `kinds[which[j]]`.
+
+    A negative count means that so many are gone.
+    """
+
+    nodes: int
+    at: NDArray[np.intp]
+    which: NDArray[np.intp]
+    count: NDArray[np.int64]
+    kinds: Sequence[LoadKind]
+
+    def spread(self, per_kind: NDArray[np.int64]) -> NDArray[np.int64]:
+        spread = np.zeros((*per_kind.shape[:-1], self.nodes), dtype=np.int64)
+        np.add.at(spread.T, self.at, (per_kind[..., self.which] * self.count).T)
+        return spread
+
+    def loads(self, i: int, there: list[PodLoad]) -> list[PodLoad]:
+        loads = list(there)
+        for j in np.flatnonzero(self.at == i).tolist():
+            load, count = self.kinds[self.which[j]].load, int(self.count[j])
+            if count > 0:
+                loads += [load] * count
+            for _ in range(-count):
+                loads.remove(load)
+        return loads
+
+    def take(self, at: Rows) -> "Changes":
+        place = np.full(self.nodes, -1, dtype=np.intp)
+        place[at] = np.arange(len(at))
+        kept = np.flatnonzero(place[self.at] >= 0)
+        return Changes(len(at), place[self.at[kept]], self.which[kept], self.count[kept], self.kinds)
+
+
 class NodeView:
-    def __init__(self, table: NodeTable, rows: Rows | None = None, own: Own | None = None) -> None:
+    def __init__(self, table: NodeTable, rows: Rows | None = None, supposed: Hypothesis | None = None) -> None:
         """All rows in use when `rows` is None."""
         self.table = table
-        self.own = own
+        self.supposed = supposed
         self._rows = rows
         self.index: Rows | slice = slice(0, table.size) if rows is None else rows
 
@@ -48,7 +111,7 @@ class NodeView:
 
     def take(self, at: Rows) -> "NodeView":
         """The view of only some of its nodes, by their place in it."""
-        return NodeView(self.table, self.rows[at], None if self.own is None else self.own.take(at))
+        return NodeView(self.table, self.rows[at], None if self.supposed is None else self.supposed.take(at))
 
     @cached_property
     def rows(self) -> Rows:
@@ -72,21 +135,19 @@ class NodeView:
     def used(self) -> Amounts:
         """Resources x nodes: what the pods on each node request; its PODS row counts them."""
         used = self.table.used[:, self.index]
-        if self.own is None:
+        if self.supposed is None:
             return used
-        for kind in self.own.kinds:
+        for kind in self.supposed.kinds:
             kind.number(self.table.resources.known)
-        per_pod = np.stack([kind.dense(len(used)) for kind in self.own.kinds], axis=1)
-        return used + per_pod[:, self.own.which] * self.own.count
+        return used + self.supposed.spread(np.stack([kind.dense(len(used)) for kind in self.supposed.kinds], axis=1))
 
     @cached_property
     def non_zero(self) -> Amounts:
         """cpu and memory x nodes, with defaults for containers that request none."""
         non_zero = self.table.non_zero[:, self.index]
-        if self.own is None:
+        if self.supposed is None:
             return non_zero
-        per_pod = np.stack([kind.non_zero for kind in self.own.kinds], axis=1)
-        return non_zero + per_pod[:, self.own.which] * self.own.count
+        return non_zero + self.supposed.spread(np.stack([kind.non_zero for kind in self.supposed.kinds], axis=1))
 
     @cached_property
     def unschedulable(self) -> NDArray[np.bool_]:
@@ -101,17 +162,20 @@ class NodeView:
 
     def of_loads(self, spec: LoadColumn) -> IntColumn:
         column = self.table.columns.of_loads(spec)[self.index]
-        if self.own is None:
-            return column
-        per_pod = np.array([spec.amount(kind.load) for kind in self.own.kinds], dtype=np.int64)
-        return column + per_pod[self.own.which] * self.own.count
+        return column if self.supposed is None else column + self.change_of(spec)
+
+    def change_of(self, spec: LoadColumn) -> IntColumn:
+        """By how much the supposed pods change a load column on each node."""
+        if self.supposed is None:
+            return np.zeros(len(self), dtype=np.int64)
+        return self.supposed.spread(np.array([spec.amount(kind.load) for kind in self.supposed.kinds], dtype=np.int64))
 
     def info(self, i: int) -> NodeInfo:
         """The i-th node of the view, for plugins that look at one node at a time."""
         row = int(self.rows[i])
         loads = self.table.loads_at(row)
-        if self.own is not None:
-            loads = loads + [self.own.kinds[self.own.which[i]].load] * int(self.own.count[i])
+        if self.supposed is not None:
+            loads = self.supposed.loads(i, loads)
         names = self.table.resources.items
         return NodeInfo(
             node=self.table.node_at(row),

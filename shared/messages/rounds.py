@@ -2,8 +2,10 @@
 
 import msgspec
 
+from shared.cluster.volumes import VolumeDecision
 from shared.framework.diagnosis import Rejections
 from shared.framework.explanation import Explanation
+from shared.framework.plugin import Topology
 from shared.framework.status import Status
 from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
@@ -21,7 +23,10 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
-    """`round` and `ask` only ever rise within an epoch. A worker answers once it has seen `min_seq`."""
+    """`round` and `ask` only ever rise within an epoch. A worker answers once it has seen `min_seq`.
+
+    `keys`: the node labels that the round's decisions are to be followed by.
+    """
 
     epoch: int
     round: int
@@ -29,18 +34,28 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     min_seq: int
     ties: Ties
     classes: list[ClassAsk]
+    keys: list[str] = []
 
 
 class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A shard's best placements for one class in greedy order, each as if those before it had been taken.
 
-    `complete`: there is no further one. `ties` decide between equal scores, the larger wins.
+    `complete`: there is no further one. `ties` decide between equal scores, the larger wins. `domains`: the nodes' values
+    of the labels that were asked for.
+
+    With `strata`, there is a ladder for each combination of values of these labels, one after the other; `cut` are the
+    combinations whose ladders could go on.
+    `volumes`, if there are any: what each placement means for the pod's volumes.
     """
 
     nodes: list[str] = []
     scores: list[int] = []
     ties: list[int] = []
     complete: bool = True
+    domains: dict[str, list[str | None]] = {}
+    strata: tuple[str, ...] = ()
+    cut: list[list[str | None]] = []
+    volumes: list[VolumeDecision | None] = []
 
 
 class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -50,6 +65,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `restricted_by`: the plugins whose PreFilter left only some nodes to look at.
     `rejections` are only counted where not one of the shard's nodes is feasible.
+    `topology`: by which labels other decisions of a round matter to this class, if they do.
     """
 
     class_id: str
@@ -61,6 +77,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ladder: Ladder = Ladder()
     rejections: list[Rejections] = []
     restricted_by: tuple[str, ...] = ()
+    topology: Topology | None = None
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

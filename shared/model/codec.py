@@ -14,6 +14,11 @@ from shared.model.quantity import Quantity, parse_quantity
 
 T = TypeVar("T")
 
+CLUSTER_WIDE = frozenset(
+    {"Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"}
+)
+"""Kinds whose objects are in no namespace."""
+
 _LOCATED = re.compile(r"(?s)(?P<reason>.*?) - at (?:`key` in )?`\$?\.?(?P<path>.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _SEGMENT = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -56,7 +61,7 @@ def decode_pod(raw: bytes) -> Pod:
     try:
         pod = _POD_DECODER.decode(raw)
     except msgspec.DecodeError:
-        pod = _retry("Pod", Pod, _plain("Pod", raw))
+        pod = retry("Pod", Pod, plain("Pod", raw))
     return _finish_pod(pod)
 
 
@@ -65,38 +70,40 @@ def decode_node(raw: bytes) -> Node:
     try:
         node = _NODE_DECODER.decode(raw)
     except msgspec.DecodeError:
-        node = _retry("Node", Node, _plain("Node", raw))
+        node = retry("Node", Node, plain("Node", raw))
     check_node(node)
     return node
 
 
 def pod_from(obj: object) -> Pod:
     """The pod in plain data, as decode_pod."""
-    return _finish_pod(_convert("Pod", Pod, obj))
+    return _finish_pod(convert("Pod", Pod, obj))
 
 
 def node_from(obj: object) -> Node:
     """The node in plain data, as decode_node."""
-    node = _convert("Node", Node, obj)
+    node = convert("Node", Node, obj)
     check_node(node)
     return node
 
 
-def _convert(kind: str, type_: type[T], obj: object) -> T:
+def convert(kind: str, type_: type[T], obj: object) -> T:
+    """Plain data as this type; raises InvalidObject."""
     try:
         return msgspec.convert(obj, type_, dec_hook=dec_hook)
     except msgspec.ValidationError:
-        return _retry(kind, type_, obj)
+        return retry(kind, type_, obj)
 
 
-def _plain(kind: str, raw: bytes) -> object:
+def plain(kind: str, raw: bytes) -> object:
+    """What a JSON text says; raises InvalidObject."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidObject(kind, UNNAMED, "", f"not JSON: {error}") from None
 
 
-def _retry(kind: str, type_: type[T], obj: object) -> T:
+def retry(kind: str, type_: type[T], obj: object) -> T:
     """Convert what did not decode at first, now with null meaning absent.
 
     Go writes null for lists and maps that were never made. Few objects have such fields, so only they pay for it.
@@ -216,7 +223,7 @@ def _key(kind: str, obj: object) -> str:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:
         return UNNAMED
-    if kind == "Node":
+    if kind in CLUSTER_WIDE:
         return name
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
     return f"{namespace or DEFAULT_NAMESPACE}/{name}"

@@ -44,6 +44,35 @@ class AzureDisk(ApiStruct, frozen=True, kw_only=True):
     read_only: bool = False
 
 
+class AzureFile(ApiStruct, frozen=True, kw_only=True):
+    """A file share of Azure. The namespace of its secret is told by persistent volumes only."""
+
+    share_name: str
+    secret_name: str = ""
+    secret_namespace: str | None = None
+    read_only: bool = False
+
+
+class Cinder(ApiStruct, frozen=True, kw_only=True):
+    """A volume of OpenStack Cinder."""
+
+    volume_id: str = field(name="volumeID")
+    read_only: bool = False
+
+
+class VsphereVolume(ApiStruct, frozen=True, kw_only=True):
+    """A virtual disk of vSphere."""
+
+    volume_path: str
+
+
+class PortworxVolume(ApiStruct, frozen=True, kw_only=True):
+    """A volume of Portworx."""
+
+    volume_id: str = field(name="volumeID")
+    read_only: bool = False
+
+
 class Rbd(ApiStruct, frozen=True, kw_only=True):
     """A Ceph block device."""
 
@@ -80,6 +109,10 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
     gce_persistent_disk: GcePersistentDisk | None = None
     aws_elastic_block_store: AwsElasticBlockStore | None = None
     azure_disk: AzureDisk | None = None
+    azure_file: AzureFile | None = None
+    cinder: Cinder | None = None
+    vsphere_volume: VsphereVolume | None = None
+    portworx_volume: PortworxVolume | None = None
     rbd: Rbd | None = None
     iscsi: Iscsi | None = None
     csi: InlineCsi | None = None

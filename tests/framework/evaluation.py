@@ -9,8 +9,8 @@ from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain, rejections
 from shared.framework.keymatrix import Mask
+from shared.framework.normalize import Range
 from shared.framework.podclass import PodClass
-from shared.framework.summary import Range
 
 Ladder = list[tuple[str, int]]
 
@@ -64,7 +64,7 @@ def ladders(
     names = evaluator.table.names
     return [
         [(names[row], key) for row, key in zip(rows.tolist(), keys.tolist(), strict=True)]
-        for rows, keys, _ in evaluator.ladders(classes, wanted, among)
+        for rows, keys, _, _ in evaluator.ladders(classes, wanted, among)
     ]
 
 

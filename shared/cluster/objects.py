@@ -1,0 +1,232 @@
+"""What the cluster has beside nodes and pods: every worker holds all of it, and plugins read it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from shared.errors import InvariantBroken
+from shared.model.clusterobjects import ClusterObject, key_of, kind_of
+from shared.model.kinds import ObjectKind
+from shared.model.policy import PodDisruptionBudget
+from shared.model.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from shared.model.workloads import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
+
+
+class ClusterObjects:
+    """The objects by kind and key. Whoever caches something about a kind watches its generation."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectKind, dict[str, Any]] = {kind: {} for kind in ObjectKind}
+        self._generations: dict[ObjectKind, int] = dict.fromkeys(ObjectKind, 0)
+        self._by_class = _Index(_class_of_volume)
+        self._by_claim = _Index(_claim_of_volume)
+        self._by_node = _Index(_node_of_attachment)
+        self._capacities = _Index(_class_of_capacity)
+        self._by_namespace = {kind: _Index(_namespace_of) for kind in _BY_NAMESPACE}
+        self._indexes: Mapping[ObjectKind, tuple[_Index, ...]] = {
+            ObjectKind.PERSISTENT_VOLUME: (self._by_class, self._by_claim),
+            ObjectKind.VOLUME_ATTACHMENT: (self._by_node,),
+            ObjectKind.CSI_STORAGE_CAPACITY: (self._capacities,),
+            **{kind: (index,) for kind, index in self._by_namespace.items()},
+        }
+
+    def __len__(self) -> int:
+        return sum(map(len, self._objects.values()))
+
+    # Changes
+
+    def upsert(self, obj: ClusterObject) -> bool:
+        """False if it is known to be just so."""
+        kind, key = kind_of(obj), key_of(obj)
+        objects = self._objects[kind]
+        before = objects.get(key)
+        if before == obj:
+            return False
+        for index in self._indexes.get(kind, ()):
+            if before is not None:
+                index.remove(key, before)
+            index.add(key, obj)
+        objects[key] = obj
+        self._generations[kind] += 1
+        return True
+
+    def remove(self, kind: ObjectKind, key: str) -> bool:
+        """False if it is not known."""
+        before = self._objects[kind].pop(key, None)
+        if before is None:
+            return False
+        for index in self._indexes.get(kind, ()):
+            index.remove(key, before)
+        self._generations[kind] += 1
+        return True
+
+    # By kind
+
+    def of(self, kind: ObjectKind) -> Mapping[str, Any]:
+        return self._objects[kind]
+
+    def generation(self, kind: ObjectKind) -> int:
+        """Rises with every change of an object of this kind."""
+        return self._generations[kind]
+
+    def all(self) -> Iterator[ClusterObject]:
+        for objects in self._objects.values():
+            yield from objects.values()
+
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]:
+        return self._objects[ObjectKind.NAMESPACE]
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        return self._objects[ObjectKind.SERVICE]
+
+    @property
+    def replica_sets(self) -> Mapping[str, ReplicaSet]:
+        return self._objects[ObjectKind.REPLICA_SET]
+
+    @property
+    def replication_controllers(self) -> Mapping[str, ReplicationController]:
+        return self._objects[ObjectKind.REPLICATION_CONTROLLER]
+
+    @property
+    def stateful_sets(self) -> Mapping[str, StatefulSet]:
+        return self._objects[ObjectKind.STATEFUL_SET]
+
+    @property
+    def persistent_volumes(self) -> Mapping[str, PersistentVolume]:
+        return self._objects[ObjectKind.PERSISTENT_VOLUME]
+
+    @property
+    def claims(self) -> Mapping[str, PersistentVolumeClaim]:
+        return self._objects[ObjectKind.PERSISTENT_VOLUME_CLAIM]
+
+    @property
+    def storage_classes(self) -> Mapping[str, StorageClass]:
+        return self._objects[ObjectKind.STORAGE_CLASS]
+
+    @property
+    def csi_nodes(self) -> Mapping[str, CSINode]:
+        return self._objects[ObjectKind.CSI_NODE]
+
+    @property
+    def csi_drivers(self) -> Mapping[str, CSIDriver]:
+        return self._objects[ObjectKind.CSI_DRIVER]
+
+    @property
+    def csi_capacities(self) -> Mapping[str, CSIStorageCapacity]:
+        return self._objects[ObjectKind.CSI_STORAGE_CAPACITY]
+
+    @property
+    def volume_attachments(self) -> Mapping[str, VolumeAttachment]:
+        return self._objects[ObjectKind.VOLUME_ATTACHMENT]
+
+    @property
+    def disruption_budgets(self) -> Mapping[str, PodDisruptionBudget]:
+        return self._objects[ObjectKind.POD_DISRUPTION_BUDGET]
+
+    # By what they say; each mapping is by key
+
+    def volumes_of_class(self, storage_class: str) -> Mapping[str, PersistentVolume]:
+        """The volumes of a storage class; of none, if its name is empty."""
+        return self._by_class.of(storage_class)
+
+    def volumes_of_claim(self, claim: str) -> Mapping[str, PersistentVolume]:
+        """The volumes that are bound to the claim of this key, or kept for it."""
+        return self._by_claim.of(claim)
+
+    def attachments_on(self, node: str) -> Mapping[str, VolumeAttachment]:
+        return self._by_node.of(node)
+
+    def capacities_of_class(self, storage_class: str) -> Mapping[str, CSIStorageCapacity]:
+        return self._capacities.of(storage_class)
+
+    def services_in(self, namespace: str) -> Mapping[str, Service]:
+        return self._by_namespace[ObjectKind.SERVICE].of(namespace)
+
+    def replica_sets_in(self, namespace: str) -> Mapping[str, ReplicaSet]:
+        return self._by_namespace[ObjectKind.REPLICA_SET].of(namespace)
+
+    def replication_controllers_in(self, namespace: str) -> Mapping[str, ReplicationController]:
+        return self._by_namespace[ObjectKind.REPLICATION_CONTROLLER].of(namespace)
+
+    def stateful_sets_in(self, namespace: str) -> Mapping[str, StatefulSet]:
+        return self._by_namespace[ObjectKind.STATEFUL_SET].of(namespace)
+
+    def disruption_budgets_in(self, namespace: str) -> Mapping[str, PodDisruptionBudget]:
+        return self._by_namespace[ObjectKind.POD_DISRUPTION_BUDGET].of(namespace)
+
+    def validate(self) -> None:
+        """The indexes say what the objects do."""
+        for kind, indexes in self._indexes.items():
+            for index in indexes:
+                index.validate(self._objects[kind])
+
+
+class _Index:
+    """Objects by something that they say."""
+
+    def __init__(self, value_of: Callable[[Any], str | None]) -> None:
+        self._value_of = value_of
+        self._groups: dict[str, dict[str, Any]] = {}
+
+    def add(self, key: str, obj: object) -> None:
+        value = self._value_of(obj)
+        if value is not None:
+            self._groups.setdefault(value, {})[key] = obj
+
+    def remove(self, key: str, obj: object) -> None:
+        value = self._value_of(obj)
+        if value is not None:
+            group = self._groups[value]
+            del group[key]
+            if not group:
+                del self._groups[value]
+
+    def of(self, value: str) -> Mapping[str, Any]:
+        return self._groups.get(value, _NONE)
+
+    def validate(self, objects: Mapping[str, Any]) -> None:
+        fresh = _Index(self._value_of)
+        for key, obj in objects.items():
+            fresh.add(key, obj)
+        if fresh._groups != self._groups:
+            raise InvariantBroken(f"the index by {self._value_of.__name__} does not agree with the objects")
+
+
+def _class_of_volume(volume: PersistentVolume) -> str:
+    return volume.storage_class
+
+
+def _claim_of_volume(volume: PersistentVolume) -> str | None:
+    reference = volume.spec.claim_ref
+    return None if reference is None else reference.key
+
+
+def _node_of_attachment(attachment: VolumeAttachment) -> str:
+    return attachment.spec.node_name
+
+
+def _class_of_capacity(capacity: CSIStorageCapacity) -> str:
+    return capacity.storage_class_name
+
+
+def _namespace_of(obj: Service | ReplicaSet | ReplicationController | StatefulSet | PodDisruptionBudget) -> str:
+    return obj.namespace
+
+
+_BY_NAMESPACE = (
+    ObjectKind.SERVICE,
+    ObjectKind.REPLICA_SET,
+    ObjectKind.REPLICATION_CONTROLLER,
+    ObjectKind.STATEFUL_SET,
+    ObjectKind.POD_DISRUPTION_BUDGET,
+)
+_NONE: Mapping[str, Any] = {}

@@ -1,0 +1,124 @@
+"""Objects that are neither nodes nor pods: reading them, and telling their kinds and keys.
+
+Of each only what plugins read is kept, so that what others write into them does not pass for a change.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from shared.errors import InvalidObject
+from shared.model.codec import convert, dec_hook, plain, retry
+from shared.model.kinds import ObjectKind
+from shared.model.metadata import ObjectMeta
+from shared.model.node import UNNAMED
+from shared.model.pod import DEFAULT_NAMESPACE
+from shared.model.policy import PodDisruptionBudget
+from shared.model.scope import Namespaced
+from shared.model.storage import (
+    AZURE_FILE_RESOURCE_GROUP,
+    BETA_STORAGE_CLASS,
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    DEFAULT_STORAGE_CLASS,
+    MIGRATED_PLUGINS,
+    SELECTED_NODE,
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from shared.model.workloads import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
+
+ClusterObject = (
+    Namespace
+    | Service
+    | ReplicaSet
+    | ReplicationController
+    | StatefulSet
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | VolumeAttachment
+    | PodDisruptionBudget
+)
+
+TYPES: Mapping[ObjectKind, type[ClusterObject]] = {
+    ObjectKind(type_.__name__.lower()): type_ for type_ in ClusterObject.__args__
+}
+_KINDS: Mapping[type[ClusterObject], ObjectKind] = {type_: kind for kind, type_ in TYPES.items()}
+_DECODERS: Mapping[ObjectKind, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(type_, dec_hook=dec_hook) for kind, type_ in TYPES.items()
+}
+_ANY: Callable[[bytes | msgspec.Raw], ClusterObject] = msgspec.msgpack.Decoder(ClusterObject, dec_hook=dec_hook).decode
+
+LABELLED = frozenset({ObjectKind.NAMESPACE, ObjectKind.PERSISTENT_VOLUME})
+OWNED = frozenset({ObjectKind.PERSISTENT_VOLUME_CLAIM})
+ANNOTATED: Mapping[ObjectKind, frozenset[str]] = {
+    ObjectKind.PERSISTENT_VOLUME: frozenset({BETA_STORAGE_CLASS, BOUND_BY_CONTROLLER, AZURE_FILE_RESOURCE_GROUP}),
+    ObjectKind.PERSISTENT_VOLUME_CLAIM: frozenset(
+        {BETA_STORAGE_CLASS, BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE}
+    ),
+    ObjectKind.STORAGE_CLASS: frozenset({DEFAULT_STORAGE_CLASS}),
+    ObjectKind.CSI_NODE: frozenset({MIGRATED_PLUGINS}),
+}
+"""The annotations that are kept; of other kinds none are."""
+
+
+def kind_of(obj: ClusterObject) -> ObjectKind:
+    return _KINDS[type(obj)]
+
+
+def key_of(obj: ClusterObject) -> str:
+    """`namespace/name`; the name alone where objects of the kind are in no namespace."""
+    return obj.key
+
+
+def is_namespaced(kind: ObjectKind) -> bool:
+    return issubclass(TYPES[kind], Namespaced)
+
+
+def object_from(kind: ObjectKind, obj: object) -> ClusterObject:
+    """The object in plain data, with its namespace filled; raises InvalidObject."""
+    return _finish(kind, convert(TYPES[kind].__name__, TYPES[kind], obj))
+
+
+def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
+    """The object in a JSON text, as object_from."""
+    type_ = TYPES[kind]
+    try:
+        obj: ClusterObject = _DECODERS[kind].decode(raw)
+    except msgspec.DecodeError:
+        obj = retry(type_.__name__, type_, plain(type_.__name__, raw))
+    return _finish(kind, obj)
+
+
+def object_from_msgpack(raw: bytes | msgspec.Raw) -> ClusterObject:
+    """What encode_msgpack wrote of an object of any kind; raises msgspec.DecodeError."""
+    return _ANY(raw)
+
+
+def _finish(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
+    metadata = obj.metadata
+    if not metadata.name:
+        raise InvalidObject(type(obj).__name__, UNNAMED, "metadata.name", "must not be empty")
+    kept = ANNOTATED.get(kind, frozenset())
+    trimmed = ObjectMeta(
+        name=metadata.name,
+        namespace=(metadata.namespace or DEFAULT_NAMESPACE) if is_namespaced(kind) else "",
+        uid=metadata.uid,
+        labels=metadata.labels if kind in LABELLED else {},
+        annotations={name: value for name, value in metadata.annotations.items() if name in kept},
+        deletion_timestamp=metadata.deletion_timestamp,
+        owner_references=metadata.owner_references if kind in OWNED else [],
+    )
+    # The object is not known to anybody yet: filling it in place saves copying it.
+    msgspec.structs.force_setattr(obj, "metadata", trimmed)
+    return obj

@@ -1,0 +1,51 @@
+"""Namespaces, and what selects pods: services and the controllers that own them."""
+
+from msgspec import field
+
+from shared.model.affinity import LabelSelector
+from shared.model.base import ApiStruct
+from shared.model.scope import ClusterWide, Namespaced
+
+
+class Namespace(ClusterWide, frozen=True, kw_only=True):
+    """A namespace; its labels are what affinity terms select it by."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels
+
+
+class MapSelectorSpec(ApiStruct, frozen=True, kw_only=True):
+    """Labels that a pod must have, all of them; without any, no pod is meant."""
+
+    selector: dict[str, str] = field(default_factory=dict)
+
+
+class LabelSelectorSpec(ApiStruct, frozen=True, kw_only=True):
+    """Conditions on the labels of pods."""
+
+    selector: LabelSelector | None = None
+
+
+class Service(Namespaced, frozen=True, kw_only=True):
+    """A service and its pods."""
+
+    spec: MapSelectorSpec = field(default_factory=MapSelectorSpec)
+
+
+class ReplicationController(Namespaced, frozen=True, kw_only=True):
+    """A replication controller and its pods."""
+
+    spec: MapSelectorSpec = field(default_factory=MapSelectorSpec)
+
+
+class ReplicaSet(Namespaced, frozen=True, kw_only=True):
+    """A replica set and its pods."""
+
+    spec: LabelSelectorSpec = field(default_factory=LabelSelectorSpec)
+
+
+class StatefulSet(Namespaced, frozen=True, kw_only=True):
+    """A stateful set and its pods."""
+
+    spec: LabelSelectorSpec = field(default_factory=LabelSelectorSpec)
