@@ -7,7 +7,8 @@ STAMP := $(VENV)/.installed
 PIP := -m pip --disable-pip-version-check
 PIP_TOOLS := pip-tools==7.6.2
 ARGS ?=
-GROUPS ?= resources taints nodeaffinity ports images
+GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spread-default podaffinity-hard podaffinity-soft \
+	volumes preemption nominated config mixed sequence
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -40,7 +41,7 @@ bench-pipeline: $(STAMP)  ## measure the whole pipeline, in real processes; ARGS
 demo: $(STAMP)  ## all services on a made-up cluster, before your eyes; ARGS="--pods 1000" goes to flotilla demo
 	$(BIN)/flotilla demo $(ARGS)
 
-conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="sequence mixed": others)
+conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="mixed": only these; ARGS="--shards 1,7")
 	$(BIN)/flotilla conformance $(ARGS) $(foreach group,$(GROUPS),tests/conformance/data/$(group).jsonl.gz)
 
 # Locked on the oldest Python that is supported: what it needs is what every later one needs.

@@ -117,7 +117,7 @@ class AuditorCore:
     @property
     def is_listed(self) -> bool:
         """All that there is has been seen."""
-        return all(self._cluster.streams.is_listed(kind) for kind in Kind)
+        return self._cluster.streams.all_listed()
 
     def validate(self) -> None:
         self._cluster.validate()

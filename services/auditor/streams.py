@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from shared.messages.watch import Kind
 
+AUDITED = (Kind.POD, Kind.NODE)
+"""What the auditor watches."""
+
 
 @dataclass(slots=True)
 class Stream:
@@ -18,7 +21,10 @@ class Stream:
 class Streams:
     def __init__(self, lag: float) -> None:
         self._lag = lag
-        self._streams = {kind: Stream() for kind in Kind}
+        self._streams = {kind: Stream() for kind in AUDITED}
+
+    def all_listed(self) -> bool:
+        return all(stream.listed for stream in self._streams.values())
 
     def is_listed(self, kind: Kind) -> bool:
         return self._streams[kind].listed

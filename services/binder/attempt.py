@@ -1,18 +1,17 @@
 """One attempt to bind a pod: where it is, and what may come next."""
 
 import math
-from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from services.binder.events import ExtenderBinding
 from services.binder.permits import PermitWait
-from services.binder.points import Failure
+from services.binder.points import Failure, Steps
 from shared.errors import InvariantBroken
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import ApiCall
+from shared.framework.plugin import DECISION
 from shared.framework.profile import Framework
-from shared.framework.status import Status
 from shared.messages.state import BindingOrder
 from shared.model.metadata import ObjectMeta
 from shared.model.objects import Pod, PodSpec, PodStatus
@@ -26,6 +25,8 @@ class State(StrEnum):
     """For permits."""
     PREPARING = "preparing"
     """A call of PreBind is out."""
+    PAUSED = "paused"
+    """PreBind goes on after a while."""
     BINDING = "binding"
     """The call that binds is out."""
     LOOKING = "looking"
@@ -42,14 +43,15 @@ class State(StrEnum):
 
 
 S = State
-RUNNING = frozenset({S.PREPARING, S.BINDING, S.BOUND, S.FAILED})
+RUNNING = frozenset({S.PREPARING, S.PAUSED, S.BINDING, S.BOUND, S.FAILED})
 GIVEN_UP = frozenset({S.FAILED, S.LEFT, S.SUPERSEDED})
 TRANSITIONS: dict[State, frozenset[State]] = {
     S.NEW: RUNNING | {S.BEHIND, S.WAITING},
     S.BEHIND: RUNNING | GIVEN_UP | {S.WAITING},
     S.WAITING: RUNNING | GIVEN_UP,
     S.PREPARING: RUNNING | GIVEN_UP,
-    S.BINDING: frozenset({S.BOUND, S.FAILED, S.LEFT, S.LOOKING}),
+    S.PAUSED: RUNNING | GIVEN_UP,
+    S.BINDING: frozenset({S.BINDING, S.BOUND, S.FAILED, S.LEFT, S.LOOKING}),
     S.LOOKING: frozenset({S.BOUND, S.FAILED, S.LEFT, S.DOUBTING}),
     S.DOUBTING: frozenset({S.LEFT, S.LOOKING}),
     S.BOUND: frozenset(),
@@ -90,13 +92,17 @@ class Attempt:
         "cycle",
         "deadline",
         "doubt",
+        "extender",
         "framework",
         "order",
         "permit",
         "plugin",
         "point_began",
         "pre_bind",
+        "prepared_from",
+        "prepared_until",
         "reserved",
+        "resume_at",
         "state",
         "step",
         "story",
@@ -106,6 +112,8 @@ class Attempt:
         self.order = order
         self.framework = framework
         self.cycle = CycleState(order.pod or _pod(order))
+        for plugin in framework.volumes if order.volumes is not None else ():
+            self.cycle.write(plugin.name, DECISION, order.volumes)
         self.state = State.NEW
         self.deadline = order.deadline
         """From then on the pod is the snapshot's."""
@@ -115,9 +123,16 @@ class Attempt:
         self.plugin = ""
         """Whose call is out."""
         self.point_began = 0.0
+        self.extender: ExtenderBinding | None = None
+        """Set while an extender is to bind the pod."""
         self.reserved = False
         self.permit: PermitWait | None = None
-        self.pre_bind: Iterator[tuple[str, Status | ApiCall]] | None = None
+        self.pre_bind: Steps | None = None
+        self.prepared_from = 0.0
+        """When PreBind began."""
+        self.prepared_until = 0.0
+        """The time for it that the snapshot has been asked for."""
+        self.resume_at = math.inf
         self.doubt: Doubt | None = None
         self.story: list[tuple[float, State]] = []
 
@@ -130,6 +145,8 @@ class Attempt:
         """When something is to be done about it, whatever happens."""
         if self.state is State.WAITING and self.permit is not None:
             return min(self.deadline, self.permit.deadline)
+        if self.state is State.PAUSED:
+            return min(self.deadline, self.resume_at)
         if self.state is State.DOUBTING and self.doubt is not None:
             return min(self.deadline, self.doubt.look_at)
         return self.deadline

@@ -3,13 +3,30 @@
 import asyncio
 from collections.abc import Callable
 
-from services.binder.events import Call, Called, Done, Event, LookedUp, LookUp, Refused, Result, Unknown, Where
+from services.binder.events import (
+    Call,
+    Called,
+    Done,
+    Event,
+    ExtenderBinding,
+    LookedUp,
+    LookUp,
+    Refused,
+    Result,
+    Unknown,
+    Where,
+)
+from services.binder.extended import execute
 from services.binder.metrics import BinderMetrics
 from services.binder.spans import BindSpans
 from shared.errors import FlotillaError
+from shared.extenders.client import ExtenderClient
+from shared.framework.plugin import ApiCall
+from shared.kube import errors
 from shared.kube import outcome as kube
 from shared.kube.client import CALL_PATIENCE, KubeClient
 from shared.kube.outcome import Outcome
+from shared.model.objects import encode_json
 
 DONE = Done()
 
@@ -23,6 +40,7 @@ class Calling:
         clock: Callable[[], float],
         metrics: BinderMetrics,
         spans: BindSpans,
+        extenders: ExtenderClient,
     ) -> None:
         self._client = client
         self._feed = feed
@@ -30,6 +48,7 @@ class Calling:
         self._clock = clock
         self._metrics = metrics
         self._spans = spans
+        self._extenders = extenders
 
     async def make(self, wanted: Call | LookUp) -> None:
         if isinstance(wanted, LookUp):
@@ -43,22 +62,39 @@ class Calling:
         ended = self._clock()
         if call.binds:
             self._metrics.called(result, ended - began)
-        if self._spans.enabled and self._awaits(call):
+        if self._spans.enabled and not _only_looks(call.api) and self._awaits(call):
             self._spans.called(call, result, began, ended)
         self._feed(Called(call.uid, call.attempt, call.step, result))
 
     async def _execute(self, call: Call, seconds: float) -> Result:
         if seconds <= 0:
             return Unknown("there was no time left for it")
+        if isinstance(call.api, ExtenderBinding):
+            return await execute(self._extenders, call.api, seconds)
         try:
             if seconds > CALL_PATIENCE:
-                return result_of(await self._client.execute(call.api))
+                return await self._ask(call.api, call.binds)
             async with asyncio.timeout(seconds):
-                return result_of(await self._client.execute(call.api))
+                return await self._ask(call.api, call.binds)
         except TimeoutError:
             return Unknown(f"no answer within {seconds:.1f} s")
         except FlotillaError as cause:
             return Refused(0, str(cause))  # a call that cannot be made at all
+
+    async def _ask(self, api: ApiCall, binds: bool) -> Result:
+        """What the server answers to a call that binds is not worth keeping."""
+        if binds:
+            return result_of(await self._client.execute(api))
+        try:
+            body = None if _only_looks(api) else encode_json(api.body)
+            answer = await self._client.call(api.method, api.path, body)
+        except errors.Unreachable as cause:
+            return Unknown(str(cause))
+        except errors.Refused as cause:
+            return Refused(cause.status, cause.message)
+        if answer.ok:
+            return Done(answer.body)
+        return result_of(kube.result_of(answer))
 
     async def _look_up(self, wanted: LookUp) -> LookedUp:
         where, node = Where.UNKNOWN, ""
@@ -73,6 +109,11 @@ class Calling:
                 node = pod.spec.node_name or ""
                 where = Where.ON_NODE if node else Where.UNBOUND
         return LookedUp(wanted.uid, wanted.attempt, where, node)
+
+
+def _only_looks(api: ApiCall | ExtenderBinding) -> bool:
+    """Such calls are too many for traces: whoever waits for something looks again and again."""
+    return isinstance(api, ApiCall) and api.method == "GET"
 
 
 def result_of(result: kube.Result) -> Result:

@@ -10,7 +10,8 @@ goes through the profile's plugins:
                                   |  all plugins allow                                  |         |
                                   +--> WAITING -----------------------------------------+         |
                                                                                                   |
-    PREPARING   a call of PreBind is out; when it is done, the next one, at last Bind             |
+    PREPARING   a call of PreBind is out; when it is answered, the next step, at last Bind        |
+    PAUSED      PreBind waits for others to do something, and goes on after a pause               |
     BINDING     the call that binds is out  <-----------------------------------------------------+
        |
        +-- done ------------------------------------------------------------> BOUND -> PostBind
@@ -24,12 +25,12 @@ Whatever is not BOUND in the end is rolled back: Unreserve, in reverse, and the 
 forgets the assumption. From every state at its deadline: LEFT, rolled back and nothing said. Before Bind, by a newer
 attempt for the same pod: SUPERSEDED, likewise. Which state may follow which is in `attempt.TRANSITIONS`.
 
-While a pod waits for permits the snapshot is asked for more time; it is not taken before the snapshot has acknowledged
-that. An order that comes again does nothing, except that a known outcome is told again.
+While a pod waits for permits, or PreBind pauses, the snapshot is asked for more time; it is not taken before the
+snapshot has acknowledged that. An order that comes again does nothing, except that a known outcome is told again.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from services.binder import points
 from services.binder.attempt import ENDS, MAYBE_BOUND, Attempt, Doubt, Identity, State
@@ -43,6 +44,7 @@ from services.binder.events import (
     Effect,
     Ended,
     Event,
+    ExtenderBinding,
     Leave,
     LookedUp,
     LookUp,
@@ -60,14 +62,17 @@ from services.binder.events import (
     Waited,
     Where,
 )
+from services.binder.extended import binding_of
 from services.binder.permits import PermitWait, rejected
 from services.binder.points import Failure, failure
 from services.binder.reports import Reports
 from shared.config.points import ExtensionPoint
+from shared.config.structs import ExtenderConfig
 from shared.errors import ClusterError, InvariantBroken, ProtocolError
-from shared.framework.plugin import ApiCall
+from shared.extenders.interest import in_order
+from shared.framework.plugin import ApiAnswer, ApiCall, Pause
 from shared.framework.profile import Framework
-from shared.framework.status import Code, Status, error
+from shared.framework.status import SUCCESS, Code, Status, error
 from shared.messages.binding import BindingOutcome, PermitAnswer
 from shared.messages.state import BindingOrder
 
@@ -79,6 +84,8 @@ BEAT = 0.5
 LOOK_AGAIN = 0.5
 """Seconds until a pod is looked up again, the first time; the pause doubles from then on."""
 LONGEST_PAUSE = 8.0
+PAUSE_GRAIN = 0.25
+"""Pauses of PreBind end at multiples of so many seconds."""
 SETTLING = 1.0
 """Seconds after which a call that was cut off does not arrive any more."""
 
@@ -88,9 +95,17 @@ HANDED_BACK = Failure("the binder is leaving", told=False)
 
 
 class BinderCore:
-    def __init__(self, name: str, frameworks: Mapping[str, Framework], *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        frameworks: Mapping[str, Framework],
+        *,
+        clock: Callable[[], float],
+        extenders: Iterable[ExtenderConfig] = (),
+    ) -> None:
         """`clock` measures how long plugins take, and decides nothing."""
         self._frameworks = frameworks
+        self._extenders = in_order(extenders)
         self._clock = clock
         self._epoch = 0
         self._book = Book()
@@ -224,26 +239,47 @@ class BinderCore:
 
     # PreBind and Bind
 
-    def _prepare(self, attempt: Attempt, now: float) -> None:
-        """The next call of PreBind; Bind, once there is none."""
+    def _prepare(self, attempt: Attempt, now: float, answer: ApiAnswer | None = None) -> None:
+        """The next step of PreBind, given what became of the one before; Bind, once there is none."""
         framework = attempt.framework
         if framework.pre_bind:
             if attempt.pre_bind is None:
                 attempt.point_began = self._clock()
+                attempt.prepared_from = now
                 attempt.pre_bind = points.pre_bind(framework, attempt.cycle, attempt.order.node)
-            plugin, answer = next(attempt.pre_bind, ("", None))
-            if isinstance(answer, ApiCall):
-                self._call(attempt, State.PREPARING, plugin, answer, now)
+            plugin, step = _next_step(attempt.pre_bind, answer)
+            if isinstance(step, ApiCall):
+                self._call(attempt, State.PREPARING, plugin, step, now)
                 return
-            code = Code.SUCCESS if answer is None else answer.code
-            self._took(attempt, ExtensionPoint.PRE_BIND, code, attempt.point_began)
-            if answer is not None:
-                self._fail(attempt, failure(ExtensionPoint.PRE_BIND, answer), now)
+            if isinstance(step, Pause):
+                self._pause(attempt, step, now)
+                return
+            self._took(attempt, ExtensionPoint.PRE_BIND, step.code, attempt.point_began)
+            if not step.ok:
+                self._fail(attempt, failure(ExtensionPoint.PRE_BIND, step), now)
                 return
         self._bind(attempt, now)
 
+    def _pause(self, attempt: Attempt, pause: Pause, now: float) -> None:
+        """Many pods wake up together, so that this many do not each have all others looked through."""
+        order = attempt.order
+        attempt.move(State.PAUSED, now)
+        attempt.resume_at = math.ceil((now + pause.seconds) / PAUSE_GRAIN) * PAUSE_GRAIN
+        self._book.ring(attempt.alarm)
+        until = attempt.prepared_from + pause.patience
+        if until > attempt.prepared_until:
+            attempt.prepared_until = until
+            self._reports.add(BindingOutcome(order.uid, order.attempt, until=until), now)
+
     def _bind(self, attempt: Attempt, now: float) -> None:
         attempt.point_began = self._clock()
+        attempt.extender = binding_of(self._extenders, attempt.order, attempt.cycle.pod)
+        if attempt.extender is not None:
+            self._call(attempt, State.BINDING, "", attempt.extender, now)
+        else:
+            self._bind_by_plugin(attempt, now)
+
+    def _bind_by_plugin(self, attempt: Attempt, now: float) -> None:
         plugin, answer = points.bind(attempt.framework, attempt.cycle, attempt.order.node)
         if isinstance(answer, ApiCall):
             self._call(attempt, State.BINDING, plugin, answer, now)
@@ -253,7 +289,7 @@ class BinderCore:
             self._took(attempt, ExtensionPoint.BIND, answer.code, attempt.point_began)
             self._fail(attempt, failure(ExtensionPoint.BIND, answer), now)
 
-    def _call(self, attempt: Attempt, state: State, plugin: str, call: ApiCall, now: float) -> None:
+    def _call(self, attempt: Attempt, state: State, plugin: str, call: ApiCall | ExtenderBinding, now: float) -> None:
         attempt.move(state, now)
         attempt.plugin = plugin
         attempt.step += 1
@@ -268,17 +304,18 @@ class BinderCore:
         if attempt.state is State.BINDING:
             self._on_bind_called(attempt, called.result, now)
         elif attempt.state is State.PREPARING:
-            if isinstance(called.result, Done):
-                self._prepare(attempt, now)
-                return
-            self._took(attempt, ExtensionPoint.PRE_BIND, Code.ERROR, attempt.point_began)
-            self._fail(attempt, self._call_failure(attempt, ExtensionPoint.PRE_BIND, called.result), now)
+            self._prepare(attempt, now, _answer(called.result, now - attempt.prepared_from))
 
     def _on_bind_called(self, attempt: Attempt, result: Result, now: float) -> None:
         if isinstance(result, Done):
             self._finish(attempt, now)
             return
-        why = self._call_failure(attempt, ExtensionPoint.BIND, result)
+        extender, attempt.extender = attempt.extender, None
+        if extender is not None and extender.extender.ignorable:
+            self._bind_by_plugin(attempt, now)
+            return
+        in_words = Failure(result.message)
+        why = in_words if extender is not None else self._call_failure(attempt, ExtensionPoint.BIND, result)
         if isinstance(result, Refused) and result.status != CONFLICT:
             self._fail_bind(attempt, _gone(result.message) if result.status == NOT_FOUND else why, now)
             return
@@ -404,6 +441,8 @@ class BinderCore:
                 self._leave(attempt, now)
             elif attempt.state is State.DOUBTING:
                 self._look_up(attempt, now)
+            elif attempt.state is State.PAUSED:
+                self._prepare(attempt, now, ApiAnswer(elapsed=now - attempt.prepared_from))
             elif attempt.permit is not None:
                 self._reject(attempt, attempt.permit, attempt.permit.timed_out(), now)
         self._book.set_alarm()
@@ -421,7 +460,7 @@ class BinderCore:
         self._leaving = True
         self._next_beat = now
         for attempt in reversed(self._book.attempts()):
-            if attempt.state in (State.BEHIND, State.WAITING):
+            if attempt.state in (State.BEHIND, State.WAITING, State.PAUSED):
                 self._fail(attempt, HANDED_BACK, now)
 
     # Inside
@@ -441,6 +480,24 @@ class BinderCore:
     def validate(self) -> None:
         self._book.validate()
         self._reports.validate()
+
+
+def _next_step(steps: points.Steps, answer: ApiAnswer | None) -> tuple[str, points.Step]:
+    """SUCCESS once there is none."""
+    try:
+        return next(steps) if answer is None else steps.send(answer)
+    except StopIteration:
+        return "", SUCCESS
+
+
+def _answer(result: Result, elapsed: float) -> ApiAnswer:
+    match result:
+        case Done(body=body):
+            return ApiAnswer(200, body, elapsed=elapsed)
+        case Refused(status=status, message=message):
+            return ApiAnswer(status, message=message, elapsed=elapsed)
+        case Unknown(message=message):
+            return ApiAnswer(message=message, elapsed=elapsed)
 
 
 def _gone(message: str) -> Failure:

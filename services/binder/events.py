@@ -7,7 +7,9 @@ from enum import Enum, StrEnum
 
 import msgspec
 
+from shared.config.structs import ExtenderConfig
 from shared.errors import FlotillaError
+from shared.extenders.talk import name_of
 from shared.framework.plugin import ApiCall
 from shared.framework.status import Code
 from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer
@@ -15,7 +17,9 @@ from shared.messages.state import BindingOrder
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """The API server did it."""
+    """The API server did it. `body`: what it answered to a call that does not bind."""
+
+    body: bytes = b""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +85,17 @@ class Leave(msgspec.Struct, frozen=True, gc=False):
     """Event: begin nothing more, and hand back what only waits."""
 
 
+class ExtenderBinding(msgspec.Struct, frozen=True, gc=False):
+    """A call to an extender: to bind a pod."""
+
+    extender: ExtenderConfig
+    body: bytes
+
+    @property
+    def method(self) -> str:
+        return "POST"
+
+
 class Call(msgspec.Struct, frozen=True, gc=False):
     """Effect: make this call, if `BinderCore.awaits` it still; the answer is a Called.
 
@@ -90,9 +105,16 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     uid: str
     attempt: int
     step: int
-    api: ApiCall
+    api: ApiCall | ExtenderBinding
     deadline: float
     binds: bool
+
+    @property
+    def asked(self) -> str:
+        """For traces."""
+        if isinstance(self.api, ExtenderBinding):
+            return f"extender {name_of(self.api.extender)}"
+        return f"{self.api.method} {self.api.path}"
 
 
 class LookUp(msgspec.Struct, frozen=True, gc=False):

@@ -3,16 +3,19 @@
 A plugin that raises has failed; that is the pod's misfortune and never the binder's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
 
 import msgspec
 
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
 from shared.framework.diagnosis import Rejections, unfit_message
-from shared.framework.plugin import ApiCall
+from shared.framework.plugin import ApiAnswer, ApiCall, Pause, PreBindPlugin, PreBindSteps
 from shared.framework.profile import Framework, PermitOutcome
-from shared.framework.status import Code, Status, error
+from shared.framework.status import SUCCESS, Code, Status, error
+
+Step = Status | ApiCall | Pause
+Steps = Generator[tuple[str, Step], ApiAnswer, None]
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
@@ -73,22 +76,41 @@ def permit(framework: Framework, cycle: CycleState, node: str) -> PermitOutcome:
         return PermitOutcome(_raised(cause))
 
 
-def pre_bind(framework: Framework, cycle: CycleState, node: str) -> Iterator[tuple[str, Status | ApiCall]]:
-    """Each call with its plugin's name, or the status that ends it.
+def pre_bind(framework: Framework, cycle: CycleState, node: str) -> Steps:
+    """Each step with its plugin's name, or the status that ends it. Each step's answer is to be sent.
 
-    A plugin is asked only when the next call is wanted: once those of the plugins before it are made.
+    A plugin is asked only when all steps of the plugins before it are done.
     """
     for plugin in framework.pre_bind:
-        try:
-            answer = plugin.pre_bind(cycle, node)
-            calls = () if isinstance(answer, Status) else tuple(answer)
-        except Exception as cause:
-            answer, calls = _raised(cause), ()
-        if isinstance(answer, Status) and not (answer.ok or answer.skipped):
-            yield plugin.name, answer.by(plugin.name)
+        status = yield from _steps(plugin, cycle, node)
+        if not (status.ok or status.skipped):
+            yield plugin.name, status.by(plugin.name)
             return
-        for call in calls:
-            yield plugin.name, call
+
+
+def _steps(plugin: PreBindPlugin, cycle: CycleState, node: str) -> Generator[tuple[str, Step], ApiAnswer, Status]:
+    try:
+        answer = plugin.pre_bind(cycle, node)
+        if isinstance(answer, Status):
+            return answer
+        steps = answer if isinstance(answer, Generator) else _one_by_one(answer)
+        step = next(steps)
+        while True:
+            step = steps.send((yield plugin.name, step))
+    except StopIteration as end:
+        status: Status = end.value
+        return status
+    except Exception as cause:
+        return _raised(cause)
+
+
+def _one_by_one(calls: Iterable[ApiCall]) -> PreBindSteps:
+    """Each call once the one before is done; the first that is not ends it."""
+    for call in calls:
+        answer = yield call
+        if not answer.ok:
+            return error(answer.message)
+    return SUCCESS
 
 
 def bind(framework: Framework, cycle: CycleState, node: str) -> tuple[str, Status | ApiCall]:

@@ -34,10 +34,11 @@ from shared.bus import Envelope, NoAnswer
 from shared.bus.subjects import BINDER_BEATS, BINDER_GROUP, BINDER_NOTICES, BINDER_PERMITS, SNAPSHOT_BOUND, binder
 from shared.config.file import read_config
 from shared.errors import FlotillaError
+from shared.extenders.client import ExtenderClient
 from shared.kube.client import KubeClient
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Notices, PermitAnswer
 from shared.messages.queue import Received
-from shared.plugins.frameworks import load_frameworks
+from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner
 from shared.telemetry.logs import Repeated
 
@@ -50,18 +51,25 @@ LEAVE_LOOK = 0.01
 
 async def main(context: Context, *, api_calls: bool = True) -> None:
     """Without `api_calls` every pod counts as bound at once, and nobody is told: for measuring all the rest."""
-    frameworks = load_frameworks(read_config(context.settings.config), lenient=True)
-    core = BinderCore(context.name, frameworks, clock=time.perf_counter)
-    client = await KubeClient.open(context.settings.api, context.telemetry) if api_calls else None
+    config = load_scheduler_config(read_config(context.settings.config))
+    frameworks = load_frameworks(config, lenient=True)
+    core = BinderCore(context.name, frameworks, clock=time.perf_counter, extenders=config.extenders)
+    extenders = ExtenderClient(config.extenders)
+    client: KubeClient | None = None
     try:
-        await Shell(context, core, client).run()
+        if api_calls:
+            client = await KubeClient.open(context.settings.api, context.telemetry)
+        await Shell(context, core, client, extenders).run()
     finally:
+        await extenders.close()
         if client is not None:
             await client.close()
 
 
 class Shell:
-    def __init__(self, context: Context, core: BinderCore, client: KubeClient | None) -> None:
+    def __init__(
+        self, context: Context, core: BinderCore, client: KubeClient | None, extenders: ExtenderClient
+    ) -> None:
         self._context = context
         self._core = core
         self._incarnation = secrets.token_hex(8)
@@ -83,7 +91,9 @@ class Shell:
         )
         if client is not None:
             self._telling = Telling(client, context.name, context.clock, self._metrics, context.log)
-            calling = Calling(client, self._runner.feed, core.awaits, context.clock, self._metrics, self._spans)
+            calling = Calling(
+                client, self._runner.feed, core.awaits, context.clock, self._metrics, self._spans, extenders
+            )
             self._calls = Pool(calling.make, most_workers=MOST_CALLS, most_waiting=2 * MOST_HELD, failed=self._failed)
 
     async def run(self) -> None:

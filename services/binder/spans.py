@@ -26,7 +26,7 @@ class BindSpans:
     def called(self, call: Call, result: Result, began: float, ended: float) -> None:
         """Of an attempt that has not ended: its end is what makes us forget this."""
         failed = "" if isinstance(result, Done) else result.message
-        made = _Call(f"{call.api.method} {call.api.path}", began, ended, failed)
+        made = _Call(call.asked, began, ended, failed)
         self._calls.setdefault((call.uid, call.attempt), []).append(made)
 
     def ended(self, end: Ended, now: float) -> None:

@@ -39,23 +39,37 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="NODES,PODS",
         help="cluster to load (0,0: none)",
     )
+    command.add_argument(
+        "--workloads",
+        type=_workloads,
+        default=None,
+        metavar="NAME,...",
+        help="what the pods say beside their requests (default plain, and all others on the first two sizes)",
+    )
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from services.inprocess.bench import PARTS, SHARDS, cases, measure, measure_load
+    from services.inprocess.workloads import WORKLOADS
 
     print(f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, {SHARDS} shards")
     print("microseconds of CPU a pod, all shards together; memory of one worker\n")
     parts = "".join(f"{part:>10}" for part in PARTS)
-    print(f"{'nodes':>7}{'classes':>9}{'round':>7}{'pods':>8}{parts}{'total':>10}{'asks/pod':>10}{'MB/worker':>11}")
-    for case in cases(options.nodes, options.pods):
+    print(
+        f"{'workload':<14}{'nodes':>7}{'classes':>9}{'round':>7}{'pods':>8}{parts}{'total':>10}{'asks/pod':>10}{'MB/worker':>11}"
+    )
+    wanted = options.workloads
+    chosen = list(cases(options.nodes, options.pods, wanted or ["plain"]))
+    if wanted is None:
+        chosen += cases(options.nodes[:2], options.pods, [name for name in WORKLOADS if name != "plain"])
+    for case in chosen:
         costs, worker_bytes = _apart(measure, case)
         micros = [costs.micros(part) for part in PARTS]
         numbers = "".join(f"{value:10.1f}" for value in (*micros, sum(micros)))
         mode = "strict" if case.round_size == 1 else str(case.round_size)
         print(
-            f"{case.nodes:>7}{case.classes:>9}{mode:>7}{case.pods:>8}{numbers}"
+            f"{case.workload:<14}{case.nodes:>7}{case.classes:>9}{mode:>7}{case.pods:>8}{numbers}"
             f"{costs.asks / case.pods:10.2f}{worker_bytes / MEGABYTE:11.0f}",
             flush=True,
         )
@@ -67,6 +81,16 @@ def run(options: argparse.Namespace) -> int:
             f"{loaded.seconds:.1f} s of CPU, at most {loaded.peak_bytes / MEGABYTE:.0f} MB"
         )
     return 0
+
+
+def _workloads(text: str) -> list[str]:
+    from services.inprocess.workloads import WORKLOADS
+
+    names = text.split(",")
+    for name in names:
+        if name not in WORKLOADS:
+            raise argparse.ArgumentTypeError(f"takes {', '.join(WORKLOADS)}, not {name!r}")
+    return names
 
 
 def _apart(call: Callable[A, T], *arguments: A.args, **named: A.kwargs) -> T:

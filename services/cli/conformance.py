@@ -1,15 +1,14 @@
 """flotilla conformance: golden cases of kube-scheduler v1.36 against the cores."""
 
 import argparse
-import itertools
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from services.cli.numbers import at_least
+from services.cli.numbers import at_least, several
 
 if TYPE_CHECKING:
-    from services.inprocess.conformance import GroupResult
+    from services.inprocess.comparison import GroupResult
+    from services.inprocess.conformance import Results
 
 FIRST_DIFFERENCES = 3
 
@@ -21,7 +20,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         description="Replays golden cases through the deciding core. Exit code 1 on any difference.",
     )
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases, .jsonl or .jsonl.gz")
-    command.add_argument("--shards", type=at_least(1), default=1, metavar="N", help="spread the nodes over N workers")
+    command.add_argument(
+        "--shards",
+        type=several(1),
+        default=[1],
+        metavar="N[,N...]",
+        help="spread the nodes over N workers; each number is a run of its own",
+    )
     command.add_argument("--group", action="append", metavar="NAME", help="only cases of this group; may be repeated")
     command.add_argument(
         "--show",
@@ -34,28 +39,46 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    from services.inprocess.conformance import LEFT_OUT, exit_code, read_cases, run_cases
+    from services.inprocess.cases import group_of, read_cases
+    from services.inprocess.comparison import all_passed
+    from services.inprocess.conformance import replay_in_parallel, worthwhile_processes
 
-    cases: Iterator[dict[str, Any]] = itertools.chain.from_iterable(read_cases(path) for path in options.files)
+    cases = [case for path in options.files for case in read_cases(path)]
     if options.group:
-        cases = (case for case in cases if (case.get("tags") or [""])[0] in options.group)
-    groups = run_cases(cases, options.shards)
-    print(f"{options.shards} shard{'s' if options.shards > 1 else ''}; {LEFT_OUT}")
-    missing = set[str]().union(*(group.missing for group in groups.values()))
-    if missing:
-        print(f"plugins of these profiles that do not exist yet: {', '.join(sorted(missing))}")
-    for name, group in groups.items():
-        print(f"{name}: {group.passed}/{group.total}")
-    for name, group in groups.items():
-        _print_differences(name, group, options.show)
-    if not groups:
+        cases = [case for case in cases if group_of(case) in options.group]
+    if not cases:
         print("no cases")
         return 1
-    return exit_code(list(groups.values()))
+    results = replay_in_parallel(cases, options.shards, worthwhile_processes(len(cases) * len(options.shards)))
+    found = [group for groups in results.values() for group in groups.values()]
+    missing = set[str]().union(*(group.missing for group in found))
+    if missing:
+        print(f"plugins of these profiles that do not exist yet: {', '.join(sorted(missing))}")
+    _print_table(results)
+    for name in next(iter(results.values())):
+        _print_differences(name, {shards: groups[name] for shards, groups in results.items()}, options.show)
+    return 0 if all_passed(found) else 1
 
 
-def _print_differences(name: str, group: "GroupResult", most: int) -> None:
-    for difference in group.differences[:most]:
-        print(f"\n{difference}")
-    if len(group.differences) > most:
-        print(f"\n({name}: {len(group.differences) - most} more differences)")
+def _print_table(results: "Results") -> None:
+    """A line a group, a column a number of shards."""
+    rows = [["shards", *map(str, results)]] + [
+        [name, *(f"{groups[name].passed}/{groups[name].total}" for groups in results.values())]
+        for name in next(iter(results.values()))
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        print("  ".join([first.ljust(widths[0]), *cells]))
+
+
+def _print_differences(name: str, by_shards: "dict[int, GroupResult]", most: int) -> None:
+    """What differs in the same way with several numbers of shards is told once."""
+    shards_of: dict[str, list[int]] = {}
+    for shards, group in by_shards.items():
+        for shown in map(str, group.differences):
+            shards_of.setdefault(shown, []).append(shards)
+    for shown, where in list(shards_of.items())[:most]:
+        print(f"\n{shown}\n    shards:   {', '.join(map(str, where))}")
+    if len(shards_of) > most:
+        print(f"\n({name}: {len(shards_of) - most} more differences)")

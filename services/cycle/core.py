@@ -14,7 +14,7 @@ A pod is with the cycle from the batch that brought it until an outcome is told:
 scheduler's affair, not the pod's.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping
 
 from services.cycle.events import (
@@ -30,15 +30,19 @@ from services.cycle.events import (
     Workers,
     Write,
 )
+from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, is_judged, most_judged, plain_class
+from services.cycle.knowledge import Knowledge
+from services.cycle.narrowing import VictimsAnswered
 from services.cycle.round import Round
+from services.cycle.searching import Searching
 from services.cycle.walk import QueuedPod, Walk, walk
 from shared.cluster.load import PodLoad
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.classify import Classifier
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
-from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
+from shared.messages.preemption import Candidates
 from shared.messages.rounds import ClassAsk, Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Decision
 from shared.model.objects import Pod, encode_msgpack
@@ -50,7 +54,6 @@ MOST_ASKS = 8
 """So often is a class asked about in one round before its pods wait for the next."""
 MOST_ALIKE = 256
 """So many pods of one class in a row make a round, whatever its size is to be."""
-MOST_GUESSES = 1 << 14
 MOST_POD_BYTES = 4 << 20
 """Of whole pods in one message, half of what a message may hold."""
 
@@ -64,6 +67,7 @@ class CycleCore:
         round_size: int = 256,
         ties: Ties | None = None,
         pace: float = 0.0,
+        extending: Extending | None = None,
     ) -> None:
         """`pace`: seconds between two rounds that are not full; pods that come meanwhile share the second one."""
         if round_size < 1:
@@ -79,14 +83,17 @@ class CycleCore:
         self._backlog: deque[QueuedPod] = deque()
         self._held: set[str] = set()
         self._workers: Mapping[str, frozenset[int]] = {}
-        self._known: dict[str, OrderedDict[str, None]] = {}
-        self._guesses: OrderedDict[str, Summary] = OrderedDict()
+        self._knowledge = Knowledge()
+        self._extending = extending or Extending()
+        self._searching = Searching(epoch, frameworks, self.ties, self._extending.narrowing)
+        self._nodes = 0
         self._min_seq = 0
         self._batch_seq = 0
         self._newest_seq = 0
         self._not_before = 0.0
         self._begin_at: float | None = None
         self._ask_by: float | None = None
+        self._extend_by: float | None = None
         self._round: Round | None = None
         self._commit_by: float | None = None
         self._commit: Commit | None = None
@@ -111,13 +118,20 @@ class CycleCore:
                 return self._on_workers(event, now)
             case Proposals():
                 return self._on_proposals(event, now)
+            case Candidates():
+                return self._on_candidates(event, now)
             case Committed():
                 return self._on_committed(event, now)
+            case ExtendersAnswered():
+                return self._on_extenders(event, now)
+            case VictimsAnswered():
+                return self._searched(*self._searching.on_victims(event), now)
             case Tick():
                 return self._on_tick(now)
 
     def next_deadline(self) -> float | None:
-        return min((by for by in (self._ask_by, self._commit_by, self._begin_at) if by is not None), default=None)
+        deadlines = (self._ask_by, self._extend_by, self._commit_by, self._begin_at, self._searching.deadline)
+        return min((by for by in deadlines if by is not None), default=None)
 
     @property
     def pods_held(self) -> int:
@@ -152,18 +166,21 @@ class CycleCore:
                 effects.append(Failed(pod.uid, _unreadable(pod, cause)))
                 continue
             self._held.add(pod.uid)
-            size = len(encode_msgpack(pod)) if framework.binding_reads_pod else 0
-            self._backlog.append(QueuedPod(pod, classified.class_id, classified.load, framework.name, size))
+            size = len(encode_msgpack(pod)) if self._binding_reads(pod) else 0
+            class_id = self._extending.class_of(classified.class_id, pod)
+            self._backlog.append(QueuedPod(pod, class_id, classified.load, framework.name, size))
         return effects + self._begin(now)
 
     def _on_workers(self, event: Workers, now: float) -> list[Effect]:
         """Whoever is new is asked; who is gone is not waited for. The round in flight is asked again."""
         self._workers = dict(event.shards) if event.complete else {}
-        self._known = {worker: self._known.get(worker, OrderedDict()) for worker in self._workers}
+        self._knowledge.keep_workers(self._workers)
+        effects = self._searching.on_workers(self._workers, now)
         if self._round is None:
-            return self._begin(now)
+            return effects + self._search(now) + self._begin(now)
         self._round.start_over()
-        return self._ask(self._round, now)
+        self._extend_by = None
+        return effects + self._ask(self._round, now)
 
     def _on_tick(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -172,6 +189,10 @@ class CycleCore:
             effects.append(Write(self._commit))
         if self._round is not None and self._ask_by is not None and now >= self._ask_by:
             effects += self._send(self._round, now)
+        effects += self._searching.on_tick(self._workers, now)
+        if self._round is not None and self._extend_by is not None and now >= self._extend_by:
+            silence = ExtendersAnswered(self._round.number, self._round.ask, self._round.silence())
+            effects += self._on_extenders(silence, now)
         if self._begin_at is not None and now >= self._begin_at:
             self._begin_at = None
             effects += self._begin(now)
@@ -191,20 +212,26 @@ class CycleCore:
         self._begin_at, self._not_before = None, now + self.pace
         self.rounds += 1
         self._round = Round(self.rounds, self._next_pods())
+        self._round.topologies = self._knowledge.topologies(self._round.classes)
         return self._ask(self._round, now)
 
     def _next_pods(self) -> list[QueuedPod]:
         """The next in line: a round's worth, or as many as fit into a message where they go along to the binder.
 
-        Pods of one class in a row are decided together as they would be one by one, so strict mode does so, too.
+        Pods of one class in a row are decided together as they would be one by one, so strict mode does so, too; unless
+        one of them matters to the next by more than the place it takes.
         """
         pods = [self._backlog.popleft()]
-        size, alike = pods[0].size, True
+        size, alike = pods[0].size, self._knowledge.stands_alone(pods[0].class_id)
+        judged = int(is_judged(pods[0].class_id))
         while self._backlog and len(pods) < max(self.round_size, MOST_ALIKE):
             following = self._backlog[0]
             size += following.size
             alike = alike and following.class_id == pods[0].class_id
+            judged += is_judged(following.class_id)
             if size > MOST_POD_BYTES or (len(pods) >= self.round_size and not alike):
+                break
+            if judged > most_judged(self._nodes):
                 break
             pods.append(self._backlog.popleft())
         return pods
@@ -219,21 +246,26 @@ class CycleCore:
         return [Ask(worker, self._propose(round_, worker)) for worker in self._workers if worker not in round_.answered]
 
     def _propose(self, round_: Round, worker: str) -> Propose:
-        known, room = self._known[worker], MOST_POD_BYTES
+        room = MOST_POD_BYTES
         asks: list[ClassAsk] = []
         for class_id, sample in round_.classes.items():
             if class_id not in round_.open:
                 continue
             pod: Pod | None = None
-            if class_id not in known and room > 0:  # left out, it is asked for, and has room then
+            if (
+                not self._knowledge.is_known(class_id, worker) and room > 0
+            ):  # left out, it is asked for, and has room then
                 pod = sample.pod
                 room -= len(encode_msgpack(pod))
             count = _ladder_length(round_.counts[class_id], len(self._workers))
-            asks.append(ClassAsk(class_id, sample.profile, count, pod, self._guesses.get(class_id)))
+            guess = self._knowledge.guess(round_.remembered_as(class_id))
+            each, among = is_judged(class_id), round_.among.get(class_id)
+            asks.append(ClassAsk(class_id, sample.profile, count, pod, guess, each, among))
         # What is being committed will most likely be the next that the workers see.
         wanted = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
         round_.min_seq = max(wanted, self._batch_seq)
-        return Propose(self.epoch, round_.number, round_.ask, round_.min_seq, self.ties, asks)
+        round_.asked_keys = round_.keys
+        return Propose(self.epoch, round_.number, round_.ask, round_.min_seq, self.ties, asks, list(round_.asked_keys))
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
         round_, worker = self._round, proposals.worker
@@ -244,18 +276,23 @@ class CycleCore:
             or worker in round_.answered
         ):
             return []  # late or doubled
-        if frozenset(proposals.shards) != self._workers.get(worker):
-            self.refused.append(ProtocolError(f"{worker} answers for shards that it does not hold"))
+        if not self._holds_its_shards(proposals):
             return []
         if {answer.class_id for answer in proposals.answers} != round_.open:
             self.refused.append(ProtocolError(f"{worker} answers for other classes than it was asked about"))
             return []
-        self._remember_known(proposals)
+        self._knowledge.remember_known(proposals)
         self._newest_seq = max(self._newest_seq, proposals.seq)
         if self._commit is None and proposals.seq < self._min_seq:
             return [Ask(worker, self._propose(round_, worker))]  # judged before the commit, and overtaken by its answer
         round_.answered[worker] = proposals
         return self._look(round_, now)
+
+    def _holds_its_shards(self, answer: Proposals | Candidates) -> bool:
+        if frozenset(answer.shards) == self._workers.get(answer.worker):
+            return True
+        self.refused.append(ProtocolError(f"{answer.worker} answers for shards that it does not hold"))
+        return False
 
     def _look(self, round_: Round, now: float) -> list[Effect]:
         """Has everybody answered, and is the round before decided?"""
@@ -266,10 +303,32 @@ class CycleCore:
                 self._ask_by = None
             return []
         round_.gather()
+        round_.learn_topologies()
+        self._knowledge.learn_topologies(round_.topologies)
         round_.open = {class_id for class_id in round_.open if not self._is_settled(round_, class_id)}
+        if not set(round_.keys) <= set(round_.asked_keys):
+            round_.open = set(round_.classes)  # whatever was proposed, its domains are to be told as well
         if round_.open and round_.ask < MOST_ASKS:
             return self._ask(round_, now)
+        questions = round_.questions()
+        if questions:
+            self._ask_by, self._extend_by = None, now + self._extending.patience(questions)
+            return [AskExtenders(round_.number, round_.ask, questions)]
         return self._decide(round_, now)
+
+    def _on_extenders(self, answered: ExtendersAnswered, now: float) -> list[Effect]:
+        round_ = self._round
+        if round_ is None or self._extend_by is None or (answered.round, answered.ask) != (round_.number, round_.ask):
+            return []
+        self._extend_by = None
+        again = round_.take_judgements(answered.judgements)
+        if not again:
+            return self._decide(round_, now)
+        for class_id in again:
+            expected = self._knowledge.guess(plain_class(class_id))
+            if expected is not None:
+                self._knowledge.expect(class_id, expected)
+        return self._ask(round_, now)
 
     def _is_settled(self, round_: Round, class_id: str) -> bool:
         """Have the workers judged this class by the merged summary? If not, it is their guess for the next time."""
@@ -277,41 +336,64 @@ class CycleCore:
             return False
         if round_.needs_no_summary(class_id):
             return True
-        guess = self._guesses.get(class_id)
-        merged = self._guesses[class_id] = round_.merge(class_id, self.frameworks[round_.classes[class_id].profile])
-        self._guesses.move_to_end(class_id)
-        if len(self._guesses) > MOST_GUESSES:
-            self._guesses.popitem(last=False)
+        known_as = round_.remembered_as(class_id)
+        guess = self._knowledge.guess(known_as)
+        merged = round_.merge(class_id, self.frameworks[round_.classes[class_id].profile])
+        self._knowledge.expect(known_as, merged)
+        self._nodes = merged.nodes
         if guess is None and len(self._workers) == 1:
             return True  # the only shard's own summary is the merged one
         return merged.agrees_with(guess)
 
-    def _remember_known(self, proposals: Proposals) -> None:
-        known = self._known[proposals.worker]
-        for answer in proposals.answers:
-            if answer.unknown:
-                known.pop(answer.class_id, None)
-            else:
-                known[answer.class_id] = None
-                known.move_to_end(answer.class_id)
-        while len(known) > MOST_GUESSES:
-            known.popitem(last=False)
+    def _binding_reads(self, pod: Pod) -> bool:
+        """Whether the pod is to go along to the binder."""
+        framework = self.frameworks[pod.spec.scheduler_name]
+        return framework.binding_reads_pod or self._extending.binder_reads(pod)
 
     # Its end
 
     def _decide(self, round_: Round, now: float) -> list[Effect]:
         self._round = self._ask_by = None
-        result = walk(round_.pods, {class_id: round_.verdict(class_id) for class_id in round_.classes})
-        effects: list[Effect] = [Unschedulable(queued.pod.uid, unfit) for queued, unfit in result.unfit]
+        round_.follow(self.frameworks)
+        verdicts = {class_id: round_.verdict(class_id) for class_id in round_.classes}
+        result = walk(round_.pods, verdicts, round_.trackers)
+        if result.decided:
+            for class_id in round_.trackers:
+                self._knowledge.expect(round_.remembered_as(class_id), round_.prediction(class_id))
+        hopeless = [(queued, unfit) for queued, unfit in result.unfit if self._searching.concerns(queued, unfit)]
+        unfit = [(queued, unfit) for queued, unfit in result.unfit if not self._searching.concerns(queued, unfit)]
+        self._searching.add(hopeless)
+        effects: list[Effect] = [Unschedulable(queued.pod.uid, why) for queued, why in unfit]
         effects += [Failed(queued.pod.uid, status) for queued, status in result.failed]
-        self._held.difference_update(queued.pod.uid for queued, _ in (*result.unfit, *result.failed))
+        self._held.difference_update(queued.pod.uid for queued, _ in (*unfit, *result.failed))
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:
             self._walked = result
             self._commit = self._commit_of(round_, result)
             self._commit_by = now + COMMIT_DEADLINE
             effects.append(Write(self._commit))
-        return effects + self._begin(now)
+        return effects + self._search(now) + self._begin(now)
+
+    def _search(self, now: float) -> list[Effect]:
+        """Once what was decided last is committed, so that it is seen."""
+        if self._commit is not None:
+            return []
+        return self._searching.begin(self._workers, max(self._min_seq, self._batch_seq), now)
+
+    def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
+        if not self._holds_its_shards(candidates):
+            return []
+        effects, told, again = self._searching.on_candidates(candidates, self._workers, now)
+        self._newest_seq = max(self._newest_seq, candidates.seq)
+        return self._searched(effects, told, again, now)
+
+    def _searched(
+        self, effects: list[Effect], told: list[QueuedPod], again: list[QueuedPod], now: float
+    ) -> list[Effect]:
+        """`told`: whose outcome these effects tell; `again`: who is to be decided anew."""
+        self._held.difference_update(queued.pod.uid for queued in told)
+        self._backlog.extendleft(reversed(again))
+        return effects + self._search(now) + self._begin(now)
 
     def _commit_of(self, round_: Round, result: Walk) -> Commit:
         loads: list[PodLoad] = []
@@ -323,8 +405,10 @@ class CycleCore:
                 number = numbers[id(queued.load)] = len(loads)
                 loads.append(queued.load)
             meta, profile = queued.pod.metadata, queued.profile
-            pod = queued.pod if self.frameworks[profile].binding_reads_pod else None
-            decisions.append(Decision(meta.uid, meta.namespace, meta.name, profile, rung.node, number, rung.seen, pod))
+            pod = queued.pod if self._binding_reads(queued.pod) else None
+            decisions.append(
+                Decision(meta.uid, meta.namespace, meta.name, profile, rung.node, number, rung.seen, pod, rung.volumes)
+            )
         return Commit(self.epoch, round_.number, loads, decisions)
 
     def _on_committed(self, committed: Committed, now: float) -> list[Effect]:
@@ -350,13 +434,14 @@ class CycleCore:
                 effects.append(Decided(uid, rung.node) if conflict is None else Superseded(uid))
         if lost:
             self._put_back(result, lost)
+        effects += self._search(now)
         return effects + (self._begin(now) if self._round is None else self._go_on(self._round, now))
 
     def _put_back(self, result: Walk, lost: dict[str, QueuedPod]) -> None:
         """The pods that lost a conflict, and those deferred in the same round, before all others and in their order."""
         if self._round is not None:
             self._backlog.extendleft(reversed(self._round.pods))
-            self._round = self._ask_by = None
+            self._round = self._ask_by = self._extend_by = None
         waiting = lost | {queued.pod.uid: self._backlog.popleft() for queued in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
 
@@ -379,6 +464,7 @@ class CycleCore:
             where += [queued.pod.uid for queued in self._round.pods]
         if self._walked is not None:
             where += [queued.pod.uid for queued, _ in self._walked.decided]
+        where += [queued.pod.uid for queued in self._searching.held()]
         if len(where) != len(set(where)) or set(where) != self._held:
             raise InvariantBroken(f"cycle holds {len(self._held)} pods and can account for {len(where)}")
 

@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from services.cycle.extending import AskExtenders, ExtendersAnswered
+from services.cycle.narrowing import AskAboutVictims, VictimsAnswered
+from services.cycle.preempting import Preemption
 from services.cycle.walk import Unfit
 from shared.framework.status import Status
+from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed
 from shared.model.objects import Pod
@@ -43,7 +47,7 @@ class Ask:
     """Effect: send this to a worker."""
 
     worker: str
-    message: Propose
+    message: Propose | Preempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,11 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Effect: no node is feasible for this pod."""
+    """Effect: no node is feasible for this pod. `preemption`: what was found that could be done about it."""
 
     uid: str
     unfit: Unfit
+    preemption: Preemption | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +89,5 @@ class Superseded:
     uid: str
 
 
-Event = Batch | Workers | Proposals | Committed | Tick
-Effect = Ask | Write | Decided | Unschedulable | Failed | Superseded
+Event = Batch | Workers | Proposals | Candidates | Committed | ExtendersAnswered | VictimsAnswered | Tick
+Effect = Ask | AskExtenders | AskAboutVictims | Write | Decided | Unschedulable | Failed | Superseded

@@ -14,5 +14,8 @@ class Written:
         """Only what is not stale is decided, so a node has one class a round."""
         self._by[node] = class_id
 
+    def __bool__(self) -> bool:
+        return bool(self._by)
+
     def is_stale(self, class_id: str, node: str) -> bool:
         return self._by.get(node, class_id) != class_id

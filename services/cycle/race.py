@@ -5,16 +5,23 @@ from dataclasses import dataclass
 from enum import Enum
 
 from services.cycle.footprints import Written
+from shared.cluster.volumes import VolumeDecision
+from shared.framework.plugin import Place
 from shared.messages.rounds import Ladder
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A placement that can be had now; `seen` is the sequence number that it was evaluated at."""
+    """A placement that can be had now; `seen` is the sequence number that it was evaluated at.
+
+    `place`: the domains that its node is in, in a round in which they matter.
+    """
 
     node: str
     score: int
     seen: int
+    place: Place | None = None
+    volumes: VolumeDecision | None = None
 
 
 class NoRung(Enum):
@@ -57,7 +64,7 @@ class Race:
                 return self._give_up()
             self._at[best] += 1
             if not written.is_stale(self._class_id, node):
-                return Rung(node, score, seen)
+                return Rung(node, score, seen, volumes=ladder.volumes[at] if ladder.volumes else None)
             self._passed_over = score
 
     def _give_up(self) -> NoRung:

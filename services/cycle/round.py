@@ -1,20 +1,38 @@
 """A round: pods, their classes, and the workers' answers about these as they come in."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from services.cycle.domainrace import DomainRace, Trackers
+from services.cycle.extending import (
+    Question,
+    is_judged,
+    judged,
+    judged_unfit,
+    left_out,
+    plain_class,
+    question_of,
+)
 from services.cycle.race import Race
 from services.cycle.walk import QueuedPod, Unfit, Verdict
+from shared.extenders.talk import Judgement
 from shared.framework.diagnosis import merge_rejections, unfit_message
+from shared.framework.plugin import Topology, joined
 from shared.framework.profile import Framework
-from shared.framework.status import error
+from shared.framework.status import Code, error
 from shared.framework.summary import Summary, merge
-from shared.messages.rounds import ClassAnswer, Proposals
+from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 
 
 class Round:
     """`open`: the classes that are still to be asked about. `answered`: who has answered the present ask.
 
     `min_seq`: what the workers were last asked to have seen.
+    `judgements`: what extenders say of classes; `among`: the nodes that they leave to these.
+    `topologies`: by which labels decisions matter to each class, as far as is known; `asked_keys` are those that the
+    workers were last asked to tell of.
     """
 
     def __init__(self, number: int, pods: list[QueuedPod]) -> None:
@@ -28,12 +46,19 @@ class Round:
         self.counts = Counter(queued.class_id for queued in pods)
         self.open = set(self.classes)
         self.answered: dict[str, Proposals] = {}
+        self.topologies: dict[str, Topology | None] = {}
+        self.asked_keys: tuple[str, ...] = ()
+        self.trackers: dict[str, Trackers] = {}
+        self.among: dict[str, list[str]] = {}
+        self.judgements: dict[str, Judgement] = {}
+        self._questions: dict[str, Question] = {}
         self._answers: dict[str, list[tuple[ClassAnswer, int]]] = {}
         self._merged: dict[str, Summary] = {}
 
     def start_over(self) -> None:
         """Other workers hold the shards now: what was answered before counts no more."""
         self.open = set(self.classes)
+        self.among, self.judgements, self._questions = {}, {}, {}
 
     def next_ask(self) -> None:
         self.ask += 1
@@ -46,6 +71,67 @@ class Round:
         for proposals in self.answered.values():
             for answer in proposals.answers:
                 self._answers[answer.class_id].append((answer, proposals.seq))
+
+    def remembered_as(self, class_id: str) -> str:
+        """The class whose merged summary is to be expected for this one."""
+        return class_id if class_id in self.among else plain_class(class_id)
+
+    # Extenders
+
+    def questions(self) -> tuple[Question, ...]:
+        """What extenders are still to be asked."""
+        for class_id, queued in self.classes.items():
+            if is_judged(class_id) and class_id not in self.judgements and class_id not in self.open:
+                answers = (answer for answer, _ in self._answers[class_id])
+                question = question_of(class_id, queued.pod, answers)
+                if question is not None:
+                    self._questions[class_id] = question
+        return tuple(each for class_id, each in self._questions.items() if class_id not in self.judgements)
+
+    def take_judgements(self, judgements: Mapping[str, Judgement]) -> set[str]:
+        """The classes about which the workers are to be asked once more, among the nodes that are left."""
+        self.judgements |= judgements
+        again = {c for c, judgement in judgements.items() if left_out(self._questions[c], judgement)}
+        self.among |= {class_id: sorted(judgements[class_id].added) for class_id in again}
+        self.open |= again
+        return again
+
+    def silence(self) -> dict[str, Judgement]:
+        """A judgement for each question that nobody has answered."""
+        unheard = Judgement(failure=error("the extenders have not been heard of"))
+        return {question.class_id: unheard for question in self.questions()}
+
+    # Topology
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The labels by which some class of the round follows what is decided."""
+        return tuple(sorted({key for topology in self.topologies.values() if topology for key in topology.keys}))
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether decisions of this round matter to some class beyond the nodes that they fill."""
+        return any(topology is not None for topology in self.topologies.values())
+
+    def learn_topologies(self) -> None:
+        """From the answers to the present ask."""
+        for class_id in self.open:
+            self.topologies[class_id] = joined(answer.topology for answer, _ in self._answers[class_id])
+
+    def follow(self, frameworks: Mapping[str, Framework]) -> None:
+        """Every class that has a merged summary gets its trackers, if decisions matter to any."""
+        for class_id, merged in self._merged.items() if self.is_followed else ():
+            queued = self.classes[class_id]
+            if class_id not in self.open:
+                self.trackers[class_id] = Trackers(
+                    frameworks[queued.profile].trackers(queued.pod, merged.plugins, merged.late, merged.ranges)
+                )
+
+    def prediction(self, class_id: str) -> Summary:
+        """The merged summary of a followed class, as the decisions of this round have changed it."""
+        merged = self._merged[class_id]
+        changed = {name: tracker.summary() for name, tracker in self.trackers[class_id].by_plugin()}
+        return msgspec.structs.replace(merged, plugins={**merged.plugins, **changed})
 
     def is_known_everywhere(self, class_id: str) -> bool:
         return not any(answer.unknown for answer, _ in self._answers[class_id])
@@ -72,18 +158,46 @@ class Round:
         pre_filter = next((answer.pre_filter for answer, _ in answers if answer.pre_filter is not None), None)
         if pre_filter is not None:
             nodes = sum(answer.summary.nodes for answer, _ in answers)
-            return Unfit(unfit_message(nodes, pre_filter, ()), _named(pre_filter.plugin, *restricted_by))
-        merged = self._merged[class_id]
+            plugins = _named(pre_filter.plugin, *restricted_by)
+            potential = nodes if pre_filter.code is Code.UNSCHEDULABLE else 0
+            return Unfit(unfit_message(nodes, pre_filter, ()), plugins, nodes, potential=potential)
+        merged, judgement = self._merged[class_id], self.judgements.get(class_id)
+        if judgement is not None and judgement.failure is not None:
+            return judgement.failure
+        nominated = [(answer.ladder, seq) for answer, seq in answers if answer.via_nominated]
+        if nominated and judgement is not None:
+            node = self.classes[class_id].pod.status.nominated_node_name
+            only = Judgement({node: 0} if node in judgement.added else {})
+            nominated = [(judged(ladder, only), seq) for ladder, seq in nominated if node in only.added]
+        if nominated and (judgement is not None or not is_judged(class_id)):
+            return self._race(class_id, nominated)
+        feasible = merged.feasible if judgement is None else min(merged.feasible, len(judgement.added))
         score_failure = answers[0][0].score_failure
-        if score_failure is not None and merged.feasible > 1:
+        if score_failure is not None and feasible > 1:
             return score_failure
-        if merged.feasible and all(answer.ladder.complete and not answer.ladder.nodes for answer, _ in answers):
-            return error(f"{merged.feasible} nodes are feasible, and none of them is proposed")
-        if merged.feasible:
-            return Race(class_id, [(answer.ladder, seq) for answer, seq in answers])
+        if not feasible:
+            return self._unfit(class_id)
+        if all(answer.ladder.complete and not answer.ladder.nodes for answer, _ in answers):
+            return error(f"{feasible} nodes are feasible, and none of them is proposed")
+        if judgement is None:
+            return None if is_judged(class_id) else self._race(class_id, [(a.ladder, seq) for a, seq in answers])
+        ladders = [(judged(answer.ladder, judgement), seq) for answer, seq in answers]
+        return self._race(class_id, ladders) if any(ladder.nodes for ladder, _ in ladders) else None
+
+    def _race(self, class_id: str, ladders: Sequence[tuple[Ladder, int]]) -> Race | DomainRace:
+        trackers = self.trackers.get(class_id)
+        return Race(class_id, ladders) if trackers is None else DomainRace(class_id, ladders, trackers)
+
+    def _unfit(self, class_id: str) -> Unfit:
+        answers, merged = self._answers[class_id], self._merged[class_id]
         rejections = merge_rejections(part for answer, _ in answers for part in answer.rejections)
-        plugins = _named(*(part.status.plugin for part in rejections), *restricted_by)
-        return Unfit(unfit_message(merged.nodes, None, rejections), plugins)
+        plugins = _named(*(part.status.plugin for part in rejections), *answers[0][0].restricted_by)
+        judgement = self.judgements.get(class_id)
+        if judgement is not None:
+            return judged_unfit(merged, rejections, plugins, judgement)
+        potential = sum(part.nodes for part in rejections if part.status.code is Code.UNSCHEDULABLE)
+        message = unfit_message(merged.nodes, None, rejections)
+        return Unfit(message, plugins, merged.nodes, merged.plugins, potential)
 
 
 def _named(*plugins: str) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Iterable
 
+from services.cycle.asking import Asking
 from services.cycle.core import CycleCore
 from services.cycle.events import (
     Ask,
@@ -17,19 +19,25 @@ from services.cycle.events import (
     Unschedulable,
     Write,
 )
+from services.cycle.extending import AskExtenders, Extending
 from services.cycle.feed import Feed
+from services.cycle.fullobjects import NODES, WholeObjects
 from services.cycle.membership import Membership
+from services.cycle.narrowing import AskAboutVictims
 from services.cycle.spans import RoundSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
+from shared.extenders.client import ExtenderClient
 from shared.framework.tiebreak import Ties
 from shared.kube.client import KubeClient
+from shared.kube.listwatch import ListWatch
+from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Batch as PulledBatch
 from shared.messages.queue import Outcome, QueuedPod, Verdict
-from shared.messages.rounds import Explained, Proposals
+from shared.messages.rounds import Explained, Proposals, Propose
 from shared.messages.state import Committed
 from shared.messages.workers import Assign, WorkerBeat
-from shared.plugins.frameworks import load_frameworks
+from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.terms import begin_term
 from shared.telemetry.logs import Repeated
@@ -49,23 +57,36 @@ RESULTS = {
 
 async def main(context: Context) -> None:
     settings = context.settings
-    frameworks = load_frameworks(read_config(settings.config), lenient=True)
+    given = read_config(settings.config)
+    frameworks = load_frameworks(given, lenient=True)
     for name, framework in frameworks.items():
         if framework.missing:
             missing = ", ".join(sorted(framework.missing))
             context.log.warning("profile %s: these plugins are not there yet and are left out: %s", name, missing)
+    extenders = ExtenderClient(load_scheduler_config(given).extenders)
     client = await KubeClient.open(settings.api, context.telemetry)
     try:
         epoch = await begin_term(context, client, f"{settings.prefix}-cycle")
+        core = CycleCore(
+            epoch,
+            frameworks,
+            round_size=settings.round_size,
+            ties=Ties(seed=settings.seed),
+            pace=PACE,
+            extending=Extending(extenders.extenders),
+        )
+        await Shell(context, core, extenders, client).run()
     finally:
+        await extenders.close()
         await client.close()
-    core = CycleCore(epoch, frameworks, round_size=settings.round_size, ties=Ties(seed=settings.seed), pace=PACE)
-    await Shell(context, core).run()
 
 
 class Shell:
-    def __init__(self, context: Context, core: CycleCore) -> None:
+    def __init__(self, context: Context, core: CycleCore, extenders: ExtenderClient, client: KubeClient) -> None:
         settings = context.settings
+        self._client = client
+        self._whole = WholeObjects(client)
+        self._asking = Asking(extenders, self._whole, self._handle, self._trouble)
         self._context = context
         self._core = core
         self._membership = Membership(core.epoch, settings.shard_count)
@@ -92,7 +113,7 @@ class Shell:
         bus = self._context.bus
         self._context.health.wait_for("workers", "no workers hold the shards yet")
         self._context.health.ready()
-        await bus.subscribe("cycle.answers", (Proposals, Explained), self._on_answer)
+        await bus.subscribe("cycle.answers", (Proposals, Explained, Candidates), self._on_answer)
         await bus.subscribe("cycle.committed", Committed, self._on_committed)
         await bus.subscribe("worker.beats", WorkerBeat, self._on_beat)
         try:
@@ -101,8 +122,11 @@ class Shell:
                 tasks.create_task(self._feed.report())
                 tasks.create_task(every(LOOK, self._look))
                 tasks.create_task(self._runner.broken())
+                if self._asking.sends_nodes:
+                    tasks.create_task(ListWatch(self._client, NODES, self._whole.hear, random.Random()).run())
         finally:
             self._runner.close()
+            await self._asking.close()
 
     # What comes in
 
@@ -111,8 +135,8 @@ class Shell:
             self._pods[queued.pod.uid] = queued
         self._handle(Batch([queued.pod for queued in batch.pods], batch.seq))
 
-    def _on_answer(self, message: Proposals | Explained, envelope: Envelope) -> None:
-        if isinstance(message, Proposals):
+    def _on_answer(self, message: Proposals | Explained | Candidates, envelope: Envelope) -> None:
+        if not isinstance(message, Explained):
             self._handle(message)
 
     def _on_committed(self, message: Committed, envelope: Envelope) -> None:
@@ -135,6 +159,10 @@ class Shell:
         self._runner.feed(event)
         self._spans.end(self._core.under_way, self._context.clock())
 
+    def _trouble(self, text: str) -> None:
+        """With an extender, that fails nobody's attempt."""
+        self._sparingly.warning(text, "%s", text)
+
     # What goes out
 
     def _send(self, sends: Iterable[tuple[str, Assign]]) -> None:
@@ -153,9 +181,13 @@ class Shell:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Ask(worker=worker, message=propose):
+            case Ask(worker=worker, message=Preempt() as preempt):
+                self._context.bus.post(f"worker.{worker}", preempt)
+            case Ask(worker=worker, message=Propose() as propose):
                 trace = self._spans.context(propose.round, self._core.asked_pods, self._context.clock())
                 self._context.bus.post(f"worker.{worker}", propose, trace=trace)
+            case AskExtenders() | AskAboutVictims():
+                self._asking.ask(effect)
             case Write(message=commit):
                 trace = self._spans.context(commit.round, (), self._context.clock())
                 self._context.bus.post("snapshot.commits", commit, trace=trace)

@@ -1,8 +1,9 @@
 """The walk through a round's pods: in order, each takes the best that is still there to be had."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from services.cycle.domainrace import DomainRace, Trackers
 from services.cycle.footprints import Written
 from services.cycle.race import NoRung, Race, Rung
 from shared.cluster.load import PodLoad
@@ -26,10 +27,23 @@ class QueuedPod:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """No node is feasible for a class, and why: how many nodes there are, and the message that says it."""
+    """No node is feasible for a class, and why: the message that says it, and the plugins that see to it.
+
+    `nodes`: how many there are. `summaries`: the merged ones by which that was found; `potential`: how many nodes were
+    rejected with a status that pods making way may change. `refused`: where extenders were asked, the feasible nodes
+    that they rejected.
+    """
 
     message: str
     plugins: tuple[str, ...]
+    nodes: int = 0
+    summaries: dict[str, object] = field(default_factory=dict)
+    potential: int = 0
+    refused: dict[str, Status] | None = None
+
+    def also(self, message: str) -> "Unfit":
+        """With more to be said."""
+        return replace(self, message=f"{self.message} {message}") if message else self
 
 
 @dataclass(slots=True)
@@ -43,31 +57,46 @@ class Walk:
     deferred: list[QueuedPod] = field(default_factory=list)
 
 
-Verdict = Race | Unfit | Status | None
+Verdict = Race | DomainRace | Unfit | Status | None
 """Of a class: where its pods can go, that they can go nowhere, that a plugin failed, or that it must be asked again."""
 
 
-def walk(pods: Sequence[QueuedPod], verdicts: Mapping[str, Verdict]) -> Walk:
-    """Once a pod had to be deferred, none of lower priority is decided before it: it might take its place."""
+def walk(
+    pods: Sequence[QueuedPod], verdicts: Mapping[str, Verdict], trackers: Mapping[str, Trackers] | None = None
+) -> Walk:
+    """Once a pod had to be deferred, none of lower priority is decided before it: it might take its place.
+
+    `trackers`: those of every class, in a round in which decisions matter beyond the nodes that they fill. A class that
+    finds no node, though by now a decision has changed that, waits as well.
+    """
+    trackers = trackers or {}
     result = Walk([queued.pod.uid for queued in pods])
     written = Written()
     held_priority: int | None = None
     for queued in pods:
         verdict = verdicts[queued.class_id]
         rung: Rung | NoRung = NoRung.STALE
-        if isinstance(verdict, Unfit):
+        if isinstance(verdict, Unfit) and not _is_touched(trackers, queued.class_id):
             result.unfit.append((queued, verdict))
             continue
         if isinstance(verdict, Status):
             result.failed.append((queued, verdict))
             continue
-        if verdict is not None and (held_priority is None or queued.pod.priority >= held_priority):
+        if isinstance(verdict, Race | DomainRace) and (held_priority is None or queued.pod.priority >= held_priority):
             rung = verdict.take(written)
         if isinstance(rung, Rung):
             written.add(queued.class_id, rung.node)
+            if rung.place is not None:
+                for of_class in trackers.values():
+                    of_class.placed(queued.class_id, queued.load, rung.place)
             result.decided.append((queued, rung))
         else:
             # Exhausted, too, waits: why there is no room any more has to be counted anew.
             result.deferred.append(queued)
             held_priority = queued.pod.priority if held_priority is None else max(held_priority, queued.pod.priority)
     return result
+
+
+def _is_touched(trackers: Mapping[str, Trackers], class_id: str) -> bool:
+    of_class = trackers.get(class_id)
+    return of_class is not None and of_class.touched

@@ -14,6 +14,7 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
+from services.inprocess.workloads import WORKLOADS, Object, node
 from services.snapshot import events as snapshot
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
@@ -23,13 +24,13 @@ from shared.framework.profile import Framework
 from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
 from shared.messages.state import Commit, State
-from shared.model.objects import Node, Pod, decode_node, decode_pod
+from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
 from shared.plugins.frameworks import load_frameworks
 
 T = TypeVar("T")
 
 SHARDS = 2
-ZONES = 10
+MOST_WARMING_UP = 256
 PARTS = ("evaluate", "apply", "cycle", "snapshot")
 """Workers' evaluation, workers' application of deltas, the cycle's merging and deciding, the snapshot's commit."""
 
@@ -42,6 +43,7 @@ class Case:
     classes: int
     round_size: int
     pods: int
+    workload: str = "plain"
 
 
 @dataclass(slots=True)
@@ -67,11 +69,13 @@ class Loaded:
     peak_bytes: int
 
 
-def cases(sizes: Iterable[int], pods: int) -> Iterator[Case]:
-    for nodes in sizes:
-        for classes in (1, 50):
-            yield Case(nodes, classes, 256, pods)
-            yield Case(nodes, classes, 1, max(1, pods // 8))
+def cases(sizes: Iterable[int], pods: int, workloads: Iterable[str]) -> Iterator[Case]:
+    """With rules that look at other pods, there are as many classes as leave every pod a place."""
+    for workload in workloads:
+        for nodes in sizes:
+            for classes in (1, 50) if workload == "plain" else (5,):
+                yield Case(nodes, classes, 256, pods, workload)
+                yield Case(nodes, classes, 1, max(1, pods // 8), workload)
 
 
 def measure(case: Case) -> tuple[Costs, int]:
@@ -79,11 +83,12 @@ def measure(case: Case) -> tuple[Costs, int]:
     bench = Bench(case)
     before = resident_bytes()
     bench.start_workers()
-    warm_up = max(case.classes, min(case.round_size, 256))
-    bench.run([make_pod(-1 - i, i % case.classes) for i in range(warm_up)])
+    warm_up = max(case.classes, min(case.round_size, MOST_WARMING_UP))
+    pods = [decode_pod(msgspec.json.encode(bench.workload.pod(i, case.classes))) for i in range(warm_up + case.pods)]
+    bench.run(pods[:warm_up])
     worker_bytes = (resident_bytes() - before) // SHARDS
     bench.costs = Costs()
-    bench.run([make_pod(i, i % case.classes) for i in range(case.pods)])
+    bench.run(pods[warm_up:])
     return bench.costs, worker_bytes
 
 
@@ -92,7 +97,7 @@ def measure_load(nodes: int, pods: int) -> Loaded:
     start = time.process_time()
     bench = Bench(Case(nodes, 50, 256, 0))
     for i in range(pods):
-        bench.snapshot.handle(snapshot.PodSeen(make_pod(i, i % 50, node_name(i % nodes))), 0.0)
+        bench.snapshot.handle(snapshot.PodSeen(_placed(bench.workload.pod(i, 50), i % nodes)), 0.0)
     bench.start_workers()
     placed = sum(core.table.pod_count for core in bench.workers.values())
     if placed != pods:
@@ -107,10 +112,13 @@ class Bench:
         self.costs = Costs()
         self.workers: dict[str, WorkerCore] = {}
         self.snapshot = SnapshotCore(1)
+        self.workload = WORKLOADS[case.workload]
         self._frameworks: Mapping[str, Framework] = load_frameworks(None, lenient=True)
         self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
         for i in range(case.nodes):
-            self.snapshot.handle(snapshot.NodeSeen(make_node(i)), 0.0)
+            self.snapshot.handle(snapshot.NodeSeen(decode_node(msgspec.json.encode(node(i)))), 0.0)
+        for plural, obj in self.workload.objects(case.pods + MOST_WARMING_UP):
+            self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(plural.removesuffix("s")), obj)), 0.0)
 
     def start_workers(self) -> None:
         for i in range(SHARDS):
@@ -167,33 +175,10 @@ class Bench:
         return following
 
 
-def node_name(i: int) -> str:
-    return f"node-{i:06}"
-
-
-def make_node(i: int) -> Node:
-    """4 cpu, 32 GiB, 110 pods; read from JSON as the watch brings it."""
-    labels = {
-        "kubernetes.io/hostname": node_name(i),
-        "topology.kubernetes.io/zone": f"zone-{i % ZONES}",
-        "topology.kubernetes.io/region": "region-0",
-        "node.kubernetes.io/instance-type": f"type-{i % 5}",
-    }
-    allocatable = {"cpu": "4", "memory": "32Gi", "pods": "110"}
-    return decode_node(
-        msgspec.json.encode(
-            {"metadata": {"name": node_name(i), "labels": labels}, "status": {"allocatable": allocatable}}
-        )
-    )
-
-
-def make_pod(i: int, kind: int, node: str = "") -> Pod:
-    """About 100m and 500Mi, a little different for each kind."""
-    requests = {"cpu": f"{100 + kind}m", "memory": f"{500 + kind}Mi"}
-    container = {"name": "c", "image": "app:1", "resources": {"requests": requests}}
-    metadata = {"name": f"pod-{i}", "namespace": "default", "uid": f"uid-{i}", "labels": {"app": f"app-{kind}"}}
-    spec = {"containers": [container]} | ({"nodeName": node} if node else {})
-    return decode_pod(msgspec.json.encode({"metadata": metadata, "spec": spec}))
+def _placed(pod: Object, on: int) -> Pod:
+    """As the watch shows it on a node."""
+    pod["spec"]["nodeName"] = node(on)["metadata"]["name"]
+    return decode_pod(msgspec.json.encode(pod))
 
 
 def resident_bytes() -> int:

@@ -13,6 +13,8 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
+from services.cycle.extending import AskExtenders
+from services.cycle.narrowing import AskAboutVictims
 from services.snapshot import events as snapshot
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
@@ -22,9 +24,10 @@ from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.messages.binding import BindingOrders
 from shared.messages.codec import M, copy
+from shared.messages.preemption import Candidates
 from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
-from shared.model.objects import Node, Pod
+from shared.model.objects import ClusterObject, Node, Pod
 from shared.plugins.frameworks import load_frameworks
 
 Fate = Callable[[object], Sequence[float]]
@@ -85,9 +88,14 @@ class Pipeline:
             self.observe(snapshot.NodeSeen(node))
 
     def add_pods(self, pods: Iterable[Pod]) -> None:
-        """Pods that are on a node already."""
+        """Pods that are on a node already, or are to have room on one."""
         for pod in pods:
             self.observe(snapshot.PodSeen(pod))
+
+    def add_objects(self, objects: Iterable[ClusterObject]) -> None:
+        """What the cluster has beside nodes and pods."""
+        for obj in objects:
+            self.observe(snapshot.ObjectSeen(obj))
 
     def submit(self, pods: Sequence[Pod]) -> None:
         """Pods to schedule, in queue order."""
@@ -155,6 +163,8 @@ class Pipeline:
                     self._send(propose, partial(self._to_worker, name))
                 case cycle.Write(message=commit):
                     self._send(commit, self.observe)
+                case AskExtenders() | AskAboutVictims():
+                    raise InvariantBroken("extenders are asked, and none was configured")
                 case outcome:
                     self.outcomes[outcome.uid] = outcome
 
@@ -166,8 +176,8 @@ class Pipeline:
                     self._send(state, partial(self._to_worker, core.name))
                 case worker.Answer(message=Explained() as explained):
                     self.explained.append(copy(explained))
-                case worker.Answer(message=Proposals() as proposals):
-                    self._send(proposals, self._to_cycle)
+                case worker.Answer(message=Proposals() | Candidates() as answer):
+                    self._send(answer, self._to_cycle)
 
     def _to_cycle(self, message: cycle.Event) -> None:
         self._carry_out_cycle(self.cycle.handle(message, self.now))

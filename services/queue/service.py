@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
+from services.queue.backoff import Backoff
 from services.queue.core import QueueCore
 from services.queue.events import (
     Acknowledge,
@@ -31,10 +32,13 @@ from shared.bus.subjects import (
     WATCHER_RELIST,
 )
 from shared.config.file import read_config
+from shared.config.profiles import load_config
 from shared.messages.binding import Notice, Notices
 from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
+from shared.plugins.entrypoints import Registry
 from shared.plugins.frameworks import load_frameworks
+from shared.plugins.registry import IN_TREE
 from shared.runtime import Context, CoreRunner, every
 from shared.telemetry.logs import Repeated
 from shared.watch.reader import Effect as WatchEffect
@@ -48,8 +52,10 @@ LISTING = "listing"
 
 
 async def main(context: Context) -> None:
-    frameworks = load_frameworks(read_config(context.settings.config), lenient=True)
-    await Shell(context, QueueCore(frameworks)).run()
+    config = load_config(read_config(context.settings.config), Registry(IN_TREE).points_of)
+    backoff = Backoff(initial=config.pod_initial_backoff_seconds, longest=config.pod_max_backoff_seconds)
+    frameworks = load_frameworks(config, lenient=True)
+    await Shell(context, QueueCore(frameworks, backoff=backoff)).run()
 
 
 class Shell:

@@ -1,23 +1,49 @@
 """What the watcher's stream means to the queue.
 
-It reads pods that wait for a place. Of the others, and of nodes, it remembers just enough to see what has changed that
-may help a pod: that a pod has come to a node or left it, and which part of a node is another.
+It reads pods that wait for a place. Of everything else it remembers just enough to see what has changed that may help
+a pod: that a pod has come to a node or left it, which part of a node is another, that an object is not as it was.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodUnreadable, Seen
 from services.queue.waking import ChangeKind
-from shared.messages.watch import Kind, NodeChange, PodChange, Unreadable
-from shared.model.objects import Node, Pod, dec_hook, encode_msgpack
+from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.objects import Node, ObjectKind, Pod, dec_hook, encode_msgpack
 
 _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 _NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
 
 POD_ADDED = ClusterChange(ChangeKind.ASSIGNED_POD_ADDED)
 POD_DELETED = ClusterChange(ChangeKind.ASSIGNED_POD_DELETED)
+
+
+class _Told(NamedTuple):
+    """What it is worth that an object of a kind comes, changes or goes."""
+
+    added: ChangeKind | None = None
+    changed: ChangeKind | None = None
+    deleted: ChangeKind | None = None
+
+
+_SELECTOR = _Told(ChangeKind.SELECTOR_CHANGED, ChangeKind.SELECTOR_CHANGED)
+_TOLD: Mapping[ObjectKind, _Told] = {
+    ObjectKind.NAMESPACE: _Told(ChangeKind.NAMESPACE_CHANGED, ChangeKind.NAMESPACE_CHANGED),
+    ObjectKind.SERVICE: _SELECTOR,
+    ObjectKind.REPLICA_SET: _SELECTOR,
+    ObjectKind.REPLICATION_CONTROLLER: _SELECTOR,
+    ObjectKind.STATEFUL_SET: _SELECTOR,
+    ObjectKind.PERSISTENT_VOLUME: _Told(ChangeKind.VOLUME_ADDED, ChangeKind.VOLUME_CHANGED),
+    ObjectKind.PERSISTENT_VOLUME_CLAIM: _Told(ChangeKind.CLAIM_ADDED, ChangeKind.CLAIM_CHANGED),
+    ObjectKind.STORAGE_CLASS: _Told(ChangeKind.CLASS_ADDED, ChangeKind.CLASS_CHANGED),
+    ObjectKind.CSI_NODE: _Told(ChangeKind.CSI_NODE_ADDED, ChangeKind.CSI_NODE_CHANGED),
+    ObjectKind.CSI_DRIVER: _Told(changed=ChangeKind.CSI_DRIVER_CHANGED),
+    ObjectKind.CSI_STORAGE_CAPACITY: _Told(ChangeKind.CAPACITY_ADDED, ChangeKind.CAPACITY_CHANGED),
+    ObjectKind.VOLUME_ATTACHMENT: _Told(deleted=ChangeKind.ATTACHMENT_DELETED),
+}
 
 
 class _Facts(NamedTuple):
@@ -33,8 +59,10 @@ class Sightings:
     def __init__(self) -> None:
         self._assigned: set[str] = set()
         self._nodes: dict[str, _Facts] = {}
+        self._objects: dict[ObjectKind, dict[str, int]] = {kind: {} for kind in _TOLD}
+        """By key, a hash of the object as it was told."""
 
-    def read(self, change: PodChange | NodeChange | Unreadable, now: float) -> list[Seen]:
+    def read(self, change: PodChange | NodeChange | ObjectChange | Unreadable, now: float) -> list[Seen]:
         match change:
             case PodChange():
                 return self._pod(change, now)
@@ -42,6 +70,10 @@ class Sightings:
                 return self._node(name, body)
             case NodeChange(name=name) | Unreadable(kind=Kind.NODE, name=name):
                 return [] if self._nodes.pop(name, None) is None else [ClusterChange(ChangeKind.NODE_DELETED)]
+            case ObjectChange(kind=kind, key=key, gone=gone, body=body):
+                return self._object(kind, key, None if gone else hash(bytes(body)))
+            case Unreadable(kind=kind) if kind in OBJECT_KINDS:
+                return self._object(OBJECT_KINDS[kind], change.key, None)
             case Unreadable(node=node):
                 return self._on_node(change.uid) if node else [_unreadable(change, change.problem)]
 
@@ -84,6 +116,19 @@ class Sightings:
         if before.taints != facts.taints or (before.unschedulable and not facts.unschedulable):
             kinds.append(ChangeKind.NODE_TAINTS)
         return [ClusterChange(kind) for kind in kinds]
+
+    def _object(self, kind: ObjectKind, key: str, now: int | None) -> list[Seen]:
+        """`now`: a hash of it; None where it is gone."""
+        known, told = self._objects.get(kind), _TOLD.get(kind)
+        if known is None or told is None:
+            return []
+        before = known.pop(key, None)
+        if now is not None:
+            known[key] = now
+        if before == now:
+            return []
+        change = told.added if before is None else told.deleted if now is None else told.changed
+        return [] if change is None else [ClusterChange(change)]
 
 
 def _facts(node: Node) -> _Facts:

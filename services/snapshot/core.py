@@ -17,7 +17,6 @@ A new leader is made with the ledger of the one before it. It is told all that t
 interest yet, and then begins: what is still assumed is dispatched again, as of the new term.
 """
 
-import heapq
 from collections import deque
 from collections.abc import Container, Iterable
 
@@ -36,6 +35,8 @@ from services.snapshot.events import (
     LookUp,
     NodeGone,
     NodeSeen,
+    ObjectGone,
+    ObjectSeen,
     Observed,
     Persist,
     PodDeleted,
@@ -46,15 +47,17 @@ from services.snapshot.events import (
     Tick,
 )
 from services.snapshot.gathering import Gathering
+from services.snapshot.ledger import BINDING_DEADLINE, Ledger, entry_of, order_of
+from services.snapshot.nodes import Nodes
+from services.snapshot.nominations import Nomination, Nominations
+from services.snapshot.objects import Objects
 from services.snapshot.places import Loads, Places
-from shared.cluster.images import ImageSizes
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.shards import shard_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
 from shared.messages.queue import POD_GONE
 from shared.messages.state import (
     EPOCH_SHIFT,
-    BindingOrder,
     Change,
     Commit,
     Committed,
@@ -63,19 +66,14 @@ from shared.messages.state import (
     Delta,
     Heartbeat,
     LedgerEntry,
-    NodeRemoved,
     NodeState,
-    NodeUpserted,
+    NominationGone,
     PodGone,
     PodPlaced,
     State,
 )
 from shared.model.objects import Node, Pod, validate_node
 
-BINDING_DEADLINE = 30.0
-"""Seconds after which nobody begins to bind an assumed pod any more."""
-LOOK_UP_GRACE = 5.0
-"""Seconds after that until the pod is looked up: a last call may still land, and clocks differ a little."""
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -85,23 +83,23 @@ class SnapshotCore:
         self.epoch = epoch
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self._seq = epoch << EPOCH_SHIFT
-        self._nodes: dict[str, Node] = {}
-        self._reported: dict[str, Node] = {}
-        self._written: dict[str, int] = {}
+        self._nodes = Nodes()
         self._pods = Places()
-        self._ledger: dict[str, LedgerEntry] = {}
-        self._due: list[tuple[float, str, int]] = []
-        self._images = ImageSizes()
+        self._objects = Objects()
+        self._nominations = Nominations()
+        self._ledger = Ledger()
         self._cycle_epoch = 0 if answer is None else answer.epoch
         self._answer = None if answer is None else msgspec.structs.replace(answer, seq=self._seq)
         self._gathering: Gathering | None = None
         for entry in ledger:
-            self._pods.put(entry.uid, entry.node, entry.load, assumed=True)
-            self._enter(entry)
+            self._pods.put(entry.uid, entry.node, entry.load, f"{entry.namespace}/{entry.name}", assumed=True)
+            self._ledger.enter(entry)
+            if entry.volumes is not None:
+                self._objects.restore(entry.uid, entry.node, entry.volumes)
 
     def begin(self, now: float) -> list[Effect]:
         """All that the watch lists has been told: takes up what the leader before has left."""
-        orders = [self._order(e) for e in self._ledger.values() if not e.bound and now < e.deadline]
+        orders = [order_of(e, self.epoch) for e in self._ledger if not e.bound and now < e.deadline]
         return [Dispatch(tuple(orders))] if orders else []
 
     def restate(self, epoch: int) -> None:
@@ -119,13 +117,17 @@ class SnapshotCore:
             case Observed():
                 return self._on_observed(event, now)
             case PodSeen(pod=pod):
-                return self._on_pod(pod)
+                return self._on_pod(pod, now)
             case PodDeleted(uid=uid):
-                return self._remove(uid)
+                return self._on_pod_gone(uid)
             case NodeSeen(node=node):
                 return self._on_node_seen(node)
             case NodeGone(name=name):
                 return self._on_node_gone(name)
+            case ObjectSeen(object=obj):
+                return self._publish(self._objects.see(obj, self._seq + 1), [])
+            case ObjectGone(kind=kind, key=key):
+                return self._publish(self._objects.lose(kind, key), [])
             case BindingFinished(uid=uid, attempt=attempt):
                 return self._on_bound(uid, attempt)
             case BindingFailed():
@@ -140,19 +142,20 @@ class SnapshotCore:
                 return [Publish(Heartbeat(self.epoch, self._seq))]
 
     def next_deadline(self) -> float | None:
-        while self._due and not self._is_due(self._due[0]):
-            heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
+        deadlines = [at for at in (self._ledger.next_due(), self._objects.next_deadline) if at is not None]
+        return min(deadlines, default=None)
 
     def state(self, shards: Container[int] = (0,), shard_count: int = 1) -> State:
         """All there is of these shards, for a worker that starts or has missed something."""
         loads = Loads()
         nodes = [
-            NodeState(node, {uid: loads.number(self._pods[uid].load) for uid in self._pods.on_node(name)})
-            for name, node in self._nodes.items()
-            if shard_of(name, shard_count) in shards
+            NodeState(node, {uid: self._pods[uid].state(loads) for uid in self._pods.on_node(node.name)})
+            for node in self._nodes
+            if shard_of(node.name, shard_count) in shards
         ]
-        return State(self.epoch, self._seq, nodes, loads.items)
+        nominations = [each.told(uid, loads) for uid, each in self._nominations if uid not in self._pods]
+        objects, shared = list(self._objects.all()), self._nodes.shared_hostnames
+        return State(self.epoch, self._seq, nodes, loads.items, objects, nominations, shared)
 
     @property
     def seq(self) -> int:
@@ -160,7 +163,7 @@ class SnapshotCore:
 
     @property
     def ledger(self) -> dict[str, LedgerEntry]:
-        return dict(self._ledger)
+        return dict(self._ledger.entries())
 
     @property
     def answer(self) -> Committed | None:
@@ -168,7 +171,13 @@ class SnapshotCore:
         return self._answer
 
     def counts(self) -> dict[str, int]:
-        return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self._ledger)}
+        return {
+            "nodes": len(self._nodes),
+            "pods": len(self._pods),
+            "assumed_pods": len(self._ledger),
+            "nominated_pods": len(self._nominations),
+            "objects": len(self._objects),
+        }
 
     # What the watch says
 
@@ -191,20 +200,13 @@ class SnapshotCore:
             validate_node(node)
         except FlotillaError as cause:
             return [Problem(cause), *(self._drop_node(node.name) if node.name in self._nodes else ())]
-        # Kubelets and others report all the time, and mostly nothing that anybody reads.
-        metadata = msgspec.structs.replace(node.metadata, resource_version="", annotations={})
-        node = msgspec.structs.replace(node, metadata=metadata)
-        before = self._reported.get(node.name)
-        self._reported[node.name] = node
-        settled = self._images.settle(node, before)
-        if self._nodes.get(node.name) == settled:
+        is_new = node.name not in self._nodes
+        changes = self._nodes.see(node)
+        if not changes:
             return []
-        changes: list[Change] = [NodeUpserted(settled)]
         loads = Loads()
-        if node.name not in self._nodes:
-            waiting = sorted(self._pods.on_node(node.name))
-            changes += [PodPlaced(uid, node.name, loads.number(self._pods[uid].load)) for uid in waiting]
-        self._nodes[node.name] = settled
+        if is_new:
+            changes += [self._pods[uid].told(uid, loads) for uid in sorted(self._pods.on_node(node.name))]
         return self._publish(changes, loads.items, writes=(node.name,))
 
     def _on_node_gone(self, name: str) -> list[Effect]:
@@ -214,41 +216,75 @@ class SnapshotCore:
 
     def _drop_node(self, name: str) -> list[Effect]:
         """Its pods stay known: they are there again when the node is."""
-        del self._nodes[name]
-        self._images.forget(self._reported.pop(name))
-        self._written.pop(name, None)
-        return self._publish([NodeRemoved(name)], [])
+        return self._publish(self._nodes.drop(name), [])
 
     # Pods
 
-    def _on_pod(self, pod: Pod) -> list[Effect]:
-        node = pod.spec.node_name
+    def _on_pod(self, pod: Pod, now: float) -> list[Effect]:
         if pod.status.phase in FINISHED_PHASES:
-            return self._remove(pod.uid)
-        if not node:
-            return []  # it is the queue's
+            return self._on_pod_gone(pod.uid)
+        if not pod.spec.node_name and not pod.status.nominated_node_name:
+            return self._denominate(pod.uid)  # it is the queue's
         try:
             load = load_of(pod)
         except (FlotillaError, ValueError) as cause:
             return [Problem(cause if isinstance(cause, FlotillaError) else ClusterError(f"Pod {pod.key}: {cause}"))]
-        place = self._pods.get(pod.uid)
-        settled = (pod.uid,) if self._ledger.pop(pod.uid, None) is not None else ()
-        if place is not None and place.node == node and place.load == load:
+        return self._on_placed(pod, load, now) if pod.spec.node_name else self._nominate(pod, load)
+
+    def _on_placed(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
+        uid, node, started = pod.uid, pod.spec.node_name, pod.started
+        place = self._pods.get(uid)
+        changes: list[Change] = []
+        if self._nominations.drop(uid) and place is None:
+            changes.append(NominationGone(uid))
+        entry = self._ledger.take(uid)
+        settled = () if entry is None else (uid,)
+        if entry is not None and entry.node == node:
+            self._objects.confirm(uid, now)
+        elif entry is not None:
+            changes += self._objects.release(uid, self._seq + 1)
+        stays = place is not None and place.node == node and place.load == load
+        if place is not None and stays and (place.key, place.started) == (pod.key, started):
             place.assumed = False
-            return self._publish([], [], settled=settled)
-        self._pods.put(pod.uid, node, load, assumed=False)
+            return self._publish(changes, [], settled=settled)
+        self._pods.put(uid, node, load, pod.key, started, assumed=False)
         if node not in self._nodes:
             unknown = Problem(ClusterError(f"Pod {pod.key}: spec.nodeName: no node {node!r} is known"))
-            gone: list[Change] = [PodGone(pod.uid)] if place is not None else []
-            return [unknown, *self._publish(gone, [], settled=settled)]
-        return self._publish([PodPlaced(pod.uid, node, 0)], [load], writes=(node,), settled=settled)
+            changes += [PodGone(uid)] if place is not None else []
+            return [unknown, *self._publish(changes, [], settled=settled)]
+        changes.append(PodPlaced(uid, node, 0, pod.key, started))
+        return self._publish(changes, [load], writes=() if stays else (node,), settled=settled)
+
+    def _on_pod_gone(self, uid: str) -> list[Effect]:
+        if uid not in self._pods:
+            return self._denominate(uid)
+        self._nominations.drop(uid)
+        return self._remove(uid)
 
     def _remove(self, uid: str) -> list[Effect]:
-        settled = (uid,) if self._ledger.pop(uid, None) is not None else ()
+        """It leaves its place; if it is nominated, it is to have room again."""
+        settled = (uid,) if self._ledger.take(uid) is not None else ()
         if uid not in self._pods:
             return []
         self._pods.take(uid)
-        return self._publish([PodGone(uid)], [], settled=settled)
+        changes: list[Change] = [PodGone(uid), *self._objects.release(uid, self._seq + 1)]
+        nomination = self._nominations.get(uid)
+        if nomination is None:
+            return self._publish(changes, [], settled=settled)
+        loads = Loads()
+        changes.append(nomination.told(uid, loads))
+        return self._publish(changes, loads.items, writes=(nomination.node,), settled=settled)
+
+    def _nominate(self, pod: Pod, load: PodLoad) -> list[Effect]:
+        nomination = Nomination(pod.status.nominated_node_name, load, pod.key)
+        if not self._nominations.put(pod.uid, nomination) or pod.uid in self._pods:
+            return []
+        loads = Loads()
+        return self._publish([nomination.told(pod.uid, loads)], loads.items, writes=(nomination.node,))
+
+    def _denominate(self, uid: str) -> list[Effect]:
+        gone = self._nominations.drop(uid) and uid not in self._pods
+        return self._publish([NominationGone(uid)], []) if gone else []
 
     # Decisions
 
@@ -264,108 +300,78 @@ class SnapshotCore:
             self.refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
             return []
         conflicts: list[Conflict] = []
-        accepted: list[Decision] = []
-        taken: dict[str, str] = {}
+        accepted: list[LedgerEntry] = []
+        changes: list[Change] = []
         for decision in commit.decisions:
-            conflict = self._conflict(decision, taken)
+            conflict = self._conflict(decision)
             if conflict is None:
-                accepted.append(decision)
-                taken[decision.uid] = decision.node
+                accepted.append(self._assume(commit, decision, changes, now))
             else:
                 conflicts.append(conflict)
-        return self._accept(commit, accepted, conflicts, now)
+        return self._accept(commit, accepted, changes, conflicts)
 
-    def _conflict(self, decision: Decision, taken: dict[str, str]) -> Conflict | None:
+    def _conflict(self, decision: Decision) -> Conflict | None:
         place = self._pods.get(decision.uid)
-        where = taken.get(decision.uid) if place is None else place.node
-        if where is not None:
-            return Conflict(decision.uid, f"the pod is on node {where} already", placed=True)
+        if place is not None:
+            return Conflict(decision.uid, f"the pod is on node {place.node} already", placed=True)
         if decision.node not in self._nodes:
             return Conflict(decision.uid, f"node {decision.node} is gone")
-        if self._written.get(decision.node, 0) > decision.seen:
+        if self._nodes.written(decision.node) > decision.seen:
             return Conflict(decision.uid, f"node {decision.node} has changed since it was judged")
-        return None
+        if decision.volumes is None:
+            return None
+        reason = self._objects.conflict(decision.node, decision.volumes, decision.seen)
+        return None if reason is None else Conflict(decision.uid, reason)
 
-    def _accept(self, commit: Commit, accepted: list[Decision], conflicts: list[Conflict], now: float) -> list[Effect]:
-        entries: list[LedgerEntry] = []
-        for d in accepted:
-            load = commit.loads[d.load]
-            self._pods.put(d.uid, d.node, load, assumed=True)
-            entry = LedgerEntry(
-                uid=d.uid,
-                attempt=self._seq + 1,
-                namespace=d.namespace,
-                name=d.name,
-                profile=d.profile,
-                node=d.node,
-                load=load,
-                epoch=commit.epoch,
-                round=commit.round,
-                deadline=now + BINDING_DEADLINE,
-                pod=d.pod,
-            )
-            self._enter(entry)
-            entries.append(entry)
+    def _assume(self, commit: Commit, d: Decision, changes: list[Change], now: float) -> LedgerEntry:
+        """From here on the decisions after this one reckon with it; `changes` are added to."""
+        load, key, volumes = commit.loads[d.load], f"{d.namespace}/{d.name}", d.volumes
+        if d.uid in self._nominations:
+            changes.append(NominationGone(d.uid))
+        self._pods.put(d.uid, d.node, load, key, assumed=True)
+        changes.append(PodPlaced(d.uid, d.node, d.load, key))
+        if volumes is not None:
+            volumes, laid = self._objects.assume(d.uid, d.node, volumes, self._seq + 1)
+            changes += laid
+        entry = entry_of(msgspec.structs.replace(d, volumes=volumes), load, commit, self._seq + 1, now)
+        self._ledger.enter(entry)
+        return entry
+
+    def _accept(
+        self, commit: Commit, entries: list[LedgerEntry], changes: list[Change], conflicts: list[Conflict]
+    ) -> list[Effect]:
         delta: Delta | None = None
-        if accepted:
-            changes: list[Change] = [PodPlaced(d.uid, d.node, d.load) for d in accepted]
-            delta = self._delta(changes, commit.loads, [d.node for d in accepted])
+        if entries:
+            delta = self._delta(changes, commit.loads, [entry.node for entry in entries])
         self._answer = Committed(commit.epoch, commit.round, self._seq, conflicts)
         effects: list[Effect] = [Persist(delta, tuple(entries), answer=self._answer)]
         if delta is not None:
             effects.append(Publish(delta))
         effects.append(Reply(self._answer))
         if entries:
-            effects.append(Dispatch(tuple(self._order(entry) for entry in entries)))
+            effects.append(Dispatch(tuple(order_of(entry, self.epoch) for entry in entries)))
         return effects
-
-    def _order(self, entry: LedgerEntry) -> BindingOrder:
-        return BindingOrder(
-            epoch=self.epoch,
-            attempt=entry.attempt,
-            uid=entry.uid,
-            namespace=entry.namespace,
-            name=entry.name,
-            profile=entry.profile,
-            node=entry.node,
-            deadline=entry.deadline,
-            pod=entry.pod,
-        )
 
     # Bindings
 
-    def _enter(self, entry: LedgerEntry) -> None:
-        self._ledger[entry.uid] = entry
-        heapq.heappush(self._due, (entry.deadline + LOOK_UP_GRACE, entry.uid, entry.attempt))
-
-    def _is_due(self, due: tuple[float, str, int]) -> bool:
-        """Or has this become of no interest: settled, or put off?"""
-        at, uid, attempt = due
-        entry = self._ledger.get(uid)
-        return entry is not None and entry.attempt == attempt and entry.deadline + LOOK_UP_GRACE == at
-
-    def _entry(self, uid: str, attempt: int) -> LedgerEntry | None:
-        """What stands in the ledger for this attempt; None once its outcome is known, or another has begun."""
-        entry = self._ledger.get(uid)
-        return None if entry is None or entry.attempt != attempt else entry
-
     def _on_bound(self, uid: str, attempt: int) -> list[Effect]:
-        entry = self._entry(uid, attempt)
+        entry = self._ledger.find(uid, attempt)
         if entry is None or entry.bound:
             return []
-        bound = self._ledger[uid] = msgspec.structs.replace(entry, bound=True)
+        bound = msgspec.structs.replace(entry, bound=True)
+        self._ledger.enter(bound)
         return [Persist(ledger=(bound,))]
 
     def _on_failed(self, failed: BindingFailed) -> list[Effect]:
-        entry = self._entry(failed.uid, failed.attempt)
+        entry = self._ledger.find(failed.uid, failed.attempt)
         return [] if entry is None or entry.bound else self._forget(entry, failed.reason)
 
     def _on_waits(self, waits: BindingWaits) -> list[Effect]:
-        entry = self._entry(waits.uid, waits.attempt)
+        entry = self._ledger.find(waits.uid, waits.attempt)
         if entry is None or entry.bound:
             return []
         waiting = msgspec.structs.replace(entry, deadline=waits.until + BINDING_DEADLINE)
-        self._enter(waiting)
+        self._ledger.enter(waiting)
         return [Persist(ledger=(waiting,))]
 
     def _forget(self, entry: LedgerEntry, reason: str) -> list[Effect]:
@@ -374,14 +380,13 @@ class SnapshotCore:
     def _on_tick(self, now: float) -> list[Effect]:
         """An assumption ends by its observed outcome, never by time alone."""
         effects: list[Effect] = []
-        while (due := self.next_deadline()) is not None and due <= now:
-            entry = self._ledger[heapq.heappop(self._due)[1]]
+        for entry in self._ledger.due(now):
             effects.append(LookUp(entry.uid, entry.attempt, entry.namespace, entry.name))
-            self._enter(msgspec.structs.replace(entry, deadline=now + BINDING_DEADLINE))
-        return effects
+            self._ledger.enter(msgspec.structs.replace(entry, deadline=now + BINDING_DEADLINE))
+        return effects + self._publish(self._objects.expire(now, self._seq + 1), [])
 
     def _on_looked_up(self, found: LookedUp) -> list[Effect]:
-        entry = self._entry(found.uid, found.attempt)
+        entry = self._ledger.find(found.uid, found.attempt)
         if entry is None:
             return []
         if found.gone:
@@ -390,14 +395,16 @@ class SnapshotCore:
             return self._forget(entry, "the binding was not finished in time")
         if found.node == entry.node:
             return self._on_bound(found.uid, found.attempt)
-        del self._ledger[found.uid]
-        self._pods.put(found.uid, found.node, entry.load, assumed=False)
+        self._ledger.take(found.uid)
+        key = f"{entry.namespace}/{entry.name}"
+        self._pods.put(found.uid, found.node, entry.load, key, assumed=False)
+        changes = self._objects.release(found.uid, self._seq + 1)
         settled = (found.uid,)
         free = Forgot(found.uid, f"{POD_GONE} from there: it is on node {found.node}")
         if found.node not in self._nodes:
-            return [*self._publish([PodGone(found.uid)], [], settled=settled), free]
-        placed = PodPlaced(found.uid, found.node, 0)
-        return [*self._publish([placed], [entry.load], writes=(found.node,), settled=settled), free]
+            return [*self._publish([PodGone(found.uid), *changes], [], settled=settled), free]
+        changes.append(PodPlaced(found.uid, found.node, 0, key))
+        return [*self._publish(changes, [entry.load], writes=(found.node,), settled=settled), free]
 
     # Inside
 
@@ -421,18 +428,19 @@ class SnapshotCore:
         """`writes`: the nodes that an evaluation from before may no longer be trusted on."""
         self._seq += 1
         for node in writes:
-            if node in self._nodes:
-                self._written[node] = self._seq
+            self._nodes.write(node, self._seq)
         return Delta(self.epoch, self._seq, changes, loads)
 
     def validate(self) -> None:
         """The ledger holds the assumed pods and no other, each has a deadline, and every index agrees."""
         self._pods.validate()
+        self._nodes.validate()
+        self._ledger.validate()
+        ledger = self._ledger.entries()
+        self._objects.validate(ledger)
         assumed = {uid for uid, place in self._pods.items() if place.assumed}
-        if assumed != set(self._ledger):
-            raise InvariantBroken(f"assumed and not in the ledger or the reverse: {assumed ^ set(self._ledger)}")
-        for uid, entry in self._ledger.items():
+        if assumed != set(ledger):
+            raise InvariantBroken(f"assumed and not in the ledger or the reverse: {assumed ^ set(ledger)}")
+        for uid, entry in ledger.items():
             if self._pods[uid].node != entry.node:
                 raise InvariantBroken(f"pod {uid} is assumed elsewhere than the ledger says")
-        if {uid for due in self._due if self._is_due(due) for uid in due[1:2]} != set(self._ledger):
-            raise InvariantBroken("an entry of the ledger has no deadline")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shared.errors import FlotillaError
 from shared.messages.state import BindingOrder, Commit, Committed, Delta, Heartbeat, LedgerEntry
-from shared.model.objects import Node, Pod
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,28 @@ class PodDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectSeen:
+    """Event: the watch says that an object of another kind is so."""
+
+    object: ClusterObject
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectGone:
+    """Event: the watch says that an object of another kind is no more."""
+
+    kind: ObjectKind
+    key: str
+
+
+Seen = NodeSeen | NodeGone | PodSeen | PodDeleted | ObjectSeen | ObjectGone
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Event: what the watch says, in order; it makes one delta."""
 
-    events: Sequence[NodeSeen | NodeGone | PodSeen | PodDeleted]
+    events: Sequence[Seen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +172,5 @@ class Problem:
     error: FlotillaError
 
 
-Event = (
-    NodeSeen
-    | NodeGone
-    | PodSeen
-    | PodDeleted
-    | Observed
-    | BindingFinished
-    | BindingFailed
-    | BindingWaits
-    | LookedUp
-    | Commit
-    | Tick
-    | Beat
-)
+Event = Seen | Observed | BindingFinished | BindingFailed | BindingWaits | LookedUp | Commit | Tick | Beat
 Effect = Persist | Publish | Reply | Dispatch | LookUp | Forgot | Safe | Problem

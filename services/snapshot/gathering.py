@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from shared.cluster.load import PodLoad
-from shared.messages.state import Change, PodPlaced
+from shared.messages.state import Change, PodNominated, PodPlaced
 
 
 class Gathering:
@@ -21,7 +21,7 @@ class Gathering:
         """`changes` name loads by their place in `loads`."""
         before = len(self.loads)
         for change in changes:
-            if isinstance(change, PodPlaced) and before:
+            if isinstance(change, PodPlaced | PodNominated) and before:
                 change = msgspec.structs.replace(change, load=change.load + before)
             self.changes.append(change)
         self.loads.extend(loads)

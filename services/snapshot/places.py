@@ -6,12 +6,23 @@ import msgspec
 
 from shared.cluster.load import PodLoad
 from shared.errors import InvariantBroken
+from shared.messages.state import PodPlaced, PodState
 
 
 class Place(msgspec.Struct, gc=False):
+    """`key`: `namespace/name`. `started`: Unix time, if that is known."""
+
     node: str
     load: PodLoad
     assumed: bool
+    key: str = ""
+    started: float | None = None
+
+    def told(self, uid: str, loads: "Loads") -> PodPlaced:
+        return PodPlaced(uid, self.node, loads.number(self.load), self.key, self.started)
+
+    def state(self, loads: "Loads") -> PodState:
+        return PodState(loads.number(self.load), self.key, self.started)
 
 
 class Places:
@@ -43,13 +54,15 @@ class Places:
     def on_node(self, node: str) -> Collection[str]:
         return self._on_node.get(node, ())
 
-    def put(self, uid: str, node: str, load: PodLoad, *, assumed: bool) -> None:
+    def put(
+        self, uid: str, node: str, load: PodLoad, key: str = "", started: float | None = None, *, assumed: bool
+    ) -> None:
         """Also for a pod that has another place: it leaves that."""
         if uid in self._places:
             self.take(uid)
         shared, users = self._loads.setdefault(msgspec.msgpack.encode(load), (load, [0]))
         users[0] += 1
-        self._places[uid] = Place(node, shared, assumed)
+        self._places[uid] = Place(node, shared, assumed, key, started)
         self._on_node.setdefault(node, {})[uid] = None
 
     def take(self, uid: str) -> None:

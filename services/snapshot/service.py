@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from services.snapshot.carrier import Carrier
-from services.snapshot.core import BINDING_DEADLINE, LOOK_UP_GRACE, SnapshotCore
+from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch import Dispatcher, Sends, parts
 from services.snapshot.events import (
     Beat,
@@ -22,19 +22,23 @@ from services.snapshot.events import (
     Publish,
     Reply,
     Safe,
+    Seen,
     Tick,
 )
-from services.snapshot.intake import Intake, Seen
+from services.snapshot.intake import Intake
+from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
 from services.snapshot.lookups import LookUps
 from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms
 from shared.bus import Bus, Envelope
+from shared.config.file import read_config
 from shared.errors import ProtocolError, UserError
 from shared.kube.client import KubeClient
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
 from shared.messages.state import Commit
 from shared.messages.watch import Relist, WatchBeat, Watched
+from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
@@ -50,6 +54,8 @@ MOST_WAITING = 1 << 12
 
 
 async def main(context: Context) -> None:
+    config = load_scheduler_config(read_config(context.settings.config))
+    schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     context.health.wait_for("listing", "the cluster has not been listed yet")
     client = await KubeClient.open(context.settings.api, context.telemetry)
     try:
@@ -59,7 +65,7 @@ async def main(context: Context) -> None:
             recovered = await terms.take()
             core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer)
             ledger_lost = recovered.lost and terms.epoch > 1
-            await Shell(context, client, terms, core, ledger_lost=ledger_lost).run()
+            await Shell(context, client, terms, core, schedulers, ledger_lost=ledger_lost).run()
         finally:
             await link.close()
     finally:
@@ -68,7 +74,14 @@ async def main(context: Context) -> None:
 
 class Shell:
     def __init__(
-        self, context: Context, client: KubeClient, terms: Terms, core: SnapshotCore, *, ledger_lost: bool
+        self,
+        context: Context,
+        client: KubeClient,
+        terms: Terms,
+        core: SnapshotCore,
+        schedulers: frozenset[str],
+        *,
+        ledger_lost: bool,
     ) -> None:
         """`ledger_lost`: there were terms before, and Redis does not remember what they have assumed."""
         self._context = context
@@ -76,7 +89,7 @@ class Shell:
         self._terms = terms
         self._core = core
         self._ledger_lost = ledger_lost
-        self._intake = Intake()
+        self._intake = Intake(schedulers)
         self._reader = WatchReader(context.name)
         self._dispatcher = Dispatcher()
         self._carrier = Carrier(
@@ -92,7 +105,9 @@ class Shell:
         self._reporters: dict[tuple[str, int, int], Envelope] = {}
         self._sparingly = Repeated(context.log)
         metrics = context.telemetry.metrics
-        self._size = metrics.gauge("scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", ["type"])
+        self._size = metrics.gauge(
+            "scheduler_cache_size", "Nodes, pods, assumed and nominated pods, and other objects in the cache.", ["type"]
+        )
         self._conflicts = metrics.counter(
             "flotilla_commit_conflicts_total", "Decisions that were not taken, as the state had changed."
         )

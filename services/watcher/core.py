@@ -2,22 +2,40 @@
 
 It keeps no objects: every change is passed on as it comes. What is in a listing stands between marks; a kind's events
 never stand between the marks of that kind, for the API server tells one after the other.
+
+A kind that the server does not show us counts as one without objects: an empty listing says so.
 """
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from services.watcher.events import Asked, Beat, Complain, Effect, Event, Heard, ListAgain, Publish, Skipped, Tick
+from services.watcher.absence import Absence
+from services.watcher.complaints import MOST_COMPLAINTS, Complaints
+from services.watcher.events import (
+    Asked,
+    Beat,
+    Complain,
+    Denied,
+    Effect,
+    Event,
+    Heard,
+    ListAgain,
+    Missing,
+    Publish,
+    Skipped,
+    Tick,
+)
 from services.watcher.outline import outline
-from services.watcher.resources import MOST_BODY_BYTES, RESOURCES, describe, unreadable
+from services.watcher.resources import MOST_BODY_BYTES, RESOURCES, Change, describe, unreadable
 from shared.errors import FlotillaError, InvariantBroken
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, WatchEvent
+from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, WatchEvent, Watching
 from shared.messages.watch import (
     Kind,
     ListingBegins,
     ListingEnds,
     NodeChange,
+    ObjectChange,
     PodChange,
     WatchBeat,
     WatchChange,
@@ -30,15 +48,14 @@ MOST_MESSAGE_BYTES = MOST_BODY_BYTES
 """Of the bodies in one message; with the names around them that stays below what any NATS server takes (1 MiB)."""
 RELIST_PAUSE = 1.0
 """Seconds between two listings that were asked for, at least."""
-MOST_COMPLAINTS = 10_000
-"""So many unusable objects of a kind are remembered; the owners of further ones hear of theirs more than once."""
 
 
 class WatcherCore:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self._seq = 0
-        self._complaints: dict[Kind, _Complaints] = {kind: _Complaints() for kind in RESOURCES}
+        self._complaints = {kind: Complaints() for kind in RESOURCES}
+        self._absence = {kind: Absence() for kind, resource in RESOURCES.items() if not resource.required}
         self._list_at: float | None = None
         self._listed_at: float | None = None
 
@@ -46,6 +63,8 @@ class WatcherCore:
         match event:
             case Heard(kind=kind, what=what):
                 return self._on_heard(kind, what, now)
+            case Denied(kind=kind, problem=problem):
+                return self._on_denied(kind, problem, now)
             case Asked():
                 return self._on_asked(now)
             case Tick():
@@ -60,20 +79,43 @@ class WatcherCore:
     def seq(self) -> int:
         return self._seq
 
+    def is_missing(self, kind: Kind) -> bool:
+        """Whether the server shows no objects of this kind, and there count as none."""
+        return kind in self._absence and self._absence[kind].missing
+
     # What the API server says
 
-    def _on_heard(self, kind: Kind, what: ListBegins | ListPage | ListEnds | Events, now: float) -> list[Effect]:
+    def _on_heard(
+        self, kind: Kind, what: ListBegins | ListPage | ListEnds | Watching | Events, now: float
+    ) -> list[Effect]:
         match what:
+            case Watching():
+                return self._shown(kind)
             case Events(events=events):
                 return self._on_events(kind, events, now)
             case ListPage(objects=objects):
-                return self._on_page(kind, objects, now)
+                return [*self._shown(kind), *self._on_page(kind, objects, now)]
             case ListBegins():
                 self._complaints[kind].begin_listing()
-                return [self._publish([ListingBegins(kind)])]
+                return [] if self.is_missing(kind) else [self._publish([ListingBegins(kind)])]
             case ListEnds():
                 self._complaints[kind].end_listing()
-                return [self._publish([ListingEnds(kind)])]
+                effects = [*self._shown(kind), self._publish([ListingEnds(kind)])]
+                if kind in self._absence:
+                    self._absence[kind].listed = True
+                return effects
+
+    # Kinds that may be missing
+
+    def _shown(self, kind: Kind) -> list[Effect]:
+        """While a kind is missing nobody is told that a listing begins, for most likely none does."""
+        was_missing = kind in self._absence and self._absence[kind].shown()
+        return [self._publish([ListingBegins(kind)])] if was_missing else []
+
+    def _on_denied(self, kind: Kind, problem: str, now: float) -> list[Effect]:
+        if not self._absence[kind].refused(now):
+            return []
+        return [self._publish([ListingBegins(kind), ListingEnds(kind)]), Missing(kind, problem)]
 
     def _on_page(self, kind: Kind, objects: Sequence[msgspec.Raw], now: float) -> list[Effect]:
         """Finished pods are left out: who knows them as unfinished hears that they are gone when the listing ends."""
@@ -121,8 +163,7 @@ class WatcherCore:
             effects.append(Skipped(kind, describe(cause)))
             return None
         change = unreadable(kind, found, cause)
-        key = change.uid if kind is Kind.POD else change.name
-        if self._complaints[kind].is_new(key, change.problem):
+        if self._complaints[kind].is_new(change.key, change.problem):
             effects.append(Complain(change, found.metadata.generation, found.said_unscheduled))
         return change
 
@@ -138,7 +179,8 @@ class WatcherCore:
         if self._list_at is None or now < self._list_at:
             return []
         self._list_at, self._listed_at = None, now
-        return [ListAgain()]
+        missing = [kind for kind in self._absence if self.is_missing(kind)]
+        return [ListAgain(), *(self._publish([ListingBegins(kind), ListingEnds(kind)]) for kind in missing)]
 
     # Messages
 
@@ -146,7 +188,7 @@ class WatcherCore:
         part: list[WatchChange] = []
         size = 0
         for change in changes:
-            more = len(change.body) if isinstance(change, PodChange | NodeChange) else 0
+            more = len(change.body) if isinstance(change, Change) else 0
             if part and (len(part) == MOST_CHANGES or size + more > MOST_MESSAGE_BYTES):
                 yield self._publish(part)
                 part, size = [], 0
@@ -166,38 +208,11 @@ class WatcherCore:
                 raise InvariantBroken(f"{kind}: {len(complaints)} complaints are remembered")
 
 
-class _Complaints:
-    """What the owners of a kind's unusable objects have been told; forgotten with the object or its problem.
-
-    By problem, not by version: telling the owner makes a version of its own.
-    """
-
-    def __init__(self) -> None:
-        self._told: dict[str, str] = {}
-        self._before: dict[str, str] = {}
-        """From before the listing that is under way; what it does not name is forgotten."""
-
-    def __len__(self) -> int:
-        return len(self._told) + len(self._before)
-
-    def is_new(self, key: str, problem: str) -> bool:
-        told = self._told.pop(key, None) or self._before.pop(key, None)
-        if len(self._told) >= MOST_COMPLAINTS:
-            del self._told[next(iter(self._told))]
-        self._told[key] = problem
-        return told != problem
-
-    def settle(self, key: str) -> None:
-        self._told.pop(key, None)
-        self._before.pop(key, None)
-
-    def begin_listing(self) -> None:
-        self._before = (self._before | self._told) if len(self) <= MOST_COMPLAINTS else self._told
-        self._told = {}
-
-    def end_listing(self) -> None:
-        self._before = {}
-
-
-def _key(change: PodChange | NodeChange) -> str:
-    return change.uid if isinstance(change, PodChange) else change.name
+def _key(change: Change) -> str:
+    match change:
+        case PodChange(uid=uid):
+            return uid
+        case NodeChange(name=name):
+            return name
+        case ObjectChange(key=key):
+            return key

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage
+from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, Watching
 from shared.messages.watch import Kind, Unreadable, WatchBeat, Watched
 
 
@@ -11,7 +11,15 @@ class Heard:
     """Event: what the API server says of one kind of objects."""
 
     kind: Kind
-    what: ListBegins | ListPage | ListEnds | Events
+    what: ListBegins | ListPage | ListEnds | Watching | Events
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Event: the server has no such kind of objects, or does not let us see them."""
+
+    kind: Kind
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +69,13 @@ class Skipped:
     problem: str
 
 
-Event = Heard | Asked | Tick | Beat
-Effect = Publish | ListAgain | Complain | Skipped
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Effect: from now on there counts as none of this kind, until the server shows them."""
+
+    kind: Kind
+    problem: str
+
+
+Event = Heard | Denied | Asked | Tick | Beat
+Effect = Publish | ListAgain | Complain | Skipped | Missing

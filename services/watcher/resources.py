@@ -7,8 +7,16 @@ import msgspec
 
 from services.watcher.outline import FINISHED_PHASES, Outline
 from shared.errors import InvalidObject
-from shared.messages.watch import Kind, NodeChange, PodChange, Unreadable
-from shared.model.objects import decode_node, decode_pod, encode_msgpack
+from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.objects import (
+    ObjectKind,
+    decode_node,
+    decode_object,
+    decode_pod,
+    encode_msgpack,
+    is_namespaced,
+    key_of,
+)
 
 MOST_BODY_BYTES = 512 << 10
 """An object's body in a message; 250 times that of an ordinary pod."""
@@ -16,16 +24,26 @@ MOST_PROBLEM_LENGTH = 900
 UNFINISHED_PODS = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 """Finished pods hold nothing; the server tells of a pod that finishes as if it were deleted."""
 
+Change = PodChange | NodeChange | ObjectChange
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """`read` raises whatever is wrong with an object; `gone` tells of one that is not there any more."""
+    """`read` raises whatever is wrong with an object; `gone` tells of one that is not there any more.
+
+    `required`: without it nothing can be scheduled. Others may be missing at the server, or be forbidden to us.
+    """
 
     kind: Kind
     path: str
     selector: str
-    read: Callable[[msgspec.Raw, float], PodChange | NodeChange]
-    gone: Callable[[Outline, float], PodChange | NodeChange]
+    read: Callable[[msgspec.Raw, float], Change]
+    gone: Callable[[Outline, float], Change]
+    required: bool = True
+
+    @property
+    def plural(self) -> str:
+        return self.path.rpartition("/")[2]
 
 
 def read_pod(raw: msgspec.Raw, now: float) -> PodChange:
@@ -40,6 +58,7 @@ def read_pod(raw: msgspec.Raw, now: float) -> PodChange:
         finished=pod.status.phase in FINISHED_PHASES,
         body=_body(encode_msgpack(pod)),
         seen_at=now,
+        nominated=pod.status.nominated_node_name,
     )
 
 
@@ -67,10 +86,11 @@ def node_gone(found: Outline, now: float) -> NodeChange:
 
 def unreadable(kind: Kind, found: Outline, cause: Exception) -> Unreadable:
     is_pod = kind is Kind.POD
+    has_namespace = is_pod or (kind in OBJECT_KINDS and is_namespaced(OBJECT_KINDS[kind]))
     return Unreadable(
         kind=kind,
         uid=found.pod_uid if is_pod else found.metadata.uid,
-        namespace=found.namespace if is_pod else "",
+        namespace=found.namespace if has_namespace else "",
         name=found.metadata.name,
         problem=describe(cause),
         scheduler=found.spec.scheduler_name if is_pod else "",
@@ -93,7 +113,33 @@ def _body(raw: bytes) -> msgspec.Raw:
     return msgspec.Raw(raw)
 
 
-RESOURCES: Mapping[Kind, Resource] = {
-    Kind.POD: Resource(Kind.POD, "/api/v1/pods", UNFINISHED_PODS, read_pod, pod_gone),
-    Kind.NODE: Resource(Kind.NODE, "/api/v1/nodes", "", read_node, node_gone),
-}
+def _object(kind: ObjectKind, path: str) -> Resource:
+    def read(raw: msgspec.Raw, now: float) -> ObjectChange:
+        obj = decode_object(kind, raw)
+        return ObjectChange(kind, key_of(obj), body=_body(encode_msgpack(obj)))
+
+    def gone(found: Outline, now: float) -> ObjectChange:
+        name = found.metadata.name
+        return ObjectChange(kind, f"{found.namespace}/{name}" if is_namespaced(kind) else name, gone=True)
+
+    return Resource(Kind(kind.value), path, "", read, gone, required=False)
+
+
+_RESOURCES = (
+    Resource(Kind.POD, "/api/v1/pods", UNFINISHED_PODS, read_pod, pod_gone),
+    Resource(Kind.NODE, "/api/v1/nodes", "", read_node, node_gone),
+    _object(ObjectKind.NAMESPACE, "/api/v1/namespaces"),
+    _object(ObjectKind.SERVICE, "/api/v1/services"),
+    _object(ObjectKind.REPLICATION_CONTROLLER, "/api/v1/replicationcontrollers"),
+    _object(ObjectKind.REPLICA_SET, "/apis/apps/v1/replicasets"),
+    _object(ObjectKind.STATEFUL_SET, "/apis/apps/v1/statefulsets"),
+    _object(ObjectKind.PERSISTENT_VOLUME, "/api/v1/persistentvolumes"),
+    _object(ObjectKind.PERSISTENT_VOLUME_CLAIM, "/api/v1/persistentvolumeclaims"),
+    _object(ObjectKind.STORAGE_CLASS, "/apis/storage.k8s.io/v1/storageclasses"),
+    _object(ObjectKind.CSI_NODE, "/apis/storage.k8s.io/v1/csinodes"),
+    _object(ObjectKind.CSI_DRIVER, "/apis/storage.k8s.io/v1/csidrivers"),
+    _object(ObjectKind.CSI_STORAGE_CAPACITY, "/apis/storage.k8s.io/v1/csistoragecapacities"),
+    _object(ObjectKind.VOLUME_ATTACHMENT, "/apis/storage.k8s.io/v1/volumeattachments"),
+    _object(ObjectKind.POD_DISRUPTION_BUDGET, "/apis/policy/v1/poddisruptionbudgets"),
+)
+RESOURCES: Mapping[Kind, Resource] = {resource.kind: resource for resource in _RESOURCES}

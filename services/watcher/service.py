@@ -5,19 +5,33 @@ import random
 from collections import Counter
 
 from services.watcher.core import WatcherCore
-from services.watcher.events import Asked, Beat, Complain, Effect, Event, Heard, ListAgain, Publish, Skipped, Tick
+from services.watcher.events import (
+    Asked,
+    Beat,
+    Complain,
+    Denied,
+    Effect,
+    Event,
+    Heard,
+    ListAgain,
+    Missing,
+    Publish,
+    Skipped,
+    Tick,
+)
 from services.watcher.metrics import WatchMetrics
 from services.watcher.owners import Owners
 from services.watcher.resources import RESOURCES, Resource
 from services.watcher.spans import WatchSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
-from shared.config.profiles import load_config
 from shared.errors import ProtocolError
 from shared.kube.client import KubeClient
+from shared.kube.errors import Refused
 from shared.kube.listwatch import Events, ListEnds, ListPage, ListWatch, Trouble, Watching
 from shared.kube.listwatch import Heard as Said
 from shared.messages.watch import Kind, Relist, WatchBeat, Watched
+from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.terms import begin_term
 from shared.telemetry.logs import Repeated
@@ -26,10 +40,13 @@ GATHERING = 0.01
 """Seconds between two messages about one kind: each costs everybody who listens, however little it says."""
 BEAT = 1.0
 """Seconds between two beats."""
+MISSING_PAUSE = 60.0
+"""Seconds until a kind that the server does not show us is asked for again."""
+DENIALS = frozenset({403, 404})
 
 
 async def main(context: Context) -> None:
-    config = load_config(read_config(context.settings.config))
+    config = load_scheduler_config(read_config(context.settings.config))
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     client = await KubeClient.open(context.settings.api, context.telemetry)
     try:
@@ -43,6 +60,7 @@ class Shell:
     def __init__(self, context: Context, client: KubeClient, core: WatcherCore, schedulers: frozenset[str]) -> None:
         self._context = context
         self._bus = context.bus
+        self._core = core
         self._sparingly = Repeated(context.log)
         self._metrics = WatchMetrics(context.metrics)
         self._spans = WatchSpans(context.tracer, schedulers)
@@ -59,8 +77,8 @@ class Shell:
         self._outgoing: list[Watched | WatchBeat] = []
 
     async def run(self) -> None:
-        for kind in RESOURCES:
-            self._context.health.wait_for(f"{kind}s", "are not listed yet")
+        for resource in RESOURCES.values():
+            self._context.health.wait_for(resource.plural, "are not listed yet")
         self._context.health.ready()
         await self._bus.subscribe("watcher.relist", Relist, self._on_relist, group="watcher")
         try:
@@ -82,16 +100,12 @@ class Shell:
         return ListWatch(client, resource.path, hear, random.Random(), selector=resource.selector)
 
     async def _hear(self, kind: Kind, said: Said) -> None:
-        health = self._context.health
         match said:
-            case Trouble(cause=cause):
-                self._metrics.troubles.labels(kind).inc()
-                self._sparingly.warning(f"{kind} {type(cause).__name__}", "%ss: %s; trying again", kind, cause)
-                health.wait_for(f"{kind}s", str(cause))
+            case Trouble():
+                await self._on_trouble(RESOURCES[kind], said)
                 return
             case Watching():
-                health.clear(f"{kind}s")
-                return
+                self._context.health.clear(RESOURCES[kind].plural)
             case Events(events=events):
                 self._metrics.count(kind, Counter(event.type for event in events))
             case ListPage(objects=objects):
@@ -104,6 +118,19 @@ class Shell:
         self._metrics.lag.observe(asyncio.get_running_loop().time() - began)
         if isinstance(said, Events):
             await asyncio.sleep(GATHERING)  # what comes meanwhile waits in the connection, and goes out together
+
+    async def _on_trouble(self, resource: Resource, trouble: Trouble) -> None:
+        """Returns when it is to be tried again."""
+        kind, plural, cause = resource.kind, resource.plural, trouble.cause
+        self._metrics.troubles.labels(kind).inc()
+        if not resource.required and isinstance(cause, Refused) and cause.status in DENIALS:
+            self._runner.feed(Denied(kind, str(cause)))
+            await self._send()
+            if self._core.is_missing(kind):
+                await asyncio.sleep(MISSING_PAUSE)
+                return
+        self._sparingly.warning(f"{kind} {type(cause).__name__}", "%s: %s; trying again", plural, cause)
+        self._context.health.wait_for(plural, str(cause))
 
     def _on_relist(self, message: Relist, envelope: Envelope) -> None:
         self._metrics.asked.inc()
@@ -129,6 +156,11 @@ class Shell:
                 self._sparingly.warning(f"{change.kind} {where}", "%s %s: %s", change.kind, where, change.problem)
                 if change.kind is Kind.POD:
                     self._owners.tell(effect)
+            case Missing(kind=kind, problem=problem):
+                plural = RESOURCES[kind].plural
+                self._context.health.clear(plural)
+                self._listwatches[kind].list_again()  # what was known of it is told anew once it is shown again
+                self._context.log.warning("%s: there count as none: %s; asked for again now and then", plural, problem)
             case Skipped(kind=kind, problem=problem):
                 self._metrics.unreadable.labels(kind).inc()
                 self._sparingly.warning(f"{kind} skipped", "a %s without a name: %s", kind, problem)

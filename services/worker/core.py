@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from services.worker.events import Answer, Effect, Event, Reload, Tick
 from services.worker.mirror import Mirror
+from services.worker.preempting import Inbox
 from services.worker.proposer import Proposer
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
@@ -16,6 +17,7 @@ from shared.framework.explanation import Explanation
 from shared.framework.profile import Framework
 from shared.framework.status import error
 from shared.framework.tiebreak import Ties
+from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import ClassAnswer, Explain, Explained, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
@@ -34,6 +36,7 @@ class WorkerCore:
         """The epoch and number of the assignment by which it holds its shards."""
         self._mirror = Mirror(shards, shard_count)
         self._proposer: Proposer | None = None
+        self._searches = Inbox()
         self._cycle_epoch = 0
         self._newest = (0, 0)
         self._waiting: Propose | None = None
@@ -53,8 +56,10 @@ class WorkerCore:
                 reload = self._mirror.take_heartbeat(event, now)
             case State():
                 reload = self._mirror.take_state(event, now)
-                if self._waiting is not None:
-                    self._not_yet = max(self._not_yet, self._waiting.min_seq)
+                wanted = 0 if self._waiting is None else self._waiting.min_seq
+                wanted = max(wanted, self._searches.waits_for or 0)
+                if wanted:
+                    self._not_yet = max(self._not_yet, wanted)
                     self._look_again_at = now + NOT_YET_PATIENCE
             case Tick():
                 reload = self._mirror.take_time(now)
@@ -62,10 +67,14 @@ class WorkerCore:
                 reload = self._take_shards(event, now)
             case Propose():
                 self._take_ask(event)
+            case Preempt():
+                if not self._searches.take(event):
+                    what = f"search {event.search}.{event.ask} of epoch {event.epoch}"
+                    self.refused.append(ProtocolError(f"{what} is older than another"))
             case Explain():
                 return self._explain(event)
         effects: list[Effect] = [Reload()] if reload else []
-        return effects + self._answer_waiting(now)
+        return effects + self._answer_waiting(now) + self._answer_search(now)
 
     def next_deadline(self) -> float | None:
         return self._mirror.patience_ends
@@ -124,11 +133,7 @@ class WorkerCore:
 
     def _answer_waiting(self, now: float) -> list[Effect]:
         propose, mirror = self._waiting, self._mirror
-        if propose is None:
-            return []
-        if not mirror.loaded or propose.min_seq > mirror.seq:
-            if not mirror.loaded or propose.min_seq > self._not_yet or now >= self._look_again_at:
-                mirror.miss(now)
+        if propose is None or not self._has_seen(propose.min_seq, now):
             return []
         self._waiting = None
         answer = Proposals(
@@ -141,6 +146,27 @@ class WorkerCore:
             answers=self._proposer_for(propose.ties).propose(propose.classes, propose.round, propose.keys),
         )
         return [Answer(answer)]
+
+    def _has_seen(self, min_seq: int, now: float) -> bool:
+        """If not, what is missing is waited for."""
+        mirror = self._mirror
+        if mirror.loaded and min_seq <= mirror.seq:
+            return True
+        if not mirror.loaded or min_seq > self._not_yet or now >= self._look_again_at:
+            mirror.miss(now)
+        return False
+
+    def _answer_search(self, now: float) -> list[Effect]:
+        mirror, wanted = self._mirror, self._searches.waits_for
+        if wanted is None or not self._has_seen(wanted, now):
+            return []
+        search = self._searches.ready(mirror.seq)
+        if search is None:
+            return []
+        proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
+        found = [proposer.preempt(ask, search.search) for ask in search.classes]
+        shards = sorted(mirror.shards)
+        return [Answer(Candidates(self.name, search.epoch, search.search, search.ask, mirror.seq, shards, found))]
 
     def _explain(self, event: Explain) -> list[Effect]:
         if not self._mirror.loaded:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
@@ -16,7 +17,7 @@ class Tick:
 class Answer:
     """Effect: send this to whoever asked."""
 
-    message: Proposals | Explained
+    message: Proposals | Explained | Candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +25,5 @@ class Reload:
     """Effect: fetch the whole state of this worker's shards; it comes back as a State event."""
 
 
-Event = Delta | Heartbeat | State | Assign | Propose | Explain | Tick
+Event = Delta | Heartbeat | State | Assign | Propose | Explain | Preempt | Tick
 Effect = Answer | Reload

@@ -20,8 +20,13 @@ from shared.messages.state import (
     Heartbeat,
     NodeRemoved,
     NodeUpserted,
+    NominationGone,
+    ObjectRemoved,
+    ObjectUpserted,
     PodGone,
+    PodNominated,
     PodPlaced,
+    SharedHostnames,
     State,
 )
 
@@ -164,9 +169,9 @@ class Mirror:
     def _apply_change(self, change: Change, kinds: "_Kinds") -> None:
         table = self.table
         match change:
-            case PodPlaced(uid=uid, node=node, load=load):
+            case PodPlaced(uid=uid, node=node, load=load, key=key, started=started):
                 if node in table:
-                    table.add_pod(uid, node, kinds.kind(load))
+                    table.add_pod(uid, node, kinds.kind(load), key, started)
                 elif table.place_of(uid) is not None:
                     table.remove_pod(uid)
             case PodGone(uid=uid):
@@ -178,6 +183,24 @@ class Mirror:
             case NodeRemoved(name=name):
                 if name in table:
                     table.remove_node(name)
+            case ObjectUpserted(object=obj):
+                table.objects.upsert(obj)
+            case ObjectRemoved(kind=kind, key=key):
+                table.objects.remove(kind, key)
+            case PodNominated():
+                self._nominate(table, change, kinds)
+            case NominationGone(uid=uid):
+                table.denominate(uid)
+            case SharedHostnames(values=values):
+                table.set_shared_hostnames(values)
+
+    def _nominate(self, table: NodeTable, nominated: PodNominated, kinds: "_Kinds") -> None:
+        """Other nodes are the business of others."""
+        uid, node = nominated.uid, nominated.node
+        if self.is_ours(node):
+            table.nominate(uid, node, kinds.kind(nominated.load).load, nominated.key)
+        else:
+            table.denominate(uid)
 
     def _build(self, state: State) -> NodeTable:
         table = NodeTable()
@@ -186,8 +209,14 @@ class Mirror:
             name = node_state.node.name
             if self.is_ours(name):
                 table.add_node(node_state.node)
-                for uid, load in node_state.pods.items():
-                    table.add_pod(uid, name, kinds.kind(load))
+                for uid, pod in node_state.pods.items():
+                    table.add_pod(uid, name, kinds.kind(pod.load), pod.key, pod.started)
+        for obj in state.objects:
+            table.objects.upsert(obj)
+        for nominated in state.nominations:
+            self._nominate(table, nominated, kinds)
+        if state.shared_hostnames:
+            table.set_shared_hostnames(state.shared_hostnames)
         return table
 
 

@@ -4,6 +4,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from services.worker.preempting import findings
 from services.worker.sampling import sample
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.strata import domains_of
@@ -11,12 +14,14 @@ from shared.errors import FlotillaError
 from shared.framework.evaluator import Rungs, ShardEvaluator
 from shared.framework.explanation import Explanation, explain, rejections
 from shared.framework.keymatrix import Mask
+from shared.framework.nominated import own_node
 from shared.framework.normalize import Range
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
 from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
+from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
 
 CLASS_MEMORY = 1 << 30
@@ -73,6 +78,23 @@ class Proposer:
         except Exception as cause:
             return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
 
+    def preempt(self, ask: PreemptAsk, search: int) -> ShardFindings:
+        """What could be done for a class that no node has room for; `search`: which one this is."""
+        evaluator = self._evaluators.get(ask.profile)
+        if evaluator is None:
+            return ShardFindings(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
+        class_ask = ClassAsk(ask.class_id, ask.profile, 0, ask.pod)
+        self._make_room([class_ask], self._most_classes())
+        try:
+            pod_class = self._prepared(evaluator, class_ask)
+            if pod_class.failure is not None:
+                return ShardFindings(ask.class_id, failure=pod_class.failure)
+            if isinstance(pod_class, ClassAnswer):
+                return ShardFindings(ask.class_id, failure=error(f"class {ask.class_id} is not known"))
+            return findings(evaluator, pod_class, ask, search)
+        except Exception as cause:
+            return ShardFindings(ask.class_id, failure=_failure(cause))
+
     def _propose(self, profile: str, asks: list[ClassAsk], context: Context) -> list[ClassAnswer]:
         evaluator = self._evaluators.get(profile)
         if evaluator is None:
@@ -100,6 +122,19 @@ class Proposer:
 
     def _class(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
         """The class that is asked about, or at once the answer if no node is to be looked at."""
+        pod_class = self._prepared(evaluator, ask)
+        if isinstance(pod_class, ClassAnswer):
+            return pod_class
+        if pod_class.failure is not None:
+            return ClassAnswer(ask.class_id, failure=pod_class.failure)
+        if pod_class.pre.rejection is not None:
+            nodes = Summary(nodes=self.table.node_count)
+            by = pod_class.pre.restricted_by
+            return ClassAnswer(ask.class_id, pre_filter=pod_class.pre.rejection, summary=nodes, restricted_by=by)
+        return pod_class
+
+    def _prepared(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
+        """The class that is asked about, if it is known or a pod came along."""
         known = self._classes.get(ask.class_id)
         pod = ask.pod
         if known is not None and not evaluator.is_current(known[1]):
@@ -116,14 +151,7 @@ class Proposer:
                 return ClassAnswer(ask.class_id, failure=_failure(cause))
             self._classes[ask.class_id] = known
         self._classes.move_to_end(ask.class_id)
-        pod_class = known[1]
-        if pod_class.failure is not None:
-            return ClassAnswer(ask.class_id, failure=pod_class.failure)
-        if pod_class.pre.rejection is not None:
-            nodes = Summary(nodes=self.table.node_count)
-            by = pod_class.pre.restricted_by
-            return ClassAnswer(ask.class_id, pre_filter=pod_class.pre.rejection, summary=nodes, restricted_by=by)
-        return pod_class
+        return known[1]
 
     def _evaluate(
         self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], context: Context
@@ -133,20 +161,35 @@ class Proposer:
         classes = [pod_class for _, pod_class in ready]
         summaries, samples = self._rank(evaluator, ready, context.round)
         topologies = [evaluator.topology(pod_class) for pod_class in classes]
-        strata = [() if topology is None else topology.strata for topology in topologies]
-        ladders = evaluator.ladders(classes, [ask.count for ask, _ in ready], samples, strata)
+        own = [own_node(self.table, pod_class, evaluator.feasible_rows(pod_class)) for pod_class in classes]
+        among = [
+            sampled if nominated is None or ask.each else nominated
+            for (ask, _), sampled, nominated in zip(ready, samples, own, strict=True)
+        ]
+        strata = [
+            () if topology is None or ask.each or nominated is not None else topology.strata
+            for (ask, _), topology, nominated in zip(ready, topologies, own, strict=True)
+        ]
+        counts = [0 if ask.each else ask.count for ask, _ in ready]
+        ladders = [
+            evaluator.offers(pod_class, mask) if ask.each else rungs
+            for (ask, pod_class), mask, rungs in zip(
+                ready, among, evaluator.ladders(classes, counts, among, strata), strict=True
+            )
+        ]
         return [
             ClassAnswer(
                 ask.class_id,
                 score_failure=pod_class.score_failure,
                 summary=summary,
                 ladder=self._ladder(evaluator, pod_class, rungs, of_strata, context.keys),
-                rejections=[] if summary.feasible else rejections(evaluator, pod_class),
+                rejections=[] if summary.feasible and not ask.each else rejections(evaluator, pod_class),
                 restricted_by=pod_class.pre.restricted_by,
                 topology=topology,
+                via_nominated=nominated is not None,
             )
-            for (ask, _), pod_class, summary, rungs, of_strata, topology in zip(
-                ready, classes, summaries, ladders, strata, topologies, strict=True
+            for (ask, _), pod_class, summary, rungs, of_strata, topology, nominated in zip(
+                ready, classes, summaries, ladders, strata, topologies, own, strict=True
             )
         ]
 
@@ -164,20 +207,34 @@ class Proposer:
         """Evaluates on the guesses, or on what this shard knows where there is none."""
         classes = [pod_class for _, pod_class in ready]
         own = [evaluator.summarize(pod_class) for pod_class in classes]
-        for (ask, pod_class), plugins in zip(ready, own, strict=True):
-            evaluator.believe(pod_class, plugins if ask.guess is None else ask.guess.plugins)
+        guesses = [_usable(ask.guess, plugins) for (ask, _), plugins in zip(ready, own, strict=True)]
+        for guess, pod_class, plugins in zip(guesses, classes, own, strict=True):
+            evaluator.believe(pod_class, plugins if guess is None else guess.plugins)
+            if guess is not None:
+                evaluator.believe_late(pod_class, guess.late)
         evaluator.refresh(classes)
-        samples = [sample(evaluator, pod_class, self._share, round_) for pod_class in classes]
+        samples = [self._sample(evaluator, pod_class, ask, round_) for ask, pod_class in ready]
+        late = [evaluator.late_summary(pod_class, among) for pod_class, among in zip(classes, samples, strict=True)]
+        for guess, pod_class, of_class in zip(guesses, classes, late, strict=True):
+            if guess is None:
+                evaluator.believe_late(pod_class, of_class)
         summaries = [
-            evaluator.summary(pod_class, plugins, among)
-            for pod_class, plugins, among in zip(classes, own, samples, strict=True)
+            evaluator.summary(pod_class, plugins, among, of_class)
+            for pod_class, plugins, among, of_class in zip(classes, own, samples, late, strict=True)
         ]
         ranges: list[dict[str, Range]] = [
-            summary.ranges if ask.guess is None else ask.guess.ranges
-            for (ask, _), summary in zip(ready, summaries, strict=True)
+            summary.ranges if guess is None else guess.ranges for guess, summary in zip(guesses, summaries, strict=True)
         ]
         evaluator.rank(classes, ranges)
         return summaries, samples
+
+    def _sample(self, evaluator: ShardEvaluator, pod_class: PodClass, ask: ClassAsk, round_: int) -> Mask | None:
+        """The rows that count, where not all do."""
+        if ask.among is None:
+            return sample(evaluator, pod_class, self._share, round_)
+        among = np.zeros(self.table.size, dtype=np.bool_)
+        among[[row for name in ask.among if (row := self.table.row_of(name)) is not None]] = True
+        return among
 
     def _ladder(
         self, evaluator: ShardEvaluator, pod_class: PodClass, rungs: Rungs, strata: tuple[str, ...], keys: Sequence[str]
@@ -213,3 +270,8 @@ def _no_profile(ask: ClassAsk) -> ClassAnswer:
 
 def _failure(cause: Exception) -> Status:
     return error(str(cause) if isinstance(cause, FlotillaError | ValueError) else repr(cause))
+
+
+def _usable(guess: Summary | None, own: dict[str, object]) -> Summary | None:
+    """A guess of somebody who runs other plugins is none."""
+    return guess if guess is not None and guess.plugins.keys() == own.keys() else None

@@ -10,6 +10,7 @@ from services.worker.spans import EvaluationSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
 from shared.errors import FlotillaError
+from shared.messages.preemption import Preempt
 from shared.messages.rounds import Explain, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign, WorkerBeat
@@ -62,7 +63,7 @@ class Shell:
         self._context.health.ready()
         bus = self._context.bus
         await bus.subscribe("snapshot.deltas", (Delta, Heartbeat), self._on_delta)
-        await bus.subscribe(f"worker.{self._context.name}", (Propose, Assign, Explain), self._on_message)
+        await bus.subscribe(f"worker.{self._context.name}", (Propose, Assign, Explain, Preempt), self._on_message)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT, self._beat))
@@ -77,7 +78,7 @@ class Shell:
     def _on_delta(self, message: Delta | Heartbeat, envelope: Envelope) -> None:
         self._runner.feed(message)
 
-    def _on_message(self, message: Propose | Assign | Explain, envelope: Envelope) -> None:
+    def _on_message(self, message: Propose | Assign | Explain | Preempt, envelope: Envelope) -> None:
         if isinstance(message, Propose):
             self._spans.begin(message, envelope.trace, self._context.clock())
         before = self._core.shards

@@ -35,6 +35,7 @@ M = TypeVar("M", bound=Message)
 A = TypeVar("A", bound=Message)
 B = TypeVar("B", bound=Message)
 C = TypeVar("C", bound=Message)
+D = TypeVar("D", bound=Message)
 
 
 class Bus:
@@ -162,6 +163,16 @@ class Bus:
         group: str = "",
         most_pending: int = MOST_PENDING,
     ) -> Subscription[A | B | C]: ...
+    @overload
+    async def subscribe(
+        self,
+        subject: str,
+        types: tuple[type[A], type[B], type[C], type[D]],
+        handler: Handler[A | B | C | D],
+        *,
+        group: str = "",
+        most_pending: int = MOST_PENDING,
+    ) -> Subscription[A | B | C | D]: ...
     async def subscribe(
         self,
         subject: str,

@@ -28,7 +28,7 @@ class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Amounts are in scheduler units: cpu in thousandths, everything else in whole units.
 
     `claims` are the names of the persistent volume claims that the pod uses, those made for it included; `disks` are
-    the volumes without a claim that matter to other pods.
+    the volumes without a claim that matter to other pods. `preempted`: terminating, to make way for another pod.
     """
 
     namespace: str
@@ -42,6 +42,7 @@ class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     terms: tuple[PodTerm, ...] = ()
     claims: tuple[str, ...] = ()
     disks: tuple[Volume, ...] = ()
+    preempted: bool = False
 
 
 def load_of(pod: Pod) -> PodLoad:
@@ -59,6 +60,7 @@ def load_of(pod: Pod) -> PodLoad:
         terms=pod_terms(pod) if pod.spec.affinity is not None else (),
         claims=claim_names(pod) if volumes else (),
         disks=tuple(volume for volume in volumes if _matters_to_others(volume)),
+        preempted=_makes_way(pod),
     )
 
 
@@ -93,6 +95,14 @@ def _term(pod: Pod, kind: TermKind, term: PodAffinityTerm, weight: int) -> PodTe
     if not namespaces and term.namespace_selector is None:
         namespaces = (pod.namespace,)
     return PodTerm(kind, term.topology_key, term.label_selector, namespaces, term.namespace_selector, weight)
+
+
+def _makes_way(pod: Pod) -> bool:
+    """Only the first condition of the kind counts."""
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    target = next((each for each in pod.status.conditions if each.type == "DisruptionTarget"), None)
+    return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"
 
 
 def _matters_to_others(volume: Volume) -> bool:

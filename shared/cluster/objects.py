@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from shared.cluster.sharing import Sharing
 from shared.errors import InvariantBroken
 from shared.model.clusterobjects import ClusterObject, key_of, kind_of
 from shared.model.kinds import ObjectKind
@@ -24,14 +25,16 @@ class ClusterObjects:
 
     def __init__(self) -> None:
         self._objects: dict[ObjectKind, dict[str, Any]] = {kind: {} for kind in ObjectKind}
+        self._sharing = Sharing()
         self._generations: dict[ObjectKind, int] = dict.fromkeys(ObjectKind, 0)
         self._by_class = _Index(_class_of_volume)
+        self._free_by_class = _Index(_class_of_free_volume)
         self._by_claim = _Index(_claim_of_volume)
         self._by_node = _Index(_node_of_attachment)
         self._capacities = _Index(_class_of_capacity)
         self._by_namespace = {kind: _Index(_namespace_of) for kind in _BY_NAMESPACE}
         self._indexes: Mapping[ObjectKind, tuple[_Index, ...]] = {
-            ObjectKind.PERSISTENT_VOLUME: (self._by_class, self._by_claim),
+            ObjectKind.PERSISTENT_VOLUME: (self._by_class, self._free_by_class, self._by_claim),
             ObjectKind.VOLUME_ATTACHMENT: (self._by_node,),
             ObjectKind.CSI_STORAGE_CAPACITY: (self._capacities,),
             **{kind: (index,) for kind, index in self._by_namespace.items()},
@@ -49,6 +52,7 @@ class ClusterObjects:
         before = objects.get(key)
         if before == obj:
             return False
+        self._sharing.share(obj)
         for index in self._indexes.get(kind, ()):
             if before is not None:
                 index.remove(key, before)
@@ -138,6 +142,10 @@ class ClusterObjects:
         """The volumes of a storage class; of none, if its name is empty."""
         return self._by_class.of(storage_class)
 
+    def free_volumes_of_class(self, storage_class: str) -> Mapping[str, PersistentVolume]:
+        """Those of them that are kept for no claim."""
+        return self._free_by_class.of(storage_class)
+
     def volumes_of_claim(self, claim: str) -> Mapping[str, PersistentVolume]:
         """The volumes that are bound to the claim of this key, or kept for it."""
         return self._by_claim.of(claim)
@@ -203,6 +211,10 @@ class _Index:
 
 def _class_of_volume(volume: PersistentVolume) -> str:
     return volume.storage_class
+
+
+def _class_of_free_volume(volume: PersistentVolume) -> str | None:
+    return volume.storage_class if volume.spec.claim_ref is None else None
 
 
 def _claim_of_volume(volume: PersistentVolume) -> str | None:

@@ -10,13 +10,19 @@ import msgspec
 
 from shared.cluster.load import PodTerm
 
+MOST_CHANGES = 1 << 12
+"""So many terms that appeared or went are remembered."""
+
 
 class TermCounts:
     """`generation` rises when a term appears that no placed pod had, or the last pod with one goes."""
 
     def __init__(self) -> None:
-        self.generation = 0
+        self._changes: list[tuple[PodTerm, bool]] = []
+        self._forgotten = 0
         self._counted: dict[bytes, tuple[PodTerm, dict[int, int]]] = {}
+        self._naming: dict[str, dict[bytes, None]] = {}
+        self._selecting: dict[bytes, None] = {}
 
     def __len__(self) -> int:
         return len(self._counted)
@@ -25,25 +31,61 @@ class TermCounts:
         """Each distinct term, with the number of pods that carry it by row; one that carries it twice counts twice."""
         return iter(self._counted.values())
 
+    def about(self, namespace: str) -> Iterator[tuple[PodTerm, Mapping[int, int]]]:
+        """Of these only the terms that may speak of pods of a namespace: that name it, or select some by labels."""
+        naming = self._naming.get(namespace, _NONE)
+        yield from (self._counted[key] for key in naming)
+        yield from (self._counted[key] for key in self._selecting if key not in naming)
+
+    @property
+    def generation(self) -> int:
+        return self._forgotten + len(self._changes)
+
+    def since(self, generation: int) -> Sequence[tuple[PodTerm, bool]] | None:
+        """The terms that appeared (or, if False, went) since then, in this order; None where that was too long ago."""
+        return None if generation < self._forgotten else self._changes[generation - self._forgotten :]
+
     def add(self, terms: Sequence[bytes], row: int) -> None:
         """A pod with these terms, encoded by `encode_terms`, is on a row now."""
         for key in terms:
             counted = self._counted.get(key)
             if counted is None:
                 counted = self._counted[key] = (_TERM.decode(key), {})
-                self.generation += 1
+                self._index(key, counted[0])
+                self._note(counted[0], True)
             counted[1][row] = counted[1].get(row, 0) + 1
 
     def remove(self, terms: Sequence[bytes], row: int) -> None:
         for key in terms:
-            counts = self._counted[key][1]
+            term, counts = self._counted[key]
             if counts[row] > 1:
                 counts[row] -= 1
                 continue
             del counts[row]
             if not counts:
                 del self._counted[key]
-                self.generation += 1
+                self._unindex(key, term)
+                self._note(term, False)
+
+    def _note(self, term: PodTerm, appeared: bool) -> None:
+        self._changes.append((term, appeared))
+        if len(self._changes) > MOST_CHANGES:
+            self._forgotten += MOST_CHANGES // 2
+            del self._changes[: MOST_CHANGES // 2]
+
+    def _index(self, key: bytes, term: PodTerm) -> None:
+        for namespace in term.namespaces:
+            self._naming.setdefault(namespace, {})[key] = None
+        if term.namespace_selector is not None:
+            self._selecting[key] = None
+
+    def _unindex(self, key: bytes, term: PodTerm) -> None:
+        for namespace in term.namespaces:
+            naming = self._naming[namespace]
+            del naming[key]
+            if not naming:
+                del self._naming[namespace]
+        self._selecting.pop(key, None)
 
 
 def encode_terms(terms: Sequence[PodTerm]) -> tuple[bytes, ...]:
@@ -52,3 +94,4 @@ def encode_terms(terms: Sequence[PodTerm]) -> tuple[bytes, ...]:
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 _TERM = msgspec.msgpack.Decoder(PodTerm)
+_NONE: Mapping[bytes, None] = {}

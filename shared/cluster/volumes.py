@@ -4,10 +4,13 @@ import msgspec
 
 
 class VolumeDecision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`bindings`: claims (`namespace/name`) and the persistent volume that each is to be bound to.
+    """What is to become of the claims of a pod that are not bound yet.
 
-    `provisions`: claims for which a volume is to be made where the pod goes.
+    `bindings`: claim and the volume that it is to have. `provisions`: claims that a volume is to be made for, near the
+    node that the pod goes to. Claims are named by key. `uids`: those of the claims, filled in by the snapshot when the
+    decision is taken.
     """
 
-    bindings: tuple[tuple[str, str], ...] = ()
-    provisions: tuple[str, ...] = ()
+    bindings: list[tuple[str, str]] = []
+    provisions: list[str] = []
+    uids: dict[str, str] = {}

@@ -54,6 +54,7 @@ DEFAULT_POINTS: Final[Mapping[str, frozenset[ExtensionPoint]]] = MappingProxyTyp
         "NodeAffinity": _points(_P.PRE_FILTER, _P.FILTER, _P.PRE_SCORE, _P.SCORE),
         "NodeDeclaredFeatures": _points(_P.PRE_FILTER, _P.FILTER),
         "NodeName": _points(_P.FILTER),
+        "NodePreferAvoidPods": _points(_P.SCORE),
         "NodePorts": _points(_P.PRE_FILTER, _P.FILTER),
         "NodeResourcesBalancedAllocation": _points(_P.PRE_SCORE, _P.SCORE),
         "NodeResourcesFit": _points(_P.PRE_FILTER, _P.FILTER, _P.PRE_SCORE, _P.SCORE),
@@ -70,7 +71,10 @@ DEFAULT_POINTS: Final[Mapping[str, frozenset[ExtensionPoint]]] = MappingProxyTyp
         "VolumeZone": _points(_P.PRE_FILTER, _P.FILTER),
     }
 )
-"""The points that each in-tree plugin implements; a name that is missing here is no in-tree plugin."""
+"""The points that each in-tree plugin implements; a name that is missing here is no in-tree plugin.
+
+NodePreferAvoidPods is one of kube-scheduler's earlier versions.
+"""
 
 PLACEMENT_POINTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -97,3 +101,15 @@ PLUGINS_WITH_ARGS: Final[frozenset[str]] = frozenset(
 
 REMOVED_PLUGINS: Final[frozenset[str]] = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 """Plugins of earlier versions that a v1 configuration must not name."""
+
+OLDER_PLUGINS: Final[Mapping[str, frozenset[ExtensionPoint]]] = MappingProxyType(
+    {
+        "AzureDiskLimits": _points(_P.FILTER),
+        "CinderLimits": _points(_P.FILTER),
+        "EBSLimits": _points(_P.FILTER),
+        "GCEPDLimits": _points(_P.FILTER),
+        "NodePreferAvoidPods": _points(_P.SCORE),
+        "SelectorSpread": _points(_P.PRE_SCORE, _P.SCORE),
+    }
+)
+"""Plugins that earlier versions of kube-scheduler had; Flotilla has them too, and none runs unless a file names it."""

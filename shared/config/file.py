@@ -1,20 +1,26 @@
-"""The scheduler's configuration file, as plain data."""
+"""The scheduler's configuration file on disk."""
 
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 from shared.errors import InvalidConfig
 
 
-def read_config(path: str | None) -> object | None:
-    """What the YAML or JSON file says, None where none is named; InvalidConfig names the file and what is wrong."""
+class ConfigSource(NamedTuple):
+    """What a file holds, and its name for errors."""
+
+    name: str
+    text: bytes
+
+
+def read_config(path: str | None) -> ConfigSource | None:
+    """What stands in the file, None where none is named; InvalidConfig names a file that cannot be read.
+
+    `load_config` makes a configuration of it.
+    """
     if path is None:
         return None
     try:
-        read: object = msgspec.yaml.decode(Path(path).read_bytes())
+        return ConfigSource(path, Path(path).read_bytes())
     except OSError as cause:
         raise InvalidConfig(path, f"cannot be read: {cause.strerror}") from cause
-    except msgspec.DecodeError as cause:
-        raise InvalidConfig(path, f"is not YAML: {' '.join(str(cause).split())}") from cause
-    return read

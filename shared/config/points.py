@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+EVERY_PLUGIN: Final = "*"
+PLACEMENT_GENERATE: Final = "placementGenerate"
+PLACEMENT_SCORE: Final = "placementScore"
 
 
 class ExtensionPoint(StrEnum):
@@ -27,3 +32,22 @@ class PluginRef:
 
     name: str
     weight: int = 0
+
+
+POINTS_IN_ORDER: Final[tuple[str, ...]] = (
+    ExtensionPoint.PRE_FILTER,
+    ExtensionPoint.FILTER,
+    ExtensionPoint.POST_FILTER,
+    ExtensionPoint.RESERVE,
+    ExtensionPoint.PRE_SCORE,
+    ExtensionPoint.SCORE,
+    ExtensionPoint.PRE_BIND,
+    ExtensionPoint.BIND,
+    ExtensionPoint.POST_BIND,
+    ExtensionPoint.PERMIT,
+    ExtensionPoint.PRE_ENQUEUE,
+    ExtensionPoint.QUEUE_SORT,
+    PLACEMENT_GENERATE,
+    PLACEMENT_SCORE,
+)
+"""The order in which kube-scheduler fills the points. Nothing runs at the last two while group scheduling is off."""

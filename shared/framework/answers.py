@@ -109,15 +109,38 @@ class Answers:
         for pool in (*self.filter_pools, *self.score_pools):
             pool.fit(capacity)
 
-    def believe(self, pod_class: PodClass, summaries: dict[str, object]) -> bool:
-        """Answer on these merged summaries from now on. Tells whether that may change answers."""
-        if pod_class.state.summaries == summaries:
-            return False
-        for pool, slot, name in self._summary_lines(pod_class):
-            if pod_class.state.summaries.get(name) != summaries[name]:
-                pool.forget(slot)
-        pod_class.state.summaries = dict(summaries)
-        return True
+    def believe(self, pod_class: PodClass, summaries: dict[str, object]) -> set[Reads]:
+        """Answer on these merged summaries from now on. What do the plugins read whose answers may change?"""
+        changed: set[Reads] = set()
+        before = pod_class.state.summaries
+        if before != summaries:
+            for f, s, name in self._summarized:
+                if before.get(name) != summaries[name]:
+                    changed |= self._forget(pod_class, f, s)
+            pod_class.state.summaries = dict(summaries)
+        return changed
+
+    def believe_late(self, pod_class: PodClass, late: dict[str, object]) -> set[Reads]:
+        """The same for the summaries of feasible nodes, which only scores rest on."""
+        changed: set[Reads] = set()
+        before = pod_class.state.late
+        if before != late:
+            for _, s, name in self._summarized:
+                if before.get(name) != late.get(name):
+                    changed |= self._forget(pod_class, None, s)
+            pod_class.state.late = dict(late)
+        return changed
+
+    def _forget(self, pod_class: PodClass, f: int | None, s: int | None) -> set[Reads]:
+        """The answers of a plugin to a class are to be computed from nothing; what do they depend on?"""
+        reads: set[Reads] = set()
+        if f is not None and pod_class.filter_slots[f]:
+            self.filter_pools[f].forget(int(pod_class.filter_slots[f]))
+            reads.add(self.filters[f].filter_reads)
+        if s is not None and pod_class.score_slots[s]:
+            self.score_pools[s].forget(int(pod_class.score_slots[s]))
+            reads.add(_changes_with(self.scores[s]))
+        return reads
 
     def update(self, classes: Sequence[PodClass], reads: Reads) -> None:
         """Brings the answers of the plugins that read this up to the table's present state."""
@@ -147,14 +170,6 @@ class Answers:
                 views[missed] = NodeView(self.table, rows)
             yield group, views[missed]
             pool.caught_up(group)
-
-    def _summary_lines(self, pod_class: PodClass) -> Iterator[tuple[ResultPool, int, str]]:
-        """Where this class's answers stand that depend on a merged summary."""
-        for f, s, name in self._summarized:
-            if f is not None and pod_class.filter_slots[f]:
-                yield self.filter_pools[f], int(pod_class.filter_slots[f]), name
-            if s is not None and pod_class.score_slots[s]:
-                yield self.score_pools[s], int(pod_class.score_slots[s]), name
 
     def _log(self, reads: Reads) -> ChangeLog:
         return self.table.node_log if reads is Reads.NODE else self.table.load_log

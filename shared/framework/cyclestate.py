@@ -9,16 +9,18 @@ from shared.model.objects import Pod
 class CycleState:
     """Each plugin keeps its own state under its own name; a plugin in a skip set is not run at that point.
 
-    `objects`: what the cluster has beside nodes and pods. `summaries`: the merged ones, by plugin.
+    `objects`: what the cluster has beside nodes and pods. `summaries`: the merged ones, by plugin; `late`: those of
+    feasible nodes only.
     """
 
-    __slots__ = ("objects", "pod", "skip_filter", "skip_score", "states", "summaries")
+    __slots__ = ("late", "objects", "pod", "skip_filter", "skip_score", "states", "summaries")
 
     def __init__(self, pod: Pod, objects: ClusterObjects | None = None) -> None:
         self.pod = pod
         self.objects = ClusterObjects() if objects is None else objects
         self.states: dict[tuple[str, str], Any] = {}
         self.summaries: dict[str, Any] = {}
+        self.late: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
 

@@ -5,7 +5,7 @@ which nodes are feasible for a class (Feasibility), and the class's keys (Rankin
 change is kept apart, so that a placement costs the plugins that read loads and little more. On top stand the ladders.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +22,9 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.feasibility import Feasibility
 from shared.framework.keymatrix import KeyMatrix, Keys, Mask
 from shared.framework.ladder import greedy
+from shared.framework.nominated import KeptRoom
 from shared.framework.normalize import Range, Scores
-from shared.framework.plugin import Topology
+from shared.framework.plugin import Reads, Topology, joined
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.ranking import Ranking
@@ -31,6 +32,7 @@ from shared.framework.results import NOTHING_SEEN
 from shared.framework.status import SUCCESS, Code
 from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
+from shared.framework.whatif import WhatIf
 from shared.model.objects import Pod
 
 SPARE_RUNGS = 8
@@ -56,6 +58,7 @@ class Group(NamedTuple):
     wanted: int
     among: Mask | None
     domains: Domains | None = None
+    closed: tuple[Rows, Keys] | None = None
 
 
 class Climbed(NamedTuple):
@@ -85,8 +88,10 @@ class ShardEvaluator:
         self.ties = ties
         self.answers = Answers(table, framework)
         self._matrix = KeyMatrix(table)
-        self._feasibility = Feasibility(table, self.answers, self._matrix)
-        self._ranking = Ranking(table, framework, ties, self.answers, self._matrix)
+        self.what_if = WhatIf(table, self.answers)
+        self.kept_room = KeptRoom(table, self.what_if)
+        self._feasibility = Feasibility(table, self.answers, self._matrix, self.kept_room)
+        self._ranking = Ranking(table, framework, ties, self.answers, self._matrix, self.kept_room)
         self.tie_bits = self._ranking.tie_bits
         self._capacity = table.capacity
 
@@ -141,30 +146,49 @@ class ShardEvaluator:
 
     def believe(self, pod_class: PodClass, summaries: dict[str, object]) -> None:
         """Evaluate on these merged summaries from now on."""
-        if self.answers.believe(pod_class, summaries):
-            pod_class.seen = pod_class.node_seen = pod_class.keyed = pod_class.node_keyed = NOTHING_SEEN
+        changed = self.answers.believe(pod_class, summaries)
+        if changed:
+            pod_class.seen = pod_class.keyed = NOTHING_SEEN
+        if Reads.NODE in changed:
+            pod_class.node_seen = pod_class.node_keyed = NOTHING_SEEN
 
-    def summary(self, pod_class: PodClass, plugins: dict[str, object], among: Mask | None = None) -> Summary:
+    def late_summary(self, pod_class: PodClass, among: Mask | None = None) -> dict[str, object]:
+        """The plugins' own summaries of the feasible rows of a refreshed class."""
+        feasible = self._feasibility.rows(pod_class)
+        mask = feasible if among is None else feasible & among
+        plugins = self.framework.summaries.items()
+        found = {name: plugin.summarize_feasible(pod_class.state, self.table, mask) for name, plugin in plugins}
+        return {name: summary for name, summary in found.items() if summary is not None}
+
+    def believe_late(self, pod_class: PodClass, late: dict[str, object]) -> None:
+        """Score on these merged summaries of feasible nodes from now on; a refreshed class stays so."""
+        changed = self.answers.believe_late(pod_class, late)
+        for reads in changed:
+            self.answers.update([pod_class], reads)
+        if changed:
+            pod_class.keyed = NOTHING_SEEN
+        if Reads.NODE in changed:
+            pod_class.node_keyed = NOTHING_SEEN
+
+    def summary(
+        self,
+        pod_class: PodClass,
+        plugins: dict[str, object],
+        among: Mask | None = None,
+        late: dict[str, object] | None = None,
+    ) -> Summary:
         """What this shard contributes to the merged summary of a refreshed class; `among` limits its nodes."""
         if among is not None:
             chosen = np.flatnonzero(self._feasibility.rows(pod_class) & among)
             ranges = self._feasibility.ranges_among(pod_class, chosen)
-            return Summary(nodes=self.table.node_count, feasible=len(chosen), plugins=plugins, ranges=ranges)
+            return Summary(self.table.node_count, len(chosen), plugins, ranges, late or {})
         ranges = self._feasibility.ranges(pod_class)
-        return Summary(nodes=self.table.node_count, feasible=pod_class.feasible, plugins=plugins, ranges=ranges)
+        return Summary(self.table.node_count, pod_class.feasible, plugins, ranges, late or {})
 
     def topology(self, pod_class: PodClass) -> Topology | None:
         """By which labels decisions about other pods matter to this class; None if only by filling nodes."""
-        found = [
-            topology
-            for plugin in self.framework.summaries.values()
-            if (topology := plugin.topology(pod_class.state, self.table)) is not None
-        ]
-        if len(found) < 2:
-            return found[0] if found else None
-        keys = {key for topology in found for key in topology.keys}
-        strata = {key for topology in found for key in topology.strata}
-        return Topology(tuple(sorted(keys)), tuple(sorted(strata)))
+        plugins = self.framework.summaries.values()
+        return joined(plugin.topology(pod_class.state, self.table) for plugin in plugins)
 
     def volumes(self, pod_class: PodClass, rows: Rows) -> list[VolumeDecision | None]:
         """What going to each of these rows means for the pod's volumes; empty if nothing anywhere."""
@@ -207,7 +231,7 @@ class ShardEvaluator:
         for i, (pod_class, n, mask) in enumerate(zip(classes, wanted, among, strict=True)):
             keys = strata[i] if strata is not None else ()
             groups += self._groups(i, pod_class, n, mask, keys)
-        best = [self._matrix.best(classes[g.owner].slot, g.wanted, g.among) for g in groups]
+        best = [g.closed or self._matrix.best(classes[g.owner].slot, g.wanted, g.among) for g in groups]
         sizes = [len(rows) for rows, _ in best]
         if not any(sizes) or all(g.wanted == 1 for g in groups):
             climbed = [Climbed(rows, keys, len(rows) < g.wanted) for (rows, keys), g in zip(best, groups, strict=True)]
@@ -217,6 +241,11 @@ class ShardEvaluator:
         for group, of_group in zip(groups, climbed, strict=True):
             found[group.owner].append((group, of_group))
         return [_joined(of_class) for of_class in found]
+
+    def offers(self, pod_class: PodClass, among: Mask | None) -> Rungs:
+        """Every feasible row of a ranked class once."""
+        rows, keys = self._matrix.best(pod_class.slot, self.table.size, among)
+        return Rungs(rows, keys, True, [])
 
     def _groups(
         self, owner: int, pod_class: PodClass, wanted: int, among: Mask | None, keys: tuple[str, ...]
@@ -232,7 +261,23 @@ class ShardEvaluator:
             mask = np.zeros(self.table.size, dtype=np.bool_)
             mask[members] = True
             groups.append(Group(owner, share, mask, domains))
+        if wanted > 1 and among is None:
+            groups += self._closed_groups(owner, pod_class, share, keys)
         return groups
+
+    def _closed_groups(self, owner: int, pod_class: PodClass, share: int, keys: tuple[str, ...]) -> Iterator["Group"]:
+        """Of rows in domains that are closed now and may open before the round is over."""
+        rows = self._feasibility.closed_rows(pod_class)
+        none = np.zeros(len(rows), dtype=np.int64)
+        found = self._ranking.keys_with_own([pod_class], none.astype(np.intp), rows, none, [True])
+        key_of = np.full(self.table.size, -1, dtype=np.int64)
+        key_of[rows] = found
+        for domains, members in split(self.table, keys, rows[found >= 0]):
+            of_members = key_of[members]
+            if share < len(members):
+                chosen = np.argpartition(of_members, len(members) - share)[-share:]
+                members, of_members = members[chosen], of_members[chosen]
+            yield Group(owner, share, None, domains, (members, of_members))
 
     def _climb(
         self, classes: Sequence[PodClass], groups: Sequence["Group"], best: Sequence[tuple[Rows, Keys]]
@@ -241,9 +286,12 @@ class ShardEvaluator:
         rows = np.concatenate([of_group for of_group, _ in best])
         group = np.repeat(np.arange(len(groups), dtype=np.intp), [len(of_group) for of_group, _ in best])
         owner_of = np.array([g.owner for g in groups], dtype=np.intp)
+        openly = [False] * len(classes)
+        for g in groups:
+            openly[g.owner] |= g.domains is not None
 
         def lookahead(which: Rows, own: NDArray[np.int64]) -> Keys:
-            return self._ranking.keys_with_own(classes, owner_of[group[which]], rows[which], own)
+            return self._ranking.keys_with_own(classes, owner_of[group[which]], rows[which], own, openly)
 
         counts = np.array([g.wanted for g in groups], dtype=np.int64)
         owner, keys, fills = greedy(np.concatenate([of_group for _, of_group in best]), group, counts, lookahead)
@@ -270,6 +318,8 @@ class ShardEvaluator:
             left = dict(tally)
             for place in np.flatnonzero(fills[:upto]).tolist():
                 value = int(raw[rows[place]])
+                if value not in left:
+                    continue  # of a row that is not feasible yet
                 left[value] -= 1
                 if left[value] == 0 and value in (low, high):
                     upto, moves = place + 1, True

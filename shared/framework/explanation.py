@@ -51,6 +51,9 @@ def _rejected(evaluator: ShardEvaluator, pod_class: PodClass) -> Iterator[tuple[
     """The status of the first filter, in the profile's order, that rejects each node; grouped by status."""
     table = evaluator.table
     left = np.flatnonzero(table.valid[: table.size])
+    for rows, status in evaluator.kept_room.rejected(pod_class):
+        left = np.setdiff1d(left, rows)
+        yield rows, status
     for f, plugin in enumerate(evaluator.answers.filters):
         slot = int(pod_class.filter_slots[f])
         if not slot:

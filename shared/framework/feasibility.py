@@ -9,6 +9,7 @@ from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.framework.answers import Answers
 from shared.framework.keymatrix import KeyMatrix, Mask, lines
+from shared.framework.nominated import KeptRoom
 from shared.framework.normalize import Range
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import Reads
@@ -16,10 +17,14 @@ from shared.framework.podclass import PodClass, by_missed, rows_since
 from shared.framework.results import NOTHING_SEEN, UNKNOWN
 from shared.framework.view import NodeView
 
+MOST_FLIPPED = 64
+"""Where more rows than this have become feasible or ceased to be so, raw scores are counted anew."""
+
 
 class Feasibility:
-    def __init__(self, table: NodeTable, answers: Answers, matrix: KeyMatrix) -> None:
+    def __init__(self, table: NodeTable, answers: Answers, matrix: KeyMatrix, kept_room: KeptRoom) -> None:
         self.table = table
+        self._kept_room = kept_room
         self.answers = answers
         self._matrix = matrix
         scores = answers.scores
@@ -70,6 +75,29 @@ class Feasibility:
         found = {self.answers.scores[s].name: self._range(pod_class, s, rows) for s in self._all_ranged}
         return {name: range_ for name, range_ in found.items() if range_ is not None}
 
+    def closed_rows(self, pod_class: PodClass) -> Rows:
+        """The rows that only the present state of domains is against, which the decisions of a round may change."""
+        opening = [f for f in self.answers.filters_by[Reads.LOAD] if self.answers.filters[f].opens]
+        running = [f for f in opening if pod_class.filter_slots[f]]
+        if not running:
+            return np.empty(0, dtype=np.intp)
+        size = self.table.size
+        closed = self._matrix.settled[pod_class.slot, :size] & ~self.rows(pod_class)
+        for f in self.answers.filters_by[Reads.LOAD]:
+            slot = pod_class.filter_slots[f]
+            if slot and f not in running:
+                closed &= self.answers.filter_pools[f].values[slot, :size] == 0
+        for node in self.table.nominations:  # room that is kept there is not looked at here
+            row = self.table.row_of(node)
+            if row is not None:
+                closed[row] = False
+        rows = np.flatnonzero(closed)
+        for f in running:
+            plugin, slot = self.answers.filters[f], int(pod_class.filter_slots[f])
+            state = self.answers.filter_pools[f].state(slot)
+            rows = rows[plugin.filter_open(state, NodeView(self.table, rows)) == 0] if rows.size else rows
+        return rows
+
     # Inside
 
     def _settle(self, pod_class: PodClass) -> None:
@@ -97,6 +125,9 @@ class Feasibility:
         if self._one_by_one:
             for pod_class, line in zip(classes, feasible, strict=True):
                 self._ask_one_by_one(pod_class, rows, line)
+        if self.table.nominations:
+            for pod_class, line in zip(classes, feasible, strict=True):
+                self._kept_room.refuse(pod_class, rows, line)
         before = lines(self._matrix.feasible, slots, index)
         flipped = feasible != before
         if rows is not None and not flipped.any():
@@ -135,18 +166,16 @@ class Feasibility:
 
     def _tally(self, pod_class: PodClass, rows: Rows | None, feasible: Mask, flipped: Mask) -> None:
         """Keeps the counts of raw scores over feasible nodes, for as long as no node object changes."""
-        if rows is None:
+        if not pod_class.tallies or np.count_nonzero(flipped) > MOST_FLIPPED:
             self._tally_anew(pod_class)
-            return
-        if not flipped.any():
             return
         for s in self._ranged:
             tally = pod_class.tallies.get(s)
             if tally is None:
                 continue
             raw = self.answers.score_pools[s].values[pod_class.score_slots[s]]
-            for i in np.flatnonzero(flipped):
-                value = int(raw[rows[i]])
+            for i in np.flatnonzero(flipped).tolist():
+                value = int(raw[i if rows is None else rows[i]])
                 tally[value] = tally.get(value, 0) + (1 if feasible[i] else -1)
                 if tally[value] == 0:
                     del tally[value]

@@ -88,6 +88,8 @@ class KeyMatrix:
 
     def best(self, slot: int, wanted: int, among: Mask | None = None) -> tuple[Rows, Keys]:
         """The `wanted` rows of a line with the highest keys, in no order; fewer where fewer are feasible."""
+        if not wanted:
+            return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.int64)
         if among is not None:
             rows = np.flatnonzero(among)
             keys = self.keys[slot, rows]

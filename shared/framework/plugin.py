@@ -9,7 +9,7 @@ that reads the view takes that into account.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 
+Mask = NDArray[np.bool_]
 Verdicts = NDArray[np.int64]
 """One number a node: nought where the pod fits, else what `explain` turns into a status."""
 
@@ -80,7 +81,10 @@ class PreFilterPlugin(Plugin):
 
 
 class FilterPlugin(Plugin):
+    """`opens`: what it rejects now, the decisions of a round may let in, and its trackers tell."""
+
     filter_reads: ClassVar[Reads] = Reads.LOAD
+    opens: ClassVar[bool] = False
 
     def cache_key(self, state: CycleState) -> Hashable:
         """Verdicts are computed once for all pods with this key."""
@@ -89,6 +93,10 @@ class FilterPlugin(Plugin):
     @abstractmethod
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
         """One verdict for every node of the view."""
+
+    def filter_open(self, state: CycleState, view: NodeView) -> Verdicts:
+        """As filter, but where only the present state of domains is against a node, it is let through."""
+        return self.filter(state, view)
 
     def filter_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Verdicts:
         """Pods x nodes; with `which`, one verdict a node: the i-th for pod `which[i]`.
@@ -169,6 +177,16 @@ class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
     strata: tuple[str, ...] = ()
 
 
+def joined(topologies: Iterable[Topology | None]) -> Topology | None:
+    """What all of them speak of."""
+    found = [topology for topology in topologies if topology is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    keys = {key for topology in found for key in topology.keys}
+    strata = {key for topology in found for key in topology.strata}
+    return Topology(tuple(sorted(keys)), tuple(sorted(strata)))
+
+
 class Place(msgspec.Struct, frozen=True):
     """A node, and the values that it has of the labels in question; a label that it has not is left out."""
 
@@ -216,8 +234,11 @@ class SummaryPlugin(Plugin):
         """None if no decision about another pod can matter, but by filling a node."""
         return None
 
-    def tracker(self, pod: Pod, summary: Any, scores: Range | None) -> Tracker | None:
-        """For a round in which some pod has a topology. `scores`: the range of raw scores, where there is one."""
+    def tracker(self, pod: Pod, summary: Any, late: Any, scores: Range | None) -> Tracker | None:
+        """For a round in which some pod has a topology, given what all shards have judged by.
+
+        `late`: the merged summary of feasible rows, `scores`: the range of raw scores; None where there is none.
+        """
         return None
 
     @abstractmethod
@@ -226,6 +247,21 @@ class SummaryPlugin(Plugin):
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Any:
         """Commutative and associative, so that the number of shards does not matter."""
+
+    def summarize_feasible(self, state: CycleState, table: NodeTable, feasible: Mask) -> Any:
+        """A second summary, of the rows that all filters let the pod onto; None where there is no need of it.
+
+        Merged ones reach score as `state.late[name]`; there is none as long as nothing is known.
+        """
+        return None
+
+    def merge_feasible(self, one: Any, other: Any) -> Any:
+        """As `merge`."""
+        return one
+
+
+DECISION = "decision"
+"""Where a volume plugin that binds finds the VolumeDecision that was taken for the pod, in its own state."""
 
 
 class VolumePlugin(Plugin):
@@ -237,6 +273,10 @@ class VolumePlugin(Plugin):
 
 
 class ReservePlugin(Plugin):
+    """`reads_pod`: it needs more than namespace, name and uid."""
+
+    reads_pod: ClassVar[bool] = True
+
     @abstractmethod
     def reserve(self, state: CycleState, node: str) -> Status: ...
 
@@ -265,9 +305,44 @@ class ApiCall(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
+class ApiAnswer(msgspec.Struct, frozen=True):
+    """What became of a call. `status`: of HTTP, nought if no answer came. `message`: why it was not done.
+
+    `elapsed`: seconds since the pod's PreBind began.
+    """
+
+    status: int = 0
+    body: bytes = b""
+    message: str = ""
+    elapsed: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Go on about so many seconds later. `patience`: how long the pod's PreBind may take in all, in seconds."""
+
+    seconds: float
+    patience: float
+
+
+PreBindSteps = Generator[ApiCall | Pause, ApiAnswer, Status]
+"""Calls and pauses, one after the other: each call is answered, and a pause with what time it is."""
+
+
 class PreBindPlugin(Plugin):
+    """`reads_pod`: it needs more than namespace, name and uid."""
+
+    reads_pod: ClassVar[bool] = True
+
     @abstractmethod
-    def pre_bind(self, state: CycleState, node: str) -> Status | Collection[ApiCall]: ...
+    def pre_bind(self, state: CycleState, node: str) -> Status | Collection[ApiCall] | PreBindSteps:
+        """Calls that must all be done, or steps of which the next one depends on what became of those before.
+
+        May be asked again about a pod for which all or some has been done.
+        """
 
 
 class BindPlugin(Plugin):

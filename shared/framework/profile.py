@@ -10,6 +10,7 @@ from shared.config.points import ExtensionPoint
 from shared.config.profiles import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.cyclestate import CycleState
+from shared.framework.normalize import Range
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import (
     ApiCall,
@@ -19,7 +20,6 @@ from shared.framework.plugin import (
     Plugin,
     PostBindPlugin,
     PostFilterPlugin,
-    PostFilterResult,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
@@ -28,6 +28,7 @@ from shared.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
     SummaryPlugin,
+    Tracker,
     VolumePlugin,
 )
 from shared.framework.status import SUCCESS, Code, Status, error, unresolvable
@@ -82,8 +83,9 @@ class Framework:
         self.pre_bind = self._at(ExtensionPoint.PRE_BIND, PreBindPlugin)
         self.bind = self._at(ExtensionPoint.BIND, BindPlugin)
         self.post_bind = self._at(ExtensionPoint.POST_BIND, PostBindPlugin)
-        self.binding_reads_pod = any((self.reserve, self.permit, self.pre_bind, self.post_bind)) or any(
-            plugin.reads_pod for plugin in self.bind
+        telling = [plugin.reads_pod for plugin in self.reserve] + [plugin.reads_pod for plugin in self.pre_bind]
+        self.binding_reads_pod = bool(self.permit or self.post_bind) or any(
+            (*telling, *(plugin.reads_pod for plugin in self.bind))
         )
         """Whether whoever binds a pod needs more of it than its names."""
         self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
@@ -106,6 +108,21 @@ class Framework:
     def reads_objects(self, state: CycleState) -> set[ObjectKind]:
         """The kinds of objects that some plugin looks at for this pod."""
         return {kind for plugin in self._made.values() for kind in plugin.reads_objects(state)}
+
+    def trackers(
+        self, pod: Pod, summaries: Mapping[str, Any], late: Mapping[str, Any], ranges: Mapping[str, Range]
+    ) -> list[tuple[str, Tracker, int]]:
+        """By plugin, and with the weight of its score: what follows the decisions of a round for pods like this.
+
+        Given the merged summaries and ranges of raw scores that they were judged by.
+        """
+        weights = {plugin.name: weight for plugin, weight in zip(self.score, self.weights, strict=True)}
+        found: list[tuple[str, Tracker, int]] = []
+        for name, plugin in self.summaries.items():
+            tracker = plugin.tracker(pod, summaries.get(name), late.get(name), ranges.get(name))
+            if tracker is not None:
+                found.append((name, tracker, weights.get(name, 0)))
+        return found
 
     # The points, in the order in which a pod meets them
 
@@ -150,18 +167,6 @@ class Framework:
                 return error(f'running PreScore plugin "{plugin.name}": {status.message}').by(plugin.name)
         return SUCCESS
 
-    def run_post_filter(self, state: CycleState, statuses: dict[str, Status]) -> PostFilterResult:
-        """The first plugin that helps, or knows that nothing does, ends the search; otherwise all reasons, in order."""
-        reasons: list[str] = []
-        for plugin in self.post_filter:
-            result = plugin.post_filter(state, statuses)
-            if result.status.ok:
-                return result
-            if result.status.code in (Code.ERROR, Code.UNRESOLVABLE):
-                return PostFilterResult(result.status.by(plugin.name), result.nominated_node)
-            reasons.extend(result.status.reasons)
-        return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons)))
-
     def run_reserve(self, state: CycleState, node: str) -> Status:
         """All or nothing: a refusal takes back what the earlier plugins reserved."""
         for plugin in self.reserve:
@@ -184,16 +189,6 @@ class Framework:
             elif not permission.status.ok:
                 return PermitOutcome(permission.status.by(plugin.name))
         return PermitOutcome(SUCCESS, waits)
-
-    def run_pre_bind(self, state: CycleState, node: str) -> Status | list[ApiCall]:
-        calls: list[ApiCall] = []
-        for plugin in self.pre_bind:
-            result = plugin.pre_bind(state, node)
-            if not isinstance(result, Status):
-                calls.extend(result)
-            elif not result.ok:
-                return result.by(plugin.name)
-        return calls
 
     def run_bind(self, state: CycleState, node: str) -> Status | ApiCall:
         for plugin in self.bind:

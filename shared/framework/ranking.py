@@ -11,10 +11,12 @@ from shared.cluster.changes import Rows
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.errors import InvalidConfig
 from shared.framework.answers import Answers
+from shared.framework.cyclestate import CycleState
 from shared.framework.keymatrix import KeyMatrix, Keys, Mask, lines
+from shared.framework.nominated import KeptRoom
 from shared.framework.normalize import MAX_NODE_SCORE, Range, ScoreOutOfRange, Scores
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
-from shared.framework.plugin import Reads
+from shared.framework.plugin import FilterPlugin, Reads, Verdicts
 from shared.framework.podclass import PodClass, by_missed, rows_since
 from shared.framework.profile import Framework
 from shared.framework.results import NOTHING_SEEN
@@ -26,8 +28,17 @@ MOST_TIE_BITS = 52
 
 
 class Ranking:
-    def __init__(self, table: NodeTable, framework: Framework, ties: Ties, answers: Answers, matrix: KeyMatrix) -> None:
+    def __init__(
+        self,
+        table: NodeTable,
+        framework: Framework,
+        ties: Ties,
+        answers: Answers,
+        matrix: KeyMatrix,
+        kept_room: KeptRoom,
+    ) -> None:
         self.table = table
+        self._kept_room = kept_room
         self.framework = framework
         self.ties = ties
         self.tie_bits = _tie_bits(framework)
@@ -113,9 +124,17 @@ class Ranking:
         return self._pack(totals, feasible, rows, self.table.used[PODS, index], salts)
 
     def keys_with_own(
-        self, classes: Sequence[PodClass], which: Rows, rows: Rows, own: NDArray[np.int64]
+        self,
+        classes: Sequence[PodClass],
+        which: Rows,
+        rows: Rows,
+        own: NDArray[np.int64],
+        openly: Sequence[bool] | None = None,
     ) -> NDArray[np.int64]:
-        """The keys of feasible rows, if on the i-th row there were `own[i]` more pods of class `which[i]`."""
+        """The keys of feasible rows, if on the i-th row there were `own[i]` more pods of class `which[i]`.
+
+        `openly`: the classes whose trackers decide, and not this, on domains that are closed at present.
+        """
         answers, states = self.answers, [c.state for c in classes]
         view = NodeView(self.table, rows, Own(own, [c.kind for c in classes], which))
         feasible = np.ones(len(rows), dtype=np.bool_)
@@ -124,7 +143,10 @@ class Ranking:
             if any(runs):
                 judge = answers.filters[f]
                 among = feasible if isinstance(judge, PerNodeFilter) else None
-                feasible &= _of_pairs(partial(judge.filter_all, states), runs, which, view, among) == 0
+                ask = partial(_filter_openly, judge, states, openly) if judge.opens and openly else None
+                feasible &= _of_pairs(ask or partial(judge.filter_all, states), runs, which, view, among) == 0
+        if self.table.nominations:
+            self._kept_room.refuse_more(classes, which, rows, own, feasible)
         totals = self._matrix.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
         for s in answers.scores_by[Reads.LOAD]:
             runs = [bool(c.score_slots[s]) for c in classes]
@@ -163,6 +185,18 @@ def _tie_bits(framework: Framework) -> int:
     if bits < FEWEST_TIE_BITS:
         raise InvalidConfig(f"profiles[{framework.name}].plugins.score", "the weights add up to too much")
     return min(bits, MOST_TIE_BITS)
+
+
+def _filter_openly(
+    judge: FilterPlugin, states: Sequence[CycleState], openly: Sequence[bool], which: Rows, view: NodeView
+) -> Verdicts:
+    verdicts = np.zeros(len(which), dtype=np.int64)
+    for pod, (state, is_open) in enumerate(zip(states, openly, strict=True)):
+        at = np.flatnonzero(which == pod)
+        if at.size:
+            part = view.take(at)
+            verdicts[at] = judge.filter_open(state, part) if is_open else judge.filter(state, part)
+    return verdicts
 
 
 def _of_pairs(

@@ -72,8 +72,13 @@ class Changes:
     kinds: Sequence[LoadKind]
 
     def spread(self, per_kind: NDArray[np.int64]) -> NDArray[np.int64]:
+        amounts = per_kind[..., self.which] * self.count
+        if not self.at.size:
+            return np.zeros((*per_kind.shape[:-1], self.nodes), dtype=np.int64)
         spread = np.zeros((*per_kind.shape[:-1], self.nodes), dtype=np.int64)
-        np.add.at(spread.T, self.at, (per_kind[..., self.which] * self.count).T)
+        # One line at a time: far faster than all of them at once.
+        for line, into in zip(amounts.reshape(-1, len(self.at)), spread.reshape(-1, self.nodes), strict=True):
+            np.add.at(into, self.at, line)
         return spread
 
     def loads(self, i: int, there: list[PodLoad]) -> list[PodLoad]:

@@ -7,6 +7,7 @@ import msgspec
 
 from shared.errors import ProtocolError
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Notices, PermitAnswer
+from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, QueueContents, Received, Take
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
 from shared.messages.state import Commit, Committed, Delta, Heartbeat, State
@@ -31,6 +32,8 @@ Message = (
     | Proposals
     | Explain
     | Explained
+    | Preempt
+    | Candidates
     | WorkerBeat
     | Assign
     | Commit

@@ -13,13 +13,19 @@ from shared.model.objects import Pod
 
 
 class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`pod` stands for its class, and is left out once the worker may be taken to know it."""
+    """`pod` stands for its class, and is left out once the worker may be taken to know it.
+
+    `each`: every feasible node is to be offered, once, and it is to be told why the others are not. `among`: only these
+    nodes count.
+    """
 
     class_id: str
     profile: str
     count: int
     pod: Pod | None = None
     guess: Summary | None = None
+    each: bool = False
+    among: list[str] | None = None
 
 
 class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
@@ -40,8 +46,8 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
 class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A shard's best placements for one class in greedy order, each as if those before it had been taken.
 
-    `complete`: there is no further one. `ties` decide between equal scores, the larger wins. `domains`: the nodes' values
-    of the labels that were asked for.
+    `complete`: there is no further one. `ties` decide between equal scores, the larger wins. `domains`: the nodes'
+    values of the labels that were asked for.
 
     With `strata`, there is a ladder for each combination of values of these labels, one after the other; `cut` are the
     combinations whose ladders could go on.
@@ -65,6 +71,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `restricted_by`: the plugins whose PreFilter left only some nodes to look at.
     `rejections` are only counted where not one of the shard's nodes is feasible.
+    `via_nominated`: the ladder is only the node that the pod itself is nominated to, which is feasible.
     `topology`: by which labels other decisions of a round matter to this class, if they do.
     """
 
@@ -78,6 +85,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rejections: list[Rejections] = []
     restricted_by: tuple[str, ...] = ()
     topology: Topology | None = None
+    via_nominated: bool = False
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

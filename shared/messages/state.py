@@ -3,7 +3,8 @@
 import msgspec
 
 from shared.cluster.load import PodLoad
-from shared.model.objects import Node, Pod
+from shared.cluster.volumes import VolumeDecision
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
 EPOCH_SHIFT = 40
 """A snapshot's sequence numbers begin at its epoch times 2^40: all of them are greater than any of an earlier leader.
@@ -24,6 +25,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     load: int
     seen: int
     pod: Pod | None = None
+    volumes: VolumeDecision | None = None
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
@@ -64,18 +66,61 @@ class NodeRemoved(msgspec.Struct, frozen=True, omit_defaults=True, tag="node-rem
 
 
 class PodPlaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod"):
-    """A pod holds a place on a node, assumed or bound. `load` is an index into the message's loads."""
+    """A pod holds a place on a node, assumed or bound. `load` is an index into the message's loads.
+
+    `key`: `namespace/name`. `started`: when it began to run (Unix time), if that is known.
+    """
 
     uid: str
     node: str
     load: int
+    key: str = ""
+    started: float | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod-gone"):
     uid: str
 
 
-Change = NodeUpserted | NodeRemoved | PodPlaced | PodGone
+class PodNominated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="nominated"):
+    """A pod without a place is to have room on a node. `load` is an index into the message's loads."""
+
+    uid: str
+    node: str
+    load: int
+    key: str = ""
+
+
+class NominationGone(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="nomination-gone"):
+    uid: str
+
+
+class SharedHostnames(msgspec.Struct, frozen=True, omit_defaults=True, tag="shared-hostnames"):
+    """The values of the hostname label that several nodes of the cluster have: all of them, sorted."""
+
+    values: list[str]
+
+
+class ObjectUpserted(msgspec.Struct, frozen=True, omit_defaults=True, tag="object"):
+    object: ClusterObject
+
+
+class ObjectRemoved(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="object-removed"):
+    kind: ObjectKind
+    key: str
+
+
+Change = (
+    NodeUpserted
+    | NodeRemoved
+    | PodPlaced
+    | PodGone
+    | PodNominated
+    | NominationGone
+    | SharedHostnames
+    | ObjectUpserted
+    | ObjectRemoved
+)
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag="delta"):
@@ -94,20 +139,34 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"
     seq: int
 
 
+class PodState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod on a node, as PodPlaced tells of it."""
+
+    load: int
+    key: str = ""
+    started: float | None = None
+
+
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A node and the pods on it: uid -> index into the message's loads."""
+    """A node and the pods on it, by uid."""
 
     node: Node
-    pods: dict[str, int] = {}
+    pods: dict[str, PodState] = {}
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
-    """All nodes of some shards as of `seq`: what a worker loads when it starts or has missed something."""
+    """What a worker loads when it starts or has missed something: all nodes of some shards as of `seq`.
+
+    The rest is that of the whole cluster.
+    """
 
     epoch: int
     seq: int
     nodes: list[NodeState]
     loads: list[PodLoad]
+    objects: list[ClusterObject] = []
+    nominations: list[PodNominated] = []
+    shared_hostnames: list[str] = []
 
 
 class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -126,6 +185,7 @@ class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: str
     deadline: float
     pod: Pod | None = None
+    volumes: VolumeDecision | None = None
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -146,3 +206,4 @@ class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     deadline: float
     bound: bool = False
     pod: Pod | None = None
+    volumes: VolumeDecision | None = None

@@ -8,16 +8,39 @@ from enum import StrEnum
 
 import msgspec
 
+from shared.model.kinds import ObjectKind
+
 
 class Kind(StrEnum):
+    """Of what is watched: pods, nodes, and the kinds of ObjectKind under the same names."""
+
     POD = "pod"
     NODE = "node"
+    NAMESPACE = "namespace"
+    SERVICE = "service"
+    REPLICA_SET = "replicaset"
+    REPLICATION_CONTROLLER = "replicationcontroller"
+    STATEFUL_SET = "statefulset"
+    PERSISTENT_VOLUME = "persistentvolume"
+    PERSISTENT_VOLUME_CLAIM = "persistentvolumeclaim"
+    STORAGE_CLASS = "storageclass"
+    CSI_NODE = "csinode"
+    CSI_DRIVER = "csidriver"
+    CSI_STORAGE_CAPACITY = "csistoragecapacity"
+    VOLUME_ATTACHMENT = "volumeattachment"
+    POD_DISRUPTION_BUDGET = "poddisruptionbudget"
+
+    __hash__ = str.__hash__  # looked up for every change, and an Enum's own is slow
+
+
+OBJECT_KINDS = {Kind(kind.value): kind for kind in ObjectKind}
 
 
 class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod"):
     """A pod is so, or is gone. The first fields tell who needs to read `body`, the Pod as msgpack (empty if gone).
 
-    `finished`: Succeeded or Failed, so it holds no place any more. `seen_at`: when the watcher read it (Unix time).
+    `finished`: Succeeded or Failed, so it holds no place any more. `nominated`: the node that its status promises it.
+    `seen_at`: when the watcher read it (Unix time).
     """
 
     uid: str
@@ -29,12 +52,22 @@ class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="
     gone: bool = False
     body: msgspec.Raw = msgspec.Raw(b"")
     seen_at: float = 0.0
+    nominated: str = ""
 
 
 class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="node"):
     """A node is so, or is gone. `body`: the Node as msgpack."""
 
     name: str
+    gone: bool = False
+    body: msgspec.Raw = msgspec.Raw(b"")
+
+
+class ObjectChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="object"):
+    """An object of another kind is so, or is gone. `key`: as key_of tells it. `body`: the object as msgpack."""
+
+    kind: ObjectKind
+    key: str
     gone: bool = False
     body: msgspec.Raw = msgspec.Raw(b"")
 
@@ -48,7 +81,10 @@ class ListingEnds(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag
 
 
 class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="unreadable"):
-    """An object that cannot be used, and why. What was known of it before counts no more."""
+    """An object that cannot be used, and why. What was known of it before counts no more.
+
+    `namespace`: of pods, and of objects that are in one.
+    """
 
     kind: Kind
     uid: str
@@ -58,8 +94,15 @@ class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag=
     scheduler: str = ""
     node: str = ""
 
+    @property
+    def key(self) -> str:
+        """By which its kind is known: a pod's uid, a node's name, otherwise as key_of tells it."""
+        if self.kind is Kind.POD:
+            return self.uid
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
-WatchChange = PodChange | NodeChange | ListingBegins | ListingEnds | Unreadable
+
+WatchChange = PodChange | NodeChange | ObjectChange | ListingBegins | ListingEnds | Unreadable
 
 
 class Watched(msgspec.Struct, frozen=True, omit_defaults=True, tag="watched"):

@@ -40,6 +40,7 @@ class NodeStatus(ApiStruct, frozen=True, kw_only=True):
     allocatable: ResourceList = field(default_factory=dict)
     images: list[ContainerImage] = field(default_factory=list)
     conditions: list[NodeCondition] = field(default_factory=list)
+    declared_features: list[str] = field(default_factory=list)
 
 
 class Node(ApiStruct, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 """Pods."""
 
+from datetime import UTC, datetime
+
 from msgspec import field
 
 from shared.model.affinity import Affinity, Toleration, TopologySpreadConstraint
@@ -30,6 +32,12 @@ class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
     limits: ResourceList = field(default_factory=dict)
 
 
+class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
+    """What happens when a container exits in a certain way."""
+
+    action: str = ""
+
+
 class Container(ApiStruct, frozen=True, kw_only=True):
     """A container. As an init container with `restart_policy` Always it is a sidecar: it runs as long as the pod."""
 
@@ -38,6 +46,7 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     resources: ResourceRequirements = field(default_factory=ResourceRequirements)
     ports: list[ContainerPort] = field(default_factory=list)
     restart_policy: str | None = None
+    restart_policy_rules: list[ContainerRestartRule] = field(default_factory=list)
 
     @property
     def restartable(self) -> bool:
@@ -78,6 +87,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     scheduling_gates: list[SchedulingGate] = field(default_factory=list)
     resource_claims: list[PodResourceClaim] = field(default_factory=list)
     host_network: bool = False
+    host_users: bool | None = None
 
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
@@ -141,3 +151,15 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     def priority(self) -> int:
         """The resolved priority, 0 if none was given."""
         return self.spec.priority or 0
+
+    @property
+    def started(self) -> float | None:
+        """When its node began with it (Unix time); None while that is not known, or cannot be read."""
+        text = self.status.start_time
+        if text is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

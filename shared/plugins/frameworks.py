@@ -3,17 +3,25 @@
 from dataclasses import replace
 
 from shared.config.profiles import load_config
+from shared.config.structs import KubeSchedulerConfig
 from shared.framework.profile import Framework
+from shared.plugins.entrypoints import Registry
 from shared.plugins.registry import IN_TREE
+
+
+def load_scheduler_config(given: object | None) -> KubeSchedulerConfig:
+    """As load_config; it may name the plugins of installed packages."""
+    return load_config(given, Registry(IN_TREE).points_of)
 
 
 def load_frameworks(config: object | None, *, lenient: bool) -> dict[str, Framework]:
     """The framework of each profile, by scheduler name. `lenient`: plugins that do not exist yet are left out."""
-    loaded = load_config(config)
+    registry = Registry(IN_TREE)
+    loaded = load_config(config, registry.points_of)
     frameworks: dict[str, Framework] = {}
     for profile in loaded.profiles:
         percentage = profile.percentage_of_nodes_to_score
         if percentage is None:
             profile = replace(profile, percentage_of_nodes_to_score=loaded.percentage_of_nodes_to_score)
-        frameworks[profile.scheduler_name] = Framework(profile, IN_TREE, lenient=lenient)
+        frameworks[profile.scheduler_name] = Framework(profile, registry, lenient=lenient)
     return frameworks

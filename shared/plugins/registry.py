@@ -5,16 +5,28 @@ from typing import Any
 
 from shared.framework.profile import Factory
 from shared.plugins.defaultbinder import DefaultBinder
+from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.imagelocality import ImageLocality
+from shared.plugins.interpodaffinity.plugin import InterPodAffinity
 from shared.plugins.nodeaffinity import NodeAffinity
+from shared.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
 from shared.plugins.nodename import NodeName
 from shared.plugins.nodeports import NodePorts
+from shared.plugins.nodepreferavoidpods import NodePreferAvoidPods
 from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocation
 from shared.plugins.noderesources.fit import NodeResourcesFit
 from shared.plugins.nodeunschedulable import NodeUnschedulable
+from shared.plugins.podtopologyspread.plugin import PodTopologySpread
+from shared.plugins.preemption.plugin import DefaultPreemption
 from shared.plugins.prioritysort import PrioritySort
 from shared.plugins.schedulinggates import SchedulingGates
+from shared.plugins.selectorspread import SelectorSpread
 from shared.plugins.tainttoleration import TaintToleration
+from shared.plugins.volumes.legacylimits import AzureDiskLimits, CinderLimits, EBSLimits, GCEPDLimits
+from shared.plugins.volumes.nodevolumelimits import NodeVolumeLimits
+from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
+from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
+from shared.plugins.volumes.volumezone import VolumeZone
 
 
 def _without_args(plugin: type[Any]) -> Factory:
@@ -32,5 +44,20 @@ IN_TREE: Mapping[str, Factory] = {
     "NodeResourcesFit": NodeResourcesFit,
     "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
     "ImageLocality": _without_args(ImageLocality),
+    "DynamicResources": _without_args(DynamicResources),
+    "NodeDeclaredFeatures": _without_args(NodeDeclaredFeatures),
+    "NodePreferAvoidPods": _without_args(NodePreferAvoidPods),
+    "InterPodAffinity": InterPodAffinity,
+    "PodTopologySpread": PodTopologySpread,
+    "SelectorSpread": _without_args(SelectorSpread),
+    "DefaultPreemption": DefaultPreemption,
+    "VolumeRestrictions": _without_args(VolumeRestrictions),
+    "NodeVolumeLimits": _without_args(NodeVolumeLimits),
+    "VolumeBinding": VolumeBinding,
+    "VolumeZone": _without_args(VolumeZone),
+    "EBSLimits": _without_args(EBSLimits),
+    "GCEPDLimits": _without_args(GCEPDLimits),
+    "AzureDiskLimits": _without_args(AzureDiskLimits),
+    "CinderLimits": _without_args(CinderLimits),
     "DefaultBinder": _without_args(DefaultBinder),
 }

@@ -15,12 +15,17 @@ from shared.messages.state import (
     LedgerEntry,
     NodeRemoved,
     NodeUpserted,
+    NominationGone,
+    ObjectRemoved,
+    ObjectUpserted,
     PodGone,
+    PodNominated,
     PodPlaced,
+    SharedHostnames,
 )
-from shared.model.objects import Node
+from shared.model.objects import ClusterObject, Node, key_of, kind_of
 from shared.store.link import Argument
-from shared.store.schema import Keys, encode, encode_pod
+from shared.store.schema import SHARED_HOSTNAMES, Keys, encode, encode_names, encode_pod
 
 Fields = dict[str, bytes | None]
 """None: the field goes."""
@@ -68,12 +73,25 @@ class Group:
         value = self._fields(self._keys.nodes(self._shard(node.name)))[node.name] = encode(node)
         self.size += len(value)
 
-    def put_pod(self, uid: str, node: str, load: bytes) -> None:
+    def put_object(self, obj: ClusterObject) -> None:
+        value = self._fields(self._keys.objects(kind_of(obj)))[key_of(obj)] = encode(obj)
+        self.size += len(value)
+
+    def put_nomination(self, nominated: PodNominated, load: bytes) -> None:
+        value = encode_pod(nominated.node, load, nominated.key)
+        self._fields(self._keys.nominations)[nominated.uid] = value
+        self.size += len(value)
+
+    def put_shared_hostnames(self, values: Sequence[str]) -> None:
+        value = self._fields(self._keys.cluster)[SHARED_HOSTNAMES] = encode_names(values)
+        self.size += len(value)
+
+    def put_pod(self, uid: str, node: str, load: bytes, key: str, started: float | None) -> None:
         shard = self._shard(node)
         before = self._shard_of_pod(uid)
         if before is not None and before != shard:
             self._fields(self._keys.pods(before))[uid] = None
-        value = self._fields(self._keys.pods(shard))[uid] = encode_pod(node, load)
+        value = self._fields(self._keys.pods(shard))[uid] = encode_pod(node, load, key, started)
         self.moved[uid] = shard
         self.size += len(value)
 
@@ -107,8 +125,8 @@ class Group:
 
     def _add_change(self, change: Change, loads: "_Encoded") -> None:
         match change:
-            case PodPlaced(uid=uid, node=node, load=load):
-                self.put_pod(uid, node, loads[load])
+            case PodPlaced(uid=uid, node=node, load=load, key=key, started=started):
+                self.put_pod(uid, node, loads[load], key, started)
             case PodGone(uid=uid):
                 shard = self._shard_of_pod(uid)
                 if shard is not None:
@@ -118,6 +136,16 @@ class Group:
                 self.put_node(node_object)
             case NodeRemoved(name=name):
                 self._fields(self._keys.nodes(self._shard(name)))[name] = None
+            case ObjectUpserted(object=obj):
+                self.put_object(obj)
+            case ObjectRemoved(kind=kind, key=key):
+                self._fields(self._keys.objects(kind))[key] = None
+            case PodNominated(load=load):
+                self.put_nomination(change, loads[load])
+            case NominationGone(uid=uid):
+                self._fields(self._keys.nominations)[uid] = None
+            case SharedHostnames(values=values):
+                self.put_shared_hostnames(values)
 
     def _fields(self, key: str) -> Fields:
         fields = self.hashes.get(key)

@@ -1,17 +1,30 @@
 """How a worker gets the state of its shards."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shared.cluster.load import PodLoad
 from shared.errors import UserError
-from shared.messages.state import NodeState, State
+from shared.messages.state import NodeState, PodNominated, PodState, State
+from shared.model.objects import ClusterObject, ObjectKind
 from shared.store.link import RedisLink
-from shared.store.schema import Keys, check_schema, decode_load, decode_node, decode_pod
+from shared.store.schema import (
+    SHARED_HOSTNAMES,
+    Keys,
+    check_schema,
+    decode_load,
+    decode_names,
+    decode_node,
+    decode_object,
+    decode_pod,
+)
 
 LOAD_PATIENCE = 30.0
 """Seconds that all shards at once may take to come over the network."""
+
+AT_ONCE = 1 << 12
+"""Objects that are decoded before other tasks have their turn."""
 
 
 class Reader:
@@ -21,14 +34,13 @@ class Reader:
         self._keys = Keys(prefix)
 
     async def load(self, shards: Collection[int], shard_count: int) -> State | None:
-        """All there is of these shards at one sequence number; None while no whole state is there.
+        """All there is of these shards, and of the cluster, at one sequence number; None while no whole state is there.
 
         UserError if the snapshot divides the nodes into another number of shards, or the schema is unknown.
-        Decoding makes room for other tasks after each shard.
+        Decoding makes room for other tasks now and then.
         """
         wanted = sorted(shards)
-        replies = await self._fetch(wanted)
-        schema, epoch, seq, stored_count = replies[0]
+        (schema, epoch, seq, stored_count), (hostnames,), nominations, *replies = await self._fetch(wanted)
         check_schema(self._prefix, schema)
         if epoch is None or seq is None or stored_count is None:
             return None
@@ -37,15 +49,32 @@ class Reader:
                 f"shard_count: {shard_count} here, but {int(stored_count)} where the snapshot wrote the state"
             )
         decoding = _Decoding()
-        for position in range(len(wanted)):
-            decoding.add_shard(replies[1 + 2 * position], replies[2 + 2 * position])
+        for values in replies[: len(ObjectKind)]:
+            for start in range(0, len(values), AT_ONCE):
+                decoding.add_objects(values[start : start + AT_ONCE])
+                await asyncio.sleep(0)
+        shards_replies = replies[len(ObjectKind) :]
+        for nodes, pods in zip(shards_replies[::2], shards_replies[1::2], strict=True):
+            decoding.add_shard(nodes, pods)
             await asyncio.sleep(0)
-        return State(int(epoch), int(seq), decoding.nodes, decoding.loads)
+        return State(
+            epoch=int(epoch),
+            seq=int(seq),
+            nodes=decoding.nodes,
+            nominations=decoding.nominations(nominations),
+            loads=decoding.loads,
+            objects=decoding.objects,
+            shared_hostnames=decode_names(hostnames) if hostnames else [],
+        )
 
     async def _fetch(self, shards: list[int]) -> list[Any]:
         """One transaction, so that all of it is of one moment."""
         async with self._link.client.pipeline(transaction=True) as transaction:
             transaction.execute_command("HMGET", self._keys.meta, "schema", "epoch", "seq", "shard_count")
+            transaction.execute_command("HMGET", self._keys.cluster, SHARED_HOSTNAMES)
+            transaction.execute_command("HGETALL", self._keys.nominations)
+            for kind in ObjectKind:
+                transaction.execute_command("HVALS", self._keys.objects(kind))
             for shard in shards:
                 transaction.execute_command("HGETALL", self._keys.nodes(shard))
                 transaction.execute_command("HGETALL", self._keys.pods(shard))
@@ -57,18 +86,27 @@ class _Decoding:
 
     def __init__(self) -> None:
         self.nodes: list[NodeState] = []
+        self.objects: list[ClusterObject] = []
         self.loads: list[PodLoad] = []
         self._numbers: dict[bytes, int] = {}
 
     def add_shard(self, nodes: Mapping[bytes, bytes], pods: Mapping[bytes, bytes]) -> None:
         """A pod whose node is not there does not count: it is told of anew when the node comes."""
-        on_node: dict[str, dict[str, int]] = {}
+        on_node: dict[str, dict[str, PodState]] = {}
         for uid, raw in pods.items():
             pod = decode_pod(raw)
-            on_node.setdefault(pod.node, {})[uid.decode()] = self._number(bytes(pod.load))
+            state = PodState(self._number(bytes(pod.load)), pod.key, pod.started)
+            on_node.setdefault(pod.node, {})[uid.decode()] = state
         for raw in nodes.values():
             node = decode_node(raw)
             self.nodes.append(NodeState(node, on_node.get(node.name, {})))
+
+    def add_objects(self, values: Sequence[bytes]) -> None:
+        self.objects += map(decode_object, values)
+
+    def nominations(self, stored: Mapping[bytes, bytes]) -> list[PodNominated]:
+        pods = ((uid.decode(), decode_pod(raw)) for uid, raw in stored.items())
+        return [PodNominated(uid, pod.node, self._number(bytes(pod.load)), pod.key) for uid, pod in pods]
 
     def _number(self, encoded: bytes) -> int:
         number = self._numbers.get(encoded)

@@ -4,6 +4,7 @@ A change that another version would misread takes a new schema number. Each vers
 those from OLDEST_READABLE on; everything else is written anew when a term begins.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,12 +13,15 @@ import msgspec
 from shared.cluster.load import PodLoad
 from shared.errors import ProtocolError, UserError
 from shared.messages.state import Committed, LedgerEntry
-from shared.model.objects import Node, dec_hook, enc_hook
+from shared.model.objects import ClusterObject, Node, ObjectKind, dec_hook, enc_hook, object_from_msgpack
 
 T = TypeVar("T")
 
-SCHEMA = 1
+SCHEMA = 2
 OLDEST_READABLE = 1
+
+SHARED_HOSTNAMES = "shared_hostnames"
+"""A field of Keys.cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,18 @@ class Keys:
         """The ledger of a state that is being rewritten: until that is whole, the one before still counts."""
         return f"{self.prefix}:ledger:next"
 
+    @property
+    def nominations(self) -> str:
+        return f"{self.prefix}:nominations"
+
+    @property
+    def cluster(self) -> str:
+        """What is to be known of the cluster as a whole."""
+        return f"{self.prefix}:cluster"
+
+    def objects(self, kind: ObjectKind) -> str:
+        return f"{self.prefix}:objects:{kind}"
+
     def nodes(self, shard: int) -> str:
         return f"{self.prefix}:nodes:{shard}"
 
@@ -49,10 +65,12 @@ class Keys:
 
 
 class StoredPod(msgspec.Struct, array_like=True, gc=False):
-    """Where a pod is. The load stays encoded: there are far fewer different ones than pods."""
+    """Where a pod is, or is to have room. The load stays encoded: there are far fewer different ones than pods."""
 
     node: str
     load: msgspec.Raw
+    key: str = ""
+    started: float | None = None
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
@@ -60,15 +78,20 @@ _NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
 _POD = msgspec.msgpack.Decoder(StoredPod)
 _LOAD = msgspec.msgpack.Decoder(PodLoad)
 _ENTRY = msgspec.msgpack.Decoder(LedgerEntry, dec_hook=dec_hook)
+_NAMES = msgspec.msgpack.Decoder(list[str])
 _ANSWER = msgspec.msgpack.Decoder(Committed)
 
 
-def encode(value: Node | PodLoad | LedgerEntry | Committed) -> bytes:
+def encode(value: Node | ClusterObject | PodLoad | LedgerEntry | Committed) -> bytes:
     return _ENCODER.encode(value)
 
 
-def encode_pod(node: str, load: bytes) -> bytes:
-    return _ENCODER.encode(StoredPod(node, msgspec.Raw(load)))
+def encode_pod(node: str, load: bytes, key: str, started: float | None = None) -> bytes:
+    return _ENCODER.encode(StoredPod(node, msgspec.Raw(load), key, started))
+
+
+def encode_names(names: Sequence[str]) -> bytes:
+    return _ENCODER.encode(names)
 
 
 def decode_node(raw: bytes) -> Node:
@@ -81,6 +104,17 @@ def decode_pod(raw: bytes) -> StoredPod:
 
 def decode_load(raw: bytes) -> PodLoad:
     return _decode(_LOAD, raw, "load")
+
+
+def decode_names(raw: bytes) -> list[str]:
+    return _decode(_NAMES, raw, "list of names")
+
+
+def decode_object(raw: bytes) -> ClusterObject:
+    try:
+        return object_from_msgpack(raw)
+    except ValueError as cause:
+        raise ProtocolError(f"not an object as it stands in Redis: {cause}") from cause
 
 
 def decode_entry(raw: bytes) -> LedgerEntry:

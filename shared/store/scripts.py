@@ -50,8 +50,8 @@ if write == tonumber(ARGV[4]) then return {'done'} end
 
 BEGIN = Script(
     """
--- Empties the shards, those of the count before as well; until FINISH there is no state to be read.
--- KEYS: meta, next ledger. ARGV: epoch, run, shard count, prefix.
+-- Empties the shards, those of the count before as well, and the other keys; until FINISH there is no state to be read.
+-- KEYS: meta, others. ARGV: epoch, run, shard count, prefix.
 """
     + _GUARD
     + """
@@ -59,7 +59,7 @@ redis.call('HDEL', KEYS[1], 'seq')
 for shard = 0, math.max(tonumber(found[4] or '0'), tonumber(ARGV[3])) - 1 do
   redis.call('UNLINK', ARGV[4] .. ':nodes:' .. shard, ARGV[4] .. ':pods:' .. shard)
 end
-redis.call('UNLINK', KEYS[2])
+for number = 2, #KEYS do redis.call('UNLINK', KEYS[number]) end
 redis.call('HSET', KEYS[1], 'run', ARGV[2], 'write', '0', 'shard_count', ARGV[3])
 return {'done'}
 """

@@ -15,6 +15,7 @@ from typing import Self
 
 from shared.errors import InvariantBroken
 from shared.messages.state import Committed, LedgerEntry, State
+from shared.model.objects import ObjectKind
 from shared.store.errors import Deposed, StateLost
 from shared.store.group import Group, Persisted
 from shared.store.link import Argument, RedisLink
@@ -63,7 +64,8 @@ class Writer:
         self._shards = {}
         keys = self._keys
         begin: list[Argument] = [self.epoch, self._run, self.shard_count, self._prefix]
-        self._check(await self._link.run(BEGIN, [keys.meta, keys.next_ledger], begin))
+        emptied = [keys.next_ledger, keys.nominations, keys.cluster, *map(keys.objects, ObjectKind)]
+        self._check(await self._link.run(BEGIN, [keys.meta, *emptied], begin))
         await self._write_state(state)
         await self._write_ledger(ledger)
         ends = [keys.meta, keys.answer, keys.ledger, keys.next_ledger]
@@ -94,20 +96,30 @@ class Writer:
         group = self._group()
         for each in state.nodes:
             group.put_node(each.node)
-            for uid, load in each.pods.items():
-                group.put_pod(uid, each.node.name, loads[load])
-            if group.size >= CHUNK:
-                await self._apply(group)
-                group = self._group()
+            for uid, pod in each.pods.items():
+                group.put_pod(uid, each.node.name, loads[pod.load], pod.key, pod.started)
+            group = await self._full(group)
+        for obj in state.objects:
+            group.put_object(obj)
+            group = await self._full(group)
+        for nominated in state.nominations:
+            group.put_nomination(nominated, loads[nominated.load])
+            group = await self._full(group)
+        group.put_shared_hostnames(state.shared_hostnames)
         await self._apply(group)
+
+    async def _full(self, group: Group) -> Group:
+        """The one to go on with: the same, or a new one once this one is large enough to be written."""
+        if group.size < CHUNK:
+            return group
+        await self._apply(group)
+        return self._group()
 
     async def _write_ledger(self, ledger: Iterable[LedgerEntry]) -> None:
         group = self._group()
         for entry in ledger:
             group.put_next_entry(entry)
-            if group.size >= CHUNK:
-                await self._apply(group)
-                group = self._group()
+            group = await self._full(group)
         await self._apply(group)
 
     async def _apply(self, group: Group) -> None:

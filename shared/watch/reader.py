@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 
 from shared.errors import MOST_REMEMBERED, InvariantBroken, ProtocolError
 from shared.messages.watch import (
+    OBJECT_KINDS,
     Kind,
     ListingBegins,
     ListingEnds,
     NodeChange,
+    ObjectChange,
     PodChange,
     Relist,
     Unreadable,
@@ -29,13 +31,14 @@ FIRST_PATIENCE = 0.5
 """Seconds that a listing that was asked for is waited for; twice as long each time, until one is complete."""
 LONGEST_PATIENCE = 8.0
 
-Effect = PodChange | NodeChange | Unreadable | Relist
+Seen = PodChange | NodeChange | ObjectChange | Unreadable
+Effect = Seen | Relist
 """Changes are to be applied in order; a Relist is to be sent to the watcher."""
 
 
 @dataclass(slots=True)
 class _Objects:
-    """What the consumer knows of one kind: pods by uid, nodes by name. `listed`: the part of a listing seen so far."""
+    """What the consumer knows of one kind: pods by uid, others by key. `listed`: the part of a listing seen so far."""
 
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
     listed: set[str] | None = None
@@ -141,9 +144,11 @@ class WatchReader:
             case NodeChange():
                 self._note(Kind.NODE, change.name, None if change.gone else ("", change.name))
                 effects.append(change)
+            case ObjectChange(kind=object_kind, key=key):
+                self._note(Kind(object_kind.value), key, None if change.gone else ("", key))
+                effects.append(change)
             case Unreadable():
-                key = change.uid if change.kind is Kind.POD else change.name
-                self._note(change.kind, key, (change.namespace, change.name))
+                self._note(change.kind, change.key, (change.namespace, change.name))
                 effects.append(change)
             case ListingBegins(kind=kind):
                 self._objects[kind].listed = set()
@@ -168,11 +173,7 @@ class WatchReader:
         if listed is None:
             return []
         objects.complete = True
-        gone: list[Effect] = []
-        for key in [key for key in objects.names if key not in listed]:
-            namespace, name = objects.names.pop(key)
-            gone.append(PodChange(key, namespace, name, gone=True) if kind is Kind.POD else NodeChange(name, gone=True))
-        return gone
+        return [_gone(kind, key, *objects.names.pop(key)) for key in list(objects.names) if key not in listed]
 
     def validate(self) -> None:
         """Synced means that nothing is waited for, and what was listed is known."""
@@ -181,3 +182,9 @@ class WatchReader:
         for kind, objects in self._objects.items():
             if objects.listed is not None and not objects.listed <= objects.names.keys():
                 raise InvariantBroken(f"{kind}: listed and not known: {objects.listed - objects.names.keys()}")
+
+
+def _gone(kind: Kind, key: str, namespace: str, name: str) -> Seen:
+    if kind is Kind.POD:
+        return PodChange(key, namespace, name, gone=True)
+    return NodeChange(name, gone=True) if kind is Kind.NODE else ObjectChange(OBJECT_KINDS[kind], key, gone=True)

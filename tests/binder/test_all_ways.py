@@ -24,7 +24,16 @@ from services.binder.events import (
     Where,
 )
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import ApiCall, Permission, PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
+from shared.framework.plugin import (
+    ApiCall,
+    Pause,
+    Permission,
+    PermitPlugin,
+    PostBindPlugin,
+    PreBindPlugin,
+    PreBindSteps,
+    ReservePlugin,
+)
 from shared.framework.status import SUCCESS, Code, Status, error, unschedulable
 from shared.messages.binding import BindingOrders
 from shared.messages.state import BindingOrder
@@ -32,7 +41,7 @@ from shared.model.objects import Pod
 from tests.binder.support import Script, api_call, binding_framework, only
 from tests.builders import pod
 
-MOODS = st.sampled_from(["", "full", "wait", "forbid", "break", "prepare"])
+MOODS = st.sampled_from(["", "full", "wait", "forbid", "break", "prepare", "pause"])
 UIDS = st.sampled_from(["a", "b"])
 RESULTS = st.sampled_from([Done(), Refused(403, "no"), Refused(404, "gone"), Refused(409, "conflict"), Unknown("?")])
 
@@ -64,11 +73,21 @@ class Moody(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
             return Permission(Status(Code.WAIT), 5.0)
         return Permission(unschedulable("no") if mood == "forbid" else SUCCESS)
 
-    def pre_bind(self, state: CycleState, node: str) -> Status | list[ApiCall]:
+    def pre_bind(self, state: CycleState, node: str) -> Status | list[ApiCall] | PreBindSteps:
         mood = self._mood(state)
+        if mood == "pause":
+            return self._in_steps()
         if mood == "break":
             return error("broken")
         return [api_call("/1"), api_call("/2")] if mood == "prepare" else []
+
+    def _in_steps(self) -> PreBindSteps:
+        for _ in range(3):
+            answer = yield api_call("/look")
+            if answer.status == 403:
+                return unschedulable("no")
+            yield Pause(2.0, 15.0)
+        return SUCCESS
 
     def post_bind(self, state: CycleState, node: str) -> None:
         pass

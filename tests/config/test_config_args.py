@@ -6,18 +6,29 @@ import pytest
 
 from shared.config.args import (
     DEFAULT_RESOURCES,
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
     RequestedToCapacityRatioParam,
     ResourceSpec,
     ScoringStrategy,
     UtilizationShapePoint,
+    VolumeBindingArgs,
 )
 from shared.config.names import label_key_fault, label_value_fault
 from shared.config.profiles import load_config
 from shared.errors import InvalidConfig
-from shared.model.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm
+from shared.model.objects import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+    TopologySpreadConstraint,
+)
 
 RTCR = "RequestedToCapacityRatio"
 RATIO = "requestedToCapacityRatio"
@@ -45,6 +56,11 @@ def required(*expressions: Any, field: str = "matchExpressions") -> dict[str, An
 
 def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
+
+
+def spreading(kind: str = "List", **fields: Any) -> dict[str, Any]:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **fields}
+    return {"defaultingType": kind, "defaultConstraints": [constraint]}
 
 
 READ: list[tuple[str, str, Any, object]] = [
@@ -107,12 +123,65 @@ READ: list[tuple[str, str, Any, object]] = [
     ),
     ("node affinity: none added", "NodeAffinity", {"addedAffinity": None}, NodeAffinityArgs()),
     (
-        "without a type here: as it is",
+        "volume binding: a time-out",
         "VolumeBinding",
         {"bindTimeoutSeconds": 5, "shape": None},
-        {"bindTimeoutSeconds": 5, "shape": None},
+        VolumeBindingArgs(5, ()),
     ),
-    ("without a type here, none given", "DefaultPreemption", None, {}),
+    ("preemption: none given", "DefaultPreemption", None, DefaultPreemptionArgs(10, 100)),
+    (
+        "preemption: one given, the other by default",
+        "DefaultPreemption",
+        {"minCandidateNodesPercentage": 0},
+        DefaultPreemptionArgs(0, 100),
+    ),
+    (
+        "pod affinity: all given",
+        "InterPodAffinity",
+        {"hardPodAffinityWeight": 0, "ignorePreferredTermsOfExistingPods": True},
+        InterPodAffinityArgs(0, True),
+    ),
+    (
+        "devices: durations are seconds, and 0s is no time-out",
+        "DynamicResources",
+        {"filterTimeout": "0s", "bindingTimeout": "1m1.5s"},
+        DynamicResourcesArgs(0.0, 61.5),
+    ),
+    ("devices: null is the default", "DynamicResources", {"filterTimeout": None}, DynamicResourcesArgs(10.0, 600.0)),
+    (
+        "spreading: constraints",
+        "PodTopologySpread",
+        {
+            "defaultingType": "List",
+            "defaultConstraints": [
+                {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "host",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "minDomains": 3,
+                    "nodeAffinityPolicy": "Ignore",
+                    "nodeTaintsPolicy": "Honor",
+                    "matchLabelKeys": ["app"],
+                },
+            ],
+        },
+        PodTopologySpreadArgs(
+            (
+                TopologySpreadConstraint(max_skew=2, topology_key="zone", when_unsatisfiable="DoNotSchedule"),
+                TopologySpreadConstraint(
+                    max_skew=1,
+                    topology_key="host",
+                    when_unsatisfiable="ScheduleAnyway",
+                    min_domains=3,
+                    node_affinity_policy="Ignore",
+                    node_taints_policy="Honor",
+                    match_label_keys=["app"],
+                ),
+            ),
+            "List",
+        ),
+    ),
     ("of a plugin without arguments: as it is", "DefaultBinder", "text", "text"),
     ("of an own plugin: as it is", "Own", [1, {"args": None}], [1, {"args": None}]),
 ]
@@ -162,6 +231,20 @@ def test_an_added_affinity_is_read() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("operator", "value", "operator_on_name"),
+    [("In", "a", "In"), ("NotIn", "a", "NotIn"), ("In", "", "NotIn"), ("NotIn", "", "In")],
+)
+def test_a_field_that_nodes_do_not_have_is_the_empty_text(operator: str, value: str, operator_on_name: str) -> None:
+    """The name of a node is never empty, so `In ""` on it never holds and `NotIn ""` always."""
+    args = load_args("NodeAffinity", required(expression("metadata.uid", operator, value), field="matchFields"))
+    assert isinstance(args, NodeAffinityArgs)
+    assert args.added_affinity is not None
+    assert args.added_affinity.required is not None
+    (requirement,) = args.added_affinity.required.node_selector_terms[1].match_fields
+    assert (requirement.key, requirement.operator, requirement.values) == ("metadata.name", operator_on_name, [""])
+
+
 def test_arguments_of_a_fit_that_runs_nowhere_are_not_checked() -> None:
     off = {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}
     load_args("NodeResourcesFit", {"scoringStrategy": {"type": "Wrong"}}, plugins=off)
@@ -170,6 +253,8 @@ def test_arguments_of_a_fit_that_runs_nowhere_are_not_checked() -> None:
 
 
 FIT, BALANCED, AFFINITY = "NodeResourcesFit", "NodeResourcesBalancedAllocation", "NodeAffinity"
+PREEMPTION, SPREAD = "DefaultPreemption", "PodTopologySpread"
+BOTH_ZERO = {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0}
 TERM = f"addedAffinity.{REQUIRED}.nodeSelectorTerms[1]"
 
 FAULTS: list[tuple[str, str, Any, str]] = [
@@ -244,12 +329,21 @@ FAULTS: list[tuple[str, str, Any, str]] = [
         required(expression("ok", "Exists"), expression("a", "NotIn", "x", "not one!")),
         f"{TERM}.matchExpressions[1].values[1][a]",
     ),
-    (
-        "field that nodes do not have",
-        AFFINITY,
-        required(expression("metadata.uid", "In", "a"), field="matchFields"),
-        f"{TERM}.matchFields[0].key",
-    ),
+    ("both minima of preemption are 0", PREEMPTION, BOTH_ZERO, "minCandidateNodesPercentage"),
+    ("percentage of preemption", PREEMPTION, {"minCandidateNodesPercentage": 101}, "minCandidateNodesPercentage"),
+    ("pod affinity weight", "InterPodAffinity", {"hardPodAffinityWeight": -1}, "hardPodAffinityWeight"),
+    ("time-out below", "DynamicResources", {"filterTimeout": "-1ns"}, "filterTimeout"),
+    ("time-out too short", "DynamicResources", {"bindingTimeout": "999ms"}, "bindingTimeout"),
+    ("time-out as a number", "DynamicResources", {"bindingTimeout": 5}, "bindingTimeout"),
+    ("shape of volumes", "VolumeBinding", {"shape": []}, "shape"),
+    ("defaulting type", SPREAD, {"defaultingType": "Some"}, "defaultingType"),
+    ("constraints without List", SPREAD, spreading(kind="System"), "defaultingType"),
+    ("skew", SPREAD, spreading(maxSkew=0), "defaultConstraints[0].maxSkew"),
+    ("no topology key", SPREAD, spreading(topologyKey=""), "defaultConstraints[0].topologyKey"),
+    ("bad topology key", SPREAD, spreading(topologyKey="a b"), "defaultConstraints[0].topologyKey"),
+    ("no action", SPREAD, spreading(whenUnsatisfiable=None), "defaultConstraints[0].whenUnsatisfiable"),
+    ("unknown action", SPREAD, spreading(whenUnsatisfiable="Wait"), "defaultConstraints[0].whenUnsatisfiable"),
+    ("a selector", SPREAD, spreading(labelSelector={}), "defaultConstraints[0].labelSelector"),
     (
         "field operator",
         AFFINITY,

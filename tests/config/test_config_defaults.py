@@ -3,11 +3,16 @@
 import pytest
 
 from shared.config.args import (
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
     ResourceSpec,
     ScoringStrategy,
+    VolumeBindingArgs,
 )
 from shared.config.defaults import DEFAULT_PLUGINS, DEFAULT_POINTS, PLACEMENT_POINTS, PLUGINS_WITH_ARGS
 from shared.config.points import ExtensionPoint
@@ -103,6 +108,11 @@ def test_a_file_that_says_nothing_is_the_default(obj: object) -> None:
         **{ExtensionPoint(point): tuple(PluginRef(name) for name in names) for point, names in EXPANDED.items()},
     }
     assert profile.args == {
+        "DefaultPreemption": DefaultPreemptionArgs(10, 100),
+        "DynamicResources": DynamicResourcesArgs(10.0, 600.0),
+        "InterPodAffinity": InterPodAffinityArgs(1, False),
+        "PodTopologySpread": PodTopologySpreadArgs((), "System"),
+        "VolumeBinding": VolumeBindingArgs(600, ()),
         "NodeAffinity": NodeAffinityArgs(added_affinity=None),
         "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs(
             (ResourceSpec("cpu", 1), ResourceSpec("memory", 1))
@@ -117,7 +127,8 @@ def test_every_default_plugin_and_every_plugin_with_arguments_is_in_tree() -> No
     names = [ref.name for ref in DEFAULT_PLUGINS]
     assert len(set(names)) == len(names) == 20
     assert set(DEFAULT_POINTS) >= set(names) | PLUGINS_WITH_ARGS | set(PLACEMENT_POINTS)
-    assert set(DEFAULT_POINTS) - set(names) == {"GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
+    of_groups = {"GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
+    assert set(DEFAULT_POINTS) - set(names) == of_groups | {"NodePreferAvoidPods"}
 
 
 def test_only_default_plugins_that_score_have_a_default_weight() -> None:

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from shared.config.building import kube_scheduler_plugins
 from shared.config.points import ExtensionPoint
-from shared.config.profiles import PluginRef, ProfileConfig, SchedulerConfig, load_config
+from shared.config.problems import InvalidConfigFile, Stage
+from shared.config.profiles import KubeSchedulerConfig, PluginRef, ProfileConfig, load_config
+from shared.config.reading import read_config_values
 from shared.errors import InvalidConfig
 from tests.config.test_config_defaults import EXPANDED, SCORE
 
@@ -24,7 +27,7 @@ def refs(*names: str | tuple[str, int]) -> list[dict[str, object]]:
     return [{"name": n} if isinstance(n, str) else {"name": n[0], "weight": n[1]} for n in names]
 
 
-def load(*profiles: dict[str, Any]) -> SchedulerConfig:
+def load(*profiles: dict[str, Any]) -> KubeSchedulerConfig:
     return load_config({"profiles": list(profiles)}, lambda name: OWN.get(name, ()))
 
 
@@ -305,14 +308,9 @@ FAULTS: list[tuple[str, object, str]] = [
     ("empty name", {"profiles": [{"schedulerName": ""}]}, "profiles[0].schedulerName"),
     ("name twice", {"profiles": [A, B, A]}, "profiles[2].schedulerName"),
     (
-        "removed plugin at a point",
+        "older plugin at a point that is not its own",
         {"profiles": [{"plugins": {"score": {"enabled": refs("ImageLocality", "CinderLimits")}}}]},
         "profiles[0].plugins.score.enabled[1]",
-    ),
-    (
-        "removed plugin in multiPoint",
-        {"profiles": [{"plugins": {"multiPoint": {"enabled": refs("EBSLimits")}}}]},
-        "profiles[0].plugins.multiPoint.enabled[0]",
     ),
     (
         "two queue sorts at the point",
@@ -431,11 +429,6 @@ FAULTS: list[tuple[str, object, str]] = [
         "profiles[0].pluginConfig[2]",
     ),
     (
-        "removed plugin configured",
-        {"profiles": [{"pluginConfig": [{"name": "GCEPDLimits", "args": {}}]}]},
-        "profiles[0].pluginConfig[0]",
-    ),
-    (
         "unknown field of a plugin's configuration",
         {"profiles": [{"pluginConfig": [{"name": "X", "arg": {}}]}]},
         "profiles[0].pluginConfig[0].arg",
@@ -448,3 +441,55 @@ def test_a_fault_names_its_path(obj: object, path: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         load_config(obj, lambda name: OWN.get(name, ()))
     assert caught.value.path == path
+
+
+OLDER = ("SelectorSpread", "NodePreferAvoidPods", "EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits")
+
+
+def test_older_plugins_run_where_a_file_names_them() -> None:
+    profile = profile_with({"multiPoint": {"enabled": refs(*OLDER)}})
+    assert names_at(profile, "filter")[-4:] == OLDER[2:]
+    assert names_at(profile, "score")[-2:] == OLDER[:2]
+    assert names_at(profile, "preScore")[-1] == "SelectorSpread"
+    assert not set(OLDER) & {name for point in EXPANDED for name in EXPANDED[point]}
+
+
+def test_kube_schedulers_own_registry_has_no_older_plugins() -> None:
+    values = {
+        "profiles": [
+            {
+                "plugins": {"filter": {"enabled": refs("EBSLimits")}, "multiPoint": {"enabled": refs("CinderLimits")}},
+                "pluginConfig": [{"name": "GCEPDLimits", "args": {}}],
+            }
+        ]
+    }
+    with pytest.raises(InvalidConfigFile) as caught:
+        read_config_values(values, kube_scheduler_plugins())
+    assert caught.value.stage is Stage.VALIDATE
+    assert [problem.path for problem in caught.value.problems] == [
+        "profiles[0].plugins.filter.enabled[0]",
+        "profiles[0].pluginConfig[0]",
+    ]
+    assert read_config_values(values).config.profiles[0].plugins[ExtensionPoint.FILTER][-1].name == "EBSLimits"
+
+
+def test_all_faults_of_a_stage_are_told_at_once() -> None:
+    plugins = {
+        "filter": {"enabled": refs("NodeName", "Nope", "NodeName", "ImageLocality")},
+        "bind": {"disabled": refs("*")},
+    }
+    with pytest.raises(InvalidConfigFile) as caught:
+        load({**A, "plugins": plugins}, {**B, "plugins": {"multiPoint": {"enabled": refs("Nix")}}})
+    assert caught.value.stage is Stage.BUILD
+    assert [problem.path for problem in caught.value.problems] == [
+        "profiles[0].plugins.filter.enabled[1]",
+        "profiles[0].plugins.filter.enabled[2]",
+        "profiles[0].plugins.filter.enabled[3]",
+        "profiles[1].plugins.multiPoint.enabled[0]",
+    ]
+    assert caught.value.lines() == [problem.message for problem in caught.value.problems]
+
+
+def test_a_configuration_in_types_is_taken_as_it_is() -> None:
+    config = load_config({"percentageOfNodesToScore": 7})
+    assert load_config(config) is config

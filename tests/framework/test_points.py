@@ -4,7 +4,7 @@ import pytest
 
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import ApiCall, Permission, PostFilterResult, PreFilterResult
+from shared.framework.plugin import ApiCall, Permission, PreFilterResult
 from shared.framework.profile import Framework, PermitOutcome
 from shared.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
 from tests.builders import pod
@@ -110,35 +110,6 @@ def test_nothing_in_common_between_several_plugins(journal: list[str], state: Cy
     assert journal == ["C.pre_filter", "A.pre_filter"]
 
 
-# PostFilter
-
-
-def post_filter(journal: list[str], **answers: object) -> Framework:
-    return of_three(ExtensionPoint.POST_FILTER, journal, answers, "post_filter")
-
-
-def test_the_first_plugin_that_helps_ends_the_search(journal: list[str], state: CycleState) -> None:
-    helped = PostFilterResult(SUCCESS, "n7")
-    outcome = post_filter(journal, C=NO, A=helped, B=helped).run_post_filter(state, {})
-    assert (outcome.status.ok, outcome.nominated_node) == (True, "n7")
-    assert journal == ["C.post_filter", "A.post_filter"]
-
-
-def test_reasons_of_plugins_that_do_not_help_are_collected(journal: list[str], state: CycleState) -> None:
-    answers = {"C": unschedulable("c1", "c2"), "A": unschedulable("a"), "B": unschedulable("b")}
-    status = post_filter(journal, **answers).run_post_filter(state, {}).status
-    assert (status.code, status.reasons) == (Code.UNSCHEDULABLE, ("c1", "c2", "a", "b"))
-
-
-@pytest.mark.parametrize("fault", [error("broken"), unresolvable("never")])
-def test_an_error_or_a_hopeless_case_ends_the_search(journal: list[str], state: CycleState, fault: Status) -> None:
-    """kube-scheduler stops at the first success, error or UnschedulableAndUnresolvable."""
-    outcome = post_filter(journal, C=NO, A=fault, B=PostFilterResult(SUCCESS, "n7")).run_post_filter(state, {})
-    assert outcome.status == fault.by("A")
-    assert outcome.nominated_node == ""
-    assert journal == ["C.post_filter", "A.post_filter"]
-
-
 # PreScore
 
 
@@ -195,19 +166,7 @@ def test_a_pod_that_all_permit_is_free_to_go(journal: list[str], state: CycleSta
     assert permit(journal).run_permit(state, "n1") == PermitOutcome()
 
 
-# PreBind, Bind, PostBind
-
-
-def test_pre_bind_gathers_the_calls_in_order(journal: list[str], state: CycleState) -> None:
-    calls = [ApiCall("PATCH", f"/{i}", {}) for i in range(3)]
-    run = of_three(ExtensionPoint.PRE_BIND, journal, {"C": calls[:2], "B": calls[2:]}, "pre_bind")
-    assert run.run_pre_bind(state, "n1") == calls
-
-
-def test_pre_bind_stops_at_the_first_refusal(journal: list[str], state: CycleState) -> None:
-    run = of_three(ExtensionPoint.PRE_BIND, journal, {"C": [CALL], "A": NO}, "pre_bind")
-    assert run.run_pre_bind(state, "n1") == NO.by("A")
-    assert journal == ["C.pre_bind", "A.pre_bind"]
+# Bind, PostBind
 
 
 def bind(journal: list[str], **answers: object) -> Framework:

@@ -25,7 +25,16 @@ from shared.messages.queue import (
     Take,
     Verdict,
 )
-from shared.messages.watch import Kind, ListingBegins, ListingEnds, PodChange, Relist, WatchChange, Watched
+from shared.messages.watch import (
+    OBJECT_KINDS,
+    Kind,
+    ListingBegins,
+    ListingEnds,
+    PodChange,
+    Relist,
+    WatchChange,
+    Watched,
+)
 from shared.model.objects import encode_msgpack
 from shared.runtime import Context, Health
 from shared.telemetry import Telemetry
@@ -66,7 +75,8 @@ class World:
     def tell_all(self) -> None:
         pods = [change_of(one) for one in self.pods]
         self.watch(ListingBegins(Kind.POD), *pods, ListingEnds(Kind.POD))
-        self.watch(ListingBegins(Kind.NODE), ListingEnds(Kind.NODE))
+        for kind in (Kind.NODE, *OBJECT_KINDS):
+            self.watch(ListingBegins(kind), ListingEnds(kind))
 
     def watch(self, *changes: WatchChange) -> None:
         self.seq += 1

@@ -9,8 +9,8 @@ from shared.framework.profile import Framework
 from shared.framework.summary import Summary
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals, Propose
 from shared.messages.state import Commit, Committed, Conflict
-from shared.model.objects import Pod
-from tests.rounds.support import BY_NAME, DEFAULT, FRAMEWORKS
+from shared.model.objects import DEFAULT_SCHEDULER, Pod
+from tests.rounds.support import BY_NAME, QUIET
 
 Nodes = Sequence[tuple[str, int]]
 
@@ -37,7 +37,7 @@ class Script:
         self,
         *workers: str,
         round_size: int = 256,
-        frameworks: Mapping[str, Framework] = FRAMEWORKS,
+        frameworks: Mapping[str, Framework] = QUIET,
     ) -> None:
         self.core = CycleCore(1, frameworks, round_size=round_size, ties=BY_NAME)
         self.shards = {name: frozenset({i}) for i, name in enumerate(workers)}
@@ -86,7 +86,11 @@ class Script:
 
 
 def asked(effects: Sequence[Effect]) -> dict[str, Propose]:
-    return {effect.worker: effect.message for effect in effects if isinstance(effect, Ask)}
+    return {
+        effect.worker: effect.message
+        for effect in effects
+        if isinstance(effect, Ask) and isinstance(effect.message, Propose)
+    }
 
 
 def written(effects: Sequence[Effect]) -> Commit:
@@ -100,4 +104,5 @@ def placements(effects: Sequence[Effect]) -> dict[str, str]:
 
 def class_of(pod: Pod) -> str:
     """The class id that the cycle gives a pod of the default profile."""
-    return Classifier(DEFAULT.name, DEFAULT.signature).classify(pod).class_id
+    profile = QUIET[DEFAULT_SCHEDULER]
+    return Classifier(profile.name, profile.signature).classify(pod).class_id

@@ -35,6 +35,7 @@ from shared.messages.state import (
     NodeUpserted,
     PodGone,
     PodPlaced,
+    PodState,
     State,
 )
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
@@ -45,6 +46,12 @@ from tests.builders import node, pod
 BY_NAME = Ties(mode="name")
 FRAMEWORKS = load_frameworks(None, lenient=True)
 DEFAULT = FRAMEWORKS[DEFAULT_SCHEDULER]
+NO_POST_FILTER = {"profiles": [{"plugins": {"postFilter": {"disabled": [{"name": "*"}]}}}]}
+QUIET = load_frameworks(
+    {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **NO_POST_FILTER},
+    lenient=True,
+)
+"""As the default, but nothing is searched for when no node is feasible."""
 BASE = 1 << EPOCH_SHIFT
 """Where the sequence numbers of the leader of epoch 1 begin."""
 
@@ -122,7 +129,7 @@ def apply_change(
 
 def held(state: State) -> Replica:
     nodes = {held.node.name: held.node for held in state.nodes}
-    pods = {u: (held.node.name, state.loads[load]) for held in state.nodes for u, load in held.pods.items()}
+    pods = {u: (held.node.name, state.loads[pod.load]) for held in state.nodes for u, pod in held.pods.items()}
     assert len(pods) == sum(len(held.pods) for held in state.nodes), "a pod in two places"
     return nodes, pods
 
@@ -201,9 +208,9 @@ def worker(
 
 
 def state(seq: int, *nodes: Node, epoch: int = 1, pods: Sequence[tuple[Pod, str]] = ()) -> State:
-    on: dict[str, dict[str, int]] = {node_object.name: {} for node_object in nodes}
+    on: dict[str, dict[str, PodState]] = {node_object.name: {} for node_object in nodes}
     for i, (p, name) in enumerate(pods):
-        on[name][p.uid] = i
+        on[name][p.uid] = PodState(i, p.key, p.started)
     return State(epoch, seq, [NodeState(n, on[n.name]) for n in nodes], [load_of(p) for p, _ in pods])
 
 

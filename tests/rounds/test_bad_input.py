@@ -130,7 +130,7 @@ def test_a_known_node_that_becomes_unusable_is_removed_until_it_is_mended(make: 
     assert (log.pods(), set(held(log.core.state())[0])) == ({}, {"b"})
     assert refusals(log.handle(commit(1, (small_pod("q"), "a", log.core.seq)))) == {uid("q"): ("node a is gone", False)}
     assert kinds(log.handle(NodeSeen(make("a")))) == ["Problem"], "removed once"
-    assert changes(log.handle(NodeSeen(A))) == [NodeUpserted(A), PodPlaced(uid("p"), "a", 0)]
+    assert changes(log.handle(NodeSeen(A))) == [NodeUpserted(A), PodPlaced(uid("p"), "a", 0, uid("p"))]
     assert held(log.core.state()) == before
 
 

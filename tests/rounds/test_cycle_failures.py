@@ -124,6 +124,8 @@ def test_the_next_round_is_asked_about_while_one_is_committed() -> None:
 
 def test_pods_of_one_class_in_a_row_are_one_round_in_strict_mode_too() -> None:
     script = Script("w0", round_size=1)
+    known = script.settle(script.submit(small_pod("known")), w0=[("a", 9)])
+    script.committed(written(known), seq=1)
     ask = script.submit(P, Q, BIG, small_pod("later"))["w0"]
     assert [(each.class_id, each.count) for each in ask.classes] == [(class_of(P), 2)]
     effects = script.answer(ask, "w0", offer(class_of(P), ("a", 5), ("b", 4)))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.cluster.load import PodLoad, load_of
+from shared.cluster.volumes import VolumeDecision
 from shared.framework.diagnosis import Rejections
 from shared.framework.explanation import Explanation
 from shared.framework.status import Code, Status
@@ -23,6 +24,7 @@ from shared.messages.binding import (
     PermitAnswer,
 )
 from shared.messages.codec import Message, copy, decode, encode
+from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.queue import (
     Absorbed,
     Assumed,
@@ -50,8 +52,14 @@ from shared.messages.state import (
     NodeRemoved,
     NodeState,
     NodeUpserted,
+    NominationGone,
+    ObjectRemoved,
+    ObjectUpserted,
     PodGone,
+    PodNominated,
     PodPlaced,
+    PodState,
+    SharedHostnames,
     State,
 )
 from shared.messages.watch import (
@@ -59,6 +67,7 @@ from shared.messages.watch import (
     ListingBegins,
     ListingEnds,
     NodeChange,
+    ObjectChange,
     PodChange,
     Relist,
     Unreadable,
@@ -66,9 +75,10 @@ from shared.messages.watch import (
     Watched,
 )
 from shared.messages.workers import Assign, WorkerBeat
-from shared.model.objects import encode_msgpack
+from shared.model.objects import ObjectKind, encode_msgpack
 from shared.model.resources import HostPort
 from tests.rounds.world import World
+from tests.samples import an_object
 
 TEXT, NUMBERS, COUNTS = st.text(max_size=8), st.integers(-(2**62), 2**62), st.integers(0, 2**40)
 WORLDS = st.integers(0, 10**6).map(World)
@@ -103,16 +113,38 @@ ANSWERS = st.builds(
     st.lists(st.builds(Rejections, STATUSES, COUNTS), max_size=2),
     st.tuples(TEXT),
 )
-PLACED = st.builds(PodPlaced, TEXT, TEXT, COUNTS)
-CHANGES = st.one_of(NODES.map(NodeUpserted), st.builds(NodeRemoved, TEXT), PLACED, st.builds(PodGone, TEXT))
 TIMES = st.floats(0, 1e9, allow_nan=False)
-ORDERS = st.builds(BindingOrder, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, TIMES, st.none() | PODS)
+KINDS = st.sampled_from(ObjectKind)
+OBJECTS = KINDS.map(an_object)
+NOMINATED = st.builds(PodNominated, TEXT, TEXT, COUNTS, TEXT)
+CHANGES = st.one_of(
+    NODES.map(NodeUpserted),
+    st.builds(NodeRemoved, TEXT),
+    st.builds(PodPlaced, TEXT, TEXT, COUNTS, TEXT, st.none() | TIMES),
+    st.builds(PodGone, TEXT),
+    NOMINATED,
+    st.builds(NominationGone, TEXT),
+    st.builds(SharedHostnames, st.lists(TEXT, max_size=2)),
+    OBJECTS.map(ObjectUpserted),
+    st.builds(ObjectRemoved, KINDS, TEXT),
+)
+VOLUMES = st.builds(
+    VolumeDecision,
+    st.lists(st.tuples(TEXT, TEXT), max_size=2),
+    st.lists(TEXT, max_size=2),
+    st.dictionaries(TEXT, TEXT, max_size=2),
+)
+ORDERS = st.builds(
+    BindingOrder, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, TIMES, st.none() | PODS, st.none() | VOLUMES
+)
 BODIES = PODS.map(lambda pod: msgspec.Raw(encode_msgpack(pod)))
 WATCHED = st.one_of(
-    st.builds(PodChange, TEXT, TEXT, TEXT, TEXT, TEXT, st.booleans(), st.booleans(), BODIES, TIMES),
+    st.builds(PodChange, TEXT, TEXT, TEXT, TEXT, TEXT, st.booleans(), st.booleans(), BODIES, TIMES, TEXT),
     st.builds(PodChange, TEXT, TEXT, TEXT, gone=st.just(True)),
     st.builds(NodeChange, TEXT, st.booleans(), NODES.map(lambda node: msgspec.Raw(encode_msgpack(node)))),
     st.builds(NodeChange, TEXT, gone=st.just(True)),
+    st.builds(ObjectChange, KINDS, TEXT, st.booleans(), OBJECTS.map(lambda obj: msgspec.Raw(encode_msgpack(obj)))),
+    st.builds(ObjectChange, KINDS, TEXT, gone=st.just(True)),
     st.builds(ListingBegins, st.sampled_from(Kind)),
     st.builds(ListingEnds, st.sampled_from(Kind)),
     st.builds(Unreadable, st.sampled_from(Kind), TEXT, TEXT, TEXT, TEXT, TEXT, TEXT),
@@ -136,12 +168,57 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             st.lists(TEXT),
         ),
     ),
+    Preempt: st.builds(
+        Preempt,
+        COUNTS,
+        COUNTS,
+        COUNTS,
+        COUNTS,
+        st.lists(
+            st.builds(
+                PreemptAsk,
+                TEXT,
+                TEXT,
+                PODS,
+                st.dictionaries(TEXT, NUMBERS, max_size=2),
+                COUNTS,
+                st.none() | st.dictionaries(TEXT, STATUSES, max_size=2),
+            ),
+            max_size=2,
+        ),
+    ),
+    Candidates: st.builds(
+        Candidates,
+        TEXT,
+        COUNTS,
+        COUNTS,
+        COUNTS,
+        COUNTS,
+        st.lists(COUNTS, max_size=2),
+        st.lists(
+            st.builds(
+                ShardFindings,
+                TEXT,
+                st.none() | STATUSES,
+                SUMMARIES,
+                ineligible=TEXT,
+                potential=COUNTS,
+                candidates=st.lists(st.builds(Candidate, TEXT, st.lists(st.builds(Victim, TEXT, TEXT, COUNTS)))),
+                rejections=st.lists(st.builds(Rejections, STATUSES, COUNTS), max_size=2),
+                faults=st.lists(TEXT, max_size=2),
+            ),
+            max_size=2,
+        ),
+    ),
     Commit: st.builds(
         Commit,
         COUNTS,
         COUNTS,
         st.lists(LOADS, max_size=2),
-        st.lists(st.builds(Decision, TEXT, TEXT, TEXT, TEXT, TEXT, COUNTS, COUNTS), max_size=2),
+        st.lists(
+            st.builds(Decision, TEXT, TEXT, TEXT, TEXT, TEXT, COUNTS, COUNTS, st.none(), st.none() | VOLUMES),
+            max_size=2,
+        ),
     ),
     Committed: st.builds(
         Committed, COUNTS, COUNTS, COUNTS, st.lists(st.builds(Conflict, TEXT, TEXT, st.booleans()), max_size=2)
@@ -152,8 +229,18 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         State,
         COUNTS,
         COUNTS,
-        st.lists(st.builds(NodeState, NODES, st.dictionaries(TEXT, COUNTS, max_size=2)), max_size=2),
+        st.lists(
+            st.builds(
+                NodeState,
+                NODES,
+                st.dictionaries(TEXT, st.builds(PodState, COUNTS, TEXT, st.none() | TIMES), max_size=2),
+            ),
+            max_size=2,
+        ),
         st.lists(LOADS, max_size=2),
+        st.lists(OBJECTS, max_size=2),
+        st.lists(NOMINATED, max_size=2),
+        st.lists(TEXT, max_size=2),
     ),
     BindingOrders: st.builds(BindingOrders, COUNTS, st.lists(ORDERS, max_size=2)),
     BinderBeat: st.builds(BinderBeat, TEXT, TEXT, COUNTS),

@@ -1,5 +1,6 @@
 """What becomes of a pod that cannot be scored: its attempt fails, and nobody else is held up."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,13 +13,14 @@ from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Normalizer, Scores
 from shared.framework.plugin import ScorePlugin
+from shared.framework.profile import Framework
 from shared.framework.status import Code
 from shared.framework.view import NodeView
 from shared.messages.rounds import ClassAnswer
 from shared.model.objects import Pod
 from tests.builders import expr, pod
 from tests.rounds.script import Script, class_of, summary
-from tests.rounds.support import framework_with, small_node, small_pod
+from tests.rounds.support import QUIET, framework_with, small_node, small_pod
 
 FEW_STEPS = 10_000
 
@@ -30,9 +32,11 @@ def apart(count: int, shards: int) -> list[str]:
     return names[:count]
 
 
-def outcome(pods: list[Pod], nodes: list[str], shards: int = 1, **options: Any) -> list[Outcome]:
+def outcome(
+    pods: list[Pod], nodes: list[str], shards: int = 1, *, frameworks: Mapping[str, Framework] = QUIET, **options: Any
+) -> list[Outcome]:
     """With three small nodes besides, which have no room for a pod that wants three cpus."""
-    run = Pipeline(shards=shards, **options)
+    run = Pipeline(frameworks, shards=shards, **options)
     run.add_nodes([small_node(name) for name in nodes] + [small_node(f"small-{i}", cpu=1) for i in range(3)])
     run.submit(pods)
     run.settle(most=FEW_STEPS)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import BINDING_DEADLINE, LOOK_UP_GRACE
 from services.snapshot.events import Beat, Dispatch, NodeGone, NodeSeen, Persist, PodDeleted, PodSeen, Publish, Reply
+from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
 from shared.cluster.shards import shard_of
 from shared.messages.state import Committed, Heartbeat, PodPlaced
 from tests.rounds.support import (
@@ -129,7 +129,7 @@ def test_a_conflict_takes_nothing_away_from_the_other_decisions() -> None:
     effects = log.handle(commit(1, (P, "a", 2), (Q, "b", 2)))
     assert set(refusals(effects)) == {P.uid}
     assert log.pods() == {Q.uid: "b"}
-    assert changes(effects) == [PodPlaced(Q.uid, "b", 1)]
+    assert changes(effects) == [PodPlaced(Q.uid, "b", 1, Q.key)]
 
 
 def test_several_pods_of_one_commit_may_share_a_node() -> None:
@@ -232,7 +232,7 @@ def test_a_state_numbers_equal_loads_once() -> None:
     log.handle(PodSeen(bound(small_pod("s", cpu="2"), "b")))
     state = log.core.state()
     assert [load.requests["cpu"] for load in state.loads] == [1000, 2000]
-    assert {uid: load for held_by in state.nodes for uid, load in held_by.pods.items()} == {
+    assert {uid: pod.load for held_by in state.nodes for uid, pod in held_by.pods.items()} == {
         P.uid: 0,
         Q.uid: 0,
         "default/r": 0,

@@ -3,7 +3,6 @@
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import BINDING_DEADLINE, LOOK_UP_GRACE
 from services.snapshot.events import (
     BindingFailed,
     BindingFinished,
@@ -18,6 +17,7 @@ from services.snapshot.events import (
     Publish,
     Tick,
 )
+from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
 from shared.messages.state import Delta, PodGone, PodPlaced
 from tests.rounds.support import (
     SnapshotLog,
@@ -89,7 +89,7 @@ def test_a_pod_that_is_seen_on_another_node_moves_there() -> None:
     log = assumed()
     effects = log.handle(PodSeen(bound(P, "b")))
     assert kinds(effects) == ["Persist", "Publish"]
-    assert changes(effects) == [PodPlaced(P.uid, "b", 0)]
+    assert changes(effects) == [PodPlaced(P.uid, "b", 0, P.key)]
     assert log.core.ledger == {}
     assert log.pods() == {P.uid: "b"}
     assert refusals(log.handle(commit(2, (Q, "b", 3)))) == {
@@ -100,7 +100,7 @@ def test_a_pod_that_is_seen_on_another_node_moves_there() -> None:
 def test_a_late_confirmation_after_forgetting_brings_the_pod_back() -> None:
     log = assumed()
     log.handle(BindingFailed(P.uid, FIRST))
-    assert changes(log.handle(PodSeen(bound(P, "a")))) == [PodPlaced(P.uid, "a", 0)]
+    assert changes(log.handle(PodSeen(bound(P, "a")))) == [PodPlaced(P.uid, "a", 0, P.key)]
     assert log.pods() == {P.uid: "a"}
     assert log.core.ledger == {}
 

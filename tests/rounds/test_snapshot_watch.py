@@ -60,7 +60,7 @@ def test_a_bound_pod_whose_load_changes_is_published_anew() -> None:
     log.handle(PodSeen(bound(P, "a")))
     resized = bound(small_pod("p", cpu="3"), "a")
     effects = log.handle(PodSeen(resized))
-    assert changes(effects) == [PodPlaced(P.uid, "a", 0)]
+    assert changes(effects) == [PodPlaced(P.uid, "a", 0, P.key)]
     _, pods = held(log.core.state())
     assert pods[P.uid][1].requests["cpu"] == 3000
     assert refusals(log.handle(commit(1, (Q, "a", 2)))) == {Q.uid: ("node a has changed since it was judged", False)}
@@ -74,7 +74,7 @@ def test_a_pod_on_an_unknown_node_waits_for_it() -> None:
     assert str(effects[0].error) == "Pod default/p: spec.nodeName: no node 'c' is known"
     assert log.pods() == {}
     c = small_node("c")
-    assert changes(log.handle(NodeSeen(c))) == [NodeUpserted(c), PodPlaced(P.uid, "c", 0)]
+    assert changes(log.handle(NodeSeen(c))) == [NodeUpserted(c), PodPlaced(P.uid, "c", 0, P.key)]
     assert log.pods() == {P.uid: "c"}
 
 
@@ -94,8 +94,8 @@ def test_the_pods_of_a_removed_node_come_back_with_it() -> None:
     assert set(log.core.ledger) == {P.uid}
     assert changes(log.handle(NodeSeen(A))) == [
         NodeUpserted(A),
-        PodPlaced(P.uid, "a", 0),
-        PodPlaced(Q.uid, "a", 0),
+        PodPlaced(P.uid, "a", 0, P.key),
+        PodPlaced(Q.uid, "a", 0, Q.key),
     ]
     assert log.pods() == {P.uid: "a", Q.uid: "a"}
 

@@ -9,7 +9,7 @@ from services.worker.events import Effect, Reload, Tick
 from services.worker.mirror import GAP_PATIENCE, LONGEST_PATIENCE, MOST_WAITING_DELTAS, RELOAD_PATIENCE
 from shared.errors import ProtocolError
 from shared.messages.rounds import ClassAsk
-from shared.messages.state import Delta, Heartbeat, NodeState, NodeUpserted, PodGone, PodPlaced, State
+from shared.messages.state import Delta, Heartbeat, NodeState, NodeUpserted, PodGone, PodPlaced, PodState, State
 from shared.model.objects import DEFAULT_SCHEDULER
 from tests.builders import node
 from tests.rounds.support import (
@@ -270,9 +270,9 @@ def bad_state(seq: int, *nodes: NodeState, loads: int = 1) -> State:
 
 BAD_STATES = [
     (bad_state(2, NodeState(C), NodeState(C)), "Node c: metadata.name: a node of this name is already known"),
-    (bad_state(2, NodeState(C, {P.uid: 1})), "a message of 1 loads names number 1"),
-    (bad_state(2, NodeState(C, {P.uid: -1})), "a message of 1 loads names number -1"),
-    (bad_state(2, NodeState(C, {P.uid: 0}), loads=0), "a message of 0 loads names number 0"),
+    (bad_state(2, NodeState(C, {P.uid: PodState(1)})), "a message of 1 loads names number 1"),
+    (bad_state(2, NodeState(C, {P.uid: PodState(-1)})), "a message of 1 loads names number -1"),
+    (bad_state(2, NodeState(C, {P.uid: PodState(0)}), loads=0), "a message of 0 loads names number 0"),
     (bad_state(2, NodeState(node("c").capacity(cpu=-1).build())), "Node c: status.allocatable.cpu: must not be"),
 ]
 

@@ -10,10 +10,11 @@ import msgspec
 from shared.framework.plugin import ApiCall
 from shared.kube.errors import Unreachable
 from shared.kube.outcome import Outcome, Result
-from shared.model.objects import Node, Pod
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, key_of, kind_of
 from shared.model.resources import allocatable, filter_requests
 
 FINISHED = "Succeeded"
+What = Pod | Node | ClusterObject
 CALL_PATIENCE = 10.0
 LATEST = 0.9
 """Seconds after which a call that its caller has given up is not carried out any more."""
@@ -26,12 +27,13 @@ class ApiServer:
         self.pods: dict[str, Pod] = {}
         """By uid."""
         self.nodes: dict[str, Node] = {}
+        self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
         self.bound: dict[str, str] = {}
         """Every pod that was ever bound, to which node."""
         self.broken: list[str] = []
         self.bad_luck = 0.0
         self.stalled_until = 0.0
-        self.followers: list[Callable[[str, Pod | Node | None, str], None]] = []
+        self.followers: list[Callable[[str, What | None, str], None]] = []
         self._dice = dice
         self._terms: dict[str, int] = {}
         self._version = 0
@@ -42,7 +44,7 @@ class ApiServer:
 
     # Objects
 
-    def changed(self, kind: str, what: Pod | Node | None, key: str) -> None:
+    def changed(self, kind: str, what: What | None, key: str) -> None:
         for follower in self.followers:
             follower(kind, what, key)
 
@@ -62,6 +64,14 @@ class ApiServer:
     def delete_node(self, name: str) -> None:
         if self.nodes.pop(name, None) is not None:
             self.changed("node", None, name)
+
+    def put_object(self, obj: ClusterObject) -> None:
+        self.objects[kind_of(obj), key_of(obj)] = obj
+        self.changed(kind_of(obj), obj, key_of(obj))
+
+    def delete_object(self, kind: ObjectKind, key: str) -> None:
+        if self.objects.pop((kind, key), None) is not None:
+            self.changed(kind, None, key)
 
     def pod_named(self, name: str) -> Pod | None:
         return next((pod for pod in self.pods.values() if pod.name == name), None)

@@ -19,6 +19,7 @@ from services.snapshot.service import Shell as SnapshotShell
 from services.worker.core import WorkerCore
 from services.worker.service import Shell as WorkerShell
 from shared.config.settings import Settings
+from shared.extenders.client import ExtenderClient
 from shared.framework.tiebreak import Ties
 from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, Health
@@ -116,8 +117,13 @@ class Process:
     async def _cycle(self) -> None:
         epoch = self._around.server.term("cycle")
         self.core = CycleCore(epoch, FRAMEWORKS, round_size=self._around.round_size, ties=Ties(seed=1), pace=0.01)
-        self.shell = CycleShell(self._context(), self.core)
-        await self.shell.run()
+        client: Any = SimClient(self._around.server)
+        extenders = ExtenderClient(())
+        try:
+            self.shell = CycleShell(self._context(), self.core, extenders, client)
+            await self.shell.run()
+        finally:
+            await extenders.close()
 
     async def _snapshot(self) -> None:
         recovered = await self._terms.take()
@@ -125,7 +131,7 @@ class Process:
         lost = recovered.lost and self._terms.epoch > 1
         client: Any = SimClient(self._around.server)
         terms: Any = self._terms
-        self.shell = SnapshotShell(self._context(), client, terms, core, ledger_lost=lost)
+        self.shell = SnapshotShell(self._context(), client, terms, core, frozenset(FRAMEWORKS), ledger_lost=lost)
         await self.shell.run()
 
     async def _worker(self) -> None:
@@ -138,7 +144,8 @@ class Process:
     async def _binder(self) -> None:
         self.core = BinderCore(self.name, FRAMEWORKS, clock=time.perf_counter)
         client: Any = SimClient(self._around.server)
-        self.shell = BinderShell(self._context(), self.core, client)
+        no_extenders: Any = None
+        self.shell = BinderShell(self._context(), self.core, client, no_extenders)
         await self.shell.run()
 
     def _context(self) -> Context:

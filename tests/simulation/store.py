@@ -3,21 +3,30 @@
 import asyncio
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Persist
 from shared.cluster.load import PodLoad
 from shared.cluster.shards import shard_of
 from shared.messages.state import (
+    Change,
     Committed,
     LedgerEntry,
     NodeRemoved,
     NodeState,
     NodeUpserted,
+    NominationGone,
+    ObjectRemoved,
+    ObjectUpserted,
     PodGone,
+    PodNominated,
     PodPlaced,
+    PodState,
+    SharedHostnames,
     State,
 )
-from shared.model.objects import Node
+from shared.model.objects import ClusterObject, Node, ObjectKind, key_of, kind_of
 from shared.store.errors import Deposed
 from shared.store.term import Recovered
 from tests.simulation.apiserver import ApiServer
@@ -37,7 +46,10 @@ class Store:
         self.seq: int | None = None
         self.run = 0
         self.nodes: dict[str, Node] = {}
-        self.pods: dict[str, tuple[str, PodLoad]] = {}
+        self.pods: dict[str, tuple[str, PodLoad, PodState]] = {}
+        self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
+        self.nominations: dict[str, tuple[PodNominated, PodLoad]] = {}
+        self.shared_hostnames: list[str] = []
         self.ledger: dict[str, LedgerEntry] = {}
         self.answer: Committed | None = None
 
@@ -50,21 +62,34 @@ class Store:
     def apply(self, persist: Persist) -> None:
         if persist.delta is not None:
             for change in persist.delta.changes:
-                match change:
-                    case PodPlaced(uid=uid, node=node, load=load):
-                        self.pods[uid] = (node, persist.delta.loads[load])
-                    case PodGone(uid=uid):
-                        self.pods.pop(uid, None)
-                    case NodeUpserted(node=node_object):
-                        self.nodes[node_object.name] = node_object
-                    case NodeRemoved(name=name):
-                        self.nodes.pop(name, None)
+                self._apply_change(change, persist.delta.loads)
             self.seq = persist.delta.seq
         self.ledger |= {entry.uid: entry for entry in persist.ledger}
         for uid in persist.settled:
             self.ledger.pop(uid, None)
         if persist.answer is not None:
             self.answer = persist.answer
+
+    def _apply_change(self, change: Change, loads: Sequence[PodLoad]) -> None:
+        match change:
+            case PodPlaced(uid=uid, node=node, load=load, key=key, started=started):
+                self.pods[uid] = (node, loads[load], PodState(0, key, started))
+            case PodGone(uid=uid):
+                self.pods.pop(uid, None)
+            case NodeUpserted(node=node_object):
+                self.nodes[node_object.name] = node_object
+            case NodeRemoved(name=name):
+                self.nodes.pop(name, None)
+            case ObjectUpserted(object=obj):
+                self.objects[kind_of(obj), key_of(obj)] = obj
+            case ObjectRemoved(kind=kind, key=key):
+                self.objects.pop((kind, key), None)
+            case PodNominated(uid=uid, load=load):
+                self.nominations[uid] = (change, loads[load])
+            case NominationGone(uid=uid):
+                self.nominations.pop(uid, None)
+            case SharedHostnames(values=values):
+                self.shared_hostnames = values
 
 
 class SimTerms:
@@ -98,7 +123,12 @@ class SimTerms:
         store = self._store
         self._run = store.run = store.run + 1
         store.nodes = {each.node.name: each.node for each in state.nodes}
-        store.pods = {uid: (n.node.name, state.loads[load]) for n in state.nodes for uid, load in n.pods.items()}
+        store.pods = {
+            uid: (each.node.name, state.loads[pod.load], pod) for each in state.nodes for uid, pod in each.pods.items()
+        }
+        store.objects = {(kind_of(obj), key_of(obj)): obj for obj in state.objects}
+        store.nominations = {each.uid: (each, state.loads[each.load]) for each in state.nominations}
+        store.shared_hostnames = state.shared_hostnames
         store.ledger, store.answer, store.seq, store.lost = dict(ledger), answer, state.seq, False
         return True
 
@@ -131,10 +161,15 @@ class SimReader:
             return None
         loads: list[PodLoad] = []
         nodes = {n: NodeState(node, {}) for n, node in store.nodes.items() if shard_of(n, shard_count) in shards}
-        for uid, (name, load) in store.pods.items():
+        for uid, (name, load, pod) in store.pods.items():
             if name in nodes:
-                nodes[name].pods[uid] = len(loads)
+                nodes[name].pods[uid] = PodState(len(loads), pod.key, pod.started)
                 loads.append(load)
-        state = State(store.epoch, store.seq, list(nodes.values()), loads)
+        nominations = []
+        for nominated, load in store.nominations.values():
+            nominations.append(msgspec.structs.replace(nominated, load=len(loads)))
+            loads.append(load)
+        objects, shared = list(store.objects.values()), store.shared_hostnames
+        state = State(store.epoch, store.seq, list(nodes.values()), loads, objects, nominations, shared)
         await asyncio.sleep(LATENCY)
         return state

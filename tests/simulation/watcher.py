@@ -7,18 +7,20 @@ import msgspec
 from services.watcher.service import BEAT, GATHERING
 from shared.bus import Envelope
 from shared.messages.watch import (
+    OBJECT_KINDS,
     Kind,
     ListingBegins,
     ListingEnds,
     NodeChange,
+    ObjectChange,
     PodChange,
     Relist,
     WatchBeat,
     WatchChange,
     Watched,
 )
-from shared.model.objects import Node, Pod, encode_msgpack
-from tests.simulation.apiserver import ApiServer
+from shared.model.objects import Node, ObjectKind, Pod, encode_msgpack
+from tests.simulation.apiserver import ApiServer, What
 from tests.simulation.network import SimBus
 
 FINISHED = ("Succeeded", "Failed")
@@ -42,8 +44,8 @@ class Watcher:
             tasks.create_task(self._beat())
             tasks.create_task(self._list())
 
-    def _changed(self, kind: str, what: Pod | Node | None, key: str) -> None:
-        self._changes.append(_node_change(what, key) if kind == "node" else _pod_change(what, key))  # type: ignore[arg-type]
+    def _changed(self, kind: str, what: What | None, key: str) -> None:
+        self._changes.append(_change(Kind(kind), what, key))
 
     def _on_relist(self, message: Relist, envelope: Envelope) -> None:
         self._relist.set()
@@ -70,6 +72,12 @@ class Watcher:
             self._changes += [_pod_change(pod, pod.uid) for pod in pods]
             self._changes.append(ListingEnds(Kind.POD))
             self._send()
+            for kind, object_kind in OBJECT_KINDS.items():
+                self._changes.append(ListingBegins(kind))
+                objects = self._server.objects.items()
+                self._changes += [_change(kind, obj, key) for (of, key), obj in objects if of is object_kind]
+                self._changes.append(ListingEnds(kind))
+            self._send()
             await asyncio.sleep(RELIST_PAUSE)
             await self._relist.wait()
             self._relist.clear()
@@ -79,6 +87,18 @@ class Watcher:
             self._seq += 1
             changes, self._changes = self._changes, []
             self._bus.post("watch", Watched(self._epoch, self._seq, changes))
+
+
+def _change(kind: Kind, what: What | None, key: str) -> WatchChange:
+    match kind, what:
+        case Kind.POD, Pod() | None:
+            return _pod_change(what, key)
+        case Kind.NODE, Node() | None:
+            return _node_change(what, key)
+    object_kind = ObjectKind(kind.value)
+    if what is None:
+        return ObjectChange(object_kind, key, gone=True)
+    return ObjectChange(object_kind, key, body=_raw(what))
 
 
 def _node_change(node: Node | None, name: str) -> NodeChange:
@@ -99,8 +119,9 @@ def _pod_change(pod: Pod | None, uid: str) -> PodChange:
         gone=finished,
         body=_raw(pod),
         seen_at=0.0,
+        nominated=pod.status.nominated_node_name,
     )
 
 
-def _raw(what: Pod | Node) -> msgspec.Raw:
+def _raw(what: What) -> msgspec.Raw:
     return msgspec.Raw(encode_msgpack(what))

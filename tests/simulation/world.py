@@ -6,7 +6,17 @@ from collections.abc import Callable
 import msgspec
 
 from shared.cluster.load import load_of
-from shared.model.objects import Node, Pod
+from shared.model.objects import (
+    MapSelectorSpec,
+    Node,
+    ObjectMeta,
+    PersistentVolume,
+    PersistentVolumeSpec,
+    Pod,
+    Service,
+    key_of,
+    kind_of,
+)
 from tests.builders import node, pod
 from tests.simulation.processes import RESTART, Process, Surroundings
 
@@ -96,8 +106,18 @@ class World:
 
     def _something_happens(self) -> None:
         what = self.dice.choices(
-            (self.create, self._delete, self._recreate, self._update, self._bind_elsewhere, self._finish, self._renew),
-            (10, 2, 1, 1, 0.5, 1, 0.7),
+            (
+                self.create,
+                self._delete,
+                self._recreate,
+                self._update,
+                self._bind_elsewhere,
+                self._finish,
+                self._renew,
+                self._change_object,
+                self._nominate,
+            ),
+            (10, 2, 1, 1, 0.5, 1, 0.7, 2, 1),
         )[0]
         what()
 
@@ -136,6 +156,21 @@ class World:
         """A pod that has run is over, and stays to be looked at."""
         if (found := self._any_pod(bound=True)) is not None and found.status.phase != "Succeeded":
             status = msgspec.structs.replace(found.status, phase="Succeeded")
+            self.server.put_pod(msgspec.structs.replace(found, status=status))
+
+    def _change_object(self) -> None:
+        name, value = self.dice.choice("abcd"), str(self.dice.randrange(3))
+        obj = self.dice.choice((_service, _volume))(name, value)
+        if self.dice.random() < 0.3:
+            self.server.delete_object(kind_of(obj), key_of(obj))
+        else:
+            self.server.put_object(obj)
+
+    def _nominate(self) -> None:
+        """Room is promised to a pod, or it is not any more."""
+        if (found := self._any_pod(bound=False)) is not None:
+            where = self.dice.choice(("", self.dice.choice(NODES)))
+            status = msgspec.structs.replace(found.status, nominated_node_name=where)
             self.server.put_pod(msgspec.structs.replace(found, status=status))
 
     def _renew(self) -> None:
@@ -237,6 +272,25 @@ class World:
         expected = {uid: (where, loads[uid]) for uid, where in truth.items() if where in self.server.nodes}
         if seen != expected:
             wrong.append(f"the workers see other pods: {sorted(seen.keys() ^ expected.keys())}")
+        return wrong + self._objects_not_alike()
+
+    def _objects_not_alike(self) -> list[str]:
+        wrong = []
+        nominated = {
+            each.uid: each.status.nominated_node_name
+            for each in self.server.pods.values()
+            if each.status.nominated_node_name and not each.spec.node_name
+        }
+        found: dict[str, str] = {}
+        for worker in ("w1", "w2"):
+            if (core := self.processes[worker].core) is not None:
+                objects = {(kind_of(obj), key_of(obj)): obj for obj in core.table.objects.all()}
+                if objects != self.server.objects:
+                    wrong.append(f"{worker} knows other objects: {sorted(objects.keys() ^ self.server.objects.keys())}")
+                nominations = core.table.nominations
+                found |= {uid: node for node in nominations for uid in nominations.of(node)}
+        if found != nominated:
+            wrong.append(f"nominations differ: {sorted(found.items() ^ nominated.items())}")
         return wrong
 
     def _placed(self, worker: str) -> list[tuple[str, str, object]]:
@@ -255,3 +309,12 @@ class World:
                 wrong.append(f"{dispatcher.held} orders are held, {dispatcher.waiting} wait")
         wrong += [f"{b.name} holds {b.core.held} orders" for b in binders if b.core is not None and b.core.held]
         return wrong
+
+
+def _service(name: str, value: str) -> Service:
+    metadata = ObjectMeta(name=name, namespace="default")
+    return Service(metadata=metadata, spec=MapSelectorSpec(selector={"v": value}))
+
+
+def _volume(name: str, value: str) -> PersistentVolume:
+    return PersistentVolume(metadata=ObjectMeta(name=name), spec=PersistentVolumeSpec(storage_class_name=value))

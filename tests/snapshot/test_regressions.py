@@ -8,9 +8,10 @@ import pytest
 
 from services.binder.events import Call, Orders, Unknown, Where
 from services.binder.events import LookUp as BinderLookUp
-from services.snapshot.core import BINDING_DEADLINE, SnapshotCore
+from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch import Dispatcher
 from services.snapshot.events import Forgot, LookedUp, LookUp, NodeGone, NodeSeen, Tick
+from services.snapshot.ledger import BINDING_DEADLINE
 from services.snapshot.lookups import LookUps, outcome
 from shared.cluster.load import load_of
 from shared.messages.binding import BinderBeat, BindingOrders

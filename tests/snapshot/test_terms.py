@@ -1,7 +1,7 @@
 """A new leader takes up what the one before it has left; a state that was lost is stated again."""
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import BINDING_DEADLINE, LOOK_UP_GRACE, SnapshotCore
+from services.snapshot.core import SnapshotCore
 from services.snapshot.events import (
     BindingFinished,
     Dispatch,
@@ -17,6 +17,7 @@ from services.snapshot.events import (
     Reply,
     Tick,
 )
+from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
 from shared.cluster.load import load_of
 from shared.messages.state import EPOCH_SHIFT, Committed, Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
 from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod

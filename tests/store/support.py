@@ -44,7 +44,7 @@ async def linked_to(url: str) -> AsyncIterator[RedisLink]:
 def plain(state: State) -> Plain:
     """Equal data, equal states, whatever the order and numbering."""
     return {
-        each.node.name: (each.node, {uid: state.loads[number] for uid, number in each.pods.items()})
+        each.node.name: (each.node, {uid: state.loads[pod.load] for uid, pod in each.pods.items()})
         for each in state.nodes
     }
 

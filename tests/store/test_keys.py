@@ -4,14 +4,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import NodeSeen, PodDeleted
+from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen
 from shared.messages.state import LedgerEntry
+from shared.model.objects import ObjectKind
 from shared.store.link import RedisLink
 from shared.store.term import open_term
 from shared.store.writer import Writer
+from tests.builders import pod
+from tests.samples import an_object
 from tests.servers import redis_server
 from tests.store.support import PREFIX, SHARDS, begin, commit, linked, linked_to, loaded, persists, plain, small_node
 
@@ -35,7 +39,8 @@ async def seen(link: RedisLink) -> dict[str, str]:
     for key in await link.call("KEYS", "*"):
         kind = await link.call("TYPE", key)
         name = key.decode().replace(PREFIX, "<prefix>")
-        kinds[re.sub(r":\d+$", ":<shard>", name)] = kind if isinstance(kind, str) else kind.decode()
+        name = re.sub(r":objects:\w+$", ":objects:<kind>", re.sub(r":\d+$", ":<shard>", name))
+        kinds[name] = kind if isinstance(kind, str) else kind.decode()
     return kinds
 
 
@@ -46,6 +51,10 @@ class Interrupted(Exception):
 async def test_the_page_names_the_keys() -> None:
     core = SnapshotCore(1)
     persists(core, *(NodeSeen(small_node(f"n{i}")) for i in range(8)))
+    promised = pod("promised").build()
+    status = msgspec.structs.replace(promised.status, nominated_node_name="n1")
+    persists(core, PodSeen(msgspec.structs.replace(promised, status=status)))
+    persists(core, *(ObjectSeen(an_object(kind)) for kind in ObjectKind))
 
     def entries() -> Iterator[LedgerEntry]:
         for _ in range(2):

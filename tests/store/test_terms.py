@@ -89,7 +89,7 @@ async def test_prefixes_do_not_touch_each_other() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "told"),
-    [("2", "of a newer Flotilla; this one knows 1"), ("0", "too old"), ("x\ny", "none of Flotilla's")],
+    [("3", "of a newer Flotilla; this one knows 2"), ("0", "too old"), ("x\ny", "none of Flotilla's")],
 )
 async def test_another_schema_is_left_alone(schema: str, told: str) -> None:
     async with redis_server() as server, linked(server) as link:

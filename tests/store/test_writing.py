@@ -238,7 +238,8 @@ async def test_a_rewrite_leaves_nothing_of_before(monkeypatch: pytest.MonkeyPatc
         await begin(link, after)
         assert plain(await loaded(link)) == plain(after.state())
         assert (await open_term(link, PREFIX, 3)).ledger == []
-        assert {key.decode().split(":")[1] for key in await link.call("KEYS", "*")} == {"meta", "nodes", "pods"}
+        names = {key.decode().split(":")[1] for key in await link.call("KEYS", "*")}
+        assert names == {"meta", "nodes", "pods", "cluster"}
         shards = {int(key.decode().split(":")[2]) for key in await link.call("KEYS", "*:*:*")}
         assert shards <= set(range(SHARDS))
 

@@ -11,8 +11,8 @@ from services.simulator.service import Simulator, SimulatorOptions
 from services.watcher.service import main
 from shared.bus import Bus, Envelope
 from shared.config.settings import ApiSettings, Settings
-from shared.messages.watch import Kind, NodeChange, PodChange, Relist, Unreadable, WatchBeat, Watched
-from shared.model.objects import Node, Pod, dec_hook
+from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Relist, Unreadable, WatchBeat, Watched
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook, object_from_msgpack
 from shared.runtime import Context, Health
 from shared.watch.reader import Effect, WatchReader
 from tests.bus.support import PREFIX, a_bus, a_telemetry
@@ -31,6 +31,7 @@ class Follower:
         self.bus = bus
         self.reader = WatchReader("follower")
         self.world: dict[tuple[Kind, str], str] = {}
+        self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
         self.told: Counter[tuple[str, str]] = Counter()
         self.unreadable: list[Unreadable] = []
         self.relists = 0
@@ -70,6 +71,11 @@ class Follower:
                     self.put(Kind.POD, name, None if effect.gone or effect.finished else _POD.decode(effect.body))
                 case NodeChange(name=name):
                     self.put(Kind.NODE, name, None if effect.gone else _NODE.decode(effect.body))
+
+                case ObjectChange(kind=object_kind, key=key, gone=True):
+                    self.objects.pop((object_kind, key), None)
+                case ObjectChange(kind=object_kind, key=key, body=body):
+                    self.objects[object_kind, key] = object_from_msgpack(body)
 
     def put(self, kind: Kind, name: str, obj: Pod | Node | None) -> None:
         if obj is None:

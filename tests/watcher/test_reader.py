@@ -3,10 +3,12 @@
 import pytest
 
 from shared.messages.watch import (
+    OBJECT_KINDS,
     Kind,
     ListingBegins,
     ListingEnds,
     NodeChange,
+    ObjectChange,
     PodChange,
     Relist,
     Unreadable,
@@ -14,6 +16,7 @@ from shared.messages.watch import (
     WatchChange,
     Watched,
 )
+from shared.model.objects import ObjectKind
 from shared.watch.reader import FIRST_PATIENCE, LONGEST_PATIENCE, WatchReader
 
 A, B = PodChange("a", "ns", "pod-a"), PodChange("b", "ns", "pod-b")
@@ -29,8 +32,11 @@ def listing(kind: Kind, *changes: WatchChange) -> list[WatchChange]:
     return [ListingBegins(kind), *changes, ListingEnds(kind)]
 
 
+OTHERS = [mark for kind in OBJECT_KINDS for mark in listing(kind)]
+
+
 def whole(seq: int, *pods: WatchChange, nodes: tuple[WatchChange, ...] = (), epoch: int = 1) -> Watched:
-    return watched(seq, *listing(Kind.POD, *pods), *listing(Kind.NODE, *nodes), epoch=epoch)
+    return watched(seq, *listing(Kind.POD, *pods), *listing(Kind.NODE, *nodes), *OTHERS, epoch=epoch)
 
 
 def synced_reader() -> WatchReader:
@@ -61,6 +67,8 @@ def test_a_listing_of_every_kind_makes_it_synced() -> None:
     assert reader.take(watched(1, *listing(Kind.POD, A)), 0.1) == [A]
     assert not reader.synced
     assert reader.take(watched(2, *listing(Kind.NODE, N)), 0.2) == [N]
+    assert not reader.synced
+    assert reader.take(watched(3, *OTHERS), 0.2) == []
     assert reader.synced
     assert reader.next_deadline() is None
     assert (reader.count(Kind.POD), reader.count(Kind.NODE)) == (1, 1)
@@ -71,7 +79,7 @@ def test_a_listing_may_come_in_parts_with_another_kind_between_them() -> None:
     parts: list[list[WatchChange]] = [
         [ListingBegins(Kind.POD), A],
         [ListingBegins(Kind.NODE), N],
-        [B, ListingEnds(Kind.POD)],
+        [*OTHERS, B, ListingEnds(Kind.POD)],
     ]
     heard = [change for seq, part in enumerate(parts, 1) for change in reader.take(watched(seq, *part), 0.0)]
     assert heard == [A, N, B]
@@ -104,6 +112,19 @@ def test_what_cannot_be_read_is_known_all_the_same() -> None:
     assert PodChange("c", "ns", "pod-c", gone=True) in reader.take(whole(3, A, B, nodes=(N,)), 2.0)
 
 
+def test_objects_of_other_kinds_are_known_by_key() -> None:
+    reader = synced_reader()
+    claim = ObjectChange(ObjectKind.PERSISTENT_VOLUME_CLAIM, "ns/c")
+    bad = Unreadable(Kind.PERSISTENT_VOLUME_CLAIM, "u", "ns", "d", "spec: what is that?")
+    assert reader.take(watched(2, claim, ObjectChange(ObjectKind.SERVICE, "ns/c"), bad), 1.0)[0] == claim
+    assert reader.count(Kind.PERSISTENT_VOLUME_CLAIM) == 2
+    assert reader.take(watched(3, *listing(Kind.PERSISTENT_VOLUME_CLAIM)), 2.0) == [
+        ObjectChange(ObjectKind.PERSISTENT_VOLUME_CLAIM, "ns/c", gone=True),
+        ObjectChange(ObjectKind.PERSISTENT_VOLUME_CLAIM, "ns/d", gone=True),
+    ]
+    assert (reader.count(Kind.PERSISTENT_VOLUME_CLAIM), reader.count(Kind.SERVICE)) == (0, 1)
+
+
 @pytest.mark.parametrize(
     "change", [PodChange("a", "ns", "pod-a", gone=True), PodChange("a", "ns", "pod-a", finished=True)]
 )
@@ -128,7 +149,7 @@ def test_a_gap_asks_at_once_and_only_a_whole_listing_mends_it() -> None:
     assert reader.take(watched(4, ListingEnds(Kind.POD)), 1.1) == []
     assert reader.take(watched(5, *listing(Kind.POD, A)), 1.2)[-1] == PodChange("b", "ns", "pod-b", gone=True)
     assert not reader.synced
-    reader.take(watched(6, *listing(Kind.NODE, N)), 1.3)
+    reader.take(watched(6, *listing(Kind.NODE, N), *OTHERS), 1.3)
     assert reader.synced
 
 
@@ -166,7 +187,7 @@ def test_a_new_watcher_heard_from_its_beginning_need_not_be_asked() -> None:
     reader = synced_reader()
     assert reader.take(watched(1, ListingBegins(Kind.POD), A, epoch=2), 1.0) == [A]
     assert not reader.synced
-    rest = watched(2, ListingEnds(Kind.POD), *listing(Kind.NODE, N), epoch=2)
+    rest = watched(2, ListingEnds(Kind.POD), *listing(Kind.NODE, N), *OTHERS, epoch=2)
     assert reader.take(rest, 1.1) == [PodChange("b", "ns", "pod-b", gone=True), N]
     assert reader.synced
 

@@ -6,10 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.messages.watch import (
+    OBJECT_KINDS,
     Kind,
     ListingBegins,
     ListingEnds,
     NodeChange,
+    ObjectChange,
     PodChange,
     Relist,
     Unreadable,
@@ -20,6 +22,7 @@ from shared.messages.watch import (
 from shared.watch.reader import WatchReader
 
 World = dict[tuple[Kind, str], str]
+KINDS = (Kind.POD, Kind.NODE, Kind.SERVICE)
 KEYS = st.sampled_from("abcd")
 
 
@@ -43,21 +46,37 @@ class Teller:
 
     def drop(self, kind: Kind, key: str) -> Watched:
         self.world.pop((kind, key), None)
-        return self.tell(PodChange(key, "ns", key, gone=True) if kind is Kind.POD else NodeChange(key, gone=True))
+        return self.tell(_change(kind, key, gone=True))
 
     def change(self, kind: Kind, key: str) -> WatchChange:
         version = self.world[kind, key]
         if int(version) % 5 == 0:
-            return Unreadable(kind, key, "ns", key, "problem", scheduler=version)
-        return PodChange(key, "ns", key, scheduler=version) if kind is Kind.POD else NodeChange(key)
+            return Unreadable(kind, key, "ns" if kind is Kind.POD else "", key, "problem", scheduler=version)
+        return _change(kind, key, version)
 
     def listing(self, kind: Kind) -> list[Watched]:
+        """That of services comes with those of all kinds that there is nothing of."""
+        if kind is Kind.SERVICE:
+            empty = [self.tell(ListingBegins(other), ListingEnds(other)) for other in Kind if other not in KINDS]
+            return [*empty, *self._listing(kind)]
+        return self._listing(kind)
+
+    def _listing(self, kind: Kind) -> list[Watched]:
         keys = [key for of, key in self.world if of is kind]
         begin = self.tell(ListingBegins(kind))
         return [begin, *(self.tell(self.change(kind, key)) for key in keys), self.tell(ListingEnds(kind))]
 
+    def listings(self) -> list[Watched]:
+        return [message for kind in KINDS for message in self.listing(kind)]
+
     def restart(self) -> None:
         self.epoch, self.seq = self.epoch + 1, 0
+
+
+def _change(kind: Kind, key: str, version: str = "", *, gone: bool = False) -> WatchChange:
+    if kind is Kind.POD:
+        return PodChange(key, "ns", key, scheduler=version, gone=gone)
+    return NodeChange(key, gone=gone) if kind is Kind.NODE else ObjectChange(OBJECT_KINDS[kind], key, gone=gone)
 
 
 @dataclass
@@ -73,6 +92,8 @@ class Consumer:
                     self.set(Kind.POD, key, None if gone else version)
                 case NodeChange(name=key, gone=gone):
                     self.set(Kind.NODE, key, None if gone else "")
+                case ObjectChange(kind=object_kind, key=key, gone=gone):
+                    self.set(Kind(object_kind.value), key, None if gone else "")
                 case Unreadable(kind=kind, uid=key, scheduler=version):
                     self.set(kind, key, version if kind is Kind.POD else "")
                 case Relist():
@@ -92,9 +113,9 @@ def comparable(world: World) -> World:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.sampled_from(Kind), KEYS),
-        st.tuples(st.just("drop"), st.sampled_from(Kind), KEYS),
-        st.tuples(st.just("list"), st.sampled_from(Kind), st.just("")),
+        st.tuples(st.just("put"), st.sampled_from(KINDS), KEYS),
+        st.tuples(st.just("drop"), st.sampled_from(KINDS), KEYS),
+        st.tuples(st.just("list"), st.sampled_from(KINDS), st.just("")),
         st.tuples(st.just("restart"), st.just(Kind.POD), st.just("")),
     ),
     max_size=40,
@@ -123,7 +144,7 @@ def test_after_a_whole_listing_the_worlds_are_equal(steps: list[tuple[str, Kind,
         if consumer.reader.synced and consumer.reader.epoch == teller.epoch and message.seq == teller.seq:
             assert consumer.world == comparable(teller.world)
     consumer.hear(WatchBeat(teller.epoch, teller.seq), 1.0)
-    for message in [*teller.listing(Kind.POD), *teller.listing(Kind.NODE)]:
+    for message in teller.listings():
         consumer.hear(message, 1.0)
     assert consumer.reader.synced
     assert consumer.world == comparable(teller.world)

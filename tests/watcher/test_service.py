@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from services.simulator.service import SimulatorOptions
+from services.watcher.resources import RESOURCES
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.messages.watch import Kind
@@ -58,7 +59,8 @@ async def test_it_is_ready_once_everything_is_listed() -> None:
     async with a_world() as world:
         world.server.faults.fail("GET", "^/api/v1/nodes", 403, times=3, reason="Forbidden")
         await until(lambda: any("403" in reason for reason in world.health.reasons()))
-        assert all(reason.startswith(("node", "pod")) for reason in world.health.reasons())
+        plurals = tuple(resource.plural for resource in RESOURCES.values())
+        assert all(reason.startswith(plurals) for reason in world.health.reasons())
         await until(lambda: world.health.reasons() == [])
 
 

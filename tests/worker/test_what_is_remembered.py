@@ -45,8 +45,8 @@ def test_classes_with_the_same_images_and_other_guesses_do_not_mix() -> None:
     own = ask(loaded(*nodes), ask_for(x))["x"].summary
     images = own.plugins["ImageLocality"]
     assert isinstance(images, dict)
-    common = msgspec.structs.replace(own, plugins={"ImageLocality": {**images, "nodes": 1}})
-    rare = msgspec.structs.replace(own, plugins={"ImageLocality": {**images, "nodes": 1000}})
+    common = msgspec.structs.replace(own, plugins=own.plugins | {"ImageLocality": {**images, "nodes": 1}})
+    rare = msgspec.structs.replace(own, plugins=own.plugins | {"ImageLocality": {**images, "nodes": 1000}})
 
     def alone(which: str, guess: Summary) -> ClassAnswer:
         return ask(loaded(*nodes), ask_for(x if which == "x" else y, guess=guess))[which]

@@ -21,6 +21,8 @@ at the last decision, with API calls when the last pod is bound and the queue is
 
 Exit code 0: every pod was decided, and bound; 1: something was not; 130: Ctrl-C.
 """
+RULED_CLASSES = 5
+"""With rules that look at other pods: as many kinds as leave every pod a place."""
 KEPT = ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT", "FLOTILLA_TRACE_RATIO")
 """Settings that are taken from the environment."""
 
@@ -39,6 +41,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="round sizes; 1 is strict (default 256,1)")  # fmt: skip
     command.add_argument("--classes", type=several(1), default=[1, 50], metavar="N,...",
         help="kinds of pods, interleaved (default 1,50)")  # fmt: skip
+    command.add_argument(
+        "--workloads",
+        type=_workloads,
+        default=None,
+        metavar="NAME,...",
+        help="what the pods say beside their requests (default: plain; the others in rounds, 5 classes, without calls)",
+    )
     for flag, default, text in (
         ("--nodes", 5_000, "nodes of 4 cpu, 32 GiB and 110 pods"),
         ("--pods", 10_000, "pods a case in rounds"),
@@ -61,10 +70,21 @@ def _modes(text: str) -> list[str]:
     return modes
 
 
+def _workloads(text: str) -> list[str]:
+    from services.inprocess.workloads import WORKLOADS
+
+    names = text.split(",")
+    for name in names:
+        if name not in WORKLOADS:
+            raise argparse.ArgumentTypeError(f"takes {', '.join(WORKLOADS)}, not {name!r}")
+    return names
+
+
 def run(options: argparse.Namespace) -> int:
     from services.cli.bench_pipeline.bench import Bench
     from services.cli.bench_pipeline.cases import Case, check
     from services.cli.interruptible import interruptible
+    from services.inprocess.workloads import WORKLOADS
     from services.supervisor.options import PipelineOptions
 
     cases = [
@@ -74,11 +94,26 @@ def run(options: argparse.Namespace) -> int:
             classes=classes,
             nodes=options.nodes,
             pods=options.strict_pods if size == 1 else options.pods,
+            workload=workload,
         )
+        for workload in options.workloads or ["plain"]
         for mode in options.modes
         for size in options.rounds
         for classes in options.classes
     ]
+    if options.workloads is None:
+        cases += [
+            Case(
+                api_calls=False,
+                round_size=max(options.rounds),
+                classes=RULED_CLASSES,
+                nodes=options.nodes,
+                pods=options.pods,
+                workload=workload,
+            )
+            for workload in WORKLOADS
+            if workload != "plain"
+        ]
     for case in cases:
         check(case)
     if options.profile and options.repeat > 1:

@@ -2,18 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from services.inprocess.workloads import CPU, CPU_OF_NODE, MOST_PODS_OF_NODE, WORKLOADS, Object, node
 from shared.errors import UserError
-
-Object = dict[str, Any]
-
-NAMESPACE = "bench"
-ZONES = 10
-NODE_TYPES = 5
-CPU_OF_NODE, MOST_PODS_OF_NODE = 4_000, 110
-CPU, MEMORY = 100, 500
-"""Thousandths and MiB that pods ask for; each class a little more than the one before."""
 
 FEWEST_ROUNDS = 4
 """The first one or two pass before the clock starts."""
@@ -29,30 +20,21 @@ class Case:
     nodes: int
     pods: int
 
+    workload: str = "plain"
+
     def make_nodes(self) -> Iterator[Object]:
-        for i in range(self.nodes):
-            labels = {
-                "kubernetes.io/hostname": f"node-{i:06}",
-                "topology.kubernetes.io/zone": f"zone-{i % ZONES}",
-                "topology.kubernetes.io/region": "region-0",
-                "node.kubernetes.io/instance-type": f"type-{i % NODE_TYPES}",
-            }
-            amounts = {"cpu": f"{CPU_OF_NODE}m", "memory": "32Gi", "pods": str(MOST_PODS_OF_NODE)}
-            status = {
-                "capacity": amounts,
-                "allocatable": amounts,
-                "conditions": [{"type": "Ready", "status": "True"}],
-            }
-            yield {"metadata": {"name": f"node-{i:06}", "labels": labels}, "status": status}
+        return (node(i) for i in range(self.nodes))
 
     def make_pods(self) -> Iterator[Object]:
         """Of all classes in turn."""
-        for i in range(self.pods):
-            kind = i % self.classes
-            requests = {"cpu": f"{CPU + kind}m", "memory": f"{MEMORY + kind}Mi"}
-            container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": requests}}
-            metadata = {"name": f"pod-{i:06}", "namespace": NAMESPACE, "labels": {"app": f"app-{kind:02}"}}
-            yield {"metadata": metadata, "spec": {"containers": [container]}}
+        workload = WORKLOADS[self.workload]
+        return (workload.pod(i, self.classes) for i in range(self.pods))
+
+    def make_objects(self) -> Iterator[tuple[str, Object]]:
+        """What has to exist before pods, as (path, object)."""
+        for plural, obj in WORKLOADS[self.workload].objects(self.pods):
+            namespace = obj["metadata"].get("namespace")
+            yield f"/api/v1/{f'namespaces/{namespace}/' if namespace else ''}{plural}", obj
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

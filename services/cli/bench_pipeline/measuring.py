@@ -6,16 +6,19 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from random import Random
 from urllib.parse import urlsplit
 
 import msgspec
 
 from services.binder.__main__ import WITHOUT_API_CALLS
-from services.cli.bench_pipeline.cases import NAMESPACE, Case, Figures
+from services.cli.bench_pipeline.cases import Case, Figures
 from services.cli.bench_pipeline.window import Window
 from services.cli.demo.creating import Creator
 from services.cli.demo.queues import pods_by_place
+from services.inprocess.workloads import NAMESPACE
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from services.supervisor.probe import get
@@ -85,6 +88,9 @@ class Measuring:
         self._say(f"creating {case.nodes:,} nodes")
         await creator.create("/api/v1/namespaces", [{"metadata": {"name": NAMESPACE}}])
         await creator.create("/api/v1/nodes", case.make_nodes())
+        for path, objects in groupby(sorted(case.make_objects(), key=itemgetter(0)), key=itemgetter(0)):
+            self._say(f"creating what is at {path}")
+            await creator.create(path, (obj for _, obj in objects))
         self._say(f"creating {case.pods:,} pods")
         await creator.create(f"/api/v1/namespaces/{NAMESPACE}/pods", case.make_pods())
         await self._until(lambda queues: queues.get("active", 0) == case.pods)

@@ -17,6 +17,7 @@ PROCESSES = (
 )
 """The kind of a process, and what its column is called."""
 COLUMNS = (
+    ("workload", -13),
     ("calls", 5),
     ("round", 6),
     ("classes", 7),
@@ -69,8 +70,9 @@ def _three(values: Sequence[float]) -> str:
     return f"{min(values):.0f} / {median(values):.0f} / {max(values):.0f}"
 
 
-def _labels(case: Case) -> tuple[str, str, str]:
+def _labels(case: Case) -> tuple[str, str, str, str]:
     return (
+        case.workload,
         "yes" if case.api_calls else "no",
         "strict" if case.round_size == 1 else str(case.round_size),
         str(case.classes),
@@ -78,4 +80,7 @@ def _labels(case: Case) -> tuple[str, str, str]:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return " ".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+    return " ".join(
+        f"{cell:>{width}}" if width > 0 else f"{cell:<{-width}}"
+        for cell, (_, width) in zip(cells, COLUMNS, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Three plugins for Flotilla: a filter, a score and a permit."""

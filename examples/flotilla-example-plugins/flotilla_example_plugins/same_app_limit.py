@@ -1,0 +1,33 @@
+"""A filter that looks at one node at a time."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from shared.errors import UserError
+from shared.framework.cyclestate import CycleState
+from shared.framework.nodeinfo import NodeInfo
+from shared.framework.pernode import PerNodeFilter
+from shared.framework.status import SUCCESS, Status, unschedulable
+from shared.model.objects import Pod
+
+
+class SameAppLimit(PerNodeFilter):
+    """No more than `most` pods of one app and namespace on a node; the app is what the label `label` says."""
+
+    name = "SameAppLimit"
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        self._label = args.get("label", "app")
+        self._most = args.get("most", 4)
+        if not isinstance(self._most, int) or self._most < 1:
+            raise UserError(f"most: must be a number of pods, at least 1, got {self._most!r}")
+
+    def signature(self, pod: Pod) -> Hashable:
+        return pod.namespace, pod.metadata.labels.get(self._label)
+
+    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+        namespace, app = state.pod.namespace, state.pod.metadata.labels.get(self._label)
+        if app is None:
+            return SUCCESS
+        alike = sum(load.namespace == namespace and load.labels.get(self._label) == app for load in node.pods)
+        return SUCCESS if alike < self._most else unschedulable(f"node(s) had {self._most} pods of app {app}")

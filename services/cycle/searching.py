@@ -1,0 +1,151 @@
+"""Searches for pods that could make way: one at a time, beside the rounds, for those that no node has room for.
+
+A search begins once what the same round has decided is committed, so that it is seen.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from services.cycle.events import Ask, Effect, Unschedulable
+from services.cycle.narrowing import AskAboutVictims, Narrowing, VictimQuestion, VictimsAnswered
+from services.cycle.preempting import Case, Search
+from services.cycle.walk import QueuedPod, Unfit
+from shared.framework.profile import Framework
+from shared.framework.status import Status
+from shared.framework.tiebreak import Ties
+from shared.messages.preemption import Candidates
+from shared.model.objects import encode_msgpack
+
+SEARCH_DEADLINE = 1.0
+"""Seconds until a worker that has not answered is asked again."""
+MOST_CASES = 64
+"""Classes in one search."""
+MOST_POD_BYTES = 4 << 20
+
+Workers = Mapping[str, frozenset[int]]
+Outcome = tuple[list[Effect], list[QueuedPod], list[QueuedPod]]
+"""What to do, whose outcome is told by that, and who is to be decided anew."""
+
+
+class Searching:
+    def __init__(self, epoch: int, frameworks: Mapping[str, Framework], ties: Ties, narrowing: Narrowing) -> None:
+        self._epoch = epoch
+        self._frameworks = frameworks
+        self._ties = ties
+        self._narrowing = narrowing
+        self._questions: tuple[VictimQuestion, ...] = ()
+        self._waiting: deque[tuple[Case, Unfit]] = deque()
+        self._reasons: dict[str, Unfit] = {}
+        self._search: Search | None = None
+        self._searches = 0
+        self._min_seq = 0
+        self.deadline: float | None = None
+
+    def concerns(self, queued: QueuedPod, unfit: Unfit) -> bool:
+        """Whether there is something to be asked for a pod that no node is feasible for."""
+        return bool(self._frameworks[queued.profile].post_filter) and unfit.nodes > 0
+
+    def held(self) -> Iterator[QueuedPod]:
+        """The pods that wait for a search's outcome."""
+        for case, _ in self._waiting:
+            yield from case.pods
+        if self._search is not None:
+            for case in self._search.cases.values():
+                yield from case.pods
+
+    def add(self, hopeless: list[tuple[QueuedPod, Unfit]]) -> None:
+        by_class: dict[str, tuple[list[QueuedPod], Unfit]] = {}
+        for queued, unfit in hopeless:
+            by_class.setdefault(queued.class_id, ([], unfit))[0].append(queued)
+        for class_id, (pods, unfit) in by_class.items():
+            self._waiting.append((Case(class_id, pods, unfit.summaries, unfit.potential, unfit.refused), unfit))
+
+    def begin(self, workers: Workers, min_seq: int, now: float) -> list[Effect]:
+        """If there is something to search for, and no search under way. `min_seq`: what is to be seen of the state."""
+        if self._search is not None or not self._waiting or not workers:
+            return []
+        taken: dict[str, tuple[Case, Unfit]] = {}
+        room = MOST_POD_BYTES
+        while self._waiting and len(taken) < MOST_CASES and room > 0 and self._waiting[0][0].class_id not in taken:
+            case, unfit = self._waiting.popleft()
+            taken[case.class_id] = case, unfit
+            room -= len(encode_msgpack(case.pods[0].pod))
+        self._reasons = {class_id: unfit for class_id, (_, unfit) in taken.items()}
+        self._searches += 1
+        self._min_seq = min_seq
+        self._search = Search(self._searches, [case for case, _ in taken.values()])
+        return self._ask(self._search, workers, now)
+
+    def on_workers(self, workers: Workers, now: float) -> list[Effect]:
+        """Others hold the shards now."""
+        if self._search is None:
+            return []
+        self._search.start_over()
+        self._questions = ()
+        return self._ask(self._search, workers, now)
+
+    def on_tick(self, workers: Workers, now: float) -> list[Effect]:
+        if self._search is None or self.deadline is None or now < self.deadline:
+            return []
+        if self._questions:
+            return self._ask_extenders(now)
+        return self._ask(self._search, workers, now)
+
+    def on_candidates(self, candidates: Candidates, workers: Workers, now: float) -> Outcome:
+        """What to do, whose outcome is told by that, and who is to be decided anew."""
+        search = self._search
+        if search is None or candidates.epoch != self._epoch or not search.take(candidates):
+            return [], [], []
+        if len(search.answered) < len(workers):
+            return [], [], []
+        if not search.gather(self._frameworks):
+            return self._ask(search, workers, now), [], []
+        self._questions = self._questions_of(search)
+        if self._questions:
+            return self._ask_extenders(now), [], []
+        return self._conclude(search)
+
+    def on_victims(self, answered: VictimsAnswered) -> Outcome:
+        """What extenders have left of the candidates."""
+        search = self._search
+        if search is None or not self._questions or answered.search != search.number:
+            return [], [], []
+        for class_id, left in answered.left.items():
+            if isinstance(left, Status):
+                search.fail(class_id, left)
+            else:
+                search.narrow(class_id, left)
+        return self._conclude(search)
+
+    def _questions_of(self, search: Search) -> tuple[VictimQuestion, ...]:
+        """What there is to ask of extenders."""
+        questions: list[VictimQuestion] = []
+        for class_id, case in search.cases.items():
+            pod, candidates = case.pods[0].pod, search.candidates(class_id)
+            if candidates and self._narrowing.concerns(pod):
+                questions.append(VictimQuestion(class_id, pod, tuple(candidates)))
+        return tuple(questions)
+
+    def _ask_extenders(self, now: float) -> list[Effect]:
+        self.deadline = now + self._narrowing.patience(self._questions)
+        return [AskAboutVictims(self._searches, self._questions)]
+
+    def _conclude(self, search: Search) -> Outcome:
+        self._search, self.deadline, self._questions = None, None, ()
+        effects: list[Effect] = []
+        told: list[QueuedPod] = []
+        again: list[QueuedPod] = []
+        for class_id, case in search.cases.items():
+            found = search.outcome(class_id, self._frameworks[case.pods[0].profile], self._ties)
+            if found.again:
+                again.extend(case.pods)
+                continue
+            unfit = self._reasons[class_id].also(found.message)
+            effects += [Unschedulable(queued.pod.uid, unfit, found) for queued in case.pods]
+            told.extend(case.pods)
+        return effects, told, again
+
+    def _ask(self, search: Search, workers: Workers, now: float) -> list[Effect]:
+        self.deadline = now + SEARCH_DEADLINE
+        message = search.message(self._epoch, self._min_seq)
+        return [Ask(worker, message) for worker in workers if worker not in search.answered]

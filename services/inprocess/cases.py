@@ -1,0 +1,118 @@
+"""Golden cases as they stand in their files, and decoded.
+
+A line is a cluster with pods to schedule, or (with `input`) a configuration file and what is to be made of it.
+"""
+
+import gzip
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import msgspec
+
+from services.inprocess.configconformance import GROUP as CONFIGURATIONS
+from services.inprocess.configconformance import is_config_case
+from shared.errors import UserError
+from shared.framework.profile import Framework
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, node_from, object_from, pod_from
+from shared.plugins.frameworks import load_frameworks
+
+RawCase = dict[str, Any]
+
+
+def _plural(kind: ObjectKind) -> str:
+    if kind.endswith("y"):
+        return f"{kind[:-1]}ies"
+    return f"{kind}es" if kind.endswith("s") else f"{kind}s"
+
+
+KINDS: Mapping[str, ObjectKind] = {_plural(kind): kind for kind in ObjectKind}
+NOT_OBJECTS = frozenset({"nodes", "pods", "resourceclaims", "resourceslices", "deviceclasses"})
+"""Nodes and pods are read by themselves, and what devices there are nothing reads yet."""
+
+
+class UnreadableCases(UserError):
+    """A file of cases that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A cluster and pods to schedule. All of it is immutable, so it can be replayed any number of times."""
+
+    name: str
+    frameworks: Mapping[str, Framework]
+    nodes: list[Node]
+    pods: list[Pod]
+    objects: list[ClusterObject]
+    pending: list[Pod]
+    expected: list[Mapping[str, Any]]
+
+    @property
+    def missing(self) -> set[str]:
+        """The plugins of its profiles that do not exist."""
+        return set[str]().union(*(framework.missing for framework in self.frameworks.values()))
+
+
+def read_cases(path: Path) -> Iterator[RawCase]:
+    """The cases of a .jsonl or .jsonl.gz file."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        case = msgspec.json.decode(line)
+                    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+                        raise UnreadableCases(f"{path}:{number}: {cause}") from None
+                    if not _is_case(case):
+                        raise UnreadableCases(f"{path}:{number}: not a case")
+                    yield case
+    except (OSError, EOFError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+        raise UnreadableCases(f"{path}: {reason}") from None
+
+
+def group_of(case: RawCase) -> str:
+    if is_config_case(case):
+        return CONFIGURATIONS
+    tags: list[str] = case.get("tags") or ["untagged"]
+    return tags[0]
+
+
+def decoded(raw: RawCase) -> Case:
+    """The objects of a case about scheduling; InvalidObject or InvalidConfig if it holds something malformed."""
+    config, lists = raw.get("config"), raw["objects"]
+    return Case(
+        name=raw["name"],
+        frameworks=_default_frameworks() if config is None else load_frameworks(config, lenient=True),
+        nodes=[node_from(node) for node in lists.get("nodes", ())],
+        pods=[pod_from(pod) for pod in lists.get("pods", ())],
+        objects=list(_objects(lists)),
+        pending=[pod_from(pod) for pod in raw["pending"]],
+        expected=raw["expected"],
+    )
+
+
+@lru_cache
+def _default_frameworks() -> Mapping[str, Framework]:
+    return load_frameworks(None, lenient=True)
+
+
+def _objects(lists: Mapping[str, list[Any]]) -> Iterator[ClusterObject]:
+    for plural, objects in lists.items():
+        if plural in NOT_OBJECTS:
+            continue
+        kind = KINDS.get(plural)
+        if kind is None:
+            raise UnreadableCases(f"objects.{plural}: there is no such kind")
+        yield from (object_from(kind, each) for each in objects)
+
+
+def _is_case(case: object) -> TypeGuard[RawCase]:
+    match case:
+        case {"name": str(), "input": str(), "decode_error": _, "defaulted": _, "build_error": _, **others}:
+            return isinstance(others.get("validation"), list) and {"plugins", "written"} <= others.keys()
+        case {"name": str(), "objects": dict(), "pending": list(pending), "expected": list(expected)}:
+            return len(pending) == len(expected)
+    return False

@@ -1,0 +1,63 @@
+"""What a replay has found: how many cases came out as they should, and in what the others differ."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+ABSENT = "(not there)"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    case: str
+    pod: str
+    what: str
+    expected: object
+    got: object
+
+    def __str__(self) -> str:
+        expected, got = _only_differing(self.expected, self.got)
+        head = f"{self.case}, pod {self.pod}: {self.what}"
+        return f"{head}\n    expected: {_shown(expected)}\n    got:      {_shown(got)}"
+
+
+@dataclass(slots=True)
+class GroupResult:
+    """`missing`: plugins that the cases' profiles name and that do not exist."""
+
+    total: int = 0
+    passed: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+
+    def count(self, differences: list[Difference]) -> None:
+        """One more case, with these differences."""
+        self.total += 1
+        self.passed += not differences
+        self.differences += differences
+
+    def add(self, other: "GroupResult") -> None:
+        self.total += other.total
+        self.passed += other.passed
+        self.differences += other.differences
+        self.missing |= other.missing
+
+
+def all_passed(results: Iterable[GroupResult]) -> bool:
+    return all(result.passed == result.total for result in results)
+
+
+def _only_differing(expected: object, got: object) -> tuple[object, object]:
+    """Of mappings, and of mappings in them, what is not the same in both."""
+    if not isinstance(expected, dict) or not isinstance(got, dict):
+        return expected, got
+    pairs = {key: (expected.get(key, ABSENT), got.get(key, ABSENT)) for key in {*expected, *got}}
+    differing = {key: _only_differing(*pair) for key, pair in pairs.items() if pair[0] != pair[1]}
+    return {key: one for key, (one, _) in differing.items()}, {key: other for key, (_, other) in differing.items()}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, set):
+        value = sorted(value)
+    return msgspec.json.encode(value, order="sorted").decode() if value is not None else "nothing"

@@ -1,0 +1,80 @@
+"""The nodes of the cluster as the workers see them, and when each was last written to."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from services.snapshot.hostnames import HOSTNAME, Hostnames
+from shared.cluster.images import ImageSizes
+from shared.errors import InvariantBroken
+from shared.messages.state import Change, NodeRemoved, NodeUpserted, SharedHostnames
+from shared.model.objects import Node
+
+PREFER_AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+"""The one annotation of nodes that anybody reads."""
+
+
+class Nodes:
+    """The methods that take something answer with what the workers are to be told."""
+
+    def __init__(self) -> None:
+        self._settled: dict[str, Node] = {}
+        self._reported: dict[str, Node] = {}
+        self._written: dict[str, int] = {}
+        self._images = ImageSizes()
+        self._hostnames = Hostnames()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._settled
+
+    def __len__(self) -> int:
+        return len(self._settled)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._settled.values())
+
+    @property
+    def shared_hostnames(self) -> list[str]:
+        return self._hostnames.shared
+
+    def see(self, node: Node) -> list[Change]:
+        """Kubelets and others report all the time, and mostly nothing that anybody reads."""
+        name = node.name
+        annotations = {k: v for k, v in node.metadata.annotations.items() if k == PREFER_AVOID_PODS}
+        metadata = msgspec.structs.replace(node.metadata, resource_version="", annotations=annotations)
+        node = msgspec.structs.replace(node, metadata=metadata)
+        before = self._reported.get(name)
+        self._reported[name] = node
+        settled = self._images.settle(node, before)
+        if self._settled.get(name) == settled:
+            return []
+        self._settled[name] = settled
+        return [NodeUpserted(settled), *self._count(before, node)]
+
+    def drop(self, name: str) -> list[Change]:
+        del self._settled[name]
+        reported = self._reported.pop(name)
+        self._images.forget(reported)
+        self._written.pop(name, None)
+        return [NodeRemoved(name), *self._count(reported, None)]
+
+    def write(self, name: str, seq: int) -> None:
+        """An evaluation from before may no longer be trusted on this node."""
+        if name in self._settled:
+            self._written[name] = seq
+
+    def written(self, name: str) -> int:
+        return self._written.get(name, 0)
+
+    def _count(self, before: Node | None, now: Node | None) -> list[Change]:
+        changed = self._hostnames.replace(_hostname(before), _hostname(now))
+        return [SharedHostnames(self._hostnames.shared)] if changed else []
+
+    def validate(self) -> None:
+        values = [_hostname(node) for node in self._reported.values()]
+        if self._hostnames.shared != sorted({v for v in values if v is not None and values.count(v) > 1}):
+            raise InvariantBroken("other hostnames are shared than those that are counted")
+
+
+def _hostname(node: Node | None) -> str | None:
+    return None if node is None else node.metadata.labels.get(HOSTNAME)

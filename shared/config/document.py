@@ -1,0 +1,99 @@
+"""From the text of a configuration file to plain values: JSON where it begins with `{`, YAML otherwise."""
+
+import json
+from collections import Counter
+from typing import Final, NamedTuple
+
+from shared.config.yamltext import YamlFault, parse_yaml
+
+LARGEST: Final = 4 * 2**20
+"""A longer text is not read."""
+DEEPEST: Final = 100
+"""Maps and lists in each other."""
+
+_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_MOST_DIGITS: Final = 4000
+
+
+class DocumentFault(Exception):
+    """The text cannot be read at all."""
+
+
+class Document(NamedTuple):
+    """What a text says. `repeated`: a line for each key that is twice in a YAML map, wherever it is."""
+
+    value: object
+    repeated: tuple[str, ...] = ()
+
+
+class JsonMap(dict[str, object]):
+    """A map of JSON, where a key may stand twice; the last value counts."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def parse_document(text: str | bytes) -> Document:
+    """Plain values: dicts, lists, texts, booleans, None, and numbers, which are ints where they are written as such.
+
+    Raises DocumentFault with a line that says where the text is wrong.
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if len(raw) > LARGEST:
+        raise DocumentFault(f"is longer than {LARGEST} bytes")
+    decoded = raw.decode("utf-8", "replace")
+    document = Document(_parse_json(decoded)) if decoded.lstrip(_SPACE).startswith("{") else _parse_yaml(raw)
+    _check(document.value, 0)
+    return document
+
+
+def _parse_yaml(raw: bytes) -> Document:
+    try:
+        value, repeated = parse_yaml(raw)
+    except YamlFault as fault:
+        raise DocumentFault(f"is not YAML: {fault}") from None
+    return Document(value, tuple(repeated))
+
+
+def _parse_json(text: str) -> object:
+    try:
+        value: object = json.loads(text, object_pairs_hook=_json_map, parse_constant=_no_constant, parse_int=_parse_int)
+    except json.JSONDecodeError as fault:
+        where = f"line {fault.lineno}, column {fault.colno}: {fault.msg}"
+        raise DocumentFault(f"is not JSON, as a text that begins with {{ must be: {where}") from None
+    except (ValueError, RecursionError) as fault:
+        reason = "it is nested too deeply" if isinstance(fault, RecursionError) else fault
+        raise DocumentFault(f"is not JSON: {reason}") from None
+    return value
+
+
+def _json_map(pairs: list[tuple[str, object]]) -> JsonMap:
+    result = JsonMap(pairs)
+    if len(result) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        result.repeated = tuple(key for key, count in counts.items() if count > 1)
+    return result
+
+
+def _no_constant(word: str) -> object:
+    raise ValueError(f"{word} is no number that JSON has")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number has too many digits")
+    return int(digits)
+
+
+def _check(value: object, depth: int) -> None:
+    """What comes after goes through values by recursion, and writes them as UTF-8."""
+    if depth > DEEPEST:
+        raise DocumentFault(f"is nested more than {DEEPEST} levels deep")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check(key, depth)
+            _check(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check(item, depth + 1)
+    elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        raise DocumentFault(f"{value!r} holds half a character")

@@ -1,0 +1,119 @@
+"""The way to extenders: HTTP calls with a deadline, a bound on how many are under way, and one on what comes back."""
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+from shared.config.structs import ExtenderConfig
+from shared.errors import UserError
+from shared.extenders.interest import in_order, timeout_of
+from shared.extenders.talk import Call, ExtenderFailed, Talk, name_of
+from shared.extenders.tls import tls_of
+
+T = TypeVar("T")
+
+MOST_IN_FLIGHT = 64
+"""Calls to one extender at the same time; others wait, and their time runs."""
+MOST_ANSWER_BYTES = 64 << 20
+"""The whole objects of 5,000 nodes come to some 50 MB."""
+CHUNK = 1 << 16
+HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "flotilla"}
+
+
+class ExtenderClient:
+    """One for a process. To be made where a loop runs; UserError names the extender that cannot be used as it is."""
+
+    def __init__(self, extenders: Iterable[ExtenderConfig]) -> None:
+        self.extenders = in_order(extenders)
+        self._lines = {extender: _Line(extender) for extender in self.extenders}
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=HEADERS,
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def converse(self, talk: Talk[T]) -> T:
+        """Holds a talk to its end, and returns what comes of it."""
+        try:
+            calls = next(talk)
+            while True:
+                calls = talk.send(await self._make(calls))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _make(self, calls: Sequence[Call]) -> Sequence[bytes | ExtenderFailed]:
+        if len(calls) == 1:
+            return [await self._attempt(calls[0])]
+        return await asyncio.gather(*(self._attempt(call) for call in calls))
+
+    async def _attempt(self, call: Call) -> bytes | ExtenderFailed:
+        try:
+            return await self._call(call)
+        except ExtenderFailed as failed:
+            return failed
+
+    async def _call(self, call: Call) -> bytes:
+        line = self._lines[call.extender]
+        what = f"extender {line.name}: {call.verb}"
+        seconds = timeout_of(call.extender)
+        begun = False
+        try:
+            async with asyncio.timeout(seconds), line.turns:
+                begun = True
+                return await self._post(line, call)
+        except TimeoutError as cause:
+            raise ExtenderFailed(f"{what}: no answer within {seconds:g} s", maybe_done=begun) from cause
+        except (aiohttp.ClientError, OSError) as cause:
+            done = not isinstance(cause, aiohttp.ClientConnectorError | aiohttp.InvalidURL)
+            raise ExtenderFailed(f"{what}: {str(cause) or type(cause).__name__}", maybe_done=done) from cause
+
+    async def _post(self, line: "_Line", call: Call) -> bytes:
+        async with self._session.post(
+            f"{line.url}/{call.verb}",
+            data=call.body,
+            ssl=line.tls,
+            server_hostname=line.server_name,
+            proxy=line.proxy,
+            allow_redirects=False,
+        ) as response:
+            if response.status != 200:
+                where = f"{line.name.rstrip('/')}/{call.verb}"
+                message = f"failed {call.verb} with extender at URL {where}, code {response.status}"
+                raise ExtenderFailed(message, maybe_done=True)
+            return await _read(response, f"extender {line.name}: {call.verb}")
+
+
+class _Line:
+    """What is the same in all calls to one extender."""
+
+    def __init__(self, extender: ExtenderConfig) -> None:
+        self.name = name_of(extender)
+        self.url = extender.url_prefix.rstrip("/")
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UserError(f"extender {self.name}: urlPrefix: not a URL such as http://host:8888/scheduler")
+        self.tls: ssl.SSLContext | bool = tls_of(extender, self.name) if parts.scheme == "https" else True
+        self.server_name = (extender.tls.server_name or None) if extender.tls is not None else None
+        self.proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+        self.turns = asyncio.Semaphore(MOST_IN_FLIGHT)
+
+
+async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_chunked(CHUNK):
+        size += len(chunk)
+        if size > MOST_ANSWER_BYTES:
+            raise ExtenderFailed(f"{what}: the answer is longer than {MOST_ANSWER_BYTES} bytes", maybe_done=True)
+        chunks.append(chunk)
+    return b"".join(chunks)

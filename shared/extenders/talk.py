@@ -1,0 +1,226 @@
+"""What to ask extenders, one after the other or all at once, and what their answers mean. Nothing here waits.
+
+A talk is a generator: it yields calls that are to be made at the same time, is sent what became of each, in order,
+and returns what came of it all. `ExtenderClient.converse` holds talks with real extenders.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from shared.config.structs import ExtenderConfig
+from shared.errors import ClusterError
+from shared.extenders import wire
+from shared.extenders.wire import BadAnswer, FilterAnswer, MetaVictims, Victims
+from shared.framework.status import Status, error, unresolvable, unschedulable
+
+MOST_PRIORITY = 10
+MOST_NODE_SCORE = 100
+PLUGIN = "Extender"
+"""Under this name extenders stand among the plugins that reject a pod."""
+
+T = TypeVar("T")
+
+
+class ExtenderFailed(ClusterError):
+    """An extender did not do what it was asked to. `maybe_done`: it may have done it all the same."""
+
+    def __init__(self, message: str, *, maybe_done: bool = False) -> None:
+        self.maybe_done = maybe_done
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    extender: ExtenderConfig
+    verb: str
+    body: bytes
+
+
+Talk = Generator[Sequence[Call], Sequence[bytes | ExtenderFailed], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A pod that extenders are asked about, as JSON. `nodes` gives the JSON of nodes by their names, in order."""
+
+    pod: bytes
+    nodes: Callable[[Sequence[str]], Iterable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What extenders make of a pod's feasible nodes.
+
+    `added`: the nodes that are left, with what is to be added to the score of each. `rejected`: why others are not; a
+    node that is in neither was dropped without a word. `failure`: the attempt fails. `troubles`: of extenders that may
+    fail, for the log.
+    """
+
+    added: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, Status] = field(default_factory=dict)
+    failure: Status | None = None
+    troubles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """The candidates of a preemption that are left, or why it fails."""
+
+    candidates: Mapping[str, Victims] = field(default_factory=dict)
+    failure: Status | None = None
+    troubles: tuple[str, ...] = ()
+
+
+def name_of(extender: ExtenderConfig) -> str:
+    """Its URL, without a password that may be in it."""
+    scheme, separator, rest = extender.url_prefix.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def judge(extenders: Iterable[ExtenderConfig], subject: Subject, names: Sequence[str]) -> Talk[Judgement]:
+    """Filters one after the other, each asked about what the one before left; then all priorities at the same time.
+
+    `extenders`: those that are interested in the pod, in order. A single node that is left needs no priority.
+    """
+    extenders = tuple(extenders)
+    left, rejected, troubles = list(names), dict[str, Status](), list[str]()
+    known = frozenset(names)
+    for extender in extenders:
+        if not extender.filter_verb or not left:
+            continue
+        (raw,) = yield [Call(extender, extender.filter_verb, _node_request(extender, subject, left))]
+        try:
+            answer, passed = _filtered(extender, raw, left)
+        except ExtenderFailed as cause:
+            if not extender.ignorable:
+                return Judgement(failure=error(str(cause)), troubles=tuple(troubles))
+            troubles.append(str(cause))
+            continue
+        rejected |= _statuses(answer, known)
+        left = passed
+    added = dict.fromkeys(left, 0)
+    if len(left) > 1:
+        troubles += yield from _prioritize(extenders, subject, added)
+    return Judgement(added, rejected, None, tuple(troubles))
+
+
+def _prioritize(
+    extenders: Iterable[ExtenderConfig], subject: Subject, added: dict[str, int]
+) -> Generator[Sequence[Call], Sequence[bytes | ExtenderFailed], list[str]]:
+    """An extender that fails has no say."""
+    asked = [extender for extender in extenders if extender.prioritize_verb]
+    if not asked:
+        return []
+    names = list(added)
+    answers = yield [Call(each, each.prioritize_verb, _node_request(each, subject, names)) for each in asked]
+    troubles: list[str] = []
+    for extender, raw in zip(asked, answers, strict=True):
+        try:
+            scores = _read(extender, extender.prioritize_verb, raw, wire.scores)
+        except ExtenderFailed as cause:
+            troubles.append(str(cause))
+            continue
+        for host, score in scores.items():
+            if host in added:
+                added[host] += score * extender.weight * (MOST_NODE_SCORE // MOST_PRIORITY)
+    return troubles
+
+
+def bind(extender: ExtenderConfig, body: bytes) -> Talk[None]:
+    """Returns once the pod is bound; raises ExtenderFailed where it is not, or may not be."""
+    (raw,) = yield [Call(extender, extender.bind_verb, body)]
+    refusal = _read(extender, extender.bind_verb, raw, wire.bind_error, maybe_done=True)
+    if refusal:
+        raise ExtenderFailed(refusal)
+
+
+def preempt(extenders: Iterable[ExtenderConfig], pod: bytes, candidates: Mapping[str, Victims]) -> Talk[Reduced]:
+    """Each extender with a say in it is asked about the candidates that the one before left.
+
+    `extenders`: those that are interested in the pod, in order.
+    """
+    troubles: list[str] = []
+    for extender in extenders:
+        if not extender.preempt_verb or not candidates:
+            continue
+        body = wire.preempt_request(pod, candidates, by_uid=extender.node_cache_capable)
+        (raw,) = yield [Call(extender, extender.preempt_verb, body)]
+        try:
+            answer = _read(extender, extender.preempt_verb, raw, wire.preempt_answer)
+            candidates = _reduced(extender, answer, candidates)
+        except ExtenderFailed as cause:
+            if not extender.ignorable:
+                return Reduced(failure=error(str(cause)), troubles=tuple(troubles))
+            troubles.append(str(cause))
+    return Reduced(candidates, None, tuple(troubles))
+
+
+def _reduced(
+    extender: ExtenderConfig, answer: Mapping[str, MetaVictims], candidates: Mapping[str, Victims]
+) -> dict[str, Victims]:
+    reduced: dict[str, Victims] = {}
+    for node, victims in answer.items():
+        if node not in candidates:
+            raise ExtenderFailed(f"extender {name_of(extender)}: node {node!r} is none of the candidates")
+        known = {victim.uid: victim for victim in candidates[node].pods}
+        for uid in victims.uids:
+            if uid not in known:
+                raise ExtenderFailed(
+                    f"extender: {name_of(extender)} claims to preempt pod (UID: {uid}) on node: {node}, "
+                    "but the pod is not found on that node"
+                )
+        reduced[node] = Victims(tuple(known[uid] for uid in victims.uids), victims.violations)
+    for node in [node for node, victims in reduced.items() if not victims.pods]:
+        if not extender.ignorable:
+            raise ExtenderFailed(f'expected at least one victim pod on node "{node}"')
+        del reduced[node]
+    return {node: reduced[node] for node in candidates if node in reduced}
+
+
+def _node_request(extender: ExtenderConfig, subject: Subject, names: Sequence[str]) -> bytes:
+    if extender.node_cache_capable:
+        return wire.node_request(subject.pod, names)
+    return wire.whole_node_request(subject.pod, subject.nodes(names))
+
+
+def _filtered(
+    extender: ExtenderConfig, raw: bytes | ExtenderFailed, asked: Sequence[str]
+) -> tuple[FilterAnswer, list[str]]:
+    """The answer, and the nodes that are left, in the order in which they were asked about."""
+    by_name = extender.node_cache_capable
+    answer = _read(extender, extender.filter_verb, raw, lambda raw: wire.filter_answer(raw, by_name=by_name))
+    if answer.error:
+        raise ExtenderFailed(answer.error)
+    passed = set(answer.passed or ())
+    strangers = passed.difference(asked)
+    if strangers:
+        raise ExtenderFailed(
+            f'extender "{name_of(extender)}" claims a filtered node "{min(strangers)}" '
+            "which is not found in the input node list"
+        )
+    return answer, [name for name in asked if name in passed]
+
+
+def _statuses(answer: FilterAnswer, known: frozenset[str]) -> dict[str, Status]:
+    """What is said of nodes that were asked about; that nothing helps weighs more than that something might."""
+    failed = {name: unschedulable(reason).by(PLUGIN) for name, reason in answer.failed.items() if name in known}
+    final = {name: unresolvable(reason).by(PLUGIN) for name, reason in answer.unresolvable.items() if name in known}
+    return failed | final
+
+
+def _read(
+    extender: ExtenderConfig,
+    verb: str,
+    raw: bytes | ExtenderFailed,
+    read: Callable[[bytes], T],
+    *,
+    maybe_done: bool = False,
+) -> T:
+    if isinstance(raw, ExtenderFailed):
+        raise raw
+    try:
+        return read(raw)
+    except BadAnswer as cause:
+        raise ExtenderFailed(f"extender {name_of(extender)}: {verb}: {cause}", maybe_done=maybe_done) from cause

@@ -1,0 +1,76 @@
+"""DynamicResources finds devices for pods that claim some; so far it can only tell whether a pod claims any.
+
+A pod without claims is let through everywhere and scored nought. One with claims is rejected, saying why: it must not
+be put on a node whose devices nobody has looked at.
+"""
+
+from collections.abc import Collection, Hashable
+
+import numpy as np
+
+from shared.framework.cyclestate import CycleState
+from shared.framework.normalize import Scores
+from shared.framework.plugin import (
+    ApiCall,
+    FilterPlugin,
+    PostFilterPlugin,
+    PostFilterResult,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reads,
+    ReservePlugin,
+    ScorePlugin,
+    Verdicts,
+)
+from shared.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
+from shared.framework.view import NodeView
+from shared.model.objects import Pod
+
+NOT_SUPPORTED = "resource claims (dynamic resource allocation) are not supported yet"
+_LOOKED_AT = "looked at"
+
+
+class DynamicResources(
+    PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, PostFilterPlugin, ScorePlugin, ReservePlugin, PreBindPlugin
+):
+    name = "DynamicResources"
+    filter_reads = Reads.NODE
+    score_reads = Reads.NODE
+    reads_pod = False
+
+    def signature(self, pod: Pod) -> Hashable:
+        return bool(pod.spec.resource_claims)
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """A pod with claims is to be tried as well: its attempt tells its owner what is wrong."""
+        return SUCCESS
+
+    def pre_filter(self, state: CycleState) -> PreFilterResult:
+        state.write(self.name, _LOOKED_AT, True)
+        return PreFilterResult(unresolvable(NOT_SUPPORTED) if state.pod.spec.resource_claims else SKIP)
+
+    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
+        return np.zeros(len(view), dtype=np.int64)
+
+    def explain(self, state: CycleState, verdict: int) -> Status:
+        return unresolvable(NOT_SUPPORTED)
+
+    def post_filter(self, state: CycleState, statuses: dict[str, Status]) -> PostFilterResult:
+        """`not found` is how kube-scheduler says that an earlier plugin's PreFilter has ended the attempt already."""
+        if state.read(self.name, _LOOKED_AT) is None:
+            return PostFilterResult(error("not found"))
+        return PostFilterResult(unschedulable("no new claims to deallocate"))
+
+    def score(self, state: CycleState, view: NodeView) -> Scores:
+        return np.zeros(len(view), dtype=np.int64)
+
+    def reserve(self, state: CycleState, node: str) -> Status:
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, node: str) -> None:
+        """Nothing was reserved."""
+
+    def pre_bind(self, state: CycleState, node: str) -> Status | Collection[ApiCall]:
+        return SUCCESS

@@ -1,0 +1,139 @@
+"""Plugins that installed packages bring along: classes, by name, under the entry point group `flotilla.plugins`.
+
+A package is imported only once a configuration names a plugin of it.
+"""
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from shared.config.defaults import DEFAULT_POINTS
+from shared.config.points import ExtensionPoint
+from shared.errors import UserError
+from shared.framework.plugin import (
+    BindPlugin,
+    FilterPlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    ScorePlugin,
+)
+from shared.framework.profile import Factory
+
+GROUP = "flotilla.plugins"
+
+POINTS: Mapping[ExtensionPoint, type[Plugin]] = {
+    ExtensionPoint.PRE_ENQUEUE: PreEnqueuePlugin,
+    ExtensionPoint.QUEUE_SORT: QueueSortPlugin,
+    ExtensionPoint.PRE_FILTER: PreFilterPlugin,
+    ExtensionPoint.FILTER: FilterPlugin,
+    ExtensionPoint.POST_FILTER: PostFilterPlugin,
+    ExtensionPoint.PRE_SCORE: PreScorePlugin,
+    ExtensionPoint.SCORE: ScorePlugin,
+    ExtensionPoint.RESERVE: ReservePlugin,
+    ExtensionPoint.PERMIT: PermitPlugin,
+    ExtensionPoint.PRE_BIND: PreBindPlugin,
+    ExtensionPoint.BIND: BindPlugin,
+    ExtensionPoint.POST_BIND: PostBindPlugin,
+}
+"""What a plugin derives from to run at a point."""
+
+
+class Registry(Mapping[str, Factory]):
+    """All plugins by name: those in-tree, and those of installed packages, which never take the name of one in-tree.
+
+    Looking up one of a package imports it; UserError says whose fault it is if that does not work.
+    """
+
+    def __init__(self, in_tree: Mapping[str, Factory]) -> None:
+        self._in_tree = in_tree
+        self._entries: dict[str, list[EntryPoint]] = {}
+        for entry in entry_points(group=GROUP):
+            if entry.name not in DEFAULT_POINTS:
+                self._entries.setdefault(entry.name, []).append(entry)
+        self._classes: dict[str, type[Plugin]] = {}
+
+    def points_of(self, name: str) -> Collection[ExtensionPoint]:
+        """The points that a package's plugin runs at. LookupError if there is no such plugin."""
+        return _points_of(self._class(name))
+
+    def __getitem__(self, name: str) -> Factory:
+        if name in self._in_tree:
+            return self._in_tree[name]
+        self._class(name)
+        return lambda args: self._make(name, args)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._in_tree
+        yield from self._entries.keys() - self._in_tree.keys()
+
+    def __len__(self) -> int:
+        return len(self._entries.keys() | self._in_tree.keys())
+
+    def _class(self, name: str) -> type[Plugin]:
+        found = self._classes.get(name)
+        if found is None:
+            found = self._classes[name] = _load(name, self._entries[name])
+        return found
+
+    def _make(self, name: str, args: Any) -> Plugin:
+        """A plugin that takes arguments gets a map, empty where the configuration gives it none."""
+        plugin = self._class(name)
+        whose = _whose(self._entries[name][0])
+        if args is not None and not isinstance(args, dict):
+            raise UserError(f"{whose}: its arguments must be a map, not {type(args).__name__}")
+        takes_args = bool(inspect.signature(plugin).parameters)
+        if args and not takes_args:
+            raise UserError(f"{whose}: it takes no arguments, and was given {', '.join(map(str, args))}")
+        try:
+            return plugin(args or {}) if takes_args else plugin()  # type: ignore[call-arg]
+        except UserError as cause:
+            raise UserError(f"{whose}: {cause}") from cause
+        except Exception as cause:
+            raise UserError(f"{whose}: cannot be made: {_told(cause)}") from cause
+
+
+def _load(name: str, entries: list[EntryPoint]) -> type[Plugin]:
+    whose = _whose(entries[0])
+    if len({entry.value for entry in entries}) > 1:
+        others = ", ".join(_distribution(entry) for entry in entries[1:])
+        raise UserError(f"{whose}: another plugin of this name comes with {others}")
+    try:
+        found = entries[0].load()
+    except Exception as cause:
+        raise UserError(f"{whose}: {entries[0].value} cannot be imported: {_told(cause)}") from cause
+    if not (isinstance(found, type) and issubclass(found, Plugin)):
+        raise UserError(f"{whose}: {entries[0].value} is no class that derives from Plugin")
+    if getattr(found, "name", None) != name:
+        raise UserError(f"{whose}: {entries[0].value} calls itself {getattr(found, 'name', None)!r}")
+    if not _points_of(found):
+        raise UserError(f"{whose}: {entries[0].value} derives from no extension point")
+    missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+    if missing:
+        raise UserError(f"{whose}: {entries[0].value} has no {missing}")
+    return found
+
+
+def _points_of(plugin: type[Plugin]) -> list[ExtensionPoint]:
+    """By the classes that it derives from."""
+    return [point for point, kind in POINTS.items() if issubclass(plugin, kind)]
+
+
+def _whose(entry: EntryPoint) -> str:
+    return f"plugin {entry.name!r} of {_distribution(entry)}"
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+
+
+def _told(cause: Exception) -> str:
+    return " ".join(f"{type(cause).__name__}: {cause}".split())

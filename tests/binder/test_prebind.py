@@ -1,0 +1,171 @@
+"""PreBind in steps: plugins that look at answers, and wait for others to do something."""
+
+from collections.abc import Generator
+
+import pytest
+
+from services.binder.attempt import State
+from services.binder.core import BinderCore
+from services.binder.events import Call, Done, Leave, Record, Refused, Report, Result, Tick, Unknown
+from shared.cluster.volumes import VolumeDecision
+from shared.config.args import VolumeBindingArgs
+from shared.config.points import ExtensionPoint
+from shared.framework.cyclestate import CycleState
+from shared.framework.plugin import DECISION, ApiAnswer, ApiCall, Pause, PreBindPlugin, PreBindSteps
+from shared.framework.status import SUCCESS, Status, error, unschedulable
+from shared.messages.binding import BindingOutcome
+from shared.plugins.defaultbinder import DefaultBinder
+from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
+from tests.binder.support import Script, api_call, one, only
+from tests.framework.plugins import framework
+
+PATIENCE = 120.0
+
+
+class Stepwise(PreBindPlugin):
+    """Asks, pauses until it is told that it is enough, and keeps what it was answered."""
+
+    name = "Stepwise"
+
+    def __init__(self, end: Status = SUCCESS, pauses: int = 1, patience: float = PATIENCE) -> None:
+        self.end = end
+        self.pauses = pauses
+        self.patience = patience
+        self.answers: list[ApiAnswer] = []
+
+    def pre_bind(self, state: CycleState, node: str) -> PreBindSteps:
+        self.answers.append((yield api_call("/look")))
+        for _ in range(self.pauses):
+            self.answers.append((yield Pause(1.0, self.patience)))
+        return self.end
+
+
+def script_of(plugin: PreBindPlugin, *points: ExtensionPoint) -> Script:
+    """The plugin runs at PreBind, and at these points."""
+    at = {point: [plugin.name] for point in (ExtensionPoint.PRE_BIND, *points)}
+    return Script(framework({**at, ExtensionPoint.BIND: ["DefaultBinder"]}, plugin, DefaultBinder()))
+
+
+def last_outcome(script: Script) -> BindingOutcome:
+    script.pass_time(0.01)
+    return [outcome for report in only(Report, script.effects) for outcome in report.message.outcomes][-1]
+
+
+def state_of(core: BinderCore, uid: str = "p") -> State:
+    attempt = core._book.get(uid)
+    assert attempt is not None
+    return attempt.state
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (Done(b"{}"), ApiAnswer(200, b"{}", elapsed=2.0)),
+        (Refused(404, "gone"), ApiAnswer(404, message="gone", elapsed=2.0)),
+        (Unknown("?"), ApiAnswer(message="?", elapsed=2.0)),
+    ],
+)
+def test_a_plugin_is_sent_what_became_of_its_call(result: Result, expected: ApiAnswer) -> None:
+    plugin = Stepwise(pauses=0)
+    script = script_of(plugin)
+    call = one(Call, script.order())
+    script.now += 2.0
+    assert one(Call, script.answer(call, result)).binds
+    assert plugin.answers == [expected]
+
+
+def test_after_a_pause_it_goes_on() -> None:
+    plugin = Stepwise()
+    script = script_of(plugin)
+    assert only(Call, script.answer(one(Call, script.order()))) == []
+    assert state_of(script.core) is State.PAUSED
+    assert only(Call, script.pass_time(0.9)) == []
+    binding = one(Call, script.pass_time(0.35))
+    assert binding.binds
+    assert plugin.answers[1] == ApiAnswer(elapsed=1.25)
+    script.answer(binding)
+    assert script.outcomes()[-1] == BindingOutcome("p", 1)
+
+
+def test_many_that_pause_wake_up_together() -> None:
+    script = script_of(Stepwise())
+    for i in range(10):
+        script.answer(one(Call, script.order(f"p{i}")))
+        script.now += 0.01
+    assert len({attempt.resume_at for attempt in script.core._book.attempts()}) <= 2
+
+
+def test_the_snapshot_is_asked_for_the_time_that_the_plugin_may_take() -> None:
+    script = script_of(Stepwise(pauses=3))
+    began = script.now
+    script.answer(one(Call, script.order()))
+    asked = BindingOutcome("p", 1, until=began + PATIENCE)
+    assert script.outcomes() == [asked]
+    deadline = script.core._book.attempts()[0].deadline
+    assert deadline >= began + PATIENCE
+    script.pass_time(1.5)
+    script.pass_time(1.5)
+    assert script.outcomes() == []
+
+
+def test_without_an_answer_of_the_snapshot_the_pod_is_left_at_its_first_deadline() -> None:
+    script = script_of(Stepwise(pauses=1000))
+    script.answer(one(Call, script.order()))
+    for _ in range(40):
+        script.pass_time(1.0)
+    assert script.core.held == 0
+    assert script.told == []
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(error("never bound"), 'running PreBind plugin "Stepwise": never bound'), (unschedulable("no"), "no")],
+)
+def test_a_plugin_may_give_up_after_a_pause(status: Status, message: str) -> None:
+    script = script_of(Stepwise(status))
+    script.answer(one(Call, script.order()))
+    effects = script.pass_time(1.25)
+    assert one(Record, effects).message == message
+    assert last_outcome(script) == BindingOutcome("p", 1, message)
+
+
+def test_a_plugin_that_raises_in_the_middle_fails_the_pod() -> None:
+    class Raises(Stepwise):
+        def pre_bind(self, state: CycleState, node: str) -> PreBindSteps:
+            yield Pause(0.5, PATIENCE)
+            raise KeyError("x")
+
+    script = script_of(Raises())
+    script.order()
+    script.pass_time(1.0)
+    assert "KeyError: 'x'" in last_outcome(script).reason
+
+
+def test_whoever_only_pauses_is_superseded_and_handed_back() -> None:
+    script = script_of(Stepwise(pauses=5))
+    script.answer(one(Call, script.order()))
+    call = one(Call, script.order(attempt=2))
+    script.answer(call)
+    script.handle(Leave())
+    assert script.outcomes()[-1] == BindingOutcome("p", 2, "the binder is leaving")
+    script.handle(Tick())
+    assert script.core.held == 0
+
+
+def test_the_decision_about_volumes_reaches_the_plugin_that_binds_them() -> None:
+    found: list[object] = []
+
+    class Looks(VolumeBinding):
+        def pre_bind(self, state: CycleState, node: str) -> Status | Generator[ApiCall | Pause, ApiAnswer, Status]:
+            found.append(state.read(self.name, DECISION))
+            return super().pre_bind(state, node)
+
+    script = script_of(Looks(VolumeBindingArgs()), ExtensionPoint.FILTER)
+    assert one(Call, script.order("plain")).binds
+    decision = VolumeDecision(provisions=["default/data"])
+    call = one(Call, script.order("p", volumes=decision))
+    assert (call.api, call.binds) == (
+        ApiCall("GET", "/api/v1/namespaces/default/persistentvolumeclaims/data", {}),
+        False,
+    )
+    assert found == [None, decision]

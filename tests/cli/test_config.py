@@ -1,0 +1,127 @@
+"""flotilla config: what it prints, and how it ends."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.cli.main import main
+from shared.config.effects import EFFECTS
+from shared.config.reading import read_config_text
+from shared.config.schema import CONFIGURATION
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+
+def ended(*arguments: str) -> int:
+    try:
+        return main(arguments)
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "scheduler.yaml"
+
+
+def test_a_good_file_is_ok(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(HEAD + "podMaxBackoffSeconds: 30\n")
+    assert ended("config", "validate", str(file)) == 0
+    assert capsys.readouterr() == (f"{file}: ok\n", "")
+
+
+def test_every_error_is_a_line_and_the_exit_code_2(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(HEAD + "parallelism: 0\npodInitialBackoffSeconds: 20\nprofiles:\n- schedulerName: ''\n")
+    assert ended("config", "validate", str(file)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        f"{file}: parallelism: must be at least 1, not 0",
+        f"{file}: profiles[0].schedulerName: is needed, and is empty: each of several profiles must have one",
+        f"{file}: podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (20), not 10",
+    ]
+
+
+def test_what_means_nothing_here_is_noted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(HEAD + "parallelism: 8\nleaderElection: {leaderElect: false}\nextenders: null\n")
+    assert ended("config", "validate", str(file)) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{file}: ok\n"
+    assert [line.partition(": ")[2] for line in said.err.splitlines()] == [
+        "note: parallelism: has no meaning here: run as many workers as the cluster needs",
+        "note: leaderElection: has no meaning here: each service takes a Lease of its own when it starts",
+    ]
+
+
+def test_what_becomes_of_a_field_is_told_for_every_field() -> None:
+    assert set(EFFECTS) == {field.name for field in CONFIGURATION.fields}
+
+
+def test_a_file_may_come_by_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: 1\n")))
+    assert ended("config", "validate", "-") == 2
+    assert "standard input: kind: is missing; it must be KubeSchedulerConfiguration\n" in capsys.readouterr().err
+
+
+def test_the_defaults_are_shown_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("config", "show") == 0
+    text = capsys.readouterr().out
+    assert text.startswith(HEAD)
+    assert read_config_text(text).written == read_config_text(HEAD).written
+    assert ended("config", "show", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == read_config_text(HEAD).written
+
+
+def test_what_is_in_force_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(HEAD + "extenders:\n- urlPrefix: http://x\n")
+    assert ended("config", "show", str(file)) == 0
+    assert "extenders:\n- urlPrefix: http://x\n  httpTimeout: 5s\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action", ["validate", "show", "convert"])
+def test_a_file_that_is_not_there_is_told(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("config", action, "/no/such") == 2
+    assert capsys.readouterr() == ("", "flotilla: /no/such: cannot be read: No such file or directory\n")
+
+
+@pytest.mark.parametrize("action", ["show", "convert"])
+def test_a_file_that_is_wrong_is_named(action: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("- 1\n")
+    assert ended("config", action, str(file)) == 2
+    assert capsys.readouterr() == ("", f"{file}: the file must be a map, not [1]\n")
+
+
+def test_a_policy_is_converted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(
+        json.dumps({"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "HostName"}, {"name": "Odd"}]})
+    )
+    assert ended("config", "convert", str(file)) == 0
+    said = capsys.readouterr()
+    assert f"{file}: not carried over: predicates[1] (Odd): there is no such predicate\n" in said.err
+    assert read_config_text(said.out).config.profiles[0].scheduler_name == "default-scheduler"
+
+
+def test_an_extender_that_cannot_be_is_no_profile(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(
+        "kind: Policy\napiVersion: v1\nextenders:\n- {urlPrefix: a, bindVerb: b}\n- {urlPrefix: c, bindVerb: d}\n"
+    )
+    assert ended("config", "convert", str(file)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "only one extender can have a bindVerb" in said.err
+
+
+def test_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["config"], ["config", "validate"], ["config", "show", "-o", "xml"], ["config", "check"]):
+        assert ended(*arguments) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("action", [[], ["validate"], ["show"], ["convert"]])
+def test_there_is_help(action: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("config", *action, "--help") == 0
+    assert f"usage: flotilla config{''.join(f' {word}' for word in action)}" in capsys.readouterr().out

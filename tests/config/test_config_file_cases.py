@@ -1,0 +1,80 @@
+"""Every golden case of a configuration file: what kube-scheduler v1.36 makes of it."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.inprocess.cases import read_cases
+from services.inprocess.configconformance import is_config_case, run_config_cases
+from shared.config.problems import InvalidConfigFile
+from shared.config.reading import read_config_text
+from shared.config.yamlwriting import write_yaml
+
+FILE = Path(__file__).parents[1] / "conformance" / "data" / "config-file.jsonl.gz"
+CASES = list(read_cases(FILE))
+MUTATIONS = 4
+
+
+def test_all_cases_are_there() -> None:
+    assert len(CASES) == 155
+    assert all(is_config_case(case) for case in CASES)
+    assert not is_config_case({"name": "a cluster", "objects": {}})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_it_is_what_kube_scheduler_makes_of_it(case: dict[str, Any]) -> None:
+    result = run_config_cases([case])
+    assert [str(difference) for difference in result.differences] == []
+    assert (result.passed, result.total) == (1, 1)
+
+
+def test_a_difference_is_told() -> None:
+    case = CASES[0] | {"written": None, "decode_error": "some"}
+    result = run_config_cases([case])
+    assert (result.passed, result.total) == (0, 1)
+    assert [difference.what for difference in result.differences] == ["stage", "written"]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["written"]], ids=lambda case: case["name"])
+def test_what_is_written_comes_to_the_same_when_it_is_read(case: dict[str, Any]) -> None:
+    """What runs is the same; lists of multiPoint are merged with the defaults once more, which changes nothing."""
+    first = read_config_text(case["input"])
+    again = read_config_text(write_yaml(first.written))
+    assert again.built.plugins == first.built.plugins
+    assert again.config.profiles[0].plugins == first.config.profiles[0].plugins
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_damaged_files_are_refused_with_lines_and_never_otherwise(case: dict[str, Any]) -> None:
+    rng = random.Random(case["name"])
+    for _ in range(MUTATIONS):
+        text = _damaged(case["input"], rng)
+        try:
+            read_config_text(text)
+        except InvalidConfigFile as wrong:
+            assert wrong.problems
+            assert all(line and "\n" not in line for line in wrong.lines())
+
+
+def _damaged(text: str, rng: random.Random) -> str:
+    """Some characters or lines are gone, doubled or others."""
+    lines = text.split("\n")
+    for _ in range(rng.randint(1, 3)):
+        i = rng.randrange(len(lines))
+        match rng.randrange(5):
+            case 0:
+                lines[i] = ""
+            case 1:
+                lines.insert(i, lines[i])
+            case 2:
+                lines[i] = f"  {lines[i]}"
+            case 3:
+                head, colon, _ = lines[i].partition(":")
+                value = rng.choice(["null", "[]", "{}", "-1", "1.5", "yes", "'*'", "[null]", "{a: [b]}", "99999999999"])
+                lines[i] = f"{head}{colon} {value}"
+            case _:
+                at = rng.randint(0, len(lines[i]))
+                lines[i] = lines[i][:at] + rng.choice("{}[]&*!|>:#-'\" \t\x00é") + lines[i][at:]
+    return "\n".join(lines)

@@ -1,0 +1,216 @@
+"""A search for victims as the cycle runs it: asks, answers, and what they come to together."""
+
+from typing import Any
+
+import pytest
+
+from services.cycle.preempting import MOST_ASKS, Case, Search
+from services.cycle.walk import QueuedPod
+from shared.cluster.load import load_of
+from shared.framework.diagnosis import Rejections
+from shared.framework.plugin import Plugin, PostFilterPlugin, PostFilterResult
+from shared.framework.profile import Framework
+from shared.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
+from shared.framework.summary import Summary
+from shared.framework.tiebreak import Ties
+from shared.messages.preemption import Candidate, Candidates, ShardFindings, Victim
+from tests.builders import pod
+from tests.framework.plugins import scripted
+from tests.plugins.cluster import framework
+
+BY_NAME = Ties(mode="name")
+A, B = unschedulable("a"), unschedulable("b")
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+
+
+def profile(*around: Plugin) -> Framework:
+    """DefaultPreemption, after the plugins `A...` and before the plugins `B...`."""
+    made = framework("NodeResourcesFit", "DefaultPreemption")
+    others = [plugin for plugin in around if isinstance(plugin, PostFilterPlugin)]
+    made.post_filter[:0] = [plugin for plugin in others if plugin.name < "B"]
+    made.post_filter += [plugin for plugin in others if plugin.name >= "B"]
+    return made
+
+
+def case(name: str = "c", summaries: dict[str, object] | None = None, potential: int = 1) -> Case:
+    waiting = pod(name).build()
+    return Case(name, [QueuedPod(waiting, name, load_of(waiting), "default-scheduler")], summaries or {}, potential)
+
+
+def finding(name: str = "c", nodes: int = 1, **more: Any) -> ShardFindings:
+    return ShardFindings(name, **{"summary": Summary(nodes=nodes), **more})
+
+
+def candidate(node: str, *priorities: int) -> Candidate:
+    return Candidate(node, [Victim(f"{node}-{i}", f"default/{node}-{i}", p) for i, p in enumerate(priorities)])
+
+
+def answer(search: Search, worker: str, *findings: ShardFindings) -> bool:
+    return search.take(Candidates(worker, 1, search.number, search.ask, 0, [0], list(findings)))
+
+
+def came_to(*findings: ShardFindings, made: Framework | None = None) -> Any:
+    """The outcome where each shard finds this."""
+    search, made = Search(1, [case()]), made or profile()
+    for i, of_shard in enumerate(findings):
+        assert answer(search, f"worker-{i}", of_shard)
+    assert search.gather({"default-scheduler": made})
+    return search.outcome("c", made, BY_NAME)
+
+
+def test_the_best_candidate_of_all_shards_is_chosen() -> None:
+    one, two, three = candidate("n1", 5), candidate("n2", 3), candidate("n3", 3)
+    found = came_to(finding(candidates=[one]), finding(candidates=[three]), finding(candidates=[two]))
+    assert found.best == (two, three)
+    assert found.candidates == (one, two, three)
+    assert (found.nominated, found.victims) == ("n2", tuple(two.victims))
+    assert (found.message, found.failed, found.again) == ("", False, False)
+
+
+def test_of_equal_candidates_any_is_taken_but_the_same_in_every_run() -> None:
+    taken = set()
+    for i in range(20):
+        waiting = pod(f"p{i}").uid(f"p{i}").build()
+        queued = QueuedPod(waiting, "c", load_of(waiting), "default-scheduler")
+        nodes = set()
+        for order in (("n1", "n2"), ("n2", "n1")):
+            search = Search(1, [Case("c", [queued], {}, 2)])
+            answer(search, "w", finding(candidates=[candidate(node, 1) for node in order]))
+            search.gather({"default-scheduler": profile()})
+            nodes.add(search.outcome("c", profile(), Ties()).nominated)
+        assert len(nodes) == 1
+        taken |= nodes
+    assert taken == {"n1", "n2"}
+
+
+def test_what_does_not_help_is_counted_over_all_shards() -> None:
+    cpu = unschedulable("Insufficient cpu")
+    found = came_to(
+        finding(nodes=3, rejections=[Rejections(cpu, 2)]), finding(nodes=2, rejections=[Rejections(cpu, 1)])
+    )
+    assert found.message == f"preemption: 0/5 nodes are available: 2 {NOT_HELPFUL}, 3 Insufficient cpu."
+    assert found.nominated == ""
+
+
+def test_one_shard_knows_that_the_pod_is_not_to_preempt() -> None:
+    found = came_to(finding(candidates=[candidate("n1", 1)]), finding(ineligible="not eligible."))
+    assert found.message == "preemption: not eligible."
+    assert (found.nominated, found.candidates) == (None, ())
+
+
+def test_faults_on_single_nodes_count_only_where_nothing_was_found() -> None:
+    assert came_to(finding(faults=["f"]), finding(candidates=[candidate("n1", 1)])).nominated == "n1"
+    found = came_to(finding(faults=["f"]), finding(faults=["f", "g"]))
+    assert (found.message, found.failed) == ("preemption: [f, g]", True)
+    assert came_to(finding(faults=["f"])).message == "preemption: f"
+
+
+def test_a_plugin_that_fails_ends_the_attempt() -> None:
+    found = came_to(finding(), finding(failure=error("broken")))
+    assert (found.message, found.failed) == ("broken", True)
+
+
+def test_a_pod_that_fits_meanwhile_is_decided_anew() -> None:
+    assert came_to(finding(), finding(summary=Summary(nodes=1, feasible=1))).again
+
+
+# With other PostFilter plugins
+
+
+def said(**status: Status) -> dict[str, PostFilterResult]:
+    return {name: PostFilterResult(each) for name, each in status.items()}
+
+
+AROUND = (scripted("A", []), scripted("B", []))
+
+
+def test_all_reasons_are_told_in_the_order_of_the_profile() -> None:
+    findings = [finding(nodes=2, others=said(A=A, B=B)), finding(nodes=1, others=said(A=A, B=unschedulable("b2")))]
+    found = came_to(*findings, made=profile(*AROUND))
+    assert found.message == f"a, preemption: 0/3 nodes are available: 3 {NOT_HELPFUL}., b, b2"
+
+
+def test_nothing_is_added_where_preemption_helps() -> None:
+    found = came_to(finding(others=said(A=A, B=B), candidates=[candidate("n1", 1)]), made=profile(*AROUND))
+    assert (found.message, found.nominated) == ("", "n1")
+
+
+@pytest.mark.parametrize(("status", "failed"), [(error("not found"), True), (unresolvable("never"), False)])
+def test_a_final_answer_is_all_that_is_told(status: Status, failed: bool) -> None:
+    found = came_to(
+        finding(others=said(A=A, B=B), candidates=[candidate("n1", 1)]),
+        finding(others=said(A=status)),
+        made=profile(*AROUND),
+    )
+    assert (found.message, found.failed, found.nominated) == (status.message, failed, None)
+
+
+def test_another_plugin_may_help() -> None:
+    first = {"A": PostFilterResult(SUCCESS, "n7")}
+    found = came_to(finding(others=first), finding(others=said(A=A, B=B)), made=profile(*AROUND))
+    assert (found.message, found.nominated, found.best) == ("", "n7", ())
+
+
+# The protocol
+
+
+def test_each_worker_is_heard_once_and_about_all_that_was_asked() -> None:
+    search = Search(3, [case("c"), case("d")])
+    ask = search.message(2, 9)
+    assert (ask.epoch, ask.search, ask.ask, ask.min_seq) == (2, 3, 1, 9)
+    assert [(each.class_id, each.pod.name) for each in ask.classes] == [("c", "c"), ("d", "d")]
+    assert not answer(search, "w", finding("c"))
+    assert answer(search, "w", finding("c"), finding("d"))
+    assert not answer(search, "w", finding("c"), finding("d"))
+    assert not search.take(Candidates("x", 2, 2, 1, 0, [1], [finding("c"), finding("d")]))
+    assert set(search.answered) == {"w"}
+
+
+def test_what_was_judged_by_an_old_summary_is_asked_again() -> None:
+    made = framework("InterPodAffinity", "DefaultPreemption")
+    known: dict[str, object] = {"InterPodAffinity": None}
+    search = Search(1, [case("c"), case("d", known)])
+    now = Summary(nodes=1, plugins=known)
+    assert answer(search, "w", finding("c", summary=now, potential=4), finding("d", summary=now))
+    assert not search.gather({"default-scheduler": made})
+    assert search.ask == 2
+    [again] = search.message(1, 0).classes
+    assert (again.class_id, again.summaries, again.potential) == ("c", known, 4)
+    assert answer(search, "w", finding("c", summary=now, candidates=[candidate("n1", 1)]))
+    assert search.gather({"default-scheduler": made})
+    assert search.outcome("c", made, BY_NAME).nominated == "n1"
+    assert not search.outcome("d", made, BY_NAME).again
+
+
+def test_a_summary_that_never_stands_still_has_the_pods_decided_anew() -> None:
+    made = framework("InterPodAffinity", "DefaultPreemption")
+    search = Search(1, [case()])
+    for i in range(MOST_ASKS):
+        plugins: dict[str, object] = {"InterPodAffinity": i}
+        assert answer(search, "w", finding(summary=Summary(nodes=1, plugins=plugins), candidates=[candidate("n1", 1)]))
+        assert search.gather({"default-scheduler": made}) is (i == MOST_ASKS - 1)
+    assert search.outcome("c", made, BY_NAME).again
+
+
+def test_when_the_shards_move_everything_is_asked_again() -> None:
+    search = Search(1, [case("c"), case("d")])
+    answer(search, "w", finding("c"), finding("d"))
+    search.start_over()
+    assert search.answered == {}
+    assert search.ask == 2
+    assert not search.take(Candidates("w", 1, 1, 1, 0, [0], [finding("c"), finding("d")]))
+    assert {each.class_id for each in search.message(1, 0).classes} == {"c", "d"}
+
+
+def test_somebody_may_narrow_the_candidates() -> None:
+    search = Search(1, [case()])
+    one, two = candidate("n1", 1), candidate("n2", 5)
+    answer(search, "w", finding(candidates=[one, two]))
+    assert search.gather({"default-scheduler": profile()})
+    assert search.candidates("c") == [one, two]
+    search.narrow("c", [two])
+    assert search.outcome("c", profile(), BY_NAME).best == (two,)
+    search.narrow("c", [])
+    found = search.outcome("c", profile(), BY_NAME)
+    assert found.message == "preemption: no candidate node for preemption"
+    assert found.nominated is None

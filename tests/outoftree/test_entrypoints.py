@@ -1,0 +1,188 @@
+"""Plugins of installed packages: found by name, made when named, and somebody's fault when that does not work."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.config.points import ExtensionPoint
+from shared.errors import UserError
+from shared.framework.profile import Framework
+from shared.plugins.entrypoints import Registry
+from shared.plugins.frameworks import load_frameworks
+from shared.plugins.nodename import NodeName
+from shared.plugins.registry import IN_TREE
+
+GOOD = """
+from shared.framework.pernode import PerNodeFilter
+from shared.framework.plugin import PermitPlugin, Permission
+from shared.framework.status import SUCCESS
+
+class Own(PerNodeFilter, PermitPlugin):
+    name = "Own"
+    def __init__(self, args):
+        self.args = args
+    def filter_node(self, state, node):
+        return SUCCESS
+    def permit(self, state, node):
+        return Permission()
+
+class Plain(PermitPlugin):
+    name = "Plain"
+    def permit(self, state, node):
+        return Permission()
+"""
+
+Installs = Callable[..., None]
+
+
+@pytest.fixture
+def installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installs]:
+    """Makes an installed package of a module: its code, and its entry points by name."""
+    made: list[str] = []
+
+    def install(code: str, *, package: str = "acme", **entries: str) -> None:
+        (tmp_path / f"{package}.py").write_text(code)
+        info = tmp_path / f"{package}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+        lines = [f"{name} = {value}" for name, value in entries.items()]
+        (info / "entry_points.txt").write_text("[flotilla.plugins]\n" + "\n".join(lines) + "\n")
+        made.append(package)
+        importlib.invalidate_caches()
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield install
+    for package in made:
+        sys.modules.pop(package, None)
+
+
+def config(*plugins: str, **args: object) -> dict[str, object]:
+    enabled = {"enabled": [{"name": name} for name in plugins]}
+    plugin_config = [{"name": name, "args": value} for name, value in args.items()]
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"multiPoint": enabled}, "pluginConfig": plugin_config}],
+    }
+
+
+def framework(*plugins: str, **args: object) -> Framework:
+    return load_frameworks(config(*plugins, **args), lenient=True)["default-scheduler"]
+
+
+def names(plugins: list[Any]) -> list[str]:
+    return [plugin.name for plugin in plugins]
+
+
+def test_a_plugin_runs_at_the_points_that_it_derives_from(installs: Installs) -> None:
+    installs(GOOD, Own="acme:Own")
+    assert list(Registry(IN_TREE).points_of("Own")) == [ExtensionPoint.FILTER, ExtensionPoint.PERMIT]
+    made = framework("Own")
+    assert names(made.permit) == ["Own"]
+    assert "Own" in names(made.filter)
+    assert "Own" not in names(made.score)
+
+
+def test_arguments_reach_it_as_a_map(installs: Installs) -> None:
+    installs(GOOD, Own="acme:Own")
+    (plugin,) = framework("Own", Own={"most": 3, "of": ["a"]}).permit
+    assert getattr(plugin, "args", None) == {"most": 3, "of": ["a"]}
+    (plugin,) = framework("Own").permit
+    assert getattr(plugin, "args", None) == {}
+
+
+def test_a_package_is_not_imported_before_a_plugin_of_it_is_named(installs: Installs) -> None:
+    installs("raise RuntimeError('imported')", Broken="acme:Broken")
+    assert framework().permit == []
+    assert "acme" not in sys.modules
+
+
+def test_names_in_tree_stay_what_they_are(installs: Installs) -> None:
+    installs("raise RuntimeError('imported')", NodeName="acme:NodeName")
+    found = next(plugin for plugin in framework().filter if plugin.name == "NodeName")
+    assert type(found) is NodeName
+
+
+def test_all_names_are_listed_once(installs: Installs) -> None:
+    installs(GOOD, Own="acme:Own", NodeName="acme:Own")
+    registry = Registry(IN_TREE)
+    assert sorted(registry) == sorted({*IN_TREE, "Own"})
+    assert len(registry) == len(IN_TREE) + 1
+    assert "Nobody" not in registry
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "reason"),
+    [
+        ("import nothing_of_this_name", "acme:P", "acme:P cannot be imported: ModuleNotFoundError: No module named"),
+        ("1 / 0", "acme:P", "acme:P cannot be imported: ZeroDivisionError: division by zero"),
+        ("", "acme:P", "acme:P cannot be imported: AttributeError"),
+        ("P = 3", "acme:P", "acme:P is no class that derives from Plugin"),
+        ("def P(args): ...", "acme:P", "acme:P is no class that derives from Plugin"),
+        (GOOD, "acme:Own", "acme:Own calls itself 'Own'"),
+        (
+            "from shared.framework.plugin import PermitPlugin\nclass P(PermitPlugin):\n    name = 'P'",
+            "acme:P",
+            "acme:P has no permit",
+        ),
+        (
+            "from shared.framework.plugin import Plugin\nclass P(Plugin):\n    name = 'P'",
+            "acme:P",
+            "acme:P derives from no extension point",
+        ),
+    ],
+)
+def test_whose_fault_it_is_is_told_on_one_line(installs: Installs, code: str, value: str, reason: str) -> None:
+    installs(code, P=value)
+    with pytest.raises(UserError) as wrong:
+        framework("P")
+    told = str(wrong.value)
+    assert told.startswith(f"plugin 'P' of acme 1.2: {reason}")
+    assert "\n" not in told
+
+
+MAKES_TROUBLE = """
+from shared.errors import UserError
+from shared.framework.plugin import PermitPlugin, Permission
+
+class P(PermitPlugin):
+    name = "P"
+    def __init__(self, args):
+        if args.get("user"):
+            raise UserError("user: must be nobody")
+        raise KeyError("x")
+    def permit(self, state, node):
+        return Permission()
+"""
+
+
+def test_a_plugin_that_cannot_be_made_is_told(installs: Installs) -> None:
+    installs(MAKES_TROUBLE, P="acme:P")
+    with pytest.raises(UserError, match=r"^plugin 'P' of acme 1\.2: cannot be made: KeyError: 'x'$"):
+        framework("P")
+    with pytest.raises(UserError, match=r"^plugin 'P' of acme 1\.2: user: must be nobody$"):
+        framework("P", P={"user": 1})
+
+
+def test_arguments_that_nobody_takes_are_told(installs: Installs) -> None:
+    installs(GOOD, Plain="acme:Plain")
+    assert names(framework("Plain").permit) == ["Plain"]
+    with pytest.raises(UserError, match=r"^plugin 'Plain' of acme 1\.2: it takes no arguments, and was given most$"):
+        framework("Plain", Plain={"most": 1})
+
+
+def test_two_packages_with_one_name(installs: Installs) -> None:
+    installs(GOOD, Own="acme:Own")
+    installs(GOOD, package="other", Own="other:Own")
+    assert framework().permit == []
+    with pytest.raises(UserError, match="another plugin of this name comes with"):
+        framework("Own")
+
+
+def test_a_name_that_nobody_has_is_told_by_the_configuration() -> None:
+    with pytest.raises(UserError, match="Stranger"):
+        framework("Stranger")

@@ -1,0 +1,183 @@
+"""Pods with claims that are bound along with them, through a whole pipeline: decided, written, waited for, bound."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from services.supervisor.options import PipelineOptions
+from services.supervisor.pipeline import Pipeline
+from shared.config.settings import ApiSettings
+from shared.kube.client import KubeClient
+from shared.model.storage import BIND_COMPLETED, SELECTED_NODE
+from tests.builders import node
+from tests.pipeline.support import Cluster, Object, a_cluster, cached, until, web
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOST = "kubernetes.io/hostname"
+NODES = ("n0", "n1", "n2")
+CLASSES = {"static": "kubernetes.io/no-provisioner", "made": "made.example.com"}
+VOLUMES = "/api/v1/persistentvolumes"
+LOOK = 0.05
+CONFLICT = 409
+
+
+class Storage:
+    """A namespace's claims, and all volumes."""
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self.claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+
+    async def get(self, path: str) -> Object:
+        found = await self._client.get(path)
+        assert found is not None, path
+        return msgspec.json.decode(found, type=Object)
+
+    async def write(self, method: str, path: str, body: Object) -> None:
+        """Whoever is slower than somebody else looks again."""
+        answer = await self._client.call(method, path, msgspec.json.encode(body))
+        assert answer.ok or answer.status == CONFLICT, answer.message
+
+    async def claim(self, *names: str, of_class: str) -> None:
+        resources = {"requests": {"storage": "5Gi"}}
+        spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": of_class, "resources": resources}
+        for name in names:
+            await self.write("POST", self.claims, {"metadata": {"name": name}, "spec": spec})
+
+
+class Controllers:
+    """Bind what the scheduler has prepared, and make volumes, as a cluster's own controllers and a driver would."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.failing: set[str] = set()
+        """Claims that no volume can be made for: the selected node is taken back, once."""
+
+    async def run(self) -> None:
+        storage = self._storage
+        while True:
+            volumes = (await storage.get(VOLUMES))["items"]
+            for claim in (await storage.get(storage.claims))["items"]:
+                kept = [each for each in volumes if reference_of(each).get("uid") == claim["metadata"]["uid"]]
+                if claim["spec"].get("volumeName"):
+                    continue
+                if kept:
+                    await self._bind(claim, kept[0])
+                elif SELECTED_NODE in claim["metadata"].get("annotations", {}):
+                    await self._make(claim)
+            await asyncio.sleep(LOOK)
+
+    async def _bind(self, claim: Object, volume: Object) -> None:
+        claim["spec"]["volumeName"] = volume["metadata"]["name"]
+        claim["metadata"].setdefault("annotations", {})[BIND_COMPLETED] = "yes"
+        await self._storage.write("PUT", f"{self._storage.claims}/{claim['metadata']['name']}", claim)
+
+    async def _make(self, claim: Object) -> None:
+        metadata = claim["metadata"]
+        if metadata["name"] in self.failing:
+            self.failing.discard(metadata["name"])
+            del metadata["annotations"][SELECTED_NODE]
+            await self._storage.write("PUT", f"{self._storage.claims}/{metadata['name']}", claim)
+            return
+        made = a_volume(f"made-{metadata['name']}", "made", metadata["annotations"][SELECTED_NODE])
+        made["spec"]["claimRef"] = {field: metadata[field] for field in ("namespace", "name", "uid")}
+        await self._storage.write("POST", VOLUMES, made)
+
+
+def reference_of(volume: Object) -> dict[str, Any]:
+    return volume["spec"].get("claimRef") or {}
+
+
+def a_volume(name: str, of_class: str, on_node: str) -> Object:
+    term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [on_node]}]}
+    spec = {
+        "capacity": {"storage": "10Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": of_class,
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        "csi": {"driver": "made.example.com", "volumeHandle": name},
+    }
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pipeline() -> AsyncIterator[Pipeline]:
+    """With two workers, nodes, and a class of each kind."""
+    async with (
+        Pipeline.running(PipelineOptions(workers=2)) as running,
+        a_cluster(running) as cluster,
+        a_namespace(running, cluster, "setup") as (storage, _),
+    ):
+        await cluster.create(*(node(name).label({HOST: name}).capacity(cpu=16, memory="32Gi") for name in NODES))
+        await until(lambda: cached(running, "nodes", len(NODES)), "the nodes are not known")
+        for name, provisioner in CLASSES.items():
+            fields = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+            path = "/apis/storage.k8s.io/v1/storageclasses"
+            await storage.write("POST", path, {"metadata": {"name": name}, **fields})
+        yield running
+
+
+@asynccontextmanager
+async def a_namespace(pipeline: Pipeline, cluster: Cluster, name: str) -> AsyncIterator[tuple[Storage, Controllers]]:
+    """Its claims are seen to by controllers."""
+    await cluster.create_namespace(name)
+    client = await KubeClient.open(ApiSettings(server=pipeline.api_url))
+    storage = Storage(client, name)
+    controllers = Controllers(storage)
+    running = asyncio.create_task(controllers.run())
+    try:
+        yield storage, controllers
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await client.close()
+
+
+async def lands(cluster: Cluster, namespace: str, name: str) -> str:
+    async def bound() -> bool:
+        return bool(await cluster.node_of(namespace, name))
+
+    await until(bound, f"{name} is not bound", 20.0)
+    return await cluster.node_of(namespace, name)
+
+
+async def test_volumes_that_are_there_are_bound_each_to_one_claim(pipeline: Pipeline) -> None:
+    async with a_cluster(pipeline) as cluster, a_namespace(pipeline, cluster, "static") as (storage, _):
+        for name in ("n1", "n2"):
+            await storage.write("POST", VOLUMES, a_volume(f"disk-{name}", "static", name))
+        await storage.claim("a", "b", of_class="static")
+        await cluster.create(*(web(name, "static").claim(name) for name in ("a", "b")))
+        assert {await lands(cluster, "static", name) for name in ("a", "b")} == {"n1", "n2"}
+        for name in ("n1", "n2"):
+            disk = await storage.get(f"{VOLUMES}/disk-{name}")
+            assert reference_of(disk)["kind"] == "PersistentVolumeClaim"
+            assert disk["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
+
+
+async def test_a_volume_is_made_where_the_pod_goes_and_what_fails_is_tried_again(pipeline: Pipeline) -> None:
+    async with a_cluster(pipeline) as cluster, a_namespace(pipeline, cluster, "dynamic") as (storage, controllers):
+        controllers.failing = {"b"}
+        await storage.claim("a", "b", of_class="made")
+        await cluster.create(*(web(name, "dynamic").claim(name) for name in ("a", "b")))
+        for name in ("a", "b"):
+            where = await lands(cluster, "dynamic", name)
+            claim = await storage.get(f"{storage.claims}/{name}")
+            assert claim["metadata"]["annotations"][SELECTED_NODE] == where
+        expected = 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "b"'
+        assert expected in await cluster.events_of("dynamic", "b", "FailedScheduling")
+
+
+async def test_pods_of_one_claim_go_to_the_same_node(pipeline: Pipeline) -> None:
+    async with a_cluster(pipeline) as cluster, a_namespace(pipeline, cluster, "shared") as (storage, _):
+        await storage.claim("data", of_class="made")
+        names = ("a", "b", "c")
+        await cluster.create(*(web(name, "shared").claim("data") for name in names))
+        assert len({await lands(cluster, "shared", name) for name in names}) == 1

@@ -1,0 +1,196 @@
+"""NodeVolumeLimits: how many volumes of a driver a node can attach."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shared.cluster.load import load_of
+from shared.framework.pernode import FilterFailed
+from shared.framework.status import Status, unresolvable, unschedulable
+from shared.framework.view import Changes, NodeView
+from shared.model.objects import (
+    AwsElasticBlockStore,
+    ClusterObject,
+    EphemeralSource,
+    GcePersistentDisk,
+    Volume,
+    VsphereVolume,
+)
+from shared.plugins.volumes.nodevolumelimits import NodeVolumeLimits
+from tests.builders import PodBuilder, node, pod
+from tests.plugins.volumes.storage import (
+    attachment,
+    claim,
+    cluster,
+    csi,
+    csi_node,
+    judged,
+    state_of,
+    storage_class,
+    volume,
+)
+
+FULL = unschedulable("node(s) exceed max volume count")
+DRIVER, EBS = "csi.example.com", "ebs.csi.aws.com"
+
+
+def bound(*names: str) -> list[ClusterObject]:
+    """Claims of these names, each with a volume of its own."""
+    return [obj for name in names for obj in (claim(name, volume=f"v-{name}"), volume(f"v-{name}", csi=csi(name)))]
+
+
+def limited(count: int) -> ClusterObject:
+    return csi_node("n", {DRIVER: count})
+
+
+def has(*claims: str) -> PodBuilder:
+    built = pod("has").on("n")
+    for name in claims:
+        built = built.claim(name)
+    return built
+
+
+@pytest.mark.parametrize(
+    ("limit", "there", "wanted", "full"),
+    [
+        (2, "a", "b", False),
+        (1, "a", "b", True),
+        (0, "", "a", True),
+        (2, "a", "b c", True),
+        # A volume that is there already does not count again, even where there are too many.
+        (1, "a", "a", False),
+        (0, "a", "a", False),
+        (2, "a b", "a c", True),
+    ],
+)
+def test_volumes_are_counted(limit: int, there: str, wanted: str, full: bool) -> None:
+    table = cluster(
+        node("n"), node("free"), objects=[limited(limit), *bound("a", "b", "c")], pods=[has(*there.split())]
+    )
+    arriving = pod("wants")
+    for name in wanted.split():
+        arriving = arriving.claim(name)
+    assert judged(NodeVolumeLimits(), arriving, table) == ({"n": FULL} if full else {})
+
+
+def test_two_claims_of_one_volume_are_one() -> None:
+    objects = [limited(1), claim("a", volume="v"), claim("b", volume="v"), volume("v", csi=csi("h"))]
+    table = cluster(node("n"), objects=objects, pods=[has("a")])
+    assert judged(NodeVolumeLimits(), pod("wants").claim("b"), table) == {}
+
+
+def test_each_driver_has_its_own_limit() -> None:
+    objects = [csi_node("n", {DRIVER: 1, "other": 5}), *bound("a"), claim("b", volume="w")]
+    objects.append(volume("w", csi=csi("x", "other")))
+    table = cluster(node("n"), objects=objects, pods=[has("a")])
+    assert judged(NodeVolumeLimits(), pod("wants").claim("b"), table) == {}
+
+
+def test_claims_without_a_volume_count_for_the_driver_that_will_make_it() -> None:
+    later = [storage_class(), claim("a"), claim("b"), claim("classless", of_class=None)]
+    table = cluster(node("n"), objects=[limited(1), *later], pods=[has("a")])
+    assert judged(NodeVolumeLimits(), pod("wants").claim("b"), table) == {"n": FULL}
+    assert judged(NodeVolumeLimits(), pod("wants").claim("a"), table) == {}
+    assert judged(NodeVolumeLimits(), pod("wants").claim("classless"), table) == {}
+
+
+@pytest.mark.parametrize(("attached", "full"), [("a", False), ("b", True), ("gone", False)])
+def test_attachments_count_unless_a_pod_has_the_volume(attached: str, full: bool) -> None:
+    objects = [limited(2), *bound("a", "b", "c"), attachment("n", f"v-{attached}")]
+    table = cluster(node("n"), objects=objects, pods=[has("a")])
+    assert judged(NodeVolumeLimits(), pod("wants").claim("c"), table) == ({"n": FULL} if full else {})
+
+
+def test_in_tree_volumes_count_for_the_driver_that_has_taken_them_over() -> None:
+    disk = Volume(name="d", aws_elastic_block_store=AwsElasticBlockStore(volume_id="aws://z/vol-1"))
+    same = volume("v", csi=csi("vol-1", EBS))
+    in_tree = volume("w", awsElasticBlockStore={"volumeID": "vol-2"})
+    objects = [csi_node("n", {EBS: 1}), claim("same", volume="v"), same, claim("other", volume="w"), in_tree]
+    table = cluster(node("n"), objects=objects, pods=[pod("has").volume(disk).on("n")])
+    assert judged(NodeVolumeLimits(), pod("wants").claim("same"), table) == {}
+    assert judged(NodeVolumeLimits(), pod("wants").claim("other"), table) == {"n": FULL}
+    gce = Volume(name="d", gce_persistent_disk=GcePersistentDisk(pd_name="d"))
+    assert judged(NodeVolumeLimits(), pod("wants").volume(gce), table) == {}
+    vsphere = Volume(name="d", vsphere_volume=VsphereVolume(volume_path="p"))
+    assert judged(NodeVolumeLimits(), pod("wants").volume(vsphere), table) == {}
+
+
+def test_a_disk_without_a_proper_name_fails_the_pod() -> None:
+    bad = Volume(name="d", aws_elastic_block_store=AwsElasticBlockStore(volume_id="aws://z/what"))
+    with pytest.raises(FilterFailed, match="Invalid format for AWS volume"):
+        judged(NodeVolumeLimits(), pod("wants").volume(bad), cluster(node("n"), objects=[limited(1)]))
+
+
+def test_a_missing_claim_closes_every_node() -> None:
+    table = cluster(node("n"), node("m"))
+    expected = unresolvable('looking up PVC default/gone: persistentvolumeclaim "gone" not found')
+    assert judged(NodeVolumeLimits(), pod("wants").claim("gone"), table) == {"n": expected, "m": expected}
+
+
+def test_the_claim_of_an_ephemeral_volume_must_be_the_pods() -> None:
+    ephemeral = pod("p").uid("u").volume(Volume(name="v", ephemeral=EphemeralSource()))
+    mine = cluster(node("n"), objects=[limited(0), storage_class(), claim("p-v", owner="u")])
+    assert judged(NodeVolumeLimits(), ephemeral, mine) == {"n": FULL}
+    with pytest.raises(FilterFailed, match="pod is not owner"):
+        judged(NodeVolumeLimits(), ephemeral, cluster(node("n"), objects=[limited(0), claim("p-v", owner="x")]))
+
+
+def test_pods_without_volumes_that_count_are_skipped() -> None:
+    plugin, table = NodeVolumeLimits(), cluster(node("n"))
+    for arriving in (pod("p"), pod("p").volume(Volume(name="token"))):
+        state = state_of(plugin, arriving, table)
+        assert not isinstance(state, Status)
+        assert plugin.name in state.skip_filter
+        assert not plugin.reads_objects(state)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.lists(st.sampled_from("abcdef"), max_size=3, unique=True), max_size=5),
+    st.lists(st.sampled_from("abcdef"), min_size=1, max_size=3, unique=True),
+    st.integers(0, 5),
+    st.lists(st.sampled_from("abcdef"), max_size=2, unique=True),
+    st.lists(st.sampled_from([-1, 1]), max_size=4),
+)
+def test_counting_by_hand_comes_to_the_same(
+    there: list[list[str]], wanted: list[str], limit: int, attached: list[str], changes: list[int]
+) -> None:
+    """`changes`: the first of the pods there are taken to be there once more, or to be gone."""
+    table = cluster(
+        node("n"),
+        objects=[limited(limit), *bound(*"abcdef"), *(attachment("n", f"v-{name}") for name in attached)],
+        pods=[has(*names).uid(f"u{i}") for i, names in enumerate(there)],
+    )
+    arriving = pod("wants")
+    for name in wanted:
+        arriving = arriving.claim(name)
+    changes = changes[: len(there)]
+    nodes, kinds = np.zeros(len(changes), dtype=np.intp), [table.kind(load_of(has(*names).build())) for names in there]
+    supposed = Changes(1, nodes, np.arange(len(changes)), np.array(changes, dtype=np.int64), kinds)
+    loads = Counter(range(len(there)))
+    for i, change in enumerate(changes):
+        loads[i] += change
+    on_node = {name for i, names in enumerate(there) if loads[i] > 0 for name in names}
+    if not there:
+        supposed = None  # type: ignore[assignment]
+    full = bool(set(wanted) - on_node) and len(on_node | set(attached)) + len(set(wanted) - on_node) > limit
+    assert judged(NodeVolumeLimits(), arriving, table, supposed=supposed) == ({"n": FULL} if full else {})
+
+
+def test_limits_and_attachments_are_read_anew_when_they_change() -> None:
+    plugin, arriving = NodeVolumeLimits(), pod("wants").claim("b")
+    table = cluster(node("n"), node("m"), objects=[limited(2), *bound("a", "b", "c")], pods=[has("a")])
+    assert judged(plugin, arriving, table) == {}
+    table.objects.upsert(attachment("n", "v-c"))
+    assert judged(plugin, arriving, table) == {"n": FULL}
+    table.objects.upsert(limited(3))
+    assert judged(plugin, arriving, table) == {}
+    table.objects.upsert(csi_node("m", {DRIVER: 0}))
+    assert judged(plugin, arriving, table) == {"m": FULL}
+    table.remove_node("m")
+    table.add_node(node("o").build())
+    assert judged(plugin, arriving, table) == {}
+    assert NodeView(table).valid.all()

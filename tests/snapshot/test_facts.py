@@ -1,0 +1,136 @@
+"""What the workers hear of nodes, placed pods and other objects, and what is too little to be told."""
+
+import msgspec
+import pytest
+
+from services.inprocess.pipeline import bound
+from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGone, ObjectSeen, Observed, PodSeen
+from services.snapshot.hostnames import HOSTNAME
+from services.snapshot.intake import Intake
+from services.snapshot.nodes import PREFER_AVOID_PODS
+from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
+from shared.messages.watch import Kind, ObjectChange, Unreadable
+from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of
+from tests.builders import node
+from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node, small_pod
+from tests.samples import an_object
+
+A = small_node("a")
+P, Q = small_pod("p"), small_pod("q")
+
+
+def named(name: str, hostname: str | None) -> Node:
+    built = node(name).capacity(cpu=4)
+    return (built if hostname is None else built.label({HOSTNAME: hostname})).build()
+
+
+def since(pod: Pod, text: str | None) -> Pod:
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, start_time=text))
+
+
+# Hostnames
+
+
+def shared(log: SnapshotLog, event: object) -> list[list[str]]:
+    """What is told of shared hostnames after an event."""
+    return [change.values for change in changes(log.handle(event)) if isinstance(change, SharedHostnames)]
+
+
+def test_values_that_several_nodes_have_are_told_when_they_change() -> None:
+    log = SnapshotLog()
+    assert shared(log, NodeSeen(named("a", "x"))) == []
+    assert shared(log, NodeSeen(named("b", "x"))) == [["x"]]
+    assert shared(log, NodeSeen(named("c", "x"))) == []
+    assert shared(log, NodeSeen(named("d", "y"))) == []
+    assert shared(log, NodeSeen(named("e", "y"))) == [["x", "y"]]
+    assert log.core.state().shared_hostnames == ["x", "y"]
+    assert shared(log, NodeSeen(named("e", None))) == [["x"]]
+    assert shared(log, NodeGone("a")) == []
+    assert shared(log, NodeSeen(named("b", "z"))) == [[]]
+    assert log.core.state().shared_hostnames == []
+
+
+def test_a_node_that_becomes_unusable_counts_no_more() -> None:
+    log = SnapshotLog(named("a", "x"), named("b", "x"))
+    assert shared(log, NodeSeen(msgspec.structs.replace(named("a", "x"), status=NodeStatus()))) == [[]]
+
+
+# Nodes
+
+
+def test_the_one_annotation_of_nodes_that_is_read_is_kept() -> None:
+    log = SnapshotLog()
+    noted = node("a").capacity(cpu=4).build()
+    annotations = {PREFER_AVOID_PODS: "{}", "example.com/other": "o"}
+    metadata = msgspec.structs.replace(noted.metadata, annotations=annotations)
+    (told,) = changes(log.handle(NodeSeen(msgspec.structs.replace(noted, metadata=metadata))))
+    assert isinstance(told, NodeUpserted)
+    assert told.node.metadata.annotations == {PREFER_AVOID_PODS: "{}"}
+    other = msgspec.structs.replace(metadata, annotations={**annotations, "example.com/other": "p"})
+    assert changes(log.handle(NodeSeen(msgspec.structs.replace(noted, metadata=other)))) == []
+
+
+# Pods that hold places
+
+
+def test_placed_pods_are_told_with_their_names_and_since_when_they_run() -> None:
+    log = SnapshotLog(A)
+    log.handle(commit(1, (P, "a", log.core.seq)))
+    assert changes(log.handle(PodSeen(bound(P, "a")))) == [], "nothing new"
+    running = bound(since(P, "1970-01-01T00:01:00Z"), "a")
+    assert changes(log.handle(PodSeen(running))) == [PodPlaced(P.uid, "a", 0, P.key, 60.0)]
+    (held,) = log.core.state().nodes
+    assert (held.pods[P.uid].key, held.pods[P.uid].started) == (P.key, 60.0)
+    log.handle(NodeGone("a"))
+    assert PodPlaced(P.uid, "a", 0, P.key, 60.0) in changes(log.handle(NodeSeen(A)))
+
+
+def test_that_a_pod_has_started_does_not_spoil_what_was_judged() -> None:
+    log = SnapshotLog(A)
+    log.handle(PodSeen(bound(P, "a")))
+    seen = log.core.seq
+    log.handle(PodSeen(bound(since(P, "1970-01-01T00:01:00Z"), "a")))
+    assert refusals(log.handle(commit(1, (Q, "a", seen)))) == {}
+
+
+def test_a_pod_that_is_decided_again_has_not_started() -> None:
+    log = SnapshotLog(A)
+    log.handle(commit(1, (P, "a", log.core.seq)))
+    log.handle(BindingFailed(P.uid, log.attempt(P), "no"))
+    log.handle(commit(2, (P, "a", log.core.seq)))
+    (held,) = log.core.state().nodes
+    assert held.pods[P.uid].started is None
+
+
+# Other objects
+
+
+@pytest.mark.parametrize("kind", ObjectKind)
+def test_an_object_is_told_when_it_comes_changes_and_goes(kind: ObjectKind) -> None:
+    log, obj = SnapshotLog(), an_object(kind)
+    assert changes(log.handle(ObjectSeen(obj))) == [ObjectUpserted(obj)]
+    assert log.handle(ObjectSeen(an_object(kind, resourceVersion="9"))) == []
+    other = an_object(kind, deletionTimestamp="2024-01-01T00:00:00Z")
+    assert changes(log.handle(ObjectSeen(other))) == [ObjectUpserted(other)]
+    assert log.core.state().objects == [other]
+    assert changes(log.handle(ObjectGone(kind, key_of(obj)))) == [ObjectRemoved(kind, key_of(obj))]
+    assert log.handle(ObjectGone(kind, key_of(obj))) == []
+    assert log.core.state().objects == []
+
+
+def test_what_is_seen_together_is_one_delta() -> None:
+    log = SnapshotLog()
+    log.handle(Observed([ObjectSeen(an_object(kind)) for kind in ObjectKind]))
+    assert [len(delta.changes) for delta in log.deltas] == [len(ObjectKind)]
+    assert log.core.counts()["objects"] == len(ObjectKind)
+
+
+@pytest.mark.parametrize("kind", ObjectKind)
+def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: ObjectKind) -> None:
+    intake, obj = Intake(frozenset()), an_object(kind)
+    body = msgspec.Raw(encode_msgpack(obj))
+    assert intake.read(ObjectChange(kind, key_of(obj), body=body)) == ObjectSeen(obj)
+    assert intake.read(ObjectChange(kind, key_of(obj), gone=True)) == ObjectGone(kind, key_of(obj))
+    namespace = "default" if "/" in key_of(obj) else ""
+    bad = Unreadable(Kind(kind.value), "u", namespace, "x", "spec: what is that?")
+    assert intake.read(bad) == ObjectGone(kind, key_of(obj))

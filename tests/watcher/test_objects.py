@@ -1,0 +1,140 @@
+"""WatcherCore: objects of other kinds in the stream, and kinds that the server does not show us."""
+
+import msgspec
+import pytest
+
+from services.watcher.absence import PATIENCE
+from services.watcher.core import WatcherCore
+from services.watcher.events import Asked, Denied, Effect, Heard, ListAgain, Missing
+from services.watcher.resources import RESOURCES
+from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, WatchEvent, Watching
+from shared.messages.watch import (
+    OBJECT_KINDS,
+    Kind,
+    ListingBegins,
+    ListingEnds,
+    ObjectChange,
+    PodChange,
+    Unreadable,
+    WatchChange,
+)
+from shared.model.objects import ObjectKind, encode_msgpack, is_namespaced, key_of
+from tests.kube.support import raw_pod
+from tests.samples import Raw, an_object, raw_object
+from tests.watcher.test_core import changes, complaints, events, page
+
+CLASSES = Kind.STORAGE_CLASS
+EMPTY: list[WatchChange] = [ListingBegins(CLASSES), ListingEnds(CLASSES)]
+
+
+def stored(kind: ObjectKind, name: str = "x") -> Raw:
+    """As the server shows it."""
+    return raw_object(kind, name, namespace="default") if is_namespaced(kind) else raw_object(kind, name)
+
+
+def told(kind: ObjectKind, name: str = "x") -> ObjectChange:
+    obj = an_object(kind, name)
+    return ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))
+
+
+@pytest.mark.parametrize(("kind", "object_kind"), OBJECT_KINDS.items())
+def test_an_object_is_told_by_key_with_what_is_read_of_it(kind: Kind, object_kind: ObjectKind) -> None:
+    core = WatcherCore(1)
+    assert changes(core.handle(page(kind, stored(object_kind)), 1.0)) == [told(object_kind)]
+    assert changes(core.handle(events(kind, ("MODIFIED", stored(object_kind, "y"))), 1.0)) == [told(object_kind, "y")]
+    (gone,) = changes(core.handle(events(kind, ("DELETED", stored(object_kind))), 1.0))
+    assert gone == ObjectChange(object_kind, key_of(an_object(object_kind)), gone=True)
+
+
+@pytest.mark.parametrize(("kind", "object_kind"), OBJECT_KINDS.items())
+def test_an_object_that_cannot_be_read_is_told_as_such_once(kind: Kind, object_kind: ObjectKind) -> None:
+    core = WatcherCore(1)
+    bad = stored(object_kind)
+    bad["metadata"]["annotations"] = "none"
+    effects = core.handle(events(kind, ("ADDED", bad)), 1.0)
+    (change,) = changes(effects)
+    assert isinstance(change, Unreadable)
+    assert (change.kind, change.key) == (kind, key_of(an_object(object_kind)))
+    assert "metadata.annotations" in change.problem
+    assert len(complaints(effects)) == 1
+    assert complaints(core.handle(events(kind, ("MODIFIED", bad)), 2.0)) == []
+    core.validate()
+
+
+def test_a_pod_s_promise_stands_where_all_can_see_it() -> None:
+    core = WatcherCore(1)
+    raw = raw_pod("p")
+    raw["status"]["nominatedNodeName"] = "n"
+    (change,) = changes(core.handle(events(Kind.POD, ("MODIFIED", raw)), 1.0))
+    assert isinstance(change, PodChange)
+    assert change.nominated == "n"
+
+
+def test_what_is_required_is_pods_and_nodes() -> None:
+    assert set(RESOURCES) == set(Kind)
+    assert [kind for kind, resource in RESOURCES.items() if resource.required] == [Kind.POD, Kind.NODE]
+
+
+# Kinds that are missing
+
+
+def denied(core: WatcherCore, now: float) -> list[Effect]:
+    return core.handle(Denied(CLASSES, "404 not found"), now)
+
+
+def listed(core: WatcherCore, now: float, *raw: Raw) -> list[WatchChange]:
+    heard = (ListBegins(), ListPage([msgspec.Raw(msgspec.json.encode(each)) for each in raw]), ListEnds(), Watching())
+    return [change for what in heard for change in changes(core.handle(Heard(CLASSES, what), now))]
+
+
+def test_a_kind_that_was_never_listed_is_missing_at_once() -> None:
+    core = WatcherCore(1)
+    core.handle(Heard(CLASSES, ListBegins()), 0.0)
+    effects = denied(core, 0.1)
+    assert changes(effects) == EMPTY
+    assert effects[-1] == Missing(CLASSES, "404 not found")
+    assert core.is_missing(CLASSES)
+
+
+def test_while_it_is_missing_nothing_more_is_said_unless_somebody_asks() -> None:
+    core = WatcherCore(1)
+    denied(core, 0.0)
+    assert core.handle(Heard(CLASSES, ListBegins()), 60.0) == []
+    assert denied(core, 60.1) == []
+    effects = core.handle(Asked(), 61.0)
+    assert effects[0] == ListAgain()
+    assert changes(effects) == EMPTY
+
+
+def test_once_the_server_shows_it_it_is_listed() -> None:
+    core = WatcherCore(1)
+    denied(core, 0.0)
+    expected = [ListingBegins(CLASSES), told(ObjectKind.STORAGE_CLASS), ListingEnds(CLASSES)]
+    assert listed(core, 60.0, stored(ObjectKind.STORAGE_CLASS)) == expected
+    assert not core.is_missing(CLASSES)
+    assert changes(core.handle(Asked(), 61.0)) == []
+
+
+def test_an_empty_listing_ends_it_as_well() -> None:
+    core = WatcherCore(1)
+    denied(core, 0.0)
+    core.handle(Heard(CLASSES, ListBegins()), 60.0)
+    assert changes(core.handle(Heard(CLASSES, ListEnds()), 60.0)) == EMPTY
+    assert not core.is_missing(CLASSES)
+
+
+def test_what_was_listed_before_is_kept_while_the_server_refuses_it_for_a_short_time() -> None:
+    core = WatcherCore(1)
+    listed(core, 0.0, stored(ObjectKind.STORAGE_CLASS))
+    assert denied(core, 10.0) == denied(core, 10.0 + PATIENCE - 0.1) == []
+    assert changes(denied(core, 10.0 + PATIENCE)) == EMPTY
+
+
+def test_a_watch_that_is_accepted_again_ends_the_patience() -> None:
+    core = WatcherCore(1)
+    listed(core, 0.0, stored(ObjectKind.STORAGE_CLASS))
+    denied(core, 10.0)
+    assert core.handle(Heard(CLASSES, Watching()), 20.0) == []
+    core.handle(Heard(CLASSES, Events([WatchEvent("ADDED", msgspec.Raw(b"{}"))])), 21.0)
+    assert denied(core, 11.0 + PATIENCE) == []
+    assert not core.is_missing(CLASSES)

@@ -1,0 +1,140 @@
+"""A worker's part in a search for victims: when it answers, and which of its nodes it tries."""
+
+import pytest
+
+from services.worker.preempting import Inbox, findings
+from shared.cluster.load import load_of
+from shared.cluster.nodetable import NodeTable
+from shared.framework.evaluator import ShardEvaluator
+from shared.framework.plugin import PostFilterResult
+from shared.framework.profile import Framework
+from shared.framework.status import SUCCESS, error, unresolvable, unschedulable
+from shared.framework.tiebreak import Ties
+from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
+from shared.model.objects import ObjectKind, object_from
+from tests.builders import node, pod
+from tests.framework.plugins import scripted
+from tests.plugins.cluster import framework
+
+NO = unschedulable("no")
+NEW = pod("new").uid("new").request(cpu="1").priority(10).build()
+
+
+def profile(percentage: int = 100, absolute: int = 0) -> Framework:
+    args = {"minCandidateNodesPercentage": percentage, "minCandidateNodesAbsolute": absolute}
+    return framework("NodeResourcesFit", "DefaultPreemption", args={"DefaultPreemption": args})
+
+
+def full_nodes(count: int) -> NodeTable:
+    table = NodeTable()
+    load = load_of(pod("p").request(cpu="1").build())
+    for i in range(count):
+        table.add_node(node(f"n{i:03}").capacity(cpu="1").build())
+        table.add_pod(f"u{i}", f"n{i:03}", load, f"default/p{i}", float(i))
+    return table
+
+
+def found(table: NodeTable, made: Framework, *, everywhere: int, search: int = 0) -> ShardFindings:
+    evaluator = ShardEvaluator(table, made, Ties("name"))
+    pod_class = evaluator.prepare("class", NEW)
+    return findings(evaluator, pod_class, PreemptAsk("class", made.name, NEW, {}, everywhere), search)
+
+
+@pytest.mark.parametrize(
+    ("percentage", "absolute", "everywhere", "wanted"),
+    [(100, 0, 200, 200), (10, 0, 200, 20), (10, 50, 200, 50), (10, 100, 2000, 20), (0, 1, 2000, 1), (100, 0, 50, 200)],
+)
+def test_a_shard_looks_for_its_share_of_the_candidates(
+    percentage: int, absolute: int, everywhere: int, wanted: int
+) -> None:
+    shard = found(full_nodes(200), profile(percentage, absolute), everywhere=everywhere)
+    assert shard.potential == 200
+    assert max(wanted, 1) <= len(shard.candidates) <= max(wanted, 64)  # a handful is tried at once
+
+
+def test_every_search_begins_with_other_nodes() -> None:
+    table, made = full_nodes(300), profile(percentage=30)
+    tried = [{c.node for c in found(table, made, everywhere=300, search=search).candidates} for search in range(4)]
+    assert all(len(nodes) == 90 for nodes in tried)
+    assert len(set.union(*tried)) == 300
+
+
+def test_it_goes_on_until_one_candidate_violates_no_budget() -> None:
+    table, made = full_nodes(300), profile(percentage=1)
+    free = pod("free").request(cpu="1").label(app="free").build()
+    guarded = pod("guarded").request(cpu="1").label(app="guarded").build()
+    for i in range(300):
+        table.remove_pod(f"u{i}")
+        table.add_pod(f"u{i}", f"n{i:03}", load_of(free if i == 299 else guarded), f"default/p{i}")
+    budgets = {"spec": {"selector": {"matchLabels": {"app": "guarded"}}}, "status": {"disruptionsAllowed": 0}}
+    table.objects.upsert(object_from(ObjectKind.POD_DISRUPTION_BUDGET, {"metadata": {"name": "b"}, **budgets}))
+    candidates = found(table, made, everywhere=300).candidates
+    assert [c.node for c in candidates if not c.violations] == ["n299"]
+    assert len(candidates) == 300
+
+
+def test_the_other_plugins_are_asked_in_their_turn_and_a_final_answer_ends_it() -> None:
+    journal: list[str] = []
+    table = full_nodes(1)
+    for answer, asked, tried in (
+        (unschedulable("no"), ["A.post_filter", "B.post_filter"], True),
+        (error("not found"), ["A.post_filter"], False),
+        (unresolvable("never"), ["A.post_filter"], False),
+        (SUCCESS, ["A.post_filter"], False),
+    ):
+        journal.clear()
+        made = profile()
+        [preemption] = made.post_filter
+        first, last = scripted("A", journal, post_filter=answer), scripted("B", journal, post_filter=unschedulable())
+        made.post_filter[:] = [first, preemption, last]  # type: ignore[list-item]
+        shard = found(table, made, everywhere=1)
+        assert journal == asked
+        assert shard.others["A"] == PostFilterResult(answer)
+        assert bool(shard.candidates) is tried
+
+
+def test_nodes_that_somebody_outside_refused() -> None:
+    table, made = full_nodes(1), profile()
+    for name in ("refused", "never", "dropped", "no-victims"):
+        table.add_node(node(name).capacity(cpu="4").build())
+    for name in ("refused", "never", "dropped"):
+        table.add_pod(name, name, load_of(pod(name).request(cpu="1").build()), f"default/{name}")
+    refused = {"refused": NO, "never": unresolvable("never"), "no-victims": NO, "n000": NO, "elsewhere": NO}
+    evaluator = ShardEvaluator(table, made, Ties("name"))
+    ask = PreemptAsk("class", made.name, NEW, {}, 3, refused)
+    shard = findings(evaluator, evaluator.prepare("class", NEW), ask, 0)
+    assert shard.summary.feasible == 0
+    assert shard.potential == 3
+    assert [c.node for c in shard.candidates] == ["n000"]
+    assert shard.faults == ['expected at least one victim pod on node "refused"']
+    assert [(r.status.reasons, r.nodes) for r in shard.rejections] == [
+        (("No preemption victims found for incoming pod",), 1)
+    ]
+
+
+def preempt(search: int, ask: int = 1, min_seq: int = 0, epoch: int = 1) -> Preempt:
+    return Preempt(epoch, search, ask, min_seq, [])
+
+
+def test_it_answers_once_it_has_seen_enough() -> None:
+    inbox = Inbox()
+    assert inbox.ready(5) is None
+    assert inbox.waits_for is None
+    assert inbox.take(preempt(1, min_seq=7))
+    assert inbox.waits_for == 7
+    assert inbox.ready(6) is None
+    assert inbox.ready(7) == preempt(1, min_seq=7)
+    assert inbox.ready(8) is None
+    assert inbox.waits_for is None
+
+
+def test_only_the_newest_search_is_answered() -> None:
+    inbox = Inbox()
+    assert inbox.take(preempt(2, ask=1, min_seq=9))
+    assert not inbox.take(preempt(1, ask=8))
+    assert inbox.take(preempt(2, ask=2))
+    assert inbox.ready(0) == preempt(2, ask=2)
+    assert inbox.take(preempt(2, ask=2))  # asked again, as the answer was lost
+    assert inbox.ready(0) == preempt(2, ask=2)
+    assert inbox.take(preempt(1, epoch=2))
+    assert not inbox.take(preempt(3))
