@@ -11,6 +11,10 @@ class FlotillaError(Exception):
 class UserError(FlotillaError):
     """Somebody wrote something that cannot be right: an object, a configuration, a command."""
 
+    def lines(self) -> list[str]:
+        """Each thing that is wrong in a line."""
+        return [str(self)]
+
 
 class InvalidObject(UserError):
     """A Kubernetes object that cannot be used; names the object, the field and what is wrong with it."""

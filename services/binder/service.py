@@ -52,7 +52,7 @@ LEAVE_LOOK = 0.01
 async def main(context: Context, *, api_calls: bool = True) -> None:
     """Without `api_calls` every pod counts as bound at once, and nobody is told: for measuring all the rest."""
     config = load_scheduler_config(read_config(context.settings.config))
-    frameworks = load_frameworks(config, lenient=True)
+    frameworks = load_frameworks(config)
     core = BinderCore(context.name, frameworks, clock=time.perf_counter, extenders=config.extenders)
     extenders = ExtenderClient(config.extenders)
     client: KubeClient | None = None

@@ -87,9 +87,10 @@ def _add_convert(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def validate(options: argparse.Namespace) -> int:
     from shared.config.document import parse_document
     from shared.config.effects import idle_notes
+    from shared.plugins.frameworks import load_frameworks
 
     name, text = _shown_name(options.file), _text(options.file)
-    _read(text)
+    load_frameworks(_read(text).config)
     given = parse_document(text).value
     for note in idle_notes(given if isinstance(given, dict) else {}):
         print(f"{name}: note: {note}", file=sys.stderr)

@@ -51,9 +51,6 @@ def run(options: argparse.Namespace) -> int:
         return 1
     results = replay_in_parallel(cases, options.shards, worthwhile_processes(len(cases) * len(options.shards)))
     found = [group for groups in results.values() for group in groups.values()]
-    missing = set[str]().union(*(group.missing for group in found))
-    if missing:
-        print(f"plugins of these profiles that do not exist yet: {', '.join(sorted(missing))}")
     _print_table(results)
     for name in next(iter(results.values())):
         _print_differences(name, {shards: groups[name] for shards, groups in results.items()}, options.show)

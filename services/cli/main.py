@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options)
     except UserError as mistake:
-        print(f"flotilla: {mistake}", file=sys.stderr)
+        for line in mistake.lines():
+            print(f"flotilla: {line}", file=sys.stderr)
         return BAD_USAGE
     except FlotillaError as error:
         print(f"flotilla: {error}", file=sys.stderr)

@@ -43,7 +43,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def run(options: argparse.Namespace) -> int:
     settings = settings_from(os.environ, vars(options))
+    from services.cli.checking import check_config
     from shared.runtime import host
 
+    check_config(settings)
     code: int = host(options.service, settings, importlib.import_module(f"services.{options.service}.service").main)
     return code

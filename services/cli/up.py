@@ -47,10 +47,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
+    from services.cli.checking import check_config
     from services.cli.interruptible import SIGNALS, interruptible
 
     pipeline_options = options_of(options)
     pipeline_options.services()  # complains before anything starts
+    check_config(pipeline_options.settings)
     ready = asyncio.Event()
     code = interruptible(_up(pipeline_options, ready))
     by_signal = code - 128 in SIGNALS

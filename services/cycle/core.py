@@ -238,6 +238,10 @@ class CycleCore:
 
     def _ask(self, round_: Round, now: float) -> list[Effect]:
         round_.next_ask()
+        for class_id in round_.open:
+            guess = self._knowledge.guess(round_.remembered_as(class_id))
+            round_.guesses[class_id] = guess or self._knowledge.borrowed(round_.classes[class_id].profile)
+            round_.borrowed[class_id] = guess is None
         return self._send(round_, now)
 
     def _send(self, round_: Round, now: float) -> list[Effect]:
@@ -252,15 +256,13 @@ class CycleCore:
             if class_id not in round_.open:
                 continue
             pod: Pod | None = None
-            if (
-                not self._knowledge.is_known(class_id, worker) and room > 0
-            ):  # left out, it is asked for, and has room then
+            if room > 0 and not self._knowledge.is_known(class_id, worker):  # left out, it is asked for
                 pod = sample.pod
                 room -= len(encode_msgpack(pod))
             count = _ladder_length(round_.counts[class_id], len(self._workers))
-            guess = self._knowledge.guess(round_.remembered_as(class_id))
+            guess, borrowed = round_.guesses[class_id], round_.borrowed[class_id]
             each, among = is_judged(class_id), round_.among.get(class_id)
-            asks.append(ClassAsk(class_id, sample.profile, count, pod, guess, each, among))
+            asks.append(ClassAsk(class_id, sample.profile, count, pod, guess, each, among, borrowed))
         # What is being committed will most likely be the next that the workers see.
         wanted = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
         round_.min_seq = max(wanted, self._batch_seq)
@@ -327,7 +329,7 @@ class CycleCore:
         for class_id in again:
             expected = self._knowledge.guess(plain_class(class_id))
             if expected is not None:
-                self._knowledge.expect(class_id, expected)
+                self._knowledge.expect(class_id, round_.classes[class_id].profile, expected)
         return self._ask(round_, now)
 
     def _is_settled(self, round_: Round, class_id: str) -> bool:
@@ -336,13 +338,13 @@ class CycleCore:
             return False
         if round_.needs_no_summary(class_id):
             return True
-        known_as = round_.remembered_as(class_id)
-        guess = self._knowledge.guess(known_as)
-        merged = round_.merge(class_id, self.frameworks[round_.classes[class_id].profile])
-        self._knowledge.expect(known_as, merged)
+        profile = round_.classes[class_id].profile
+        merged = round_.merge(class_id, self.frameworks[profile])
+        self._knowledge.expect(round_.remembered_as(class_id), profile, merged)
         self._nodes = merged.nodes
-        if guess is None and len(self._workers) == 1:
-            return True  # the only shard's own summary is the merged one
+        guess = round_.guesses[class_id]
+        if guess is None or round_.is_judged_by_itself(class_id):
+            return len(self._workers) == 1  # the only shard's own summary is the merged one
         return merged.agrees_with(guess)
 
     def _binding_reads(self, pod: Pod) -> bool:
@@ -359,7 +361,8 @@ class CycleCore:
         result = walk(round_.pods, verdicts, round_.trackers)
         if result.decided:
             for class_id in round_.trackers:
-                self._knowledge.expect(round_.remembered_as(class_id), round_.prediction(class_id))
+                profile = round_.classes[class_id].profile
+                self._knowledge.expect(round_.remembered_as(class_id), profile, round_.prediction(class_id))
         hopeless = [(queued, unfit) for queued, unfit in result.unfit if self._searching.concerns(queued, unfit)]
         unfit = [(queued, unfit) for queued, unfit in result.unfit if not self._searching.concerns(queued, unfit)]
         self._searching.add(hopeless)

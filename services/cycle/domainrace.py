@@ -34,9 +34,9 @@ class Trackers:
     def shift(self, place: Place, own: int) -> int:
         return sum(weight * tracker.shift(place, own) for _, tracker, weight in self.each if weight)
 
-    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
-        for _, tracker, _ in self.each:
-            tracker.placed(class_id, load, place)
+    def concerned(self, load: PodLoad) -> list[Tracker]:
+        """Those that pods like this may matter to."""
+        return [tracker for _, tracker, _ in self.each if tracker.concerns(load)]
 
 
 @dataclass(slots=True)

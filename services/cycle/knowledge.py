@@ -19,6 +19,7 @@ class Knowledge:
     def __init__(self) -> None:
         self._known: dict[str, OrderedDict[str, None]] = {}
         self._guesses: OrderedDict[str, Summary] = OrderedDict()
+        self._latest: dict[str, Summary] = {}
         self._topologies: OrderedDict[str, Topology | None] = OrderedDict()
 
     def keep_workers(self, workers: Iterable[str]) -> None:
@@ -41,8 +42,13 @@ class Knowledge:
         """The merged summary that is to be expected."""
         return self._guesses.get(class_id)
 
-    def expect(self, class_id: str, summary: Summary) -> None:
+    def borrowed(self, profile: str) -> Summary | None:
+        """That of the class of this profile that was learnt of last: pods that come together are often alike."""
+        return self._latest.get(profile)
+
+    def expect(self, class_id: str, profile: str, summary: Summary) -> None:
         _put(self._guesses, class_id, summary)
+        self._latest[profile] = summary
 
     def topologies(self, classes: Iterable[str]) -> dict[str, Topology | None]:
         """As far as they are known: by which labels decisions matter to each class."""

@@ -30,6 +30,7 @@ class Round:
     """`open`: the classes that are still to be asked about. `answered`: who has answered the present ask.
 
     `min_seq`: what the workers were last asked to have seen.
+    `guesses`: the merged summaries that the present ask goes by; `borrowed`: those of other classes.
     `judgements`: what extenders say of classes; `among`: the nodes that they leave to these.
     `topologies`: by which labels decisions matter to each class, as far as is known; `asked_keys` are those that the
     workers were last asked to tell of.
@@ -46,6 +47,8 @@ class Round:
         self.counts = Counter(queued.class_id for queued in pods)
         self.open = set(self.classes)
         self.answered: dict[str, Proposals] = {}
+        self.guesses: dict[str, Summary | None] = {}
+        self.borrowed: dict[str, bool] = {}
         self.topologies: dict[str, Topology | None] = {}
         self.asked_keys: tuple[str, ...] = ()
         self.trackers: dict[str, Trackers] = {}
@@ -135,6 +138,10 @@ class Round:
 
     def is_known_everywhere(self, class_id: str) -> bool:
         return not any(answer.unknown for answer, _ in self._answers[class_id])
+
+    def is_judged_by_itself(self, class_id: str) -> bool:
+        """Had some worker no guess that it could use?"""
+        return any(answer.by_itself for answer, _ in self._answers[class_id])
 
     def needs_no_summary(self, class_id: str) -> bool:
         """A plugin failed, or no node had to be looked at."""

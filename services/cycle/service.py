@@ -57,13 +57,9 @@ RESULTS = {
 
 async def main(context: Context) -> None:
     settings = context.settings
-    given = read_config(settings.config)
-    frameworks = load_frameworks(given, lenient=True)
-    for name, framework in frameworks.items():
-        if framework.missing:
-            missing = ", ".join(sorted(framework.missing))
-            context.log.warning("profile %s: these plugins are not there yet and are left out: %s", name, missing)
-    extenders = ExtenderClient(load_scheduler_config(given).extenders)
+    config = load_scheduler_config(read_config(settings.config))
+    frameworks = load_frameworks(config)
+    extenders = ExtenderClient(config.extenders)
     client = await KubeClient.open(settings.api, context.telemetry)
     try:
         epoch = await begin_term(context, client, f"{settings.prefix}-cycle")

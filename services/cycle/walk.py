@@ -7,6 +7,7 @@ from services.cycle.domainrace import DomainRace, Trackers
 from services.cycle.footprints import Written
 from services.cycle.race import NoRung, Race, Rung
 from shared.cluster.load import PodLoad
+from shared.framework.plugin import Tracker
 from shared.framework.status import Status
 from shared.model.objects import Pod
 
@@ -72,6 +73,7 @@ def walk(
     trackers = trackers or {}
     result = Walk([queued.pod.uid for queued in pods])
     written = Written()
+    listening: dict[str, list[Tracker]] = {}
     held_priority: int | None = None
     for queued in pods:
         verdict = verdicts[queued.class_id]
@@ -87,8 +89,12 @@ def walk(
         if isinstance(rung, Rung):
             written.add(queued.class_id, rung.node)
             if rung.place is not None:
-                for of_class in trackers.values():
-                    of_class.placed(queued.class_id, queued.load, rung.place)
+                concerned = listening.get(queued.class_id)
+                if concerned is None:
+                    concerned = [tracker for each in trackers.values() for tracker in each.concerned(queued.load)]
+                    listening[queued.class_id] = concerned
+                for tracker in concerned:
+                    tracker.placed(queued.class_id, queued.load, rung.place)
             result.decided.append((queued, rung))
         else:
             # Exhausted, too, waits: why there is no room any more has to be counted anew.

@@ -113,11 +113,11 @@ class Bench:
         self.workers: dict[str, WorkerCore] = {}
         self.snapshot = SnapshotCore(1)
         self.workload = WORKLOADS[case.workload]
-        self._frameworks: Mapping[str, Framework] = load_frameworks(None, lenient=True)
+        self._frameworks: Mapping[str, Framework] = load_frameworks(None)
         self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
         for i in range(case.nodes):
             self.snapshot.handle(snapshot.NodeSeen(decode_node(msgspec.json.encode(node(i)))), 0.0)
-        for plural, obj in self.workload.objects(case.pods + MOST_WARMING_UP):
+        for plural, obj in self.workload.objects(case.pods + MOST_WARMING_UP, case.classes):
             self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(plural.removesuffix("s")), obj)), 0.0)
 
     def start_workers(self) -> None:

@@ -49,11 +49,6 @@ class Case:
     pending: list[Pod]
     expected: list[Mapping[str, Any]]
 
-    @property
-    def missing(self) -> set[str]:
-        """The plugins of its profiles that do not exist."""
-        return set[str]().union(*(framework.missing for framework in self.frameworks.values()))
-
 
 def read_cases(path: Path) -> Iterator[RawCase]:
     """The cases of a .jsonl or .jsonl.gz file."""
@@ -85,7 +80,7 @@ def decoded(raw: RawCase) -> Case:
     config, lists = raw.get("config"), raw["objects"]
     return Case(
         name=raw["name"],
-        frameworks=_default_frameworks() if config is None else load_frameworks(config, lenient=True),
+        frameworks=_default_frameworks() if config is None else load_frameworks(config),
         nodes=[node_from(node) for node in lists.get("nodes", ())],
         pods=[pod_from(pod) for pod in lists.get("pods", ())],
         objects=list(_objects(lists)),
@@ -96,7 +91,7 @@ def decoded(raw: RawCase) -> Case:
 
 @lru_cache
 def _default_frameworks() -> Mapping[str, Framework]:
-    return load_frameworks(None, lenient=True)
+    return load_frameworks(None)
 
 
 def _objects(lists: Mapping[str, list[Any]]) -> Iterator[ClusterObject]:

@@ -24,12 +24,9 @@ class Difference:
 
 @dataclass(slots=True)
 class GroupResult:
-    """`missing`: plugins that the cases' profiles name and that do not exist."""
-
     total: int = 0
     passed: int = 0
     differences: list[Difference] = field(default_factory=list)
-    missing: set[str] = field(default_factory=set)
 
     def count(self, differences: list[Difference]) -> None:
         """One more case, with these differences."""
@@ -41,7 +38,6 @@ class GroupResult:
         self.total += other.total
         self.passed += other.passed
         self.differences += other.differences
-        self.missing |= other.missing
 
 
 def all_passed(results: Iterable[GroupResult]) -> bool:

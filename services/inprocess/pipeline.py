@@ -52,7 +52,7 @@ class Pipeline:
         binds: bool = True,
     ) -> None:
         """One worker a shard. `binds`: what is decided is bound, and the watch says so."""
-        frameworks = load_frameworks(None, lenient=True) if frameworks is None else frameworks
+        frameworks = load_frameworks(None) if frameworks is None else frameworks
         self.now = 0.0
         self.snapshot = SnapshotCore(epoch=1)
         self.cycle = CycleCore(1, frameworks, round_size=round_size, ties=ties)

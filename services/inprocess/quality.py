@@ -15,7 +15,6 @@ import numpy as np
 
 from services.cycle.events import Decided
 from services.inprocess.pipeline import Pipeline
-from services.inprocess.workloads import HOST, ZONE
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import CPU, MEMORY, NodeTable
 from shared.errors import InvariantBroken
@@ -24,6 +23,7 @@ from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.model.objects import Node, ObjectKind, Pod, node_from, object_from, pod_from
 from shared.model.selectors import node_selector_term_matches
+from shared.model.wellknown import HOSTNAME, ZONE
 from shared.plugins.frameworks import load_frameworks
 
 Object = dict[str, Any]
@@ -64,7 +64,7 @@ class Quality:
 
 
 def measure(scene: Scene, round_size: int) -> Quality:
-    frameworks = load_frameworks(scene.config, lenient=True)
+    frameworks = load_frameworks(scene.config)
     pipeline = Pipeline(frameworks, shards=SHARDS, round_size=round_size)
     nodes, pods = [node_from(each) for each in scene.nodes], [pod_from(each) for each in scene.pods]
     pipeline.add_nodes(nodes)
@@ -88,7 +88,7 @@ def measure(scene: Scene, round_size: int) -> Quality:
         regret=fmean(regrets) if regrets else 0.0,
         worst=max(regrets, default=0),
         zone_skew=_skew(decided, by_name, ZONE),
-        node_skew=_skew(decided, by_name, HOST),
+        node_skew=_skew(decided, by_name, HOSTNAME),
         spread=100 * pstdev(used[0].tolist()),
         imbalance=100 * float(np.abs(used[0] - used[1]).mean()),
         preferred=_preferred(decided, by_name),
@@ -173,7 +173,7 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
         Scene("packed (MostAllocated)", mixed, [_pod(i) for i in some], config=most_allocated),
         Scene("of ReplicaSets (system defaults)", plain, [_pod(i, owned=True) for i in some], owned),
         Scene("soft spread over zones", plain, [_pod(i, **_spread("ScheduleAnyway", ZONE)(i)) for i in some]),
-        Scene("soft spread over nodes", plain, [_pod(i, **_spread("ScheduleAnyway", HOST)(i)) for i in some]),
+        Scene("soft spread over nodes", plain, [_pod(i, **_spread("ScheduleAnyway", HOSTNAME)(i)) for i in some]),
         Scene("hard spread over zones", plain, [_pod(i, **_spread("DoNotSchedule", ZONE)(i)) for i in some]),
         Scene("rather apart (preferred anti-affinity)", plain, [_pod(i, **_apart(i)) for i in some]),
         Scene("rather together, by zone", plain, [_pod(i, **_together(i)) for i in some]),
@@ -187,7 +187,7 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
 
 
 def _node(i: int, *, cpus: int = 8, taint: bool = False) -> Object:
-    labels = {HOST: f"node-{i:04}", ZONE: f"zone-{i % ZONES}"}
+    labels = {HOSTNAME: f"node-{i:04}", ZONE: f"zone-{i % ZONES}"}
     amounts = {"cpu": str(cpus), "memory": f"{4 * cpus}Gi", "pods": "110"}
     taints = [{"key": "spot", "effect": "PreferNoSchedule"}] if taint else []
     return {
@@ -232,7 +232,7 @@ def _weighted(kind: str, key: str, i: int) -> Object:
 
 
 def _apart(i: int) -> Object:
-    return _weighted("podAntiAffinity", HOST, i)
+    return _weighted("podAntiAffinity", HOSTNAME, i)
 
 
 def _together(i: int) -> Object:

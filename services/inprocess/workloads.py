@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from shared.model.wellknown import HOSTNAME, INSTANCE_TYPE, REGION, ZONE
+
 Object = dict[str, Any]
 
 NAMESPACE = "bench"
@@ -13,7 +15,6 @@ CPU_OF_NODE, MOST_PODS_OF_NODE = 4_000, 110
 CPU, MEMORY = 100, 500
 """Thousandths and MiB that pods ask for; each class a little more than the one before."""
 
-ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -22,10 +23,10 @@ def node(i: int) -> Object:
     """4 cpu, 32 GiB, 110 pods."""
     name = f"node-{i:06}"
     labels = {
-        HOST: name,
+        HOSTNAME: name,
         ZONE: f"zone-{i % ZONES}",
-        "topology.kubernetes.io/region": "region-0",
-        "node.kubernetes.io/instance-type": f"type-{i % NODE_TYPES}",
+        REGION: "region-0",
+        INSTANCE_TYPE: f"type-{i % NODE_TYPES}",
     }
     amounts = {"cpu": f"{CPU_OF_NODE}m", "memory": "32Gi", "pods": str(MOST_PODS_OF_NODE)}
     conditions = [{"type": "Ready", "status": "True"}]
@@ -37,12 +38,14 @@ def node(i: int) -> Object:
 class Workload:
     """`rule`: what its pods say beside their requests, given the labels of their kind.
 
-    `claims`: every pod has a volume of its own, bound already, in one of the zones.
+    `claims`: every pod has a volume of its own, bound already, in one of the zones. `owned`: the pods of a kind belong
+    to a ReplicaSet, and so are spread by the system's defaults.
     """
 
     name: str
     rule: Callable[[dict[str, str]], Object]
     claims: bool = False
+    owned: bool = False
 
     def pod(self, i: int, classes: int) -> Object:
         """Of all classes in turn."""
@@ -54,11 +57,18 @@ class Workload:
         if self.claims:
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{i:06}"}}]
         name = f"pod-{i:06}"
-        metadata = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{i}", "labels": labels}
+        metadata: Object = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{i}", "labels": labels}
+        if self.owned:
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": labels["app"], "uid": labels["app"]}
+            metadata["ownerReferences"] = [owner | {"controller": True}]
         return {"metadata": metadata, "spec": spec}
 
-    def objects(self, pods: int) -> Iterator[tuple[str, Object]]:
+    def objects(self, pods: int, classes: int) -> Iterator[tuple[str, Object]]:
         """What has to exist before pods, as (plural, object)."""
+        for kind in range(classes) if self.owned else ():
+            name = f"app-{kind:02}"
+            metadata = {"name": name, "namespace": NAMESPACE, "uid": name}
+            yield "replicasets", {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": name}}}}
         for i in range(pods) if self.claims else ():
             yield "persistentvolumes", _volume(i)
             yield "persistentvolumeclaims", _claim(i)
@@ -88,7 +98,7 @@ def _required(kind: str, key: str) -> Callable[[dict[str, str]], Object]:
 def _preferred(labels: dict[str, str]) -> Object:
     """Rather in one zone, and rather not on one node."""
     near = {"topologyKey": ZONE, "labelSelector": {"matchLabels": labels}}
-    apart = {"topologyKey": HOST, "labelSelector": {"matchLabels": labels}}
+    apart = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": labels}}
     return {
         "affinity": {
             "podAffinity": {_PREFERRED: [{"weight": 20, "podAffinityTerm": near}]},
@@ -101,9 +111,10 @@ WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload("plain", _nothing),
+        Workload("replicasets", _nothing, owned=True),
         Workload("spread-hard", _spread("DoNotSchedule", 5)),
         Workload("spread-soft", _spread("ScheduleAnyway", 1)),
-        Workload("anti-host", _required("podAntiAffinity", HOST)),
+        Workload("anti-host", _required("podAntiAffinity", HOSTNAME)),
         Workload("affinity-zone", _required("podAffinity", ZONE)),
         Workload("preferred", _preferred),
         Workload("volumes", _nothing, claims=True),

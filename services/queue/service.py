@@ -32,13 +32,10 @@ from shared.bus.subjects import (
     WATCHER_RELIST,
 )
 from shared.config.file import read_config
-from shared.config.profiles import load_config
 from shared.messages.binding import Notice, Notices
 from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
-from shared.plugins.entrypoints import Registry
-from shared.plugins.frameworks import load_frameworks
-from shared.plugins.registry import IN_TREE
+from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.telemetry.logs import Repeated
 from shared.watch.reader import Effect as WatchEffect
@@ -52,9 +49,9 @@ LISTING = "listing"
 
 
 async def main(context: Context) -> None:
-    config = load_config(read_config(context.settings.config), Registry(IN_TREE).points_of)
+    config = load_scheduler_config(read_config(context.settings.config))
     backoff = Backoff(initial=config.pod_initial_backoff_seconds, longest=config.pod_max_backoff_seconds)
-    frameworks = load_frameworks(config, lenient=True)
+    frameworks = load_frameworks(config)
     await Shell(context, QueueCore(frameworks, backoff=backoff)).run()
 
 

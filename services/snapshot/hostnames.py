@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-HOSTNAME = "kubernetes.io/hostname"
-
 
 class Hostnames:
     def __init__(self) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from services.snapshot.hostnames import HOSTNAME, Hostnames
+from services.snapshot.hostnames import Hostnames
 from shared.cluster.images import ImageSizes
 from shared.errors import InvariantBroken
 from shared.messages.state import Change, NodeRemoved, NodeUpserted, SharedHostnames
 from shared.model.objects import Node
+from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 
-PREFER_AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
-"""The one annotation of nodes that anybody reads."""
+READ_ANNOTATIONS = frozenset({PREFER_AVOID_PODS})
 
 
 class Nodes:
@@ -40,7 +40,7 @@ class Nodes:
     def see(self, node: Node) -> list[Change]:
         """Kubelets and others report all the time, and mostly nothing that anybody reads."""
         name = node.name
-        annotations = {k: v for k, v in node.metadata.annotations.items() if k == PREFER_AVOID_PODS}
+        annotations = {k: v for k, v in node.metadata.annotations.items() if k in READ_ANNOTATIONS}
         metadata = msgspec.structs.replace(node.metadata, resource_version="", annotations=annotations)
         node = msgspec.structs.replace(node, metadata=metadata)
         before = self._reported.get(name)

@@ -27,6 +27,9 @@ from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
 CLASS_MEMORY = 1 << 30
 """About so many bytes may what is known of classes take; the class not asked about for longest goes first."""
 
+MOST_CLASSES = 1024
+"""Of pods that are like no other, as those with a volume of their own, there is a new class all the time."""
+
 
 class Context(NamedTuple):
     """What the asks of one message have in common: the round, and the labels to be told of."""
@@ -72,7 +75,7 @@ class Proposer:
         if isinstance(pod_class, ClassAnswer):
             return pod_class, Explanation()
         try:
-            summaries, _ = self._rank(evaluator, [(ask, pod_class)], 0)
+            summaries, *_ = self._rank(evaluator, [(ask, pod_class)], 0)
             by = pod_class.pre.restricted_by
             return ClassAnswer(ask.class_id, summary=summaries[0], restricted_by=by), explain(evaluator, pod_class)
         except Exception as cause:
@@ -117,7 +120,7 @@ class Proposer:
         """Lines are laid out in powers of two, so up to half of them may be empty."""
         if self._room_for[0] != self.table.capacity:
             each = max((2 * evaluator.bytes_per_class() for evaluator in self._evaluators.values()), default=1)
-            self._room_for = (self.table.capacity, max(1, CLASS_MEMORY // each))
+            self._room_for = (self.table.capacity, max(1, min(MOST_CLASSES, CLASS_MEMORY // each)))
         return self._room_for[1]
 
     def _class(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
@@ -159,7 +162,7 @@ class Proposer:
         if not ready:
             return []
         classes = [pod_class for _, pod_class in ready]
-        summaries, samples = self._rank(evaluator, ready, context.round)
+        summaries, samples, by_itself = self._rank(evaluator, ready, context.round)
         topologies = [evaluator.topology(pod_class) for pod_class in classes]
         own = [own_node(self.table, pod_class, evaluator.feasible_rows(pod_class)) for pod_class in classes]
         among = [
@@ -187,9 +190,10 @@ class Proposer:
                 restricted_by=pod_class.pre.restricted_by,
                 topology=topology,
                 via_nominated=nominated is not None,
+                by_itself=alone,
             )
-            for (ask, _), pod_class, summary, rungs, of_strata, topology, nominated in zip(
-                ready, classes, summaries, ladders, strata, topologies, own, strict=True
+            for (ask, _), pod_class, summary, rungs, of_strata, topology, nominated, alone in zip(
+                ready, classes, summaries, ladders, strata, topologies, own, by_itself, strict=True
             )
         ]
 
@@ -203,11 +207,11 @@ class Proposer:
 
     def _rank(
         self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], round_: int
-    ) -> tuple[list[Summary], list[Mask | None]]:
-        """Evaluates on the guesses, or on what this shard knows where there is none."""
+    ) -> tuple[list[Summary], list[Mask | None], list[bool]]:
+        """Evaluates on the guesses, or on what this shard knows where there is none; the last tells which of these."""
         classes = [pod_class for _, pod_class in ready]
         own = [evaluator.summarize(pod_class) for pod_class in classes]
-        guesses = [_usable(ask.guess, plugins) for (ask, _), plugins in zip(ready, own, strict=True)]
+        guesses = [_usable(ask, plugins) for (ask, _), plugins in zip(ready, own, strict=True)]
         for guess, pod_class, plugins in zip(guesses, classes, own, strict=True):
             evaluator.believe(pod_class, plugins if guess is None else guess.plugins)
             if guess is not None:
@@ -226,7 +230,7 @@ class Proposer:
             summary.ranges if guess is None else guess.ranges for guess, summary in zip(guesses, summaries, strict=True)
         ]
         evaluator.rank(classes, ranges)
-        return summaries, samples
+        return summaries, samples, [guess is None for guess in guesses]
 
     def _sample(self, evaluator: ShardEvaluator, pod_class: PodClass, ask: ClassAsk, round_: int) -> Mask | None:
         """The rows that count, where not all do."""
@@ -272,6 +276,16 @@ def _failure(cause: Exception) -> Status:
     return error(str(cause) if isinstance(cause, FlotillaError | ValueError) else repr(cause))
 
 
-def _usable(guess: Summary | None, own: dict[str, object]) -> Summary | None:
-    """A guess of somebody who runs other plugins is none."""
-    return guess if guess is not None and guess.plugins.keys() == own.keys() else None
+def _usable(ask: ClassAsk, own: dict[str, object]) -> Summary | None:
+    """The guess, unless it is of somebody who runs other plugins, or of a class of which other things are asked."""
+    guess = ask.guess
+    if guess is None or guess.plugins.keys() != own.keys():
+        return None
+    return guess if not ask.borrowed or (_alike(guess.plugins, own) and not guess.late) else None
+
+
+def _alike(one: object, other: object) -> bool:
+    """Whether the same things are said in both."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
+    return type(one) is type(other) and not isinstance(one, list)

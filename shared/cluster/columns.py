@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from shared.cluster.load import PodLoad
-    from shared.cluster.nodetable import NodeTable
+    from shared.cluster.nodetable import LoadKind, NodeTable
     from shared.model.objects import Node
 
 IntColumn = NDArray[np.int64]
@@ -49,6 +49,8 @@ class Columns:
         self._limit = limit
         self._by_node: OrderedDict[NodeColumn, IntColumn] = OrderedDict()
         self._by_load: OrderedDict[LoadColumn, IntColumn] = OrderedDict()
+        self._generation = 0
+        """Rises whenever a column of loads comes or goes."""
 
     def __len__(self) -> int:
         return len(self._by_node) + len(self._by_load)
@@ -72,6 +74,7 @@ class Columns:
             column = np.zeros(self._table.capacity, dtype=np.int64)
             spec.fill(self._table, column)
             self._by_load[spec] = column
+            self._generation += 1
             if len(self._by_load) > self._limit:
                 self._by_load.popitem(last=False)
         else:
@@ -85,6 +88,7 @@ class Columns:
     def drop_all(self) -> None:
         self._by_node.clear()
         self._by_load.clear()
+        self._generation += 1
 
     def node_changed(self, row: int, node: "Node | None") -> None:
         for spec, column in self._by_node.items():
@@ -93,8 +97,12 @@ class Columns:
             for column in self._by_load.values():
                 column[row] = 0
 
-    def load_changed(self, row: int, load: "PodLoad", sign: int) -> None:
-        for spec, column in self._by_load.items():
-            amount = spec.amount(load)
-            if amount:
-                column[row] += sign * amount
+    def load_changed(self, row: int, kind: "LoadKind", sign: int) -> None:
+        """A pod of this kind came to a row, or went. Which columns that concerns is the same for all of its kind."""
+        generation, concerned = kind.columns
+        if generation != self._generation:
+            amounts = ((column, spec.amount(kind.load)) for spec, column in self._by_load.items())
+            concerned = [(column, amount) for column, amount in amounts if amount]
+            kind.columns = self._generation, concerned
+        for column, amount in concerned:
+            column[row] += sign * amount

@@ -106,14 +106,16 @@ def _makes_way(pod: Pod) -> bool:
 
 
 def _matters_to_others(volume: Volume) -> bool:
+    """Two pods may not have it on one node, or it counts for a limit: that of in-tree disks, or of a CSI driver."""
     return any(
         source is not None
         for source in (
             volume.gce_persistent_disk,
             volume.aws_elastic_block_store,
             volume.azure_disk,
+            volume.cinder,
+            volume.portworx_volume,
             volume.rbd,
             volume.iscsi,
-            volume.csi,
         )
     )

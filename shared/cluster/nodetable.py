@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.cluster.changes import ChangeLog
-from shared.cluster.columns import Columns
+from shared.cluster.columns import Columns, IntColumn
 from shared.cluster.interner import Interner
 from shared.cluster.labelclasses import LabelClass, LabelClasses
 from shared.cluster.load import PodLoad
@@ -63,7 +63,7 @@ class LoadKind:
     Resources that the table has not met yet are left out until a pod of this kind is placed: no node has any of them.
     """
 
-    __slots__ = ("_dense", "amounts", "label_class", "load", "non_zero", "resources", "terms", "users")
+    __slots__ = ("_dense", "amounts", "columns", "label_class", "load", "non_zero", "resources", "terms", "users")
 
     def __init__(self, load: PodLoad, label_class: LabelClass) -> None:
         self.load = load
@@ -73,6 +73,8 @@ class LoadKind:
         self.label_class = label_class
         self.terms = encode_terms(load.terms)
         self.users = 0
+        self.columns: tuple[int, list[tuple[IntColumn, int]]] = (0, [])
+        """What a pod of this kind adds to which of the table's columns of loads, as of some generation of these."""
         self._dense: Amounts = np.zeros(0, dtype=np.int64)
 
     def number(self, numbers: Callable[[str], int | None]) -> None:
@@ -345,7 +347,7 @@ class NodeTable:
             self.non_zero[:, row] -= kind.non_zero
             self.label_classes.remove(kind.label_class, row)
             self.terms.remove(kind.terms, row)
-        self.columns.load_changed(row, kind.load, sign)
+        self.columns.load_changed(row, kind, sign)
         self._log_load(row)
 
     def _take_row(self, name: str) -> int:

@@ -4,7 +4,7 @@ Plugins that read only the node object are asked again when that changed, the ot
 Plugins that look at one node at a time are not asked here but when the classes know which nodes passed all others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,12 @@ from shared.cluster.nodetable import NodeTable
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
-from shared.framework.plugin import FilterPlugin, Plugin, Reads, ScorePlugin
+from shared.framework.plugin import FilterPlugin, Reads, ScorePlugin
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.results import NOTHING_SEEN, ResultPool
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 
 Slots = NDArray[np.intp]
 
@@ -71,28 +72,33 @@ class Answers:
             for s, plugin in scores
         ]
 
-    def acquire(self, class_id: str, state: CycleState, filters: list[bool], scores: list[bool]) -> tuple[Slots, Slots]:
+    def acquire(
+        self,
+        class_id: str,
+        state: CycleState,
+        filters: list[bool],
+        scores: list[bool],
+        reads: Mapping[str, Sequence[ObjectKind]],
+    ) -> tuple[Slots, Slots]:
         """Where the plugins' answers for a class stand, in each pool; 0 for a plugin that is not run.
 
         Classes share answers by signature, unless these rest on a merged summary: what one class believes at the
         moment must not show in another's answers.
         """
 
+        def key(plugin: FilterPlugin | ScorePlugin) -> Hashable:
+            whose = class_id if plugin.name in self._summaries else None
+            return plugin.cache_key(state), whose, self._stamp(reads.get(plugin.name, ()))
+
         def slots(plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool]) -> Slots:
-            keys = [
-                (p.cache_key(state), class_id if p.name in self._summaries else None, self._stamp(p, state))
-                for p in plugins
-            ]
-            return np.array(
-                [pool.acquire(key, state) if runs else 0 for pool, key, runs in zip(pools, keys, run, strict=True)],
-                dtype=np.intp,
-            )
+            asked = zip(plugins, pools, run, strict=True)
+            return np.array([pool.acquire(key(p), state) if runs else 0 for p, pool, runs in asked], dtype=np.intp)
 
         return slots(self.filters, self.filter_pools, filters), slots(self.scores, self.score_pools, scores)
 
-    def _stamp(self, plugin: Plugin, state: CycleState) -> tuple[int, ...]:
+    def _stamp(self, kinds: Sequence[ObjectKind]) -> tuple[int, ...]:
         """Answers that rest on objects are shared for as long as these are what they were."""
-        return tuple(self.table.objects.generation(kind) for kind in sorted(plugin.reads_objects(state)))
+        return tuple(self.table.objects.generation(kind) for kind in kinds)
 
     def lines_per_class(self) -> int:
         """How many lines a class most likely has for itself."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shared.cluster.changes import Rows
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.strata import Domains, split
+from shared.cluster.strata import Domains, StrataOf
 from shared.cluster.volumes import VolumeDecision
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.answers import Answers
@@ -88,6 +88,7 @@ class ShardEvaluator:
         self.ties = ties
         self.answers = Answers(table, framework)
         self._matrix = KeyMatrix(table)
+        self._strata = StrataOf(table)
         self.what_if = WhatIf(table, self.answers)
         self.kept_room = KeptRoom(table, self.what_if)
         self._feasibility = Feasibility(table, self.answers, self._matrix, self.kept_room)
@@ -110,7 +111,8 @@ class ShardEvaluator:
         scored = looked_at and pre_score.ok
         scores = [scored and plugin.name not in state.skip_score for plugin in self.answers.scores]
         self._fit()
-        filter_slots, score_slots = self.answers.acquire(class_id, state, filters, scores)
+        reads = self.framework.reads_objects(state)
+        filter_slots, score_slots = self.answers.acquire(class_id, state, filters, scores, reads)
         return PodClass(
             id=class_id,
             state=state,
@@ -123,7 +125,7 @@ class ShardEvaluator:
             filter_slots=filter_slots,
             score_slots=score_slots,
             weights=[weight if runs else 0 for weight, runs in zip(self.framework.weights, scores, strict=True)],
-            objects={kind: self.table.objects.generation(kind) for kind in self.framework.reads_objects(state)},
+            objects={kind: self.table.objects.generation(kind) for kinds in reads.values() for kind in kinds},
         )
 
     def is_current(self, pod_class: PodClass) -> bool:
@@ -148,6 +150,8 @@ class ShardEvaluator:
         """Evaluate on these merged summaries from now on."""
         changed = self.answers.believe(pod_class, summaries)
         if changed:
+            scores = enumerate(self.answers.scores)
+            pod_class.mute = frozenset(s for s, plugin in scores if plugin.has_no_say(pod_class.state))
             pod_class.seen = pod_class.keyed = NOTHING_SEEN
         if Reads.NODE in changed:
             pod_class.node_seen = pod_class.node_keyed = NOTHING_SEEN
@@ -254,7 +258,7 @@ class ShardEvaluator:
             return [Group(owner, wanted, among)]
         feasible = self._feasibility.rows(pod_class)
         rows = np.flatnonzero(feasible if among is None else feasible & among)
-        strata = split(self.table, keys, rows)
+        strata = self._strata[keys].split(rows)
         share = min(wanted, 2 * -(-wanted // max(1, len(strata))) + SPARE_RUNGS)
         groups: list[Group] = []
         for domains, members in strata:
@@ -268,11 +272,13 @@ class ShardEvaluator:
     def _closed_groups(self, owner: int, pod_class: PodClass, share: int, keys: tuple[str, ...]) -> Iterator["Group"]:
         """Of rows in domains that are closed now and may open before the round is over."""
         rows = self._feasibility.closed_rows(pod_class)
+        if not rows.size:
+            return
         none = np.zeros(len(rows), dtype=np.int64)
         found = self._ranking.keys_with_own([pod_class], none.astype(np.intp), rows, none, [True])
         key_of = np.full(self.table.size, -1, dtype=np.int64)
         key_of[rows] = found
-        for domains, members in split(self.table, keys, rows[found >= 0]):
+        for domains, members in self._strata[keys].split(rows[found >= 0]):
             of_members = key_of[members]
             if share < len(members):
                 chosen = np.argpartition(of_members, len(members) - share)[-share:]

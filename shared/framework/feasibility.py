@@ -182,7 +182,7 @@ class Feasibility:
 
     def _range(self, pod_class: PodClass, s: int, rows: Rows | Mask) -> Range | None:
         """Of a score that changes with every placement, or over some rows only: looked for, not kept."""
-        if not pod_class.weights[s]:
+        if not pod_class.weights[s] or s in pod_class.mute:
             return None
         raw = self.answers.score_pools[s].values[pod_class.score_slots[s], : self.table.size][rows]
         unranged = self.answers.scores[s].unranged

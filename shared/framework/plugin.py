@@ -207,6 +207,10 @@ class Tracker(ABC):
     def admits(self, place: Place) -> bool:
         """Would a pod of the class still be let onto this node? Asked only of nodes that the shard let it onto."""
 
+    def concerns(self, load: PodLoad) -> bool:
+        """Whether pods like this, wherever they go, can change what it says; if not, it is not told of them."""
+        return True
+
     @abstractmethod
     def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
         """A pod of this or another class has been decided."""

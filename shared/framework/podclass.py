@@ -26,6 +26,7 @@ class PodClass:
     feasibility, `keyed` and `node_keyed` for keys.
     `tallies` counts, for every normalised plugin that reads only node objects (by its place among the score plugins),
     the feasible nodes of each raw score, so that the range of raw scores is known without a look at all nodes.
+    `mute` are the score plugins that have no say, by what is known of all nodes.
     `objects` are the generations of the kinds of objects that were looked at.
     """
 
@@ -41,6 +42,7 @@ class PodClass:
     score_slots: NDArray[np.intp]
     weights: list[int]
     objects: dict[ObjectKind, int]
+    mute: frozenset[int] = frozenset()
     seen: int = NOTHING_SEEN
     node_seen: int = NOTHING_SEEN
     keyed: int = NOTHING_SEEN

@@ -62,15 +62,12 @@ class PermitOutcome(msgspec.Struct, frozen=True):
 
 
 class Framework:
-    def __init__(self, profile: ProfileConfig, registry: Mapping[str, Factory], *, lenient: bool = False) -> None:
-        """`lenient` leaves out plugins that the registry does not have, and lists them in `missing`."""
+    def __init__(self, profile: ProfileConfig, registry: Mapping[str, Factory]) -> None:
         self.name = profile.scheduler_name
         self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
-        self.missing: set[str] = set()
         self._made: dict[str, Plugin] = {}
         self._profile = profile
         self._registry = registry
-        self._lenient = lenient
         self.pre_enqueue = self._at(ExtensionPoint.PRE_ENQUEUE, PreEnqueuePlugin)
         self.queue_sort = self._at(ExtensionPoint.QUEUE_SORT, QueueSortPlugin)[0]
         self.pre_filter = self._at(ExtensionPoint.PRE_FILTER, PreFilterPlugin)
@@ -105,9 +102,10 @@ class Framework:
         signatures = (pod.priority, nominated, *(plugin.signature(pod) for plugin in self._made.values()))
         return (*signatures, msgspec.msgpack.encode(load_of(pod))) if self._sees_loads else signatures
 
-    def reads_objects(self, state: CycleState) -> set[ObjectKind]:
-        """The kinds of objects that some plugin looks at for this pod."""
-        return {kind for plugin in self._made.values() for kind in plugin.reads_objects(state)}
+    def reads_objects(self, state: CycleState) -> dict[str, tuple[ObjectKind, ...]]:
+        """The kinds of objects that plugins look at for this pod, by plugin; in a fixed order."""
+        read = ((name, plugin.reads_objects(state)) for name, plugin in self._made.items())
+        return {name: tuple(sorted(kinds)) for name, kinds in read if kinds}
 
     def trackers(
         self, pod: Pod, summaries: Mapping[str, Any], late: Mapping[str, Any], ranges: Mapping[str, Range]
@@ -207,8 +205,6 @@ class Framework:
         plugins: list[P] = []
         for ref in self._profile.plugins.get(point, ()):
             plugin = self._make(ref.name)
-            if plugin is None:
-                continue
             if not isinstance(plugin, kind):
                 raise InvalidConfig(f"profiles[{self.name}].plugins.{point}", f"{ref.name} does not run at this point")
             plugins.append(plugin)
@@ -216,14 +212,11 @@ class Framework:
             raise InvalidConfig(f"profiles[{self.name}].plugins.{point}", "exactly one plugin must sort the queue")
         return plugins
 
-    def _make(self, name: str) -> Plugin | None:
+    def _make(self, name: str) -> Plugin:
         if name not in self._made:
             factory = self._registry.get(name)
             if factory is None:
-                if not self._lenient:
-                    raise InvalidConfig(f"profiles[{self.name}].plugins", f"there is no plugin {name!r}")
-                self.missing.add(name)
-                return None
+                raise InvalidConfig(f"profiles[{self.name}].plugins", f"there is no plugin {name!r}")
             self._made[name] = factory(self._profile.args.get(name))
         return self._made[name]
 

@@ -111,7 +111,7 @@ class Ranking:
         feasible = lines(self._matrix.feasible, slots, index)
         totals = lines(self._matrix.fixed, slots, index).copy()
         for s in self.answers.scores_by[Reads.LOAD]:
-            of_classes = [int(c.score_slots[s]) for c in classes]
+            of_classes = [0 if s in c.mute else int(c.score_slots[s]) for c in classes]
             if not any(of_classes):
                 continue
             raw = self.answers.score_pools[s].read(of_classes, index)
@@ -119,6 +119,8 @@ class Ranking:
                 totals += self._weighted(s, raw, feasible)  # where it is skipped, it answers nought
             else:
                 for i, (pod_class, line) in enumerate(zip(classes, np.broadcast_to(raw, totals.shape), strict=True)):
+                    if not of_classes[i]:
+                        continue
                     totals[i] += self._weighted(s, self._normalized(pod_class, s, line), feasible[i])
         salts = np.array([c.salt for c in classes], dtype=np.uint64)[:, None]
         return self._pack(totals, feasible, rows, self.table.used[PODS, index], salts)
@@ -149,7 +151,7 @@ class Ranking:
             self._kept_room.refuse_more(classes, which, rows, own, feasible)
         totals = self._matrix.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
         for s in answers.scores_by[Reads.LOAD]:
-            runs = [bool(c.score_slots[s]) for c in classes]
+            runs = [bool(c.score_slots[s]) and s not in c.mute for c in classes]
             if not any(runs):
                 continue
             scorer = answers.scores[s]
@@ -159,6 +161,8 @@ class Ranking:
                 totals += self._weighted(s, raw, feasible)
             else:
                 for i, pod_class in enumerate(classes):
+                    if not runs[i]:
+                        continue
                     at = which == i
                     totals[at] += self._weighted(s, self._normalized(pod_class, s, raw[at]), feasible[at])
         salts = np.array([c.salt for c in classes], dtype=np.uint64)[which]

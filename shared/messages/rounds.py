@@ -16,7 +16,7 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """`pod` stands for its class, and is left out once the worker may be taken to know it.
 
     `each`: every feasible node is to be offered, once, and it is to be told why the others are not. `among`: only these
-    nodes count.
+    nodes count. `borrowed`: the guess is another class's, for want of one.
     """
 
     class_id: str
@@ -26,6 +26,7 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     guess: Summary | None = None
     each: bool = False
     among: list[str] | None = None
+    borrowed: bool = False
 
 
 class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
@@ -72,6 +73,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `restricted_by`: the plugins whose PreFilter left only some nodes to look at.
     `rejections` are only counted where not one of the shard's nodes is feasible.
     `via_nominated`: the ladder is only the node that the pod itself is nominated to, which is feasible.
+    `by_itself`: judged by what this shard knows, there being no guess that could be used.
     `topology`: by which labels other decisions of a round matter to this class, if they do.
     """
 
@@ -86,6 +88,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     restricted_by: tuple[str, ...] = ()
     topology: Topology | None = None
     via_nominated: bool = False
+    by_itself: bool = False
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

@@ -91,14 +91,6 @@ class Iscsi(ApiStruct, frozen=True, kw_only=True):
     read_only: bool = False
 
 
-class InlineCsi(ApiStruct, frozen=True, kw_only=True):
-    """A volume that a CSI driver makes for the pod, without a claim."""
-
-    driver: str
-    read_only: bool = False
-    volume_attributes: dict[str, str] = field(default_factory=dict)
-
-
 class Volume(ApiStruct, frozen=True, kw_only=True):
     """A volume and where it comes from; all sources are None if it is of a kind that scheduling ignores."""
 
@@ -115,4 +107,3 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
     portworx_volume: PortworxVolume | None = None
     rbd: Rbd | None = None
     iscsi: Iscsi | None = None
-    csi: InlineCsi | None = None

@@ -14,14 +14,14 @@ def load_scheduler_config(given: object | None) -> KubeSchedulerConfig:
     return load_config(given, Registry(IN_TREE).points_of)
 
 
-def load_frameworks(config: object | None, *, lenient: bool) -> dict[str, Framework]:
-    """The framework of each profile, by scheduler name. `lenient`: plugins that do not exist yet are left out."""
+def load_frameworks(given: object | None) -> dict[str, Framework]:
+    """The framework of each profile, by scheduler name; of whatever load_scheduler_config takes, or has returned."""
     registry = Registry(IN_TREE)
-    loaded = load_config(config, registry.points_of)
+    loaded = load_config(given, registry.points_of)
     frameworks: dict[str, Framework] = {}
     for profile in loaded.profiles:
         percentage = profile.percentage_of_nodes_to_score
         if percentage is None:
             profile = replace(profile, percentage_of_nodes_to_score=loaded.percentage_of_nodes_to_score)
-        frameworks[profile.scheduler_name] = Framework(profile, registry, lenient=lenient)
+        frameworks[profile.scheduler_name] = Framework(profile, registry)
     return frameworks

@@ -18,8 +18,8 @@ from shared.framework.normalize import MAX_NODE_SCORE, Scores
 from shared.framework.plugin import Reads, ScorePlugin
 from shared.framework.view import NodeView
 from shared.model.objects import Node, OwnerReference, Pod
+from shared.model.wellknown import PREFER_AVOID_PODS
 
-ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 CONTROLLERS = frozenset({"ReplicationController", "ReplicaSet"})
 
 
@@ -56,7 +56,7 @@ class AvoidsController(NodeColumn):
 
 def avoided_by(node: Node) -> list[_Controller | None]:
     """The controllers whose pods the node would rather not have; none if what it says cannot be read."""
-    text = node.metadata.annotations.get(ANNOTATION)
+    text = node.metadata.annotations.get(PREFER_AVOID_PODS)
     if not text:
         return []
     try:

@@ -29,10 +29,11 @@ from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import LabelSelector, Node, Pod
 from shared.model.selectors import label_selector_matches
+from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
 from shared.plugins.podtopologyspread.owners import controller_of, fellows, kinds_looked_at
 
-ZONE_LABELS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
-REGION_LABELS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
+ZONE_LABELS = (BETA_ZONE, ZONE)
+REGION_LABELS = (BETA_REGION, REGION)
 ZONE_SHARE = 2.0 / 3.0
 """What the zone counts for; the node itself counts for the rest."""
 

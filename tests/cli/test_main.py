@@ -29,6 +29,7 @@ def ended(*arguments: str) -> int:
         (["demo", "--workers", "0"], "flotilla demo: argument --workers: must be at least 1, not 0"),
         (["demo", "--round-size", "0"], "argument --round-size: must be at least 1, not 0"),
         (["demo", "--pods", "many"], "argument --pods: 'many' is no whole number"),
+        (["demo", "--config", "x"], "flotilla: unrecognized arguments: --config x"),
         (["demo", "--nodes", "2", "--pods", "121"], "flotilla: --pods: takes at most 60 a node, 120 here, not 121"),
         (["demo", "--workers", "65"], "flotilla: 65 workers cannot share 64 shards: each needs at least one"),
         (
@@ -69,6 +70,29 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert said.out == ""
     assert complaint in said.err
     assert said.err.count("\n") == 1
+
+
+WRONG = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {filter: {enabled: [{name: Nobody}]}, score: {enabled: [{name: Stranger}]}}
+"""
+
+
+@pytest.mark.parametrize("command", [["up"], *(["run", service] for service in SERVICES)])
+def test_a_bad_configuration_is_told_before_anything_starts(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scheduler.yaml").write_text(WRONG)
+    assert ended(*command, "--config", str(tmp_path / "scheduler.yaml")) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        f"flotilla: {tmp_path}/scheduler.yaml: profiles[0].plugins.{where}.enabled[0]: there is no plugin '{name}'"
+        for where, name in (("filter", "Nobody"), ("score", "Stranger"))
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["scheduler.yaml"]
 
 
 def test_a_variable_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,13 +155,15 @@ def test_the_version_names_the_scheduler_it_equals(capsys: pytest.CaptureFixture
 
 
 def test_the_bench_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("bench", "--nodes", "60", "--pods", "64", "--load", "50,100") == 0
+    assert ended("bench", "--nodes", "60", "--pods", "64", "--workloads", "plain,volumes", "--load", "50,100") == 0
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines()]
-    assert [line[:3] for line in lines if line and line[0] == "60"] == [
-        ["60", "1", "256"],
-        ["60", "1", "strict"],
-        ["60", "50", "256"],
-        ["60", "50", "strict"],
+    assert [line[:4] for line in lines if line and line[0] in ("plain", "volumes")] == [
+        ["plain", "60", "1", "256"],
+        ["plain", "60", "1", "strict"],
+        ["plain", "60", "50", "256"],
+        ["plain", "60", "50", "strict"],
+        ["volumes", "60", "5", "256"],
+        ["volumes", "60", "5", "strict"],
     ]
     assert "loading 50 nodes with 100 pods" in said

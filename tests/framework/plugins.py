@@ -202,7 +202,7 @@ class CountNodes(SummaryPlugin, ScorePlugin):
 Points = Mapping[ExtensionPoint, Sequence[str | PluginRef]]
 
 
-def framework(points: Points, *plugins: Plugin, lenient: bool = False) -> Framework:
+def framework(points: Points, *plugins: Plugin) -> Framework:
     """A framework of these plugins at these points; the queue is sorted by priority where nothing else is said."""
     registry = {plugin.name: _always(plugin) for plugin in plugins}
     registry.setdefault("PrioritySort", lambda _: PrioritySort())
@@ -211,7 +211,7 @@ def framework(points: Points, *plugins: Plugin, lenient: bool = False) -> Framew
         point: tuple(ref if isinstance(ref, PluginRef) else PluginRef(ref, 1) for ref in names)
         for point, names in at.items()
     }
-    return Framework(ProfileConfig("test", None, refs, {}), registry, lenient=lenient)
+    return Framework(ProfileConfig("test", None, refs, {}), registry)
 
 
 def _always(plugin: Plugin) -> Factory:

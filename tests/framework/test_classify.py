@@ -15,7 +15,7 @@ BASE = pod("p").label(app="web").container("c", image="web:1").request(cpu="1", 
 
 
 def classifier() -> Classifier:
-    framework = load_frameworks(None, lenient=True)["default-scheduler"]
+    framework = load_frameworks(None)["default-scheduler"]
     return Classifier("default-scheduler", framework.signature)
 
 

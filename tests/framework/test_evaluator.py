@@ -23,10 +23,10 @@ from tests.framework.evaluation import answers, climbed_by_placing, evaluate, la
 from tests.framework.plugins import CountNodes, FewPods, NormalizedScore, Uncordoned, ZoneFilter
 from tests.framework.plugins import framework as plain_framework
 
-FRAMEWORK = load_frameworks(None, lenient=True)["default-scheduler"]
+FRAMEWORK = load_frameworks(None)["default-scheduler"]
 DISABLED = {"multiPoint": {"disabled": [{"name": "ImageLocality"}]}}
 # No summary takes part, so that nothing starts over only because nodes came or went.
-LOCAL = load_frameworks({"profiles": [{"plugins": DISABLED}]}, lenient=True)["default-scheduler"]
+LOCAL = load_frameworks({"profiles": [{"plugins": DISABLED}]})["default-scheduler"]
 SMALL = pod("small").container("c", image="web:1").request(cpu="300m", memory="200Mi")
 OWN = plain_framework(
     {

@@ -15,7 +15,7 @@ from shared.framework.tiebreak import Ties
 from shared.model.objects import Pod
 from shared.plugins.prioritysort import PrioritySort
 from tests.builders import pod
-from tests.framework.plugins import AskedScore, FewPods, LabelScore, Points, Uncordoned, framework, scripted
+from tests.framework.plugins import AskedScore, FewPods, LabelScore, Uncordoned, framework, scripted
 
 SCORE, FILTER, SORT = ExtensionPoint.SCORE, ExtensionPoint.FILTER, ExtensionPoint.QUEUE_SORT
 
@@ -60,20 +60,6 @@ def test_an_unknown_plugin_is_a_fault_of_the_configuration() -> None:
     with pytest.raises(InvalidConfig, match="'Nonesuch'") as caught:
         framework({FILTER: ["Uncordoned", "Nonesuch"]}, Uncordoned())
     assert caught.value.path == "profiles[test].plugins"
-
-
-def test_a_lenient_framework_says_what_it_leaves_out() -> None:
-    points: Points = {FILTER: ["Nonesuch", "Uncordoned"], SCORE: [PluginRef("Other", 2), PluginRef("LabelScore", 5)]}
-    made = framework(points, Uncordoned(), LabelScore(), lenient=True)
-    assert [plugin.name for plugin in made.filter] == ["Uncordoned"]
-    assert made.weights == [5]
-    assert made.missing == {"Nonesuch", "Other"}
-    assert framework({FILTER: ["Uncordoned"]}, Uncordoned(), lenient=True).missing == set()
-
-
-def test_a_lenient_framework_still_refuses_a_plugin_at_the_wrong_point() -> None:
-    with pytest.raises(InvalidConfig):
-        framework({FILTER: ["LabelScore"]}, LabelScore(), lenient=True)
 
 
 class ByAge(QueueSortPlugin):

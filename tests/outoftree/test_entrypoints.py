@@ -71,7 +71,7 @@ def config(*plugins: str, **args: object) -> dict[str, object]:
 
 
 def framework(*plugins: str, **args: object) -> Framework:
-    return load_frameworks(config(*plugins, **args), lenient=True)["default-scheduler"]
+    return load_frameworks(config(*plugins, **args))["default-scheduler"]
 
 
 def names(plugins: list[Any]) -> list[str]:

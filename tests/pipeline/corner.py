@@ -76,6 +76,17 @@ class Corner:
         return bool(await self.node_of(name))
 
 
+def unfit(nodes: int, reasons: str, *, victimless: int = 0) -> str:
+    """As owners are told: on so many nodes there is nobody who could make way, and on the rest that would not help."""
+    helpless = {
+        "No preemption victims found for incoming pod": victimless,
+        "Preemption is not helpful for scheduling": nodes - victimless,
+    }
+    why = ", ".join(f"{count} {reason}" for reason, count in helpless.items() if count)
+    none = f"0/{nodes} nodes are available:"
+    return f"{none} {reasons}. no new claims to deallocate, preemption: {none} {why}."
+
+
 def condition_of(pod: Object, reason: str) -> str:
     """The message of its condition that it is not scheduled, if that is for this reason."""
     for condition in pod["status"].get("conditions", []):

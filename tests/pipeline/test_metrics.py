@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from tests.builders import node
-from tests.pipeline.corner import Corner, a_corner
+from tests.pipeline.corner import Corner, a_corner, unfit
 from tests.pipeline.support import until, value_of
 
 pytestmark = pytest.mark.asyncio
@@ -67,7 +67,7 @@ async def a_run(corner: Corner) -> None:
     for i in range(PODS):
         await corner.lands(f"metered-{i}")
     await corner.cluster.create(corner.pod("metered-big").request(cpu=5))
-    await corner.is_unschedulable("metered-big", "0/20 nodes are available: 20 Insufficient cpu.")
+    await corner.is_unschedulable("metered-big", unfit(20, "20 Insufficient cpu"))
     corner.left = {"metered-big"}
 
 

@@ -38,7 +38,7 @@ class World:
     def __init__(self, server: Simulator, settings: Settings, buses: list[Bus]) -> None:
         self.server = server
         self.health: dict[str, Health] = {}
-        self.core = WorkerCore("w", frozenset(), SHARDS, load_frameworks(None, lenient=True))
+        self.core = WorkerCore("w", frozenset(), SHARDS, load_frameworks(None))
         self._settings = settings
         self._buses = dict(zip(("watcher", "snapshot", "worker", "cycle"), buses, strict=True))
         self._tasks: dict[str, asyncio.Task[None]] = {}

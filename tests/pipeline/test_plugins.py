@@ -8,7 +8,7 @@ import pytest_asyncio
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from tests.builders import NodeBuilder, expr, node
-from tests.pipeline.corner import a_corner, condition_of, waiting
+from tests.pipeline.corner import a_corner, condition_of, unfit, waiting
 from tests.pipeline.support import Object, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,7 +38,7 @@ async def test_a_pod_that_does_not_fit_waits_for_a_node_on_which_it_does(pipelin
     async with a_corner(pipeline, "resources") as corner:
         await corner.has_nodes(small("a"), small("b"))
         await corner.cluster.create(corner.pod("big").request(cpu=3, memory="6Gi"))
-        await corner.is_unschedulable("big", "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory.")
+        await corner.is_unschedulable("big", unfit(2, "2 Insufficient cpu, 2 Insufficient memory"))
         await corner.cluster.create(node("large").capacity(cpu=4, memory="8Gi"))
         await corner.lands("big", "large")
         await corner.is_said("big", "Scheduled", "Successfully assigned resources/big to large")
@@ -50,7 +50,7 @@ async def test_a_pod_that_is_deleted_frees_its_room(pipeline: Pipeline) -> None:
         await corner.cluster.create(corner.pod("first").request(cpu=2))
         await corner.lands("first", "a")
         await corner.cluster.create(corner.pod("second").request(cpu=1))
-        await corner.is_unschedulable("second", "0/1 nodes are available: 1 Insufficient cpu.")
+        await corner.is_unschedulable("second", unfit(1, "1 Insufficient cpu", victimless=1))
         await corner.cluster.delete_pod("room", "first")
         await corner.lands("second", "a")
 
@@ -61,7 +61,7 @@ async def test_a_node_that_grows_has_room(pipeline: Pipeline) -> None:
         await corner.cluster.create(corner.pod("first"))
         await corner.lands("first", "a")
         await corner.cluster.create(corner.pod("second"))
-        await corner.is_unschedulable("second", "0/1 nodes are available: 1 Too many pods.")
+        await corner.is_unschedulable("second", unfit(1, "1 Too many pods", victimless=1))
         await corner.cluster.change_node("a", room_for(2), "status")
         await corner.lands("second", "a")
 
@@ -75,7 +75,7 @@ async def test_extended_resources_are_counted_one_by_one(pipeline: Pipeline) -> 
         for name in names[:2]:
             await corner.lands(name, "gpus")
         await corner.cluster.create(corner.pod(names[2]).request(gpu).limit(gpu))
-        await corner.is_unschedulable(names[2], "0/2 nodes are available: 2 Insufficient example.com/gpu.")
+        await corner.is_unschedulable(names[2], unfit(2, "2 Insufficient example.com/gpu", victimless=1))
         corner.left = {names[2]}
 
 
@@ -99,7 +99,7 @@ async def test_a_pod_that_was_made_for_a_node_takes_its_room(pipeline: Pipeline)
         await corner.cluster.create(
             small("a"), corner.pod("fixed").request(cpu=2).on("a"), corner.pod("p").request(cpu=1)
         )
-        await corner.is_unschedulable("p", "0/1 nodes are available: 1 Insufficient cpu.")
+        await corner.is_unschedulable("p", unfit(1, "1 Insufficient cpu", victimless=1))
         assert await corner.cluster.events_of("made-for", "fixed", "Scheduled") == []
         corner.left = {"p"}
 
@@ -112,7 +112,7 @@ async def test_a_host_port_is_taken_once_a_node(pipeline: Pipeline) -> None:
         await corner.cluster.create(corner.pod("other").host_port(8081), corner.pod("p2").host_port(8080))
         await corner.lands("other")
         reason = "node(s) didn't have free ports for the requested pod ports"
-        await corner.is_unschedulable("p2", f"0/2 nodes are available: 2 {reason}.")
+        await corner.is_unschedulable("p2", unfit(2, f"2 {reason}", victimless=2))
         freed = await corner.node_of("p0")
         await corner.cluster.delete_pod("ports", "p0")
         await corner.lands("p2", freed)
@@ -131,7 +131,7 @@ async def test_selectors_and_affinity_choose_nodes(pipeline: Pipeline) -> None:
         await corner.lands("requires", "c")
         await corner.lands("prefers", "a")
         reason = "node(s) didn't match Pod's node affinity/selector"
-        await corner.is_unschedulable("nowhere", f"0/3 nodes are available: 3 {reason}.")
+        await corner.is_unschedulable("nowhere", unfit(3, f"3 {reason}"))
         await corner.cluster.change_node("c", {"metadata": {"labels": {"zone": "d"}}})
         await corner.lands("nowhere", "c")
 
@@ -141,7 +141,7 @@ async def test_taints_repel_until_they_go(pipeline: Pipeline) -> None:
         await corner.has_nodes(small("a").taint("dedicated", "batch"), small("b").taint("bad", effect="NoExecute"))
         await corner.cluster.create(corner.pod("tolerates").tolerate("dedicated", "batch"), corner.pod("p"))
         await corner.lands("tolerates", "a")
-        await corner.is_unschedulable("p", "0/2 nodes are available: 2 node(s) had untolerated taint(s).")
+        await corner.is_unschedulable("p", unfit(2, "2 node(s) had untolerated taint(s)"))
         await corner.cluster.change_node("b", {"spec": {"taints": None}})
         await corner.lands("p", "b")
 
@@ -159,7 +159,7 @@ async def test_a_cordoned_node_is_left_alone(pipeline: Pipeline) -> None:
     async with a_corner(pipeline, "cordon") as corner:
         await corner.has_nodes(small("a").unschedulable())
         await corner.cluster.create(corner.pod("p"))
-        await corner.is_unschedulable("p", "0/1 nodes are available: 1 node(s) were unschedulable.")
+        await corner.is_unschedulable("p", unfit(1, "1 node(s) were unschedulable"))
         await corner.cluster.change_node("a", {"spec": {"unschedulable": None}})
         await corner.lands("p", "a")
 
@@ -232,7 +232,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_is_forgotten(gated: bool, pi
         await corner.has_nodes(small("a"))
         await corner.cluster.create(made.gate("a.example/x") if gated else made)
         if not gated:
-            await corner.is_unschedulable("p", "0/1 nodes are available: 1 Insufficient cpu.")
+            await corner.is_unschedulable("p", unfit(1, "1 Insufficient cpu"))
         await until(lambda: waiting(pipeline, 1), "the pod does not wait")
         await corner.cluster.delete_pod(namespace, "p")
         await until(lambda: waiting(pipeline, 0), "the pod still waits")

@@ -60,9 +60,9 @@ async def test_a_full_zone_holds_up_the_others_only_as_far_as_they_may_differ(pi
             return sum([bool(await corner.node_of(name)) for name in names]) == 3
 
         await until(three_are_bound, "not three of four pods are bound")
-        left = next(name for name in names if not await corner.node_of(name))
-        corner.left = {left}
-        where = Counter([(await corner.node_of(name))[:1] for name in names])
+        nodes = {name: await corner.node_of(name) for name in names}
+        corner.left = {name for name, bound_to in nodes.items() if not bound_to}
+        where = Counter(bound_to[:1] for bound_to in nodes.values())
         assert where == {"a": 1, "b": 2, "": 1}
 
 

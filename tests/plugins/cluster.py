@@ -79,7 +79,7 @@ def framework(*plugins: str, args: dict[str, object] | None = None) -> Framework
         "kind": "KubeSchedulerConfiguration",
         "profiles": [{"plugins": plugin_sets, "pluginConfig": plugin_config}],
     }
-    return load_frameworks(config, lenient=True)["default-scheduler"]
+    return load_frameworks(config)["default-scheduler"]
 
 
 def judge(profile: Framework, pod: PodBuilder | Pod, table: NodeTable) -> Explanation:

@@ -6,15 +6,16 @@ import msgspec
 import pytest
 
 from shared.model.objects import Node, Pod, decode_node, decode_pod
+from shared.model.wellknown import PREFER_AVOID_PODS
 from shared.plugins.frameworks import load_frameworks
-from shared.plugins.nodepreferavoidpods import ANNOTATION, NodePreferAvoidPods
+from shared.plugins.nodepreferavoidpods import NodePreferAvoidPods
 from tests.builders import node
 from tests.plugins.cluster import framework, judge, scores, table_of
 
 
 def saying(name: str, annotation: object) -> Node:
     text = annotation if isinstance(annotation, str) else json.dumps(annotation)
-    metadata = {"name": name, "annotations": {ANNOTATION: text}}
+    metadata = {"name": name, "annotations": {PREFER_AVOID_PODS: text}}
     return decode_node(msgspec.json.encode({"metadata": metadata, "status": {"allocatable": {"pods": "110"}}}))
 
 
@@ -87,13 +88,13 @@ def test_signatures_tell_controllers_apart() -> None:
 
 
 def test_no_profile_has_it_unless_it_is_named() -> None:
-    (default,) = load_frameworks(None, lenient=True).values()
+    (default,) = load_frameworks(None).values()
     assert "NodePreferAvoidPods" not in [plugin.name for plugin in default.score]
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "profiles": [{"plugins": {"score": {"enabled": [{"name": "NodePreferAvoidPods", "weight": 10000}]}}}],
     }
-    (named,) = load_frameworks(config, lenient=True).values()
+    (named,) = load_frameworks(config).values()
     weights = {plugin.name: weight for plugin, weight in zip(named.score, named.weights, strict=True)}
     assert weights["NodePreferAvoidPods"] == 10000

@@ -24,7 +24,7 @@ from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
 from tests.builders import PodBuilder, pod
 
-FRAMEWORKS = load_frameworks(None, lenient=True)
+FRAMEWORKS = load_frameworks(None)
 FIT = ("NodeResourcesFit",)
 
 

@@ -141,7 +141,7 @@ class Door(PreEnqueuePlugin):
 
 def behind_a_door() -> tuple[QueueCore, Door]:
     (profile,) = load_config(None).profiles
-    framework = Framework(profile, IN_TREE, lenient=True)
+    framework = Framework(profile, IN_TREE)
     door = Door()
     framework.pre_enqueue = [*framework.pre_enqueue, door]
     return QueueCore({"default-scheduler": framework}), door

@@ -44,12 +44,11 @@ from shared.plugins.registry import IN_TREE
 from tests.builders import node, pod
 
 BY_NAME = Ties(mode="name")
-FRAMEWORKS = load_frameworks(None, lenient=True)
+FRAMEWORKS = load_frameworks(None)
 DEFAULT = FRAMEWORKS[DEFAULT_SCHEDULER]
 NO_POST_FILTER = {"profiles": [{"plugins": {"postFilter": {"disabled": [{"name": "*"}]}}}]}
 QUIET = load_frameworks(
     {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **NO_POST_FILTER},
-    lenient=True,
 )
 """As the default, but nothing is searched for when no node is feasible."""
 BASE = 1 << EPOCH_SHIFT
@@ -269,7 +268,7 @@ def framework_with(plugin: type[Any], *points: ExtensionPoint) -> dict[str, Fram
     for point in points:
         plugins[point] = (*plugins.get(point, ()), PluginRef(plugin.name, 1 if point is ExtensionPoint.SCORE else 0))
     changed = type(profile)(profile.scheduler_name, profile.percentage_of_nodes_to_score, plugins, profile.args)
-    return {DEFAULT_SCHEDULER: Framework(changed, {**IN_TREE, plugin.name: lambda args: plugin()}, lenient=True)}
+    return {DEFAULT_SCHEDULER: Framework(changed, {**IN_TREE, plugin.name: lambda args: plugin()})}
 
 
 def relabelled(node_object: Node, **labels: str) -> Node:

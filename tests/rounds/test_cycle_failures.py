@@ -9,7 +9,7 @@ from services.cycle.core import ASK_DEADLINE, COMMIT_DEADLINE
 from services.cycle.events import Ask, Decided, Tick, Workers
 from shared.messages.rounds import Proposals
 from shared.messages.state import Committed, Conflict
-from tests.rounds.script import Script, asked, class_of, offer, placements, written
+from tests.rounds.script import Script, asked, class_of, offer, placements, summary, written
 from tests.rounds.support import kinds, small_pod
 
 P, Q, BIG = small_pod("p"), small_pod("q"), small_pod("big", cpu="3")
@@ -206,9 +206,10 @@ def test_classes_settled_before_the_change_are_settled_anew() -> None:
     script = Script("w0", "w1")
     small, big = class_of(P), class_of(BIG)
     script.committed(written(script.settle(script.submit(P), w0=[("a", 4)], w1=[("b", 5)])))
-    first = script.submit(Q, BIG)
-    script.answer(first["w0"], "w0", offer(small, ("a", 4)), offer(big, ("a", 4)))
-    second = asked(script.answer(first["w1"], "w1", offer(small, ("b", 9)), offer(big, ("b", 9))))
+    first, other = script.submit(Q, BIG), summary(2)
+    script.answer(first["w0"], "w0", offer(small, ("a", 4)), offer(big, ("a", 4), of=other))
+    offers = offer(small, ("b", 9)), offer(big, ("b", 9), of=summary(2, taints=(1, 3)))
+    second = asked(script.answer(first["w1"], "w1", *offers))
     assert [ask.class_id for ask in second["w0"].classes] == [big]
     script.shards = {"w0": frozenset({0, 1})}
     third = asked(script.handle(Workers(script.shards, 2)))

@@ -17,7 +17,7 @@ from shared.plugins.frameworks import load_frameworks
 from tests.builders import PodBuilder, node, pod, selector
 from tests.rounds.hardrules import admits
 
-FRAMEWORKS = load_frameworks(None, lenient=True)
+FRAMEWORKS = load_frameworks(None)
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 APPS = ("a", "b", "c")
 

@@ -32,7 +32,7 @@ from tests.simulation.network import Network, SimBus
 from tests.simulation.store import SimReader, SimTerms, Store
 from tests.simulation.watcher import Watcher
 
-FRAMEWORKS = load_frameworks(None, lenient=True)
+FRAMEWORKS = load_frameworks(None)
 SHARDS = 4
 RESTART = 0.5
 EPOCH_BEGINS = 1000.0

@@ -5,12 +5,11 @@ import pytest
 
 from services.inprocess.pipeline import bound
 from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGone, ObjectSeen, Observed, PodSeen
-from services.snapshot.hostnames import HOSTNAME
 from services.snapshot.intake import Intake
-from services.snapshot.nodes import PREFER_AVOID_PODS
 from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
 from shared.messages.watch import Kind, ObjectChange, Unreadable
 from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of
+from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 from tests.builders import node
 from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node, small_pod
 from tests.samples import an_object

@@ -5,10 +5,10 @@ import pytest
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Event, NodeSeen, ObjectGone, ObjectSeen, PodSeen
-from services.snapshot.hostnames import HOSTNAME
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import Commit, Decision, State
 from shared.model.objects import ClusterObject, ObjectKind, Pod, key_of, kind_of
+from shared.model.wellknown import HOSTNAME
 from shared.store.link import RedisLink
 from shared.store.term import open_term
 from tests.builders import node, pod

@@ -20,7 +20,7 @@ from tests.builders import node, pod
 
 def framework(percentage: int | None) -> Framework:
     profile = replace(load_config(None).profiles[0], percentage_of_nodes_to_score=percentage)
-    return Framework(profile, IN_TREE, lenient=True)
+    return Framework(profile, IN_TREE)
 
 
 def evaluated(nodes: int, percentage: int | None, *, full: int = 0) -> tuple[ShardEvaluator, PodClass]:

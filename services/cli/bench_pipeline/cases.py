@@ -32,9 +32,10 @@ class Case:
 
     def make_objects(self) -> Iterator[tuple[str, Object]]:
         """What has to exist before pods, as (path, object)."""
-        for plural, obj in WORKLOADS[self.workload].objects(self.pods):
+        for plural, obj in WORKLOADS[self.workload].objects(self.pods, self.classes):
             namespace = obj["metadata"].get("namespace")
-            yield f"/api/v1/{f'namespaces/{namespace}/' if namespace else ''}{plural}", obj
+            group = "/apis/apps/v1" if plural == "replicasets" else "/api/v1"
+            yield f"{group}/{f'namespaces/{namespace}/' if namespace else ''}{plural}", obj
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

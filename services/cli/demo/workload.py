@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from shared.errors import UserError
+from shared.model.wellknown import HOSTNAME, INSTANCE_TYPE, ZONE
 
 Object = dict[str, Any]
 
@@ -19,8 +20,6 @@ USED_AT_MOST = 0.5
 """The share of all CPUs and memory that the pods ask for."""
 STEPS = 8
 """Pods request one to so many units of CPU and memory."""
-ZONE = "topology.kubernetes.io/zone"
-SIZE = "node.kubernetes.io/instance-type"
 URGENT = "demo-urgent"
 
 
@@ -48,7 +47,7 @@ class Workload:
         for i in range(self.nodes):
             name = f"node-{i:05}"
             size, cpus, memory = SIZES[i % len(SIZES)]
-            labels = {ZONE: ZONES[i // len(SIZES) % len(ZONES)], SIZE: size, "kubernetes.io/hostname": name}
+            labels = {ZONE: ZONES[i // len(SIZES) % len(ZONES)], INSTANCE_TYPE: size, HOSTNAME: name}
             taints = [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}] if i % 10 == 9 else []
             amounts = {"cpu": str(cpus), "memory": f"{memory}Gi", "pods": "110"}
             images = [{"names": [image(kind)], "sizeBytes": 300 << 20} for kind in range(i % 7, min(self.kinds, 50), 7)]
@@ -93,7 +92,7 @@ class Workload:
     def _affinity(self, zone: str) -> Object:
         """Not on the smallest nodes, where there are others; rather in this zone."""
         sizes = [size for size, _, _ in SIZES[: self.nodes]]
-        required = {"key": SIZE, "operator": "In", "values": sizes[1:] or sizes}
+        required = {"key": INSTANCE_TYPE, "operator": "In", "values": sizes[1:] or sizes}
         preferred = {"key": ZONE, "operator": "In", "values": [zone]}
         return {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [required]}]},

@@ -11,8 +11,9 @@ from shared.cluster.labels import LabelValue
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.terms import TermCounts
+from shared.model.wellknown import HOSTNAME
 from shared.plugins.interpodaffinity.rules import Aspect, Count, Matcher, Rules
-from shared.plugins.interpodaffinity.summary import HOSTNAME, Domains, Summary
+from shared.plugins.interpodaffinity.summary import Domains, Summary
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,9 +9,10 @@ from shared.cluster.columns import ABSENT, IntColumn
 from shared.cluster.labels import LabelValue
 from shared.cluster.nodetable import NodeTable
 from shared.framework.view import NodeView
+from shared.model.wellknown import HOSTNAME
 from shared.plugins.interpodaffinity.counts import ShardCounts
 from shared.plugins.interpodaffinity.rules import Aspect
-from shared.plugins.interpodaffinity.summary import HOSTNAME, Summary, domains_of, keys_of
+from shared.plugins.interpodaffinity.summary import Summary, domains_of, keys_of
 
 FITS, NOT_AFFINE, NOT_ANTI, NOT_SYMMETRIC = range(4)
 

@@ -33,10 +33,11 @@ from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.model.selectors import label_selector_matches
+from shared.model.wellknown import HOSTNAME
 from shared.plugins.interpodaffinity.counts import ShardCounts
 from shared.plugins.interpodaffinity.judging import NOT_AFFINE, NOT_ANTI, Judge
 from shared.plugins.interpodaffinity.rules import Rules, has_say, own_terms, selecting_terms
-from shared.plugins.interpodaffinity.summary import HOSTNAME, Summary, merged
+from shared.plugins.interpodaffinity.summary import Summary, merged
 from shared.plugins.interpodaffinity.tracker import AffinityTracker
 
 

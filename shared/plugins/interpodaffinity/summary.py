@@ -8,8 +8,6 @@ from typing import TypedDict
 from shared.cluster.topology import merge_counts
 from shared.plugins.interpodaffinity.rules import Aspect
 
-HOSTNAME = "kubernetes.io/hostname"
-
 Domains = dict[str, int]
 """By value of a topology key."""
 

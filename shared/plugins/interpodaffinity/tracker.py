@@ -6,8 +6,9 @@ from typing import Any
 from shared.cluster.load import PodLoad
 from shared.framework.normalize import MAX_NODE_SCORE, Range
 from shared.framework.plugin import Place, Tracker
+from shared.model.wellknown import HOSTNAME
 from shared.plugins.interpodaffinity.rules import Aspect, Rules
-from shared.plugins.interpodaffinity.summary import HOSTNAME, Domains, Summary, domains_of, merged
+from shared.plugins.interpodaffinity.summary import Domains, Summary, domains_of, merged
 
 
 class AffinityTracker(Tracker):
@@ -39,6 +40,9 @@ class AffinityTracker(Tracker):
         return all(
             key in place.domains and more.get(key, {}).get(place.domains[key]) for key in self._rules.affinity_keys
         )
+
+    def concerns(self, load: PodLoad) -> bool:
+        return bool(self._rules.effect(load))
 
     def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
         effect = self._rules.effect(load)

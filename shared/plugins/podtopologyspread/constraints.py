@@ -7,9 +7,7 @@ from typing import Literal
 from shared.config.args import PodTopologySpreadArgs
 from shared.model.objects import LabelSelector, LabelSelectorRequirement, Pod, TopologySpreadConstraint
 from shared.model.selectors import label_selector_matches
-
-HOSTNAME = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
+from shared.model.wellknown import HOSTNAME, ZONE
 
 Action = Literal["DoNotSchedule", "ScheduleAnyway"]
 

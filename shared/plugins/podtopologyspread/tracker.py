@@ -116,6 +116,10 @@ class SpreadTracker(Tracker):
         self._offered.add(place.node)
         return all(each.admits(place.domains.get(each.constraint.key)) for each in self._hard)
 
+    def concerns(self, load: PodLoad) -> bool:
+        followed = [*self._hard, *(each for each in self._soft if each is not None)]
+        return any(self._counts(each.constraint, load) for each in followed)
+
     def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
         counted = self._counted.get(class_id)
         if counted is None:

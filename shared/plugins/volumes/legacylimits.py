@@ -19,13 +19,14 @@ from shared.framework.status import Status, unschedulable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume
+from shared.model.wellknown import BETA_INSTANCE_TYPE, INSTANCE_TYPE
 from shared.plugins.volumes.migration import AZURE_DISK, CINDER, EBS, GCE_PD, is_migrated_on
 from shared.plugins.volumes.podvolumes import claim_of, claim_uses, not_owned, volume_signature
 
 TOO_MANY = 1
 LIMIT_FOR_ALL = "KUBE_MAX_PD_VOLS"
 """The environment variable that stands above the limits known here, though not above what a node says itself."""
-INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+INSTANCE_TYPES = (INSTANCE_TYPE, BETA_INSTANCE_TYPE)
 
 _NITRO = re.compile(r"^[cmr]5.*|t3|z1d")
 _NITRO_LIMIT = 25

@@ -18,9 +18,8 @@ from shared.model.objects import (
     Volume,
 )
 from shared.model.storage import MIGRATED_PLUGINS
+from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
 
-ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-BETA_ZONE, BETA_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
 BETWEEN_ZONES = "__"
 """Separates the zones in a label of a volume that is in several."""
 

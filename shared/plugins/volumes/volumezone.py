@@ -15,7 +15,8 @@ from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import NodeSelectorRequirement, PersistentVolume, Pod
 from shared.model.storage import WAIT_FOR_FIRST_CONSUMER
-from shared.plugins.volumes.migration import BETA_REGION, BETA_ZONE, BETWEEN_ZONES, REGION, ZONE
+from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
+from shared.plugins.volumes.migration import BETWEEN_ZONES
 from shared.plugins.volumes.podvolumes import claim_not_found, claim_of, named_claims, volume_signature
 
 LABELS = (BETA_ZONE, BETA_REGION, ZONE, REGION)

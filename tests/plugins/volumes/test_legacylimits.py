@@ -51,6 +51,13 @@ def test_limits_of_nodes_that_say_nothing(kind: type[DiskLimits], limit: int, mo
     assert fits(kind, node("n"), 3)
 
 
+@pytest.mark.parametrize("kind", LEGACY)
+def test_disks_of_every_kind_count_on_their_node(kind: type[DiskLimits], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "2")
+    assert fits(kind, node("n"), 1)
+    assert not fits(kind, node("n"), 2)
+
+
 def test_what_a_node_says_itself_counts() -> None:
     says = node("n").capacity({"attachable-volumes-aws-ebs": 2})
     assert fits(EBSLimits, says, 1)

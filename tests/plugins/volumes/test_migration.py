@@ -3,11 +3,10 @@
 import pytest
 
 from shared.model.objects import NodeSelector, PersistentVolume
+from shared.model.wellknown import BETA_REGION, REGION
 from shared.plugins.volumes.migration import (
-    BETA_REGION,
     BY_PLUGIN,
     GCE_PD,
-    REGION,
     Untranslatable,
     handle_of_volume,
     migrated_affinity,

@@ -13,9 +13,12 @@ from shared.framework.status import Status, unresolvable, unschedulable
 from shared.framework.view import Changes, NodeView
 from shared.model.objects import (
     AwsElasticBlockStore,
+    AzureDisk,
+    Cinder,
     ClusterObject,
     EphemeralSource,
     GcePersistentDisk,
+    PortworxVolume,
     Volume,
     VsphereVolume,
 )
@@ -116,6 +119,21 @@ def test_in_tree_volumes_count_for_the_driver_that_has_taken_them_over() -> None
     assert judged(NodeVolumeLimits(), pod("wants").volume(gce), table) == {}
     vsphere = Volume(name="d", vsphere_volume=VsphereVolume(volume_path="p"))
     assert judged(NodeVolumeLimits(), pod("wants").volume(vsphere), table) == {}
+
+
+@pytest.mark.parametrize(
+    ("driver", "one", "other"),
+    [
+        ("pd.csi.storage.gke.io", *(Volume(gce_persistent_disk=GcePersistentDisk(pd_name=name)) for name in "ab")),
+        ("disk.csi.azure.com", *(Volume(azure_disk=AzureDisk(disk_name=name, disk_uri=name)) for name in "ab")),
+        ("cinder.csi.openstack.org", *(Volume(cinder=Cinder(volume_id=name)) for name in "ab")),
+        ("pxd.portworx.com", *(Volume(portworx_volume=PortworxVolume(volume_id=name)) for name in "ab")),
+    ],
+)
+def test_in_tree_volumes_of_pods_on_the_node_count(driver: str, one: Volume, other: Volume) -> None:
+    table = cluster(node("n"), objects=[csi_node("n", {driver: 1})], pods=[pod("has").volume(one).on("n")])
+    assert judged(NodeVolumeLimits(), pod("wants").volume(one), table) == {}
+    assert judged(NodeVolumeLimits(), pod("wants").volume(other), table) == {"n": FULL}
 
 
 def test_a_disk_without_a_proper_name_fails_the_pod() -> None:

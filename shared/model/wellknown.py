@@ -1,0 +1,11 @@
+"""Labels and annotations with a meaning that several parts of Flotilla know of."""
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
+BETA_REGION = "failure-domain.beta.kubernetes.io/region"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+BETA_INSTANCE_TYPE = "beta.kubernetes.io/instance-type"
+PREFER_AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+"""An annotation of nodes: whose pods they would rather not have."""
