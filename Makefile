@@ -12,7 +12,7 @@ GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format bench bench-pipeline demo conformance lock clean
+.PHONY: help setup test lint format bench bench-pipeline bench-quality demo conformance lock clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,9 @@ bench: $(STAMP)  ## run the benchmarks; ARGS goes to flotilla bench
 
 bench-pipeline: $(STAMP)  ## measure the whole pipeline, in real processes; ARGS goes to flotilla bench-pipeline
 	$(BIN)/flotilla bench-pipeline $(ARGS)
+
+bench-quality: $(STAMP)  ## what larger rounds cost in placement quality; ARGS goes to flotilla bench-quality
+	$(BIN)/flotilla bench-quality $(ARGS)
 
 demo: $(STAMP)  ## all services on a made-up cluster, before your eyes; ARGS="--pods 1000" goes to flotilla demo
 	$(BIN)/flotilla demo $(ARGS)

@@ -17,8 +17,8 @@ from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import HTTP_FLAG, SOURCES
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BY_NAME = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BY_NAME = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -26,7 +26,7 @@ INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
-OUR_FILE = re.compile(r"(?:docs|services|shared|tests)/[\w/.-]+")
+OUR_FILE = re.compile(r"(?:docs|examples|services|shared|tests)/[\w/.-]+")
 COMMAND = re.compile(r"(?:\S+=\S+ )*(make|flotilla) ((?!\S*:)\S.*)")
 """With variables before it; not `flotilla queue: ...`, which is a complaint."""
 METRIC_KINDS = frozenset({"counter", "gauge", "histogram"})
@@ -161,7 +161,7 @@ def test_readme_begins_with_the_two_commands() -> None:
 
 def test_every_page_can_be_found_from_the_readme() -> None:
     linked = {target for target, _ in LINK.findall((ROOT / "README.md").read_text())}
-    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+    assert {str(page.relative_to(ROOT)) for page in PAGES[1:]} <= linked
 
 
 # Tables

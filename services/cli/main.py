@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from services.cli import bench, bench_pipeline, config, conformance, demo, run, simulate, up, version
+from services.cli import bench, bench_pipeline, bench_quality, config, conformance, demo, run, simulate, up, version
 from shared.config.commandline import BAD_USAGE, Parser
 from shared.errors import FlotillaError, UserError
 
@@ -23,7 +23,7 @@ flotilla COMMAND --help tells more about a command.
 def parser() -> argparse.ArgumentParser:
     top = Parser(prog="flotilla", description="A Kubernetes scheduler that scales out.", epilog=EXAMPLES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, up, run, config, simulate, conformance, bench, bench_pipeline, version):
+    for module in (demo, up, run, config, simulate, conformance, bench, bench_pipeline, bench_quality, version):
         module.add_to(commands)
     return top
 

@@ -85,7 +85,9 @@ class Asking:
         try:
             extenders = interested(self._client.extenders, question.pod)
             whole = any(extender.preempt_verb and not extender.node_cache_capable for extender in extenders)
-            candidates = {each.node: await self._victims(each, whole=whole) for each in question.candidates}
+            victims = await asyncio.gather(*(self._victims(each, whole=whole) for each in question.candidates))
+            nodes = (each.node for each in question.candidates)
+            candidates = dict(zip(nodes, victims, strict=True))
             return await self._client.converse(preempt(extenders, await self._objects.pod(question.pod), candidates))
         except Exception as cause:  # as above
             return Reduced(failure=error(f"asking extenders: {cause!r}"))

@@ -51,7 +51,7 @@ ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
 COMMIT_DEADLINE = 1.0
 MOST_ASKS = 8
-"""So often is a class asked about in one round before its pods wait for the next."""
+"""So often is a class asked about in one round. If its summary still moves then, what was true an ask ago will do."""
 MOST_ALIKE = 256
 """So many pods of one class in a row make a round, whatever its size is to be."""
 MOST_POD_BYTES = 4 << 20
@@ -189,7 +189,7 @@ class CycleCore:
             effects.append(Write(self._commit))
         if self._round is not None and self._ask_by is not None and now >= self._ask_by:
             effects += self._send(self._round, now)
-        effects += self._searching.on_tick(self._workers, now)
+        effects += self._searched(*self._searching.on_tick(self._workers, now), now)
         if self._round is not None and self._extend_by is not None and now >= self._extend_by:
             silence = ExtendersAnswered(self._round.number, self._round.ask, self._round.silence())
             effects += self._on_extenders(silence, now)
@@ -333,18 +333,24 @@ class CycleCore:
         return self._ask(round_, now)
 
     def _is_settled(self, round_: Round, class_id: str) -> bool:
-        """Have the workers judged this class by the merged summary? If not, it is their guess for the next time."""
+        """Have the workers judged this class by the merged summary? If not, it is their guess for the next time.
+
+        Where it never stands still, they have at last judged by one of this round, which knows of all decided before.
+        """
         if not round_.is_known_everywhere(class_id):
             return False
         if round_.needs_no_summary(class_id):
+            self._knowledge.forget(round_.remembered_as(class_id))  # it may be the guess that a plugin fails on
             return True
-        profile = round_.classes[class_id].profile
+        profile, is_first = round_.classes[class_id].profile, not round_.has_merged(class_id)
         merged = round_.merge(class_id, self.frameworks[profile])
         self._knowledge.expect(round_.remembered_as(class_id), profile, merged)
         self._nodes = merged.nodes
         guess = round_.guesses[class_id]
         if guess is None or round_.is_judged_by_itself(class_id):
             return len(self._workers) == 1  # the only shard's own summary is the merged one
+        if round_.ask >= MOST_ASKS and not is_first and not round_.borrowed[class_id]:
+            return True
         return merged.agrees_with(guess)
 
     def _binding_reads(self, pod: Pod) -> bool:

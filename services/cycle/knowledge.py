@@ -50,6 +50,10 @@ class Knowledge:
         _put(self._guesses, class_id, summary)
         self._latest[profile] = summary
 
+    def forget(self, class_id: str) -> None:
+        """What was expected of it is expected no more."""
+        self._guesses.pop(class_id, None)
+
     def topologies(self, classes: Iterable[str]) -> dict[str, Topology | None]:
         """As far as they are known: by which labels decisions matter to each class."""
         return {class_id: self._topologies[class_id] for class_id in classes if class_id in self._topologies}

@@ -147,6 +147,10 @@ class Round:
         """A plugin failed, or no node had to be looked at."""
         return any(a.failure is not None or a.pre_filter is not None for a, _ in self._answers[class_id])
 
+    def has_merged(self, class_id: str) -> bool:
+        """Whether a merged summary of it was found in this round already."""
+        return class_id in self._merged
+
     def merge(self, class_id: str, framework: Framework) -> Summary:
         """What all shards together know."""
         merged = merge(framework, (answer.summary for answer, _ in self._answers[class_id]))

@@ -11,7 +11,7 @@ from services.cycle.narrowing import AskAboutVictims, Narrowing, VictimQuestion,
 from services.cycle.preempting import Case, Search
 from services.cycle.walk import QueuedPod, Unfit
 from shared.framework.profile import Framework
-from shared.framework.status import Status
+from shared.framework.status import Status, error
 from shared.framework.tiebreak import Ties
 from shared.messages.preemption import Candidates
 from shared.model.objects import encode_msgpack
@@ -20,7 +20,9 @@ SEARCH_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
 MOST_CASES = 64
 """Classes in one search."""
-MOST_POD_BYTES = 4 << 20
+MOST_ASK_BYTES = 4 << 20
+"""Of what is said of classes in one search, half of what a message may hold: what is known of them may grow."""
+SILENCE = error("the extenders have not been heard of")
 
 Workers = Mapping[str, frozenset[int]]
 Outcome = tuple[list[Effect], list[QueuedPod], list[QueuedPod]]
@@ -65,11 +67,14 @@ class Searching:
         if self._search is not None or not self._waiting or not workers:
             return []
         taken: dict[str, tuple[Case, Unfit]] = {}
-        room = MOST_POD_BYTES
+        room = MOST_ASK_BYTES
         while self._waiting and len(taken) < MOST_CASES and room > 0 and self._waiting[0][0].class_id not in taken:
-            case, unfit = self._waiting.popleft()
+            case, unfit = self._waiting[0]
+            room -= len(encode_msgpack((case.pods[0].pod, case.summaries, case.refused)))
+            if room < 0 and taken:
+                break
             taken[case.class_id] = case, unfit
-            room -= len(encode_msgpack(case.pods[0].pod))
+            self._waiting.popleft()
         self._reasons = {class_id: unfit for class_id, (_, unfit) in taken.items()}
         self._searches += 1
         self._min_seq = min_seq
@@ -84,12 +89,16 @@ class Searching:
         self._questions = ()
         return self._ask(self._search, workers, now)
 
-    def on_tick(self, workers: Workers, now: float) -> list[Effect]:
-        if self._search is None or self.deadline is None or now < self.deadline:
-            return []
-        if self._questions:
-            return self._ask_extenders(now)
-        return self._ask(self._search, workers, now)
+    def on_tick(self, workers: Workers, now: float) -> Outcome:
+        """Workers are asked again; extenders that have not been heard of by now are not waited for."""
+        search = self._search
+        if search is None or self.deadline is None or now < self.deadline:
+            return [], [], []
+        if not self._questions:
+            return self._ask(search, workers, now), [], []
+        for question in self._questions:
+            search.fail(question.class_id, SILENCE)
+        return self._conclude(search)
 
     def on_candidates(self, candidates: Candidates, workers: Workers, now: float) -> Outcome:
         """What to do, whose outcome is told by that, and who is to be decided anew."""

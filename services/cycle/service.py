@@ -24,6 +24,7 @@ from services.cycle.feed import Feed
 from services.cycle.fullobjects import NODES, WholeObjects
 from services.cycle.membership import Membership
 from services.cycle.narrowing import AskAboutVictims
+from services.cycle.preempting import Preemption
 from services.cycle.spans import RoundSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
@@ -59,21 +60,23 @@ async def main(context: Context) -> None:
     settings = context.settings
     config = load_scheduler_config(read_config(settings.config))
     frameworks = load_frameworks(config)
-    extenders = ExtenderClient(config.extenders)
     client = await KubeClient.open(settings.api, context.telemetry)
     try:
-        epoch = await begin_term(context, client, f"{settings.prefix}-cycle")
-        core = CycleCore(
-            epoch,
-            frameworks,
-            round_size=settings.round_size,
-            ties=Ties(seed=settings.seed),
-            pace=PACE,
-            extending=Extending(extenders.extenders),
-        )
-        await Shell(context, core, extenders, client).run()
+        extenders = ExtenderClient(config.extenders)
+        try:
+            epoch = await begin_term(context, client, f"{settings.prefix}-cycle")
+            core = CycleCore(
+                epoch,
+                frameworks,
+                round_size=settings.round_size,
+                ties=Ties(seed=settings.seed),
+                pace=PACE,
+                extending=Extending(extenders.extenders),
+            )
+            await Shell(context, core, extenders, client).run()
+        finally:
+            await extenders.close()
     finally:
-        await extenders.close()
         await client.close()
 
 
@@ -189,13 +192,21 @@ class Shell:
                 self._context.bus.post("snapshot.commits", commit, trace=trace)
             case Decided(uid=uid, node=node):
                 self._tell(Outcome(uid, Verdict.DECIDED, node))
-            case Unschedulable(uid=uid, unfit=unfit):
+            case Unschedulable(uid=uid, unfit=unfit, preemption=preemption):
+                self._say_who_could_make_way(uid, preemption)
                 self._tell(Outcome(uid, Verdict.UNSCHEDULABLE, message=unfit.message, plugins=unfit.plugins))
             case Failed(uid=uid, status=status):
                 plugins = (status.plugin,) if status.plugin else ()
                 self._tell(Outcome(uid, Verdict.FAILED, message=status.message, plugins=plugins))
             case Superseded(uid=uid):
                 self._tell(Outcome(uid, Verdict.SUPERSEDED))
+
+    def _say_who_could_make_way(self, uid: str, preemption: Preemption | None) -> None:
+        queued = self._pods.get(uid)
+        if queued is not None and preemption is not None and preemption.victims:
+            victims = ", ".join(victim.key for victim in preemption.victims)
+            said = "%s: there would be room on node %s without these pods: %s"
+            self._context.log.debug(said, queued.pod.key, preemption.nominated, victims)
 
     def _tell(self, outcome: Outcome) -> None:
         queued = self._pods.pop(outcome.uid, None)

@@ -8,7 +8,7 @@ from services.cycle.footprints import Written
 from services.cycle.race import NoRung, Race, Rung
 from shared.cluster.load import PodLoad
 from shared.framework.plugin import Tracker
-from shared.framework.status import Status
+from shared.framework.status import Status, error
 from shared.model.objects import Pod
 
 
@@ -62,6 +62,9 @@ Verdict = Race | DomainRace | Unfit | Status | None
 """Of a class: where its pods can go, that they can go nowhere, that a plugin failed, or that it must be asked again."""
 
 
+NOTHING_OFFERED = error("some node is feasible, and none is offered")
+
+
 def walk(
     pods: Sequence[QueuedPod], verdicts: Mapping[str, Verdict], trackers: Mapping[str, Trackers] | None = None
 ) -> Walk:
@@ -86,6 +89,9 @@ def walk(
             continue
         if isinstance(verdict, Race | DomainRace) and (held_priority is None or queued.pod.priority >= held_priority):
             rung = verdict.take(written)
+            if isinstance(rung, NoRung) and not written:
+                result.failed.append((queued, NOTHING_OFFERED))  # it would be the same in the next round
+                continue
         if isinstance(rung, Rung):
             written.add(queued.class_id, rung.node)
             if rung.place is not None:

@@ -127,7 +127,8 @@ class Pipeline:
 
     def step(self) -> bool:
         """The next delivery or deadline; False when there is none."""
-        due = min((at for at in self._deadlines() if at is not None), default=None)
+        arrived = bool(self._mail) and self._mail[0][0] <= self.now
+        due = None if arrived else min((at for at in self._deadlines() if at is not None), default=None)
         if self._mail and (due is None or self._mail[0][0] <= due):
             at, _, deliver = heapq.heappop(self._mail)
             self.now = max(self.now, at)

@@ -89,6 +89,7 @@ class SnapshotCore:
         self._nominations = Nominations()
         self._ledger = Ledger()
         self._cycle_epoch = 0 if answer is None else answer.epoch
+        self._decided_at = self._to_be_seen = 0
         self._answer = None if answer is None else msgspec.structs.replace(answer, seq=self._seq)
         self._gathering: Gathering | None = None
         for entry in ledger:
@@ -294,6 +295,7 @@ class SnapshotCore:
             return []
         if commit.epoch > self._cycle_epoch:
             self._cycle_epoch, self._answer = commit.epoch, None
+            self._to_be_seen = self._decided_at
         if self._answer is not None and commit.round <= self._answer.round:
             return [Reply(self._answer)] if commit.round == self._answer.round else []
         if not all(0 <= decision.load < len(commit.loads) for decision in commit.decisions):
@@ -318,6 +320,8 @@ class SnapshotCore:
             return Conflict(decision.uid, f"node {decision.node} is gone")
         if self._nodes.written(decision.node) > decision.seen:
             return Conflict(decision.uid, f"node {decision.node} has changed since it was judged")
+        if decision.seen < self._to_be_seen:  # what a cycle decides itself it reckons with, on whatever node
+            return Conflict(decision.uid, "it was judged before the last decisions of an earlier cycle")
         if decision.volumes is None:
             return None
         reason = self._objects.conflict(decision.node, decision.volumes, decision.seen)
@@ -343,6 +347,7 @@ class SnapshotCore:
         delta: Delta | None = None
         if entries:
             delta = self._delta(changes, commit.loads, [entry.node for entry in entries])
+            self._decided_at = self._seq
         self._answer = Committed(commit.epoch, commit.round, self._seq, conflicts)
         effects: list[Effect] = [Persist(delta, tuple(entries), answer=self._answer)]
         if delta is not None:

@@ -7,6 +7,7 @@ shards it holds is cycle's to say; others than before are loaded whole, and unti
 from collections import deque
 from collections.abc import Mapping
 
+from services.worker.bounds import fewer_candidates, within_a_message
 from services.worker.events import Answer, Effect, Event, Reload, Tick
 from services.worker.mirror import Mirror
 from services.worker.preempting import Inbox
@@ -37,6 +38,7 @@ class WorkerCore:
         self._mirror = Mirror(shards, shard_count)
         self._proposer: Proposer | None = None
         self._searches = Inbox()
+        self._found: Candidates | None = None
         self._cycle_epoch = 0
         self._newest = (0, 0)
         self._waiting: Propose | None = None
@@ -143,7 +145,9 @@ class WorkerCore:
             ask=propose.ask,
             seq=mirror.seq,
             shards=sorted(mirror.shards),
-            answers=self._proposer_for(propose.ties).propose(propose.classes, propose.round, propose.keys),
+            answers=within_a_message(
+                self._proposer_for(propose.ties).propose(propose.classes, propose.round, propose.keys)
+            ),
         )
         return [Answer(answer)]
 
@@ -163,10 +167,15 @@ class WorkerCore:
         search = self._searches.ready(mirror.seq)
         if search is None:
             return []
+        if self._found is None or not _answers(self._found, search, mirror.shards):
+            self._found = self._candidates(search)
+        return [Answer(self._found)]
+
+    def _candidates(self, search: Preempt) -> Candidates:
         proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
-        found = [proposer.preempt(ask, search.search) for ask in search.classes]
-        shards = sorted(mirror.shards)
-        return [Answer(Candidates(self.name, search.epoch, search.search, search.ask, mirror.seq, shards, found))]
+        found = fewer_candidates([proposer.preempt(ask, search.search) for ask in search.classes])
+        shards = sorted(self._mirror.shards)
+        return Candidates(self.name, search.epoch, search.search, search.ask, self._mirror.seq, shards, found)
 
     def _explain(self, event: Explain) -> list[Effect]:
         if not self._mirror.loaded:
@@ -183,3 +192,9 @@ class WorkerCore:
             share = len(mirror.shards) / mirror.shard_count
             proposer = self._proposer = Proposer(mirror.table, self.frameworks, ties, share)
         return proposer
+
+
+def _answers(found: Candidates, search: Preempt, shards: frozenset[int]) -> bool:
+    """Whether this was found for the same ask: a search may take longer than its asker waits before asking again."""
+    same = (found.epoch, found.search, found.ask) == (search.epoch, search.search, search.ask)
+    return same and found.seq >= search.min_seq and found.shards == sorted(shards)

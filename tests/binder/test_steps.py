@@ -17,6 +17,7 @@ from services.binder.events import (
     Took,
     Unknown,
 )
+from shared.framework.plugin import ApiCall
 from shared.framework.status import Code, Status, error, unschedulable
 from shared.messages.binding import BindingOutcome
 from tests.binder.support import Script, api_call, binding_framework, one, only
@@ -34,9 +35,15 @@ def unreserved(journal: list[str]) -> list[str]:
     return [entry for entry in journal if "unreserve" in entry]
 
 
+def path_of(call: Call) -> str:
+    assert isinstance(call.api, ApiCall)
+    return call.api.path
+
+
 def test_an_order_becomes_the_default_binding_call() -> None:
     script = Script()
     call = one(Call, script.order("p", node="n1"))
+    assert isinstance(call.api, ApiCall)
     assert (call.api.method, call.api.path) == ("POST", "/api/v1/namespaces/default/pods/p/binding")
     assert call.api.body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n1"}
     assert call.api.body["metadata"]["uid"] == "p"
@@ -75,11 +82,11 @@ def test_calls_of_pre_bind_are_made_one_by_one_before_the_next_plugin_is_asked()
     first = scripted("A", journal, pre_bind=[api_call("/a1"), api_call("/a2")])
     script = Script(binding_framework(first, scripted("B", journal, pre_bind=[api_call("/b")])))
     call = one(Call, script.order())
-    paths = [call.api.path]
+    paths = [path_of(call)]
     while not call.binds:
-        assert ("B.pre_bind" in journal) == (call.api.path == "/b")
+        assert ("B.pre_bind" in journal) == (path_of(call) == "/b")
         call = one(Call, script.answer(call))
-        paths.append(call.api.path)
+        paths.append(path_of(call))
     assert paths[:3] == ["/a1", "/a2", "/b"]
     assert len(paths) == 4
 
@@ -151,7 +158,7 @@ def test_bind_plugins_are_asked_until_one_takes_the_pod() -> None:
     skips = scripted("Skips", journal, bind=Status(Code.SKIP))
     takes = scripted("Takes", journal, bind=api_call("/own"))
     script = Script(binding_framework(bind=[skips, takes]))
-    assert one(Call, script.order()).api.path == "/own"
+    assert path_of(one(Call, script.order())) == "/own"
     assert journal == ["Skips.bind", "Takes.bind"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from services.cli.main import main
 from services.cli.run import SERVICES
 
-COMMANDS = ("demo", "up", "run", "simulate", "conformance", "bench", "bench-pipeline", "version")
+COMMANDS = ("demo", "up", "run", "simulate", "conformance", "bench", "bench-pipeline", "bench-quality", "version")
 
 
 def ended(*arguments: str) -> int:
@@ -167,3 +167,18 @@ def test_the_bench_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None
         ["volumes", "60", "5", "strict"],
     ]
     assert "loading 50 nodes with 100 pods" in said
+
+
+def test_the_quality_of_strict_mode_leaves_nothing_to_be_regretted(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--nodes", "20", "--pods", "60", "--rounds", "1,16", "--only", "zones")
+    assert ended("bench-quality", *options) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines()[1:]]
+    strict = [line.split("strict")[1].split() for line in lines if " strict " in line]
+    assert len(strict) == 3
+    assert len(lines) == 6
+    assert all(placed == "60" and (regret, worst) == ("0.00", "0") for placed, _, regret, worst, *_ in strict)
+
+
+def test_a_case_that_is_not_there_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("bench-quality", "--only", "nothing") == 2
+    assert "no case has 'nothing' in its name" in capsys.readouterr().err

@@ -2,18 +2,25 @@
 
 import msgspec
 
-from services.cycle.events import Workers
+from services.cycle.events import Ask, Workers
 from services.cycle.membership import WORKER_PATIENCE, Membership
+from services.cycle.narrowing import Narrowing
+from services.cycle.searching import Searching
+from services.cycle.walk import QueuedPod, Unfit
 from shared.bus.wire import HEADER_BYTES, MOST_BYTES
+from shared.cluster.load import load_of
+from shared.framework.status import error
 from shared.framework.summary import Summary
 from shared.messages.codec import encode
+from shared.messages.preemption import Candidates, Preempt, ShardFindings
 from shared.messages.rounds import ClassAnswer, Ladder
 from shared.messages.state import Committed
 from shared.messages.workers import WorkerBeat
 from shared.model.objects import Pod
+from shared.plugins.frameworks import load_frameworks
 from tests.builders import pod
 from tests.rounds.script import Script, asked, class_of, offer, written
-from tests.rounds.support import small_pod
+from tests.rounds.support import BY_NAME, small_pod
 
 P, Q = small_pod("p"), small_pod("q", cpu="2")
 
@@ -98,3 +105,40 @@ def test_what_nobody_has_said_is_no_guess() -> None:
     script.handle(Committed(commit.epoch, commit.round, 9, []))
     again = asked(script.handle(Workers(script.shards, 2)))
     assert all(ask.guess is None or ask.guess.plugins for propose in again.values() for ask in propose.classes)
+
+
+def test_a_guess_that_a_plugin_fails_on_is_not_made_again() -> None:
+    """A label value is new, say, and the guess does not have it; a class that fails is not guessed about anew."""
+    script = Script("w0")
+    effects = script.settle(script.submit(P), w0=[("a", 5)])
+    script.committed(written(effects))
+    asks = script.submit(small_pod("p2"))
+    (ask,) = asks["w0"].classes
+    assert ask.guess is not None
+    effects = script.answer(asks["w0"], "w0", ClassAnswer(ask.class_id, failure=error("no such zone")))
+    assert [type(effect).__name__ for effect in effects] == ["Failed"]
+    (again,) = script.submit(small_pod("p2"))["w0"].classes
+    assert again.guess is None or again.borrowed
+
+
+def test_a_search_fits_into_a_message_however_much_extenders_have_said() -> None:
+    """They have refused each of many nodes for each of many pods."""
+    framework = load_frameworks(None)
+    searching = Searching(1, framework, BY_NAME, Narrowing())
+    refused = {f"node-{n}": error("not here, " + "x" * 100) for n in range(5_000)}
+    name = next(iter(framework))
+    waiting = [QueuedPod(each, f"class-{each.name}", load_of(each), name) for each in map(small_pod, "abcdefghijklmno")]
+    searching.add([(queued, Unfit("no", (), 5_000, refused=refused)) for queued in waiting])
+    sizes, told, now = [], 0, 0.0
+    while asks := searching.begin({"w0": frozenset({0})}, 0, now):
+        (effect,) = asks
+        assert isinstance(effect, Ask)
+        assert isinstance(effect.message, Preempt)
+        sizes.append(len(encode(effect.message)))
+        found = [ShardFindings(each.class_id, failure=error("none")) for each in effect.message.classes]
+        answer = Candidates("w0", 1, effect.message.search, effect.message.ask, 1, [0], found)
+        _, ended, _ = searching.on_candidates(answer, {"w0": frozenset({0})}, now)
+        told += len(ended)
+    assert told == len(waiting)
+    assert len(sizes) > 1
+    assert max(sizes) <= MOST_BYTES - HEADER_BYTES

@@ -242,11 +242,16 @@ def test_a_search_fails_with_its_extender() -> None:
     assert told.unfit.message.endswith("preemption: it is down")
 
 
-def test_extenders_that_stay_silent_about_victims_are_asked_again() -> None:
+def test_a_search_fails_if_extenders_stay_silent_about_victims() -> None:
+    """Asked anew they would have as long as before, and the pod would wait for ever."""
     script = script_with("w0", extender=PREEMPTS)
-    ask = victims_question(script)
+    victims_question(script)
     script.now = script.core.next_deadline() or 0.0
-    assert one(AskAboutVictims, script.handle(Tick())) == ask
+    told = one(Unschedulable, script.handle(Tick()))
+    assert told.preemption is not None
+    assert told.preemption.failed
+    assert told.unfit.message.endswith("preemption: the extenders have not been heard of")
+    assert script.core.pods_held == 0
 
 
 def test_when_shards_move_the_search_begins_anew() -> None:

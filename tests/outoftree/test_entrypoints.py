@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from services.cli.main import main
 from shared.config.points import ExtensionPoint
 from shared.errors import UserError
 from shared.framework.profile import Framework
@@ -166,6 +168,17 @@ def test_a_plugin_that_cannot_be_made_is_told(installs: Installs) -> None:
         framework("P")
     with pytest.raises(UserError, match=r"^plugin 'P' of acme 1\.2: user: must be nobody$"):
         framework("P", P={"user": 1})
+
+
+@pytest.mark.parametrize("command", [["config", "validate"], ["run", "cycle", "--config"], ["up", "--config"]])
+def test_what_a_plugin_refuses_is_told_before_anything_starts(
+    installs: Installs, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installs(MAKES_TROUBLE, P="acme:P")
+    file = tmp_path / "scheduler.json"
+    file.write_bytes(msgspec.json.encode(config("P", P={"user": 1})))
+    assert main([*command, str(file)]) == 2
+    assert capsys.readouterr() == ("", "flotilla: plugin 'P' of acme 1.2: user: must be nobody\n")
 
 
 def test_arguments_that_nobody_takes_are_told(installs: Installs) -> None:

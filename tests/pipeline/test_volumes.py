@@ -15,7 +15,8 @@ from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.model.storage import BIND_COMPLETED, SELECTED_NODE
 from tests.builders import node
-from tests.pipeline.support import Cluster, Object, a_cluster, cached, until, web
+from tests.pipeline.corner import Corner, a_corner
+from tests.pipeline.support import Object
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,6 +26,8 @@ CLASSES = {"static": "kubernetes.io/no-provisioner", "made": "made.example.com"}
 VOLUMES = "/api/v1/persistentvolumes"
 LOOK = 0.05
 CONFLICT = 409
+PATIENCE = 20.0
+"""Seconds for a pod whose volume is prepared, bound by others, and perhaps tried again."""
 
 
 class Storage:
@@ -109,53 +112,49 @@ def a_volume(name: str, of_class: str, on_node: str) -> Object:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pipeline() -> AsyncIterator[Pipeline]:
-    """With two workers, nodes, and a class of each kind."""
-    async with (
-        Pipeline.running(PipelineOptions(workers=2)) as running,
-        a_cluster(running) as cluster,
-        a_namespace(running, cluster, "setup") as (storage, _),
-    ):
-        await cluster.create(*(node(name).label({HOST: name}).capacity(cpu=16, memory="32Gi") for name in NODES))
-        await until(lambda: cached(running, "nodes", len(NODES)), "the nodes are not known")
-        for name, provisioner in CLASSES.items():
-            fields = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-            path = "/apis/storage.k8s.io/v1/storageclasses"
-            await storage.write("POST", path, {"metadata": {"name": name}, **fields})
+    """With two workers, and a class of each kind."""
+    async with Pipeline.running(PipelineOptions(workers=2)) as running:
+        async with a_client(running) as client:
+            storage = Storage(client, "")
+            for name, provisioner in CLASSES.items():
+                fields = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+                path = "/apis/storage.k8s.io/v1/storageclasses"
+                await storage.write("POST", path, {"metadata": {"name": name}, **fields})
         yield running
 
 
 @asynccontextmanager
-async def a_namespace(pipeline: Pipeline, cluster: Cluster, name: str) -> AsyncIterator[tuple[Storage, Controllers]]:
-    """Its claims are seen to by controllers."""
-    await cluster.create_namespace(name)
+async def a_client(pipeline: Pipeline) -> AsyncIterator[KubeClient]:
     client = await KubeClient.open(ApiSettings(server=pipeline.api_url))
-    storage = Storage(client, name)
-    controllers = Controllers(storage)
-    running = asyncio.create_task(controllers.run())
     try:
-        yield storage, controllers
+        yield client
     finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
         await client.close()
 
 
-async def lands(cluster: Cluster, namespace: str, name: str) -> str:
-    async def bound() -> bool:
-        return bool(await cluster.node_of(namespace, name))
-
-    await until(bound, f"{name} is not bound", 20.0)
-    return await cluster.node_of(namespace, name)
+@asynccontextmanager
+async def a_place(pipeline: Pipeline, name: str) -> AsyncIterator[tuple[Corner, Storage, Controllers]]:
+    """Three nodes, and a namespace whose claims are seen to by controllers."""
+    async with a_corner(pipeline, name) as corner, a_client(pipeline) as client:
+        await corner.has_nodes(*(node(name).label({HOST: name}).capacity(cpu=16, memory="32Gi") for name in NODES))
+        storage = Storage(client, name)
+        controllers = Controllers(storage)
+        running = asyncio.create_task(controllers.run())
+        try:
+            yield corner, storage, controllers
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
 
 
 async def test_volumes_that_are_there_are_bound_each_to_one_claim(pipeline: Pipeline) -> None:
-    async with a_cluster(pipeline) as cluster, a_namespace(pipeline, cluster, "static") as (storage, _):
+    async with a_place(pipeline, "static") as (corner, storage, _):
         for name in ("n1", "n2"):
             await storage.write("POST", VOLUMES, a_volume(f"disk-{name}", "static", name))
         await storage.claim("a", "b", of_class="static")
-        await cluster.create(*(web(name, "static").claim(name) for name in ("a", "b")))
-        assert {await lands(cluster, "static", name) for name in ("a", "b")} == {"n1", "n2"}
+        await corner.cluster.create(*(corner.pod(name).claim(name) for name in ("a", "b")))
+        assert {await corner.lands(name, patience=PATIENCE) for name in ("a", "b")} == {"n1", "n2"}
         for name in ("n1", "n2"):
             disk = await storage.get(f"{VOLUMES}/disk-{name}")
             assert reference_of(disk)["kind"] == "PersistentVolumeClaim"
@@ -163,21 +162,21 @@ async def test_volumes_that_are_there_are_bound_each_to_one_claim(pipeline: Pipe
 
 
 async def test_a_volume_is_made_where_the_pod_goes_and_what_fails_is_tried_again(pipeline: Pipeline) -> None:
-    async with a_cluster(pipeline) as cluster, a_namespace(pipeline, cluster, "dynamic") as (storage, controllers):
+    async with a_place(pipeline, "dynamic") as (corner, storage, controllers):
         controllers.failing = {"b"}
         await storage.claim("a", "b", of_class="made")
-        await cluster.create(*(web(name, "dynamic").claim(name) for name in ("a", "b")))
+        await corner.cluster.create(*(corner.pod(name).claim(name) for name in ("a", "b")))
         for name in ("a", "b"):
-            where = await lands(cluster, "dynamic", name)
+            where = await corner.lands(name, patience=PATIENCE)
             claim = await storage.get(f"{storage.claims}/{name}")
             assert claim["metadata"]["annotations"][SELECTED_NODE] == where
         expected = 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "b"'
-        assert expected in await cluster.events_of("dynamic", "b", "FailedScheduling")
+        assert expected in await corner.cluster.events_of("dynamic", "b", "FailedScheduling")
 
 
 async def test_pods_of_one_claim_go_to_the_same_node(pipeline: Pipeline) -> None:
-    async with a_cluster(pipeline) as cluster, a_namespace(pipeline, cluster, "shared") as (storage, _):
+    async with a_place(pipeline, "shared") as (corner, storage, _):
         await storage.claim("data", of_class="made")
         names = ("a", "b", "c")
-        await cluster.create(*(web(name, "shared").claim("data") for name in names))
-        assert len({await lands(cluster, "shared", name) for name in names}) == 1
+        await corner.cluster.create(*(corner.pod(name).claim("data") for name in names))
+        assert len({await corner.lands(name, patience=PATIENCE) for name in names}) == 1

@@ -173,7 +173,17 @@ def test_an_older_epoch_is_refused_and_a_newer_one_counts_its_rounds_anew() -> N
     log.handle(commit(7, (P, "a", 2), epoch=2))
     assert log.handle(commit(8, (Q, "b", 2), epoch=1)) == []
     assert [str(refusal) for refusal in log.core.refused] == ["commit of epoch 1, now 2"]
-    assert reply(log.handle(commit(1, (Q, "b", 2), epoch=3))) == Committed(3, 1, 4, [])
+    assert reply(log.handle(commit(1, (Q, "b", 3), epoch=3))) == Committed(3, 1, 4, [])
+    assert log.pods() == {P.uid: "a", Q.uid: "b"}
+
+
+def test_a_new_cycle_has_to_have_seen_what_the_one_before_decided_last() -> None:
+    """On whatever node: the two pods might exclude each other from a zone. Its own decisions it knows."""
+    log = SnapshotLog(A, B)
+    log.handle(commit(7, (P, "a", 2), epoch=1))
+    (conflict,) = reply(log.handle(commit(1, (Q, "b", 2), epoch=2))).conflicts
+    assert (conflict.uid, conflict.placed) == (Q.uid, False)
+    assert reply(log.handle(commit(2, (Q, "b", 3), epoch=2))).conflicts == []
     assert log.pods() == {P.uid: "a", Q.uid: "b"}
 
 

@@ -86,7 +86,7 @@ class Audited(Pipeline):
 
     def _carry_out_cycle(self, effects: Iterable[cycle.Effect]) -> None:
         effects = list(effects)
-        self.told += [effect for effect in effects if not isinstance(effect, cycle.Ask | cycle.Write)]
+        self.told += [effect for effect in effects if isinstance(effect, Outcome)]
         super()._carry_out_cycle(effects)
 
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:

@@ -90,17 +90,35 @@ class ApiServer:
             on_it = sorted(pod.name for pod in self.pods.values() if pod.spec.node_name == node)
             now = asyncio.get_running_loop().time()
             self.broken.append(f"at {now:.3f} {name} comes to node {node}, which is over its capacity: {on_it}")
+        if node in self.nodes:
+            self.broken += self._unwelcome(self.pods[uid], self.nodes[node])
         return Result(Outcome.OK, 201, "")
 
-    def has_room(self, node: Node, more: Pod | None = None) -> bool:
+    def has_room(self, node: Node, *more: Pod) -> bool:
         on_it = (pod for pod in self.pods.values() if pod.spec.node_name == node.name)
         pods = [pod for pod in on_it if pod.status.phase != FINISHED]
-        used: dict[str, int] = {"pods": len(pods) + (more is not None)}
-        for pod in pods if more is None else (*pods, more):
+        used: dict[str, int] = {"pods": len(pods) + len(more)}
+        for pod in (*pods, *more):
             for name, amount in filter_requests(pod).items():
                 used[name] = used.get(name, 0) + amount
         there = allocatable(node)
         return all(amount <= there.get(name, 0) for name, amount in used.items())
+
+    def _unwelcome(self, pod: Pod, node: Node) -> list[str]:
+        """Of two pods that are alike, and one of which is to be alone in a domain, both are there."""
+        now = asyncio.get_running_loop().time()
+        wrong = []
+        for other in self.pods.values():
+            there = self.nodes.get(other.spec.node_name)
+            if there is None or other.uid == pod.uid or other.status.phase == FINISHED:
+                continue
+            for key in _excludes(pod) | _excludes(other):
+                alike = pod.metadata.labels.get("app") == other.metadata.labels.get("app")
+                value = there.metadata.labels.get(key)
+                if alike and value is not None and value == node.metadata.labels.get(key):
+                    where = f"{key} {value}"
+                    wrong.append(f"at {now:.3f} {pod.name} comes to {node.name}, with {other.name} in {where}")
+        return wrong
 
     # Calls
 
@@ -133,6 +151,11 @@ class ApiServer:
     def _versioned(self, metadata: Any) -> Any:
         self._version += 1
         return msgspec.structs.replace(metadata, resource_version=str(self._version))
+
+
+def _excludes(pod: Pod) -> set[str]:
+    anti = None if pod.spec.affinity is None else pod.spec.affinity.pod_anti_affinity
+    return set() if anti is None else {term.topology_key for term in anti.required}
 
 
 class SimClient:

@@ -11,6 +11,8 @@ from shared.messages.codec import Message, copy
 from shared.telemetry.tracing import TraceContext
 
 LATENCY = 0.001
+IN_TURN = 1e-10
+"""Seconds between two messages: timers of the same moment go off in any order."""
 DELAYS = (0.003, 0.02, 0.1, 0.4, 1.5)
 
 Handler = Callable[[Any, Envelope], Awaitable[None] | None]
@@ -35,6 +37,7 @@ class Network:
         self.bad_luck = 0.0
         self.down = False
         self.sent = 0
+        self._carried = 0
         self._dice = dice
         self._failed = failed
         self._subscriptions: dict[str, list[Subscription]] = {}
@@ -69,8 +72,10 @@ class Network:
         return len(listeners)
 
     def carry(self, deliver: Callable[[], None]) -> None:
+        """What is sent at the same moment stays in order, unless something happens to it."""
         for delay in self._delays():
-            asyncio.get_running_loop().call_later(delay, deliver)
+            self._carried += 1
+            asyncio.get_running_loop().call_later(delay + self._carried * IN_TURN, deliver)
 
     def _delays(self) -> tuple[float, ...]:
         if self.down:

@@ -18,10 +18,10 @@ ROUND_SIZES = (1, 3, 16)
 SOON = 60.0
 
 
-def play(seed: int, mishaps: frozenset[str], bad_luck: float, *, round_size: int = 0) -> None:
+def play(seed: int, mishaps: frozenset[str], bad_luck: float, *, round_size: int = 0, wishes: float = 0.0) -> None:
     async def run() -> None:
         size = round_size or ROUND_SIZES[seed % len(ROUND_SIZES)]
-        world = World(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=size)
+        world = World(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=size, wishes=wishes)
         try:
             await world.run()
         except AssertionError as wrong:
@@ -50,6 +50,12 @@ def test_everything_happens(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(200, 204))
 def test_snapshots_come_and_go_and_the_api_server_stands_still(seed: int) -> None:
     play(seed, FAILOVER, 0.05)
+
+
+@pytest.mark.parametrize(("seed", "round_size"), [(1001, 1), (1002, 256), (1003, 16)])
+def test_pods_that_matter_to_others_while_everything_happens(seed: int, round_size: int) -> None:
+    """Spreading, affinity, anti-affinity, and pods that go before others; so there are searches, too."""
+    play(seed, EVERYTHING, 0.15, round_size=round_size, wishes=0.6)
 
 
 @pytest.mark.parametrize("seed", [805, 815])

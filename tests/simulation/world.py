@@ -7,6 +7,7 @@ import msgspec
 
 from shared.cluster.load import load_of
 from shared.model.objects import (
+    LabelSelector,
     MapSelectorSpec,
     Node,
     ObjectMeta,
@@ -17,7 +18,7 @@ from shared.model.objects import (
     key_of,
     kind_of,
 )
-from tests.builders import node, pod
+from tests.builders import PodBuilder, node, pod, selector
 from tests.simulation.processes import RESTART, Process, Surroundings
 
 SERVICES = {
@@ -37,14 +38,48 @@ SETTLED_WITHIN = 150.0
 """Seconds of quiet after which every pod that fits anywhere is bound: patience, the longest rest, and some."""
 
 
+ZONE, HOST, APP = "zone", "kubernetes.io/hostname", "app"
+
+
+def _spread(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
+    return built.spread_hard(ZONE, alike)
+
+
+def _softly_spread(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
+    return built.spread_soft(HOST, alike)
+
+
+def _near(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
+    return built.require_pods(ZONE, alike)
+
+
+def _alone_in_zone(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
+    return built.require_no_pods(ZONE, alike)
+
+
+def _alone_on_node(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
+    return built.require_no_pods(HOST, alike)
+
+
+def _first(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
+    return built.priority(100)
+
+
+WISHES = (_spread, _softly_spread, _near, _alone_in_zone, _alone_on_node, _first)
+
+
 class World:
-    def __init__(self, seed: int, *, mishaps: frozenset[str], bad_luck: float, round_size: int) -> None:
+    def __init__(
+        self, seed: int, *, mishaps: frozenset[str], bad_luck: float, round_size: int, wishes: float = 0.0
+    ) -> None:
+        """`wishes`: the share of pods that have some about other pods, or go before others."""
         self.around = around = Surroundings(seed, round_size)
         self.server, self.store, self.network, self.dice = around.server, around.store, around.network, around.dice
         self.processes: dict[str, Process] = {}
         self.log: list[str] = []
         self._mishaps = sorted(mishaps)
         self._bad_luck = bad_luck
+        self._wishes = wishes
         self._number = 0
         self._extra: list[Process] = []
         self.settled_after = 0.0
@@ -125,9 +160,16 @@ class World:
         for _ in range(1 if name else self.dice.choice((1, 1, 1, 4))):
             self._number += 1
             kind = self.dice.randrange(3)
-            built = pod(name or f"p{self._number}").request(cpu=("500m", "1", "1500m")[kind], memory="100Mi").build()
-            metadata = msgspec.structs.replace(built.metadata, uid=f"u{self._number}")
-            self.server.put_pod(msgspec.structs.replace(built, metadata=metadata))
+            built = pod(name or f"p{self._number}").uid(f"u{self._number}")
+            built = built.request(cpu=("500m", "1", "1500m")[kind], memory="100Mi")
+            self.server.put_pod(self._with_wishes(built).build())
+
+    def _with_wishes(self, built: PodBuilder) -> PodBuilder:
+        """Some pods matter to others by more than the place they take."""
+        if self._wishes and self.dice.random() < self._wishes:
+            labels = {APP: self.dice.choice("xyz")}
+            built = self.dice.choice(WISHES)(built.label(labels), selector(labels))
+        return built
 
     def _any_pod(self, *, bound: bool | None = None) -> Pod | None:
         pods = [p for p in self.server.pods.values() if bound is None or bool(p.spec.node_name) == bound]
@@ -144,7 +186,7 @@ class World:
 
     def _update(self) -> None:
         if (found := self._any_pod()) is not None:
-            labels = {"v": str(self.dice.randrange(3))}
+            labels = {**found.metadata.labels, "v": str(self.dice.randrange(3))}
             metadata = msgspec.structs.replace(found.metadata, labels=labels)
             self.server.put_pod(msgspec.structs.replace(found, metadata=metadata))
 
@@ -184,7 +226,8 @@ class World:
         loop.call_later(self.dice.choice((0.001, 0.05, 1.0)), self.server.put_node, self._node(name))
 
     def _node(self, name: str) -> Node:
-        return node(name).capacity(cpu=4, memory="8Gi").build()
+        zone = f"z{NODES.index(name) % 3}"
+        return node(name).label({ZONE: zone, HOST: name}).capacity(cpu=4, memory="8Gi").build()
 
     # Mishaps
 
@@ -251,9 +294,23 @@ class World:
         left = [
             f"{each.name} ({each.uid}) fits and is not bound: {queue.story(each.uid) if queue else ''}"
             for each in self.server.pods.values()
-            if not each.spec.node_name and any(self.server.has_room(where, each) for where in free)
+            if not each.spec.node_name
+            and APP not in each.metadata.labels
+            and any(self._is_free(where, each) for where in free)
         ]
         return [*left[:3], f"and {len(left) - 3} more"] if len(left) > 3 else left
+
+    def _is_free(self, where: Node, pod: Pod) -> bool:
+        """With what is kept for others that are nominated to it."""
+        kept = [
+            each
+            for each in self.server.pods.values()
+            if not each.spec.node_name
+            and each.status.nominated_node_name == where.name
+            and each.uid != pod.uid
+            and each.priority >= pod.priority
+        ]
+        return self.server.has_room(where, *kept, pod)
 
     def _not_alike(self) -> list[str]:
         """The snapshot knows what the API server knows, and the workers what the snapshot knows."""
@@ -307,6 +364,9 @@ class World:
             dispatcher = snapshot.shell._dispatcher
             if dispatcher.held or dispatcher.waiting:
                 wrong.append(f"{dispatcher.held} orders are held, {dispatcher.waiting} wait")
+        cycle = self.processes["cycle"].core
+        if cycle is not None and cycle.pods_held:
+            wrong.append(f"cycle holds {cycle.pods_held} pods")
         wrong += [f"{b.name} holds {b.core.held} orders" for b in binders if b.core is not None and b.core.held]
         return wrong
 

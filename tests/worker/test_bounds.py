@@ -1,0 +1,63 @@
+"""Worker: what it says fits into a message, and a search is not done twice."""
+
+import pytest
+
+from services.worker.bounds import FEW_RUNGS, fewer_candidates, within_a_message
+from services.worker.core import WorkerCore
+from services.worker.events import Answer
+from shared.bus.wire import HEADER_BYTES, MOST_BYTES
+from shared.messages.codec import encode
+from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
+from shared.messages.rounds import ClassAnswer, Ladder, Proposals
+from shared.messages.state import State
+from tests.builders import pod
+from tests.rounds.support import FRAMEWORKS
+
+
+def answer(number: int, rungs: int) -> ClassAnswer:
+    names = [f"{i:0253}" for i in range(rungs)]
+    return ClassAnswer(f"class-{number}", ladder=Ladder(names, [1 << 30] * rungs, [1 << 30] * rungs))
+
+
+def test_answers_that_find_no_room_are_to_be_asked_for_again() -> None:
+    answers = within_a_message([answer(number, 300) for number in range(100)])
+    assert [each.class_id for each in answers] == [f"class-{number}" for number in range(100)]
+    said = [not each.unknown for each in answers]
+    assert said == sorted(said, reverse=True)
+    assert 0 < said.count(True) < 100
+    assert len(encode(Proposals("w", 1, 1, 1, 1, [0], answers))) <= MOST_BYTES - HEADER_BYTES
+
+
+@pytest.mark.parametrize("rungs", [1, FEW_RUNGS - 1, 40_000])
+def test_the_first_answer_is_given_in_any_case(rungs: int) -> None:
+    """Else nobody would ever be decided."""
+    assert not within_a_message([answer(0, rungs), answer(1, 1)])[0].unknown
+
+
+def test_a_search_keeps_some_candidates_of_each_class() -> None:
+    victims = [Victim(f"{i:036}", f"default/{i:060}") for i in range(50)]
+    many = [Candidate(f"n{i}", victims) for i in range(500)]
+    found = fewer_candidates([ShardFindings(str(i), candidates=many if i else []) for i in range(20)])
+    assert [bool(of_class.candidates) for of_class in found] == [False] + [True] * 19
+    assert all(of_class.candidates == many[: len(of_class.candidates)] for of_class in found)
+    assert len(encode(Candidates("w", 1, 1, 1, 1, [0], found))) <= MOST_BYTES - HEADER_BYTES
+
+
+def test_a_search_that_is_asked_for_again_is_not_done_again() -> None:
+    """It may take longer than its asker waits; done anew each time, the worker would fall ever further behind."""
+    core = WorkerCore("w", frozenset({0}), 1, FRAMEWORKS)
+    core.start(0.0)
+    core.handle(State(1, 10, [], []), 0.0)
+    name = next(iter(FRAMEWORKS))
+
+    def candidates(search: int, ask: int, min_seq: int = 10) -> Candidates:
+        asks = [PreemptAsk("c", name, pod("p").build())]
+        (effect,) = core.handle(Preempt(1, search, ask, min_seq, asks), 0.0)
+        assert isinstance(effect, Answer)
+        assert isinstance(effect.message, Candidates)
+        return effect.message
+
+    first = candidates(1, 1)
+    assert candidates(1, 1) is first
+    assert candidates(1, 2) is not first
+    assert candidates(2, 1).search == 2
