@@ -18,7 +18,7 @@ from shared.model.objects import encode_msgpack
 
 SEARCH_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
-MOST_CASES = 64
+MOST_CASES = 8
 """Classes in one search."""
 MOST_ASK_BYTES = 4 << 20
 """Of what is said of classes in one search, half of what a message may hold: what is known of them may grow."""

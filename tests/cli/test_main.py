@@ -172,7 +172,7 @@ def test_the_bench_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_quality_of_strict_mode_leaves_nothing_to_be_regretted(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--nodes", "20", "--pods", "60", "--rounds", "1,16", "--only", "zones")
     assert ended("bench-quality", *options) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines()[1:]]
+    lines = capsys.readouterr().out.splitlines()[1:]
     strict = [line.split("strict")[1].split() for line in lines if " strict " in line]
     assert len(strict) == 3
     assert len(lines) == 6

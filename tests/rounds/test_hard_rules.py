@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from services.cycle.events import Decided, Unschedulable
 from services.inprocess.pipeline import Pipeline
-from shared.model.objects import Node, Pod, TopologySpreadConstraint
+from shared.model.objects import Node, ObjectKind, Pod, TopologySpreadConstraint, object_from
 from shared.plugins.frameworks import load_frameworks
 from tests.builders import PodBuilder, node, pod, selector
 from tests.rounds.hardrules import admits
@@ -43,11 +43,49 @@ def _near(key: str, app: str) -> Rule:
     return lambda builder: builder.require_pods(key, selector(app=app))
 
 
+def _with_claim(name: str) -> Rule:
+    """Of a volume that one pod at a time may use."""
+    return lambda builder: builder.claim(name)
+
+
+CLAIMS = ("one", "two")
+OBJECTS = [
+    object_from(kind, obj)
+    for name in CLAIMS
+    for kind, obj in (
+        (
+            ObjectKind.PERSISTENT_VOLUME,
+            {
+                "metadata": {"name": f"pv-{name}"},
+                "spec": {
+                    "accessModes": ["ReadWriteOncePod"],
+                    "capacity": {"storage": "1Gi"},
+                    "claimRef": {"namespace": "default", "name": name, "uid": name},
+                },
+            },
+        ),
+        (
+            ObjectKind.PERSISTENT_VOLUME_CLAIM,
+            {
+                "metadata": {
+                    "name": name,
+                    "uid": name,
+                    "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+                },
+                "spec": {"accessModes": ["ReadWriteOncePod"], "volumeName": f"pv-{name}"},
+                "status": {"phase": "Bound"},
+            },
+        ),
+    )
+]
+
+
 KEYS, SELECTED = st.sampled_from([ZONE, HOST]), st.sampled_from(APPS)
 RULES = st.one_of(
     st.builds(_spread, KEYS, SELECTED, st.integers(1, 2), st.sampled_from([None, None, 2, 4])),
     st.builds(_apart, KEYS, SELECTED),
     st.builds(_near, KEYS, SELECTED),
+    st.builds(_with_claim, st.sampled_from(CLAIMS)),
 )
 KINDS = st.lists(st.tuples(SELECTED, st.lists(RULES, max_size=2), st.sampled_from([0, 0, 10])), min_size=1, max_size=4)
 
@@ -77,6 +115,7 @@ def _pods(kinds: Sequence[tuple[str, list[Rule], int]], order: Sequence[int]) ->
 
 def check(nodes: Sequence[Node], pods: Sequence[Pod], shards: int, round_size: int, there: Sequence[Pod] = ()) -> None:
     pipeline = Pipeline(FRAMEWORKS, shards=shards, round_size=round_size)
+    pipeline.add_objects(OBJECTS)
     pipeline.add_nodes(nodes)
     pipeline.add_pods(there)
     pipeline.settle()

@@ -57,9 +57,10 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin, FilterPlugin, PreScorePl
         self._defaults = Defaults(args)
 
     def signature(self, pod: Pod) -> Hashable:
+        """Of a pod without any rule its namespace and labels: by these others count it."""
         own = pod.spec.topology_spread_constraints
         if not own and not self._defaults.constraints:
-            return None
+            return pod.namespace, tuple(sorted(pod.metadata.labels.items()))
         owner = None if own else controller_of(pod)
         affinity = pod.spec.affinity
         node_affinity = None if affinity is None else affinity.node_affinity
