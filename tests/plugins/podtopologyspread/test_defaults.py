@@ -188,7 +188,7 @@ def test_which_objects_are_looked_at() -> None:
     assert not SYSTEM.reads_objects(CycleState(BY_SET.spread_soft(ZONE, selector(app="web")).build()))
     nothing = PodTopologySpread(PodTopologySpreadArgs(defaulting_type="List"))
     assert not nothing.reads_objects(CycleState(BY_SET.build()))
-    assert nothing.signature(BY_SET.build()) is None
+    assert nothing.signature(BY_SET.build()) != nothing.signature(BY_SET.label(app="other").build())
 
 
 def test_what_a_round_follows() -> None:
