@@ -206,6 +206,8 @@ class ShardEvaluator:
     def refresh(self, classes: Sequence[PodClass]) -> None:
         """Brings feasibility, and the ranges of raw scores, up to the table's present state."""
         self._fit()
+        if not self.table.size:
+            return
         self._feasibility.refresh(classes)
 
     def feasible_rows(self, pod_class: PodClass) -> Mask:
@@ -213,6 +215,8 @@ class ShardEvaluator:
 
     def rank(self, classes: Sequence[PodClass], ranges: Sequence[dict[str, Range]]) -> None:
         """Brings the keys of refreshed classes up to date, scores being normalised over the given ranges."""
+        if not self.table.size:
+            return
         self._ranking.rank(classes, ranges)
 
     def weighted_scores(self, pod_class: PodClass, s: int, rows: Rows) -> Scores:

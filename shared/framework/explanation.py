@@ -50,6 +50,8 @@ def rejections(evaluator: ShardEvaluator, pod_class: PodClass) -> list[Rejection
 def _rejected(evaluator: ShardEvaluator, pod_class: PodClass) -> Iterator[tuple[Rows, Status]]:
     """The status of the first filter, in the profile's order, that rejects each node; grouped by status."""
     table = evaluator.table
+    if not table.node_count:
+        return
     left = np.flatnonzero(table.valid[: table.size])
     for rows, status in evaluator.kept_room.rejected(pod_class):
         left = np.setdiff1d(left, rows)
@@ -63,6 +65,8 @@ def _rejected(evaluator: ShardEvaluator, pod_class: PodClass) -> Iterator[tuple[
         if unasked.size:
             pool.values[slot, unasked] = plugin.filter(pool.state(slot), NodeView(table, unasked))
         verdicts: NDArray[np.int64] = pool.values[slot, left]
+        if not verdicts.any():
+            continue
         for verdict in np.unique(verdicts[verdicts != 0]).tolist():
             yield left[verdicts == verdict], plugin.explain(pool.state(slot), verdict).by(plugin.name)
         left = left[verdicts == 0]

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -20,10 +21,12 @@ from shared.runtime.health import Health
 from shared.runtime.http import endpoints
 from shared.runtime.profiling import heed_profile_signal
 from shared.telemetry import Telemetry
-from shared.telemetry.export import SpanSink
 from shared.telemetry.logs import logger, set_up
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
+
+if TYPE_CHECKING:
+    from shared.telemetry.export import SpanSink
 
 OK, FAILED, USER_ERROR, SIGNALLED = 0, 1, 2, 128
 STOP_SECONDS = 4.0
@@ -112,8 +115,14 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
         await asyncio.to_thread(telemetry.tracer.close)
 
 
+def _sink(endpoint: str) -> "SpanSink":
+    from shared.telemetry.export import SpanSink  # it takes a while to be loaded, and few processes export
+
+    return SpanSink(endpoint)
+
+
 def _telemetry(service: str, name: str, settings: Settings) -> Telemetry:
-    sink = SpanSink(settings.otlp_endpoint) if settings.otlp_endpoint else None
+    sink = _sink(settings.otlp_endpoint) if settings.otlp_endpoint else None
     tracer = Tracer(service, name, ratio=settings.trace_ratio, ids=random.Random(), sink=sink)
     return Telemetry(Metrics(), tracer, logger(service))
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -15,7 +16,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
-from shared.telemetry.export import SpanSink
+if TYPE_CHECKING:  # it takes a while to be loaded, and few processes export
+    from shared.telemetry.export import SpanSink
+
 
 AttributeValue = str | bool | int | float
 
@@ -58,7 +61,7 @@ class Tracer:
     """Without a sink nothing is recorded, and `enabled` says so to whoever would have to work for it."""
 
     def __init__(
-        self, service: str, name: str, *, ratio: float = 0.0, ids: random.Random, sink: SpanSink | None = None
+        self, service: str, name: str, *, ratio: float = 0.0, ids: random.Random, sink: "SpanSink | None" = None
     ) -> None:
         self.enabled = sink is not None
         self._sink = sink

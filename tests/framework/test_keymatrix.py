@@ -11,14 +11,17 @@ from tests.builders import node
 
 Keys = NDArray[np.int64]
 SIZES = (3, BLOCK, BLOCK + 1, 3 * BLOCK + 17)
-TABLES = {size: NodeTable(capacity=size + size % 5) for size in SIZES}
 LINES = 6
 
 
-def setup_module() -> None:
-    for size, table in TABLES.items():
-        for i in range(size):
-            table.add_node(node(f"n{i}").build())
+def a_table(size: int) -> NodeTable:
+    table = NodeTable(capacity=size + size % 5)
+    for i in range(size):
+        table.add_node(node(f"n{i}").build())
+    return table
+
+
+TABLES = {size: a_table(size) for size in SIZES}
 
 
 @dataclass(frozen=True)
