@@ -1,6 +1,7 @@
 """host: the life of a service's process, from its settings to its exit code."""
 
 import asyncio
+import gc
 import os
 import random
 import re
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 OK, FAILED, USER_ERROR, SIGNALLED = 0, 1, 2, 128
 STOP_SECONDS = 4.0
 """A process that is asked to end has so long, less than those have who would kill it."""
+GARBAGE_AFTER = 20_000
+"""New objects."""
 NATS = "nats"
 VALIDATE = "FLOTILLA_VALIDATE"
 """Set to 1: every core checks itself after every event."""
@@ -46,6 +49,7 @@ def host(service: str, settings: Settings, main: Main) -> int:
     try:
         name = process_name(service, settings)
         set_up(service, name, format=settings.log_format, level=settings.log_level)
+        _look_for_garbage_less_often()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_asked(service, _live(service, name, settings, main)))
     except Exception as failure:
@@ -57,6 +61,13 @@ def process_name(service: str, settings: Settings) -> str:
     if settings.name:
         return check_name(settings.name, "the name")
     return re.sub(r"[^A-Za-z0-9_-]", "-", f"{service}-{socket.gethostname()}-{os.getpid()}")
+
+
+def _look_for_garbage_less_often() -> None:
+    """What services hold is large, stays long, and has few cycles: looking through it costs more than it finds."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AFTER, 20, 20)
 
 
 async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
