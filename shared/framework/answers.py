@@ -86,9 +86,13 @@ class Answers:
         moment must not show in another's answers.
         """
 
+        keys: dict[str, Hashable] = {}  # a plugin that filters and scores is asked once
+
         def key(plugin: FilterPlugin | ScorePlugin) -> Hashable:
-            whose = class_id if plugin.name in self._summaries else None
-            return plugin.cache_key(state), whose, self._stamp(reads.get(plugin.name, ()))
+            if plugin.name not in keys:
+                whose = class_id if plugin.name in self._summaries else None
+                keys[plugin.name] = plugin.cache_key(state), whose, self._stamp(reads.get(plugin.name, ()))
+            return keys[plugin.name]
 
         def slots(plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool]) -> Slots:
             asked = zip(plugins, pools, run, strict=True)

@@ -166,6 +166,8 @@ class Feasibility:
 
     def _tally(self, pod_class: PodClass, rows: Rows | None, feasible: Mask, flipped: Mask) -> None:
         """Keeps the counts of raw scores over feasible nodes, for as long as no node object changes."""
+        if pod_class.node_seen != self.table.node_log.position:
+            return  # node objects have changed as well: counted anew when all is judged
         if not pod_class.tallies or np.count_nonzero(flipped) > MOST_FLIPPED:
             self._tally_anew(pod_class)
             return
