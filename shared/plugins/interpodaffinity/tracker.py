@@ -27,8 +27,9 @@ class AffinityTracker(Tracker):
         self._scored = False
         self._shunned = False
         self._more: dict[Aspect, dict[str, Domains]] = {}
-        self._range = scores
-        self._range_now = scores
+        self._has_range = scores is not None
+        # As long as nobody has anything to say about scores there is no range: all nodes score nought.
+        self._range = self._range_now = scores or (0, 0)
 
     def admits(self, place: Place) -> bool:
         if self._counts_more("symmetric", place) or self._counts_more("anti", place):
@@ -68,7 +69,7 @@ class AffinityTracker(Tracker):
             self._widen(place)
 
     def shift(self, place: Place, own: int) -> int:
-        if self._range is None or self._range_now is None or "score" not in self._more:
+        if "score" not in self._more:
             return 0
         start = self._start(place)
         counted = start + own * self._of_one_more(place)
@@ -94,13 +95,13 @@ class AffinityTracker(Tracker):
     def _note(self, aspect: Aspect, key: str, value: str) -> None:
         """Does the first pod that counts in a domain change what is said? A score changes with every one."""
         if aspect == "score":
-            self.touched |= self._range is not None
+            self.touched |= self._has_range
         elif not domains_of(self._before, aspect, key).get(value):
             self.touched = True
 
     def _start(self, place: Place) -> int:
         """The raw score that the node had, as far as it is known here."""
-        low, high = self._range or (0, 0)
+        low, high = self._range
         if low == high:
             return low
         return sum(
@@ -118,10 +119,9 @@ class AffinityTracker(Tracker):
         return sum(domains.get(place.domains[key], 0) for key, domains in by_key.items() if key in place.domains)
 
     def _widen(self, place: Place) -> None:
-        if self._range_now is not None:
-            low, high = self._range_now
-            now = self._start(place) + self._change(place)
-            self._range_now = (min(low, now), max(high, now))
+        low, high = self._range_now
+        now = self._start(place) + self._change(place)
+        self._range_now = (min(low, now), max(high, now))
 
     def _public(self, by_key: dict[str, Domains]) -> Iterator[tuple[str, Domains]]:
         """Without the hostnames that only one node has."""
