@@ -10,6 +10,7 @@ WATCHER_RELIST = "watcher.relist"
 QUEUE_TAKE = "queue.take"
 QUEUE_OUTCOMES = "queue.outcomes"
 QUEUE_FORGOTTEN = "queue.forgotten"
+QUEUE_EVICTED = "queue.evicted"
 QUEUE_INSPECT = "queue.inspect"
 WORKER_BEATS = "worker.beats"
 CYCLE_ANSWERS = "cycle.answers"
@@ -20,6 +21,7 @@ SNAPSHOT_BOUND = "snapshot.bound"
 BINDER_BEATS = "binder.beats"
 BINDER_NOTICES = "binder.notices"
 BINDER_PERMITS = "binder.permits"
+BINDER_EVICTIONS = "binder.evictions"
 
 WATCHER_GROUP = "watcher"
 BINDER_GROUP = "binder"
@@ -31,6 +33,7 @@ _SHARED = frozenset(
         QUEUE_TAKE,
         QUEUE_OUTCOMES,
         QUEUE_FORGOTTEN,
+        QUEUE_EVICTED,
         QUEUE_INSPECT,
         WORKER_BEATS,
         CYCLE_ANSWERS,
@@ -41,6 +44,7 @@ _SHARED = frozenset(
         BINDER_BEATS,
         BINDER_NOTICES,
         BINDER_PERMITS,
+        BINDER_EVICTIONS,
     }
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")

@@ -24,12 +24,17 @@ class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-be
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`reason`: why it will not be bound; empty if it is. `until`: not known yet, it waits for a permit till then."""
+    """`reason`: why it will not be bound; empty if it is. `until`: not known yet, it waits for a permit till then.
+
+    `plugin` had it fail; `rejected`: it would not have the pod there, as opposed to an error.
+    """
 
     uid: str
     attempt: int
     reason: str = ""
     until: float | None = None
+    plugin: str = ""
+    rejected: bool = False
 
     @property
     def bound(self) -> bool:
@@ -54,10 +59,55 @@ class PermitAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit"
     reason: str = ""
 
 
+class Withdraw(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw"):
+    """To all binders: whoever has this attempt ends it as rejected by `plugin`, unless its pod may be bound already."""
+
+    uid: str
+    attempt: int
+    plugin: str
+    reason: str
+
+
+class Displaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A pod that is to leave its node, or to lose its nomination. `attempt`: it is assumed by that; 0: it is bound."""
+
+    uid: str
+    namespace: str
+    name: str
+    attempt: int = 0
+
+
+class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
+    """To any one binder: have these pods make way for the pod of this uid, which is nominated to `node`.
+
+    `epoch` is the snapshot's, `attempt` the sequence number of the nomination. `denominated`: pods of lower priority
+    that were nominated to the node and are not any more. May be carried out twice.
+    """
+
+    epoch: int
+    attempt: int
+    uid: str
+    namespace: str
+    name: str
+    profile: str
+    node: str
+    victims: list[Displaced]
+    denominated: list[Displaced] = []
+
+
+class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
+    """From a binder to the queue: all victims have been told to go, or (`failure`) why not all of them."""
+
+    uid: str
+    attempt: int
+    failure: str = ""
+
+
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod could not be scheduled: an Event says so, and (`patch`) its PodScheduled condition.
 
-    `reason` is kube-scheduler's: Unschedulable, SchedulerError or SchedulingGated.
+    `reason` is kube-scheduler's: Unschedulable, SchedulerError or SchedulingGated. `nominated`: the node that the pod
+    is to have in its status; empty for none, None where nothing is said about it.
     """
 
     uid: str
@@ -68,6 +118,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     message: str
     patch: bool = True
     event: bool = True
+    nominated: str | None = None
 
 
 class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):

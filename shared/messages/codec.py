@@ -6,7 +6,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from shared.errors import ProtocolError
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Notices, PermitAnswer
+from shared.messages.binding import (
+    BinderBeat,
+    BindingOrders,
+    BindingOutcomes,
+    Evict,
+    Evicted,
+    Notices,
+    PermitAnswer,
+    Withdraw,
+)
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, QueueContents, Received, Take
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
@@ -45,6 +54,9 @@ Message = (
     | BinderBeat
     | BindingOutcomes
     | PermitAnswer
+    | Withdraw
+    | Evict
+    | Evicted
     | Notices
 )
 

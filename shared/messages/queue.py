@@ -25,13 +25,24 @@ class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
 TAKE_PATIENCE = 1.0
 
 
+class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A group of pods that are placed together or not at all. `least`: so many more of them must find a place."""
+
+    key: str
+    least: int
+
+
 class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`attempt` counts from 1; `queued_at` is when the pod was first seen, `taken_at` when it left the active queue."""
+    """`attempt` counts from 1; `queued_at` is when the pod was first seen, `taken_at` when it left the active queue.
+
+    Pods of one gang follow each other in a batch.
+    """
 
     pod: Pod
     attempt: int
     queued_at: float
     taken_at: float
+    gang: Gang | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
@@ -57,13 +68,20 @@ class Verdict(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`plugins`: those that rejected it, so that their events wake it."""
+    """`plugins`: those that rejected it, so that their events wake it; `pending`: those that wait for something.
+
+    `nominated`: the node that it is to have; empty if it loses the one it had, None where nothing is said about it.
+    `preemption`: the number of the nomination if pods are made to leave for it; it is not tried before that is done.
+    """
 
     uid: str
     verdict: Verdict
     node: str = ""
     message: str = ""
     plugins: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    nominated: str | None = None
+    preemption: int = 0
 
 
 class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):
@@ -93,8 +111,12 @@ class Forgotten(msgspec.Struct, frozen=True, omit_defaults=True, tag="forgotten"
 
 
 class ForgottenPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """`plugin` had its binding fail; `rejected`: it would not have the pod there, as opposed to an error."""
+
     uid: str
     reason: str
+    plugin: str = ""
+    rejected: bool = False
 
 
 class Assumed(msgspec.Struct, frozen=True, omit_defaults=True, tag="assumed"):

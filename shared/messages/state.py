@@ -4,6 +4,7 @@ import msgspec
 
 from shared.cluster.load import PodLoad
 from shared.cluster.volumes import VolumeDecision
+from shared.messages.preemption import Victim
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
 EPOCH_SHIFT = 40
@@ -14,7 +15,7 @@ So nothing judged on an earlier leader's state passes for new, and no two attemp
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod goes to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen.
 
-    `pod` comes along where the profile's binding plugins read it.
+    `pod` comes along where the profile's binding plugins read it. Decisions of one `gang` stand or fall together.
     """
 
     uid: str
@@ -26,19 +27,38 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     seen: int
     pod: Pod | None = None
     volumes: VolumeDecision | None = None
+    gang: str = ""
+
+
+class Nominate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod is to have room on a node once the victims have left it. `load` and `seen` are as in a decision."""
+
+    uid: str
+    namespace: str
+    name: str
+    profile: str
+    node: str
+    load: int
+    seen: int
+    victims: list[Victim] = []
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
-    """The decisions of one round. `round` only ever rises within an epoch."""
+    """The decisions of one round, or what a search came to. `round` only ever rises within an epoch.
+
+    `denominated`: uids of pods that are to lose the nomination they have.
+    """
 
     epoch: int
     round: int
     loads: list[PodLoad]
     decisions: list[Decision]
+    nominations: list[Nominate] = []
+    denominated: list[str] = []
 
 
 class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A decision that was not taken, because of what happened after the evaluation.
+    """A decision or nomination that was not taken, because of what happened after the evaluation.
 
     `placed` tells that the pod holds a place already; otherwise it is to be decided anew.
     """
