@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from services.supervisor.offspring import Nursery
 from services.supervisor.probe import get, listening_port
 from services.supervisor.relay import Relay
-from services.supervisor.servers import POLL, START_PATIENCE, STOP_PATIENCE, die_with_parent, end
+from services.supervisor.servers import POLL, START_PATIENCE, STOP_PATIENCE, Process, end
 from shared.config.settings import Settings
 from shared.config.sources import environment_of, without_settings
 from shared.errors import ClusterError
@@ -25,7 +25,7 @@ class Child(Protocol):
     def name(self) -> str: ...
 
     @property
-    def process(self) -> asyncio.subprocess.Process | None: ...
+    def process(self) -> Process | None: ...
 
     async def start(self) -> None: ...
 
@@ -35,9 +35,10 @@ class Child(Protocol):
 class Service:
     """`python -m MODULE`. What it is to know and nobody else comes by its environment."""
 
-    def __init__(self, name: str, module: str, environment: Mapping[str, str], relay: Relay) -> None:
+    def __init__(self, name: str, module: str, environment: Mapping[str, str], relay: Relay, nursery: Nursery) -> None:
         self.name = name
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: Process | None = None
+        self._nursery = nursery
         self._module = module
         self._environment = environment
         self._relay = relay
@@ -69,23 +70,9 @@ class Service:
             self._found = None if port is None else (pid, port)
         return None if self._found is None else self._found[1]
 
-    async def _launch(self, arguments: Sequence[str] = ()) -> asyncio.subprocess.Process:
-        # -P: a folder called `services` where somebody happens to stand is not taken for ours.
-        self.process = process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            self._module,
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=dict(self._environment),
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-        assert process.stdout is not None
-        self._following = asyncio.create_task(self._relay.follow(self.name, process.stdout))
+    async def _launch(self, arguments: Sequence[str] = ()) -> Process:
+        self.process = process = await self._nursery.launch(self._module, arguments, self._environment)
+        self._following = asyncio.create_task(self._relay.follow(self.name, process.output))
         return process
 
 
@@ -95,8 +82,8 @@ class Simulator(Service):
     It asks for no token: it is for this machine alone, nothing in it is real, and kubectl sends none without TLS.
     """
 
-    def __init__(self, environment: Mapping[str, str], relay: Relay) -> None:
-        super().__init__("simulator", "services.simulator", environment, relay)
+    def __init__(self, environment: Mapping[str, str], relay: Relay, nursery: Nursery) -> None:
+        super().__init__("simulator", "services.simulator", environment, relay, nursery)
         self._port = 0
 
     @property
@@ -114,7 +101,7 @@ class Simulator(Service):
             await end(process, 0)
             raise
 
-    async def _comes_up(self, process: asyncio.subprocess.Process) -> bool:
+    async def _comes_up(self, process: Process) -> bool:
         deadline = asyncio.get_running_loop().time() + START_PATIENCE
         while process.returncode is None and asyncio.get_running_loop().time() < deadline:
             port = self.port

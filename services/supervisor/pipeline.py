@@ -13,6 +13,7 @@ from services.supervisor.children import Child, Service, Simulator, environment_
 from services.supervisor.core import SupervisorCore
 from services.supervisor.cpu import CpuAccounts
 from services.supervisor.events import Effect, Ended, Event, GiveUp, Launch, Started, Stopping, Tell
+from services.supervisor.offspring import Nursery
 from services.supervisor.options import PipelineOptions
 from services.supervisor.probe import Answer, get
 from services.supervisor.relay import Relay
@@ -37,6 +38,7 @@ class Pipeline:
         self.folder = folder
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._relay = relay
+        self._nursery = Nursery()
         self._kinds = options.services()
         self._servers: dict[str, NatsServer | RedisServer | Simulator] = {}
         self._services: dict[str, Service] = {}
@@ -159,7 +161,7 @@ class Pipeline:
 
     def _add(self, name: str) -> None:
         module = f"services.{self._kinds[name]}"
-        self._services[name] = Service(name, module, self._environment(name), self._relay)
+        self._services[name] = Service(name, module, self._environment(name), self._relay, self._nursery)
         self._spawn(self._keep(self._services[name], runs=False))
 
     def _own_servers(self) -> dict[str, NatsServer | RedisServer | Simulator]:
@@ -169,7 +171,7 @@ class Pipeline:
         if self.options.redis_url is None:
             servers.append(RedisServer(self.folder))
         if self.options.api is None:
-            servers.append(Simulator(environment_for(self.options.settings), self._relay))
+            servers.append(Simulator(environment_for(self.options.settings), self._relay, self._nursery))
         return {server.name: server for server in servers}
 
     def _environment(self, name: str) -> dict[str, str]:
@@ -282,6 +284,7 @@ class Pipeline:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(service.stop() for service in self._services.values()))
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
+        await self._nursery.stop()
         self.failure.cancel()
         with suppress(asyncio.CancelledError, FlotillaError):
             self.failure.exception()

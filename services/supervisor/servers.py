@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote, urlsplit
 
 from shared.errors import UserError
@@ -27,6 +28,22 @@ POLL = 0.01
 PR_SET_PDEATHSIG = 1
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: between fork and exec little is safe
+
+
+class Process(Protocol):
+    """A process that was started here, as asyncio's own are."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def send_signal(self, signal: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def wait(self) -> int: ...
 
 
 class Server(ABC):
@@ -142,7 +159,7 @@ async def temporary_folder() -> AsyncIterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def end(process: asyncio.subprocess.Process, patience: float = STOP_PATIENCE) -> int:
+async def end(process: Process, patience: float = STOP_PATIENCE) -> int:
     """Asks it to end, and kills it if it does not; its exit code."""
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)

@@ -27,7 +27,7 @@ async def test_it_tells_what_runs_where_as_json_and_ends_in_order_on_ctrl_c(tmp_
             "nats", "redis", "api", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "try:",
         ]  # fmt: skip
         family = command.family()
-        assert len(family) == 9
+        assert len(family) == 10  # the services, the servers, and what the services are forks of
         command.process.send_signal(signal.SIGINT)
         assert await command.ends() == 0
         assert left_in(tmp_path) == []
@@ -49,7 +49,7 @@ async def test_a_signal_during_the_start_leaves_nothing(
 
 async def test_no_process_outlives_it_even_if_it_is_killed(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
-        await until(lambda: len(command.family()) >= 9)
+        await until(lambda: len(command.family()) >= 10)
         family = command.family()
         command.process.kill()
         await until(lambda: not [process for process in family if alive(process.pid)])

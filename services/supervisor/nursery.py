@@ -1,0 +1,170 @@
+"""python -m services.supervisor.nursery: has imported what services need, and becomes one of them whenever asked.
+
+Importing costs a process most of a second; a fork of one that has done so costs a hundredth of that. Orders and news
+are JSON on the socket that is its standard input; an order comes with the file that the new process writes to. When
+the other end is closed, or gone, it ends all that it has started and then itself.
+"""
+
+import gc
+import importlib
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from contextlib import suppress
+from types import FrameType
+
+import msgspec
+
+from services.supervisor.servers import die_with_parent
+
+PRELOADED = ("watcher", "queue", "snapshot", "cycle", "worker", "binder", "simulator")
+MOST_BYTES = 1 << 20
+"""Of an order: mostly the environment of the new process."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """`python -m module arguments`, in this environment."""
+
+    number: int
+    module: str
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+class Born(msgspec.Struct, frozen=True, tag=True):
+    """The order of this number runs as this process, or (`failure`) does not."""
+
+    number: int
+    pid: int = 0
+    failure: str = ""
+
+
+class Gone(msgspec.Struct, frozen=True, tag=True):
+    """The exit code, or the negative number of the signal that ended it."""
+
+    pid: int
+    code: int
+
+
+News = Born | Gone
+"""What is told to whoever orders."""
+
+
+def main() -> None:
+    channel = socket.socket(fileno=os.dup(0))
+    for name in PRELOADED:
+        importlib.import_module(f"services.{name}.service")
+    gc.collect()
+    gc.freeze()
+    order = _serve(channel)
+    if order is not None:
+        channel.close()
+        _become(order)
+
+
+def _serve(channel: socket.socket) -> Order | None:
+    """The order that this process, a fork by now, is to carry out; None once there is nothing more to do."""
+    woken, wake = socket.socketpair()
+    woken.setblocking(False)
+    wake.setblocking(False)
+    signal.signal(signal.SIGCHLD, _notice)
+    signal.set_wakeup_fd(wake.fileno())
+    children: set[int] = set()
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is woken:
+                    with suppress(BlockingIOError):
+                        woken.recv(4096)
+                    _tell_of_the_gone(channel, children)
+                    continue
+                order = _next_order(channel, children)
+                if order is None:
+                    _end(children)
+                    return None
+                if isinstance(order, Order):
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    woken.close()
+                    wake.close()
+                    return order
+
+
+def _notice(number: int, frame: FrameType | None) -> None:
+    """It is the wake-up that counts."""
+
+
+def _next_order(channel: socket.socket, children: set[int]) -> Order | int | None:
+    """In the fork: the order. Here: its pid, nought if there is none. None: nobody orders any more."""
+    try:
+        raw, files, _, _ = socket.recv_fds(channel, MOST_BYTES, 1)
+    except ConnectionError:
+        return None
+    if not raw:
+        return None
+    order = msgspec.json.decode(raw, type=Order)
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as cause:
+        _tell(channel, Born(order.number, failure=str(cause)))
+        pid = 0
+    else:
+        if pid == 0:
+            die_with_parent()
+            if os.getppid() != parent:
+                os._exit(1)
+            os.setsid()
+            _write_to(files[0])
+            return order
+        children.add(pid)
+        _tell(channel, Born(order.number, pid))
+    for file in files:
+        os.close(file)
+    return pid
+
+
+def _write_to(file: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (file, 1), (file, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(file)
+
+
+def _become(order: Order) -> None:
+    os.environ.clear()
+    os.environ.update(order.environment)
+    sys.argv = [order.module, *order.arguments]
+    runpy.run_module(order.module, run_name="__main__", alter_sys=True)
+
+
+def _tell_of_the_gone(channel: socket.socket, children: set[int]) -> None:
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        children.discard(pid)
+        _tell(channel, Gone(pid, os.waitstatus_to_exitcode(status)))
+
+
+def _tell(channel: socket.socket, news: News) -> None:
+    with suppress(OSError):  # nobody is there to hear it: the next look at the channel shows that
+        channel.send(msgspec.json.encode(news))
+
+
+def _end(children: set[int]) -> None:
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in children:
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
