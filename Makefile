@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check
 PIP_TOOLS := pip-tools==7.6.2
 ARGS ?=
 GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spread-default podaffinity-hard podaffinity-soft \
-	volumes preemption nominated config mixed sequence config-file
+	volumes preemption nominated config mixed sequence config-file hints registered requeue
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -68,6 +68,14 @@ _PARTS: dict[ObjectKind, Raw] = {
         "spec": {"selector": _SELECTOR, "maxUnavailable": 1},
         "status": {"disruptionsAllowed": 1, "disruptedPods": {"p": "2024-01-01T00:00:00Z"}, "currentHealthy": 2},
     },
+    ObjectKind.POD_GROUP: {
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}, "podGroupTemplateRef": {"workload": {}}},
+        "status": {"conditions": [{"type": "PodGroupScheduled", "status": "False"}]},
+    },
+    ObjectKind.COSCHEDULING_POD_GROUP: {
+        "spec": {"minMember": 3, "scheduleTimeoutSeconds": 30, "minResources": {"cpu": "3"}},
+        "status": {"phase": "Pending", "running": 1},
+    },
 }
 
 

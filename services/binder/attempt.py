@@ -61,6 +61,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 ENDS = frozenset(state for state, following in TRANSITIONS.items() if not following)
 MAYBE_BOUND = frozenset({S.BINDING, S.LOOKING, S.DOUBTING})
+IDLE = frozenset({S.BEHIND, S.WAITING, S.PAUSED})
+"""Nothing has been asked of the API server that is not answered yet."""
 
 
 class Identity(NamedTuple):
@@ -73,14 +75,15 @@ class Identity(NamedTuple):
 class Doubt:
     """Why it is not known whether a pod is bound.
 
-    `answer` is what there is to say should it turn out not to be; before `settled` a pod that is not bound proves
-    nothing: the call that was cut off may yet arrive.
+    `answer` is what there is to say should it turn out not to be, and `said` the server's own words; before `settled`
+    a pod that is not bound proves nothing: the call that was cut off may yet arrive.
     """
 
-    __slots__ = ("answer", "look_at", "pause", "settled")
+    __slots__ = ("answer", "look_at", "pause", "said", "settled")
 
-    def __init__(self, answer: Failure, settled: float, pause: float) -> None:
+    def __init__(self, answer: Failure, said: str, settled: float, pause: float) -> None:
         self.answer = answer
+        self.said = said
         self.settled = settled
         self.pause = pause
         self.look_at = math.inf

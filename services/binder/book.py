@@ -5,11 +5,13 @@ from collections import OrderedDict
 
 from services.binder.attempt import ENDS, MAYBE_BOUND, Attempt, Identity, State
 from shared.errors import InvariantBroken
-from shared.messages.binding import BindingOutcome
+from shared.messages.binding import BindingOutcome, Withdraw
 from shared.messages.state import BindingOrder
 
 MOST_FINISHED = 8192
 """Attempts whose outcome is remembered, in case their order comes again."""
+MOST_WITHDRAWN = 8192
+"""Attempts that have been withdrawn and are not here: their order may be on its way."""
 
 
 class Book:
@@ -18,6 +20,7 @@ class Book:
         self._behind: dict[str, Attempt] = {}
         self._finished: OrderedDict[str, tuple[Identity, BindingOutcome | None]] = OrderedDict()
         """The oldest first, which a plain dict would search for. None where there is nothing to tell."""
+        self._withdrawn: OrderedDict[tuple[str, int], Withdraw] = OrderedDict()
         self.alarm = math.inf
         """No attempt has anything to do on its own before this; it may ring for nothing, and never late."""
 
@@ -31,6 +34,11 @@ class Book:
         """The attempt of this number, if it is the pod's at present."""
         attempt = self._held.get(uid)
         return attempt if attempt is not None and attempt.order.attempt == number else None
+
+    def either(self, uid: str, number: int) -> Attempt | None:
+        """The attempt of this number, also if it is behind another."""
+        behind = self._behind.get(uid)
+        return behind if behind is not None and behind.order.attempt == number else self.find(uid, number)
 
     def behind(self, uid: str) -> Attempt | None:
         return self._behind.get(uid)
@@ -79,6 +87,15 @@ class Book:
         self._finished[uid] = (identity, outcome)
         if len(self._finished) > MOST_FINISHED:
             self._finished.popitem(last=False)
+
+    def withdraw(self, withdraw: Withdraw) -> None:
+        """Of an attempt that is not here."""
+        self._withdrawn[withdraw.uid, withdraw.attempt] = withdraw
+        if len(self._withdrawn) > MOST_WITHDRAWN:
+            self._withdrawn.popitem(last=False)
+
+    def withdrawn(self, order: BindingOrder) -> Withdraw | None:
+        return self._withdrawn.get((order.uid, order.attempt)) if self._withdrawn else None
 
     def ring(self, when: float) -> None:
         if when < self.alarm:

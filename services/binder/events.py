@@ -12,7 +12,7 @@ from shared.errors import FlotillaError
 from shared.extenders.talk import name_of
 from shared.framework.plugin import ApiCall
 from shared.framework.status import Code
-from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer
+from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer, Withdraw
 from shared.messages.state import BindingOrder
 
 
@@ -151,7 +151,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetCondition(msgspec.Struct, frozen=True, gc=False):
-    """Effect: the pod's condition PodScheduled is False, for this reason. Best effort."""
+    """Effect: the pod's condition PodScheduled is False, for this reason, and it is nominated nowhere. Best effort."""
 
     uid: str
     namespace: str
@@ -196,5 +196,5 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     error: FlotillaError
 
 
-Event = Orders | Called | LookedUp | PermitAnswer | Acknowledged | Tick | Leave
+Event = Orders | Called | LookedUp | PermitAnswer | Withdraw | Acknowledged | Tick | Leave
 Effect = Call | LookUp | Report | Record | SetCondition | Beat | Ended | Took | Waited | Problem

@@ -5,10 +5,13 @@ from functools import lru_cache
 from prometheus_client import Counter, Histogram
 
 from services.binder.events import Done, Refused, Result, Took, Waited
+from services.binder.eviction import Over
 from shared.telemetry.metrics import Metrics
 
 POINT_SECONDS = tuple(0.0001 * 2**i for i in range(12))
 PERMIT_SECONDS = tuple(0.001 * 2**i for i in range(15))
+VICTIMS = tuple(float(2**i) for i in range(7))
+EVICTION_SECONDS = tuple(0.01 * 2**i for i in range(20))
 
 
 class BinderMetrics:
@@ -32,9 +35,23 @@ class BinderMetrics:
         self.events_failed = metrics.counter(
             "flotilla_events_failed_total", "Events and conditions that the API server did not take."
         )
+        self.victims = metrics.histogram(
+            "scheduler_preemption_victims", "How many pods make way for one.", buckets=VICTIMS
+        )
+        evictions = metrics.histogram(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "How long it takes to tell all victims of a pod to go.",
+            ("result",),
+            EVICTION_SECONDS,
+        )
+        evicted = metrics.counter(
+            "scheduler_preemption_goroutines_execution_total", "Pods that others made way for.", ("result",)
+        )
         # Looking up a labelled metric costs more than counting.
         self._point = lru_cache(maxsize=1024)(points.labels)
         self._wait = lru_cache(maxsize=16)(waits.labels)
+        self._eviction = lru_cache(maxsize=2)(evictions.labels)
+        self._evicted = lru_cache(maxsize=2)(evicted.labels)
         self._calls: dict[type[Result], Counter] = {}
         for kind in (Done, Refused):
             self._calls[kind] = calls.labels(kind.__name__.lower())
@@ -51,3 +68,10 @@ class BinderMetrics:
     def called(self, result: Result, seconds: float) -> None:
         self._calls.get(type(result), self._unknown).inc()
         self.call_seconds.observe(seconds)
+
+    def evicted(self, over: Over) -> None:
+        result = "error" if over.failed else "success"
+        duration: Histogram = self._eviction(result)
+        duration.observe(over.seconds)
+        total: Counter = self._evicted(result)
+        total.inc()

@@ -28,10 +28,21 @@ class PermitWait:
     def pending(self) -> tuple[str, ...]:
         return tuple(self._waits)
 
+    def left(self, now: float) -> dict[str, float]:
+        """Seconds, by plugin that has not allowed the pod yet."""
+        return {plugin: max(self.began + seconds - now, 0.0) for plugin, seconds in self._waits.items()}
+
     def allow(self, plugin: str) -> bool:
-        """Whether nobody else keeps the pod waiting. A plugin that nobody waits for changes nothing."""
-        self._waits.pop(plugin, None)
+        """Whether nobody else keeps the pod waiting. A plugin that nobody waits for changes nothing; "" is all."""
+        if plugin:
+            self._waits.pop(plugin, None)
+        else:
+            self._waits.clear()
         return not self._waits
+
+    def rejected(self, plugin: str, reason: str) -> Status:
+        """By this plugin; where none is named, by the first that has not allowed the pod."""
+        return rejected(plugin or self.pending[0], reason or "rejected")
 
     def timed_out(self) -> Status:
         """The status of the plugin whose patience ends first."""

@@ -28,25 +28,32 @@ NAMES = {
     ExtensionPoint.POST_BIND: "PostBind",
 }
 DECIDING = (ExtensionPoint.RESERVE, ExtensionPoint.PERMIT)
-"""A rejection here says that the pod does not fit; later ones come too late for that."""
+"""A rejection here says that the pod does not fit; later ones come too late for that, and the pod is tried again."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a pod is not bound. `told`: whether its owner should read of it; `reason`: of the PodScheduled condition."""
+    """Why a pod is not bound. `told`: whether its owner should read of it; `reason`: of the PodScheduled condition.
+
+    `plugin` had it fail; `rejected`: the pod does not fit there, and waits until something is done about it.
+    """
 
     message: str
     reason: str = SCHEDULER_ERROR
     code: Code = Code.ERROR
     told: bool = True
+    plugin: str = ""
+    rejected: bool = False
 
 
 def failure(point: ExtensionPoint, status: Status) -> Failure:
     reasons = status.message or status.code
     if not status.rejected:
         plugin = f'plugin "{status.plugin}"' if status.plugin else "plugins"
-        return Failure(f"running {NAMES[point]} {plugin}: {reasons}")
-    message = unfit_message(1, None, [Rejections(status, 1)]) if point in DECIDING else reasons
-    return Failure(message, UNSCHEDULABLE, status.code)
+        return Failure(f"running {NAMES[point]} {plugin}: {reasons}", plugin=status.plugin)
+    if point not in DECIDING:
+        return Failure(reasons, UNSCHEDULABLE, status.code, plugin=status.plugin)
+    message = unfit_message(1, None, [Rejections(status, 1)])
+    return Failure(message, UNSCHEDULABLE, status.code, plugin=status.plugin, rejected=True)
 
 
 def reserve(framework: Framework, cycle: CycleState, node: str) -> Status:

@@ -6,14 +6,15 @@ import time
 
 from services.binder.calling import DONE, Calling
 from services.binder.core import MOST_HELD, BinderCore
+from services.binder.cores import Cores
+from services.binder.cores import Effect as AnyEffect
+from services.binder.cores import Event as AnyEvent
 from services.binder.events import (
     Acknowledged,
     Beat,
     Call,
     Called,
-    Effect,
     Ended,
-    Event,
     Leave,
     LookUp,
     Orders,
@@ -25,18 +26,40 @@ from services.binder.events import (
     Took,
     Waited,
 )
+from services.binder.evicting import Evicting
+from services.binder.evictor import Evictor
 from services.binder.metrics import BinderMetrics
 from services.binder.pool import Pool
 from services.binder.reports import REPEAT
 from services.binder.spans import BindSpans
 from services.binder.telling import Telling
 from shared.bus import Envelope, NoAnswer
-from shared.bus.subjects import BINDER_BEATS, BINDER_GROUP, BINDER_NOTICES, BINDER_PERMITS, SNAPSHOT_BOUND, binder
+from shared.bus.subjects import (
+    BINDER_BEATS,
+    BINDER_EVICTIONS,
+    BINDER_GROUP,
+    BINDER_NOTICES,
+    BINDER_PERMITS,
+    BINDER_WAITING,
+    QUEUE_EVICTED,
+    SNAPSHOT_BOUND,
+    binder,
+)
 from shared.config.file import read_config
 from shared.errors import FlotillaError
 from shared.extenders.client import ExtenderClient
 from shared.kube.client import KubeClient
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Notices, PermitAnswer
+from shared.messages.binding import (
+    BinderBeat,
+    BindingOrders,
+    BindingOutcomes,
+    Evict,
+    Evicted,
+    Notices,
+    PermitAnswer,
+    Withdraw,
+)
+from shared.messages.permits import ListPermits, Permits
 from shared.messages.queue import Received
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner
@@ -72,19 +95,22 @@ class Shell:
     ) -> None:
         self._context = context
         self._core = core
+        self._evicting = Evicting()
+        cores = Cores(core, self._evicting)
         self._incarnation = secrets.token_hex(8)
         self._metrics = BinderMetrics(context.metrics)
         self._spans = BindSpans(context.tracer)
         self._sparingly = Repeated(context.log)
-        self._runner: CoreRunner[Event, Effect] = CoreRunner(
-            core,
+        self._runner: CoreRunner[AnyEvent, AnyEffect] = CoreRunner(
+            cores,
             Tick(),
             self._carry_out,
             clock=context.clock,
             telemetry=context.telemetry,
-            validate=core.validate if context.validates else None,
+            validate=cores.validate if context.validates else None,
         )
         self._telling: Telling | None = None
+        self._evictor: Evictor | None = None
         self._calls: Pool[Call | LookUp] | None = None
         self._reports: Pool[BindingOutcomes] = Pool(
             self._report, most_workers=MOST_CALLS, most_waiting=MOST_HELD, failed=self._failed
@@ -95,19 +121,21 @@ class Shell:
                 client, self._runner.feed, core.awaits, context.clock, self._metrics, self._spans, extenders
             )
             self._calls = Pool(calling.make, most_workers=MOST_CALLS, most_waiting=2 * MOST_HELD, failed=self._failed)
+            self._evictor = Evictor(context, client, self._telling, self._metrics, self._runner.feed, self._failed)
 
     async def run(self) -> None:
         bus = self._context.bus
         orders = await bus.subscribe(binder(self._context.name), BindingOrders, self._on_orders)
         notices = await bus.subscribe(BINDER_NOTICES, Notices, self._on_notices, group=BINDER_GROUP)
-        permits = await bus.subscribe(BINDER_PERMITS, PermitAnswer, self._on_permit_answer)
+        permits = await bus.subscribe(BINDER_PERMITS, (PermitAnswer, Withdraw, ListPermits), self._on_permits)
+        evictions = await bus.subscribe(BINDER_EVICTIONS, Evict, self._on_evict, group=BINDER_GROUP)
         self._runner.feed(Tick())
         self._context.health.ready()
         try:
             await self._runner.broken()
         except asyncio.CancelledError:
-            await orders.close()
-            await notices.close()
+            for subscription in (orders, notices, evictions):
+                await subscription.close()
             await self._leave()
             raise
         finally:
@@ -116,6 +144,8 @@ class Shell:
             await self._reports.close()
             if self._calls is not None:
                 await self._calls.close()
+            if self._evictor is not None:
+                await self._evictor.close()
             if self._telling is not None:
                 await self._telling.close()
 
@@ -125,7 +155,7 @@ class Shell:
         deadline = asyncio.get_running_loop().time() + LEAVE_PATIENCE
         while asyncio.get_running_loop().time() < deadline:
             told = self._telling is None or self._telling.idle
-            if not self._core.held and not self._core.untold and told:
+            if not (self._core.held or self._core.untold or self._evicting.held) and told:
                 return
             await asyncio.sleep(LEAVE_LOOK)
         self._context.log.warning("%d orders are left to their deadline", self._core.held)
@@ -135,8 +165,18 @@ class Shell:
     def _on_orders(self, message: BindingOrders, envelope: Envelope) -> None:
         self._runner.feed(Orders(message))
 
-    def _on_permit_answer(self, message: PermitAnswer, envelope: Envelope) -> None:
-        self._runner.feed(message)
+    def _on_permits(self, message: PermitAnswer | Withdraw | ListPermits, envelope: Envelope) -> None:
+        if not isinstance(message, ListPermits):
+            self._runner.feed(message)
+            return
+        waiting, more = self._core.waiting(self._context.clock())
+        self._context.bus.post(BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
+
+    def _on_evict(self, message: Evict, envelope: Envelope) -> None:
+        if self._evictor is None:
+            self._context.bus.post(QUEUE_EVICTED, Evicted(message.uid, message.attempt))
+        else:
+            self._runner.feed(message)
 
     def _on_notices(self, message: Notices, envelope: Envelope) -> None:
         if self._telling is not None:
@@ -145,7 +185,7 @@ class Shell:
 
     # What goes out
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: AnyEffect) -> None:
         match effect:
             case Call():
                 self._call(effect)
@@ -169,6 +209,10 @@ class Shell:
             case Problem(error=error):
                 self._metrics.refused.inc()
                 self._sparingly.warning(type(error).__name__, "%s", error)
+            case Record() | SetCondition() | LookUp():
+                pass  # there is no API server
+            case _ if self._evictor is not None:
+                self._evictor.carry_out(effect)
 
     def _on_ended(self, end: Ended) -> None:
         if self._spans.enabled:

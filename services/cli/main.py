@@ -4,7 +4,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from services.cli import bench, bench_pipeline, bench_quality, config, conformance, demo, run, simulate, up, version
+from services.cli import (
+    bench,
+    bench_pipeline,
+    bench_quality,
+    config,
+    conformance,
+    demo,
+    dump,
+    permit,
+    queue,
+    run,
+    simulate,
+    up,
+    version,
+)
 from shared.config.commandline import BAD_USAGE, Parser
 from shared.errors import FlotillaError, UserError
 
@@ -16,14 +30,35 @@ first steps:
   flotilla run worker --nats nats://host    one service, as in a container
   flotilla config validate scheduler.yaml   is the scheduler's configuration file right?
 
+into one that runs:
+  flotilla queue                            what waits to be scheduled, why, and for what
+  flotilla permit list                      which pods wait to be allowed to be bound
+  flotilla dump --output folder             all that it holds, and whether the cluster is so
+
 flotilla COMMAND --help tells more about a command.
 """
+
+COMMANDS = (
+    demo,
+    up,
+    run,
+    queue,
+    permit,
+    dump,
+    config,
+    simulate,
+    conformance,
+    bench,
+    bench_pipeline,
+    bench_quality,
+    version,
+)
 
 
 def parser() -> argparse.ArgumentParser:
     top = Parser(prog="flotilla", description="A Kubernetes scheduler that scales out.", epilog=EXAMPLES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, up, run, config, simulate, conformance, bench, bench_pipeline, bench_quality, version):
+    for module in COMMANDS:
         module.add_to(commands)
     return top
 

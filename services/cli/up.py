@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from services.cli.numbers import at_least
-from shared.config.settings import ApiSettings
+from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import add_flags, read_values, settings_of
 from shared.errors import UserError
 
@@ -88,7 +88,7 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event) -> int:
     async with Pipeline.running(options) as pipeline:
         ready.set()
         pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
-        for line in whereabouts(pipeline):
+        for line in (*whereabouts(pipeline), f"look: {looking(pipeline)} flotilla queue"):
             pipeline.tell(f"  {line}")
         await pipeline.failure
     return 0
@@ -108,6 +108,17 @@ def whereabouts(pipeline: "Pipeline") -> list[str]:
     if options.api is None:
         lines.append(f"try: kubectl --server {pipeline.api_url} get nodes")
     return lines
+
+
+def looking(pipeline: "Pipeline") -> str:
+    """The variables by which other commands reach this pipeline. The URL, which may hold a password, is in a file."""
+    from services.supervisor.servers import write_secret
+
+    file = pipeline.folder / "nats.url"
+    write_secret(file, pipeline.nats_url)
+    prefix = pipeline.options.settings.prefix
+    told = {"FLOTILLA_NATS_URL_FILE": str(file)} | ({} if prefix == Settings().prefix else {"FLOTILLA_PREFIX": prefix})
+    return " ".join(f"{variable}={value}" for variable, value in told.items())
 
 
 def _address(url: str) -> str:

@@ -7,7 +7,7 @@
 While one round is committed the next one is asked about, if it is a full one: smaller ones cost more a pod, and more
 pods will have come by the time the commit is answered. It is decided once that commit is answered, and only on what
 was judged after it: a worker that answered too early is asked again, and after a conflict the whole round waits, so
-that the pod that lost goes first.
+that the pod that lost goes first. What a search has found is committed between two rounds.
 
 A pod is with the cycle from the batch that brought it until an outcome is told: decided, unfit, failed, or superseded
 (it turned out to hold a place already). Stale pods and lost conflicts wait at the head for the next round: that is the
@@ -15,8 +15,9 @@ scheduler's affair, not the pod's.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from services.cycle.committing import Committing, Found
 from services.cycle.events import (
     Ask,
     Batch,
@@ -28,15 +29,14 @@ from services.cycle.events import (
     Tick,
     Unschedulable,
     Workers,
-    Write,
 )
 from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, is_judged, most_judged, plain_class
+from services.cycle.gang import GangRound, bound_together, decided_anew, take_gang
 from services.cycle.knowledge import Knowledge
 from services.cycle.narrowing import VictimsAnswered
 from services.cycle.round import Round
-from services.cycle.searching import Searching
+from services.cycle.searching import Progress, Searching
 from services.cycle.walk import QueuedPod, Walk, walk
-from shared.cluster.load import PodLoad
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.classify import Classifier
 from shared.framework.profile import Framework
@@ -44,12 +44,11 @@ from shared.framework.status import Status, error
 from shared.framework.tiebreak import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.rounds import ClassAsk, Proposals, Propose
-from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Decision
+from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Conflict
 from shared.model.objects import Pod, encode_msgpack
 
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
-COMMIT_DEADLINE = 1.0
 MOST_ASKS = 8
 """So often is a class asked about in one round. If its summary still moves then, what was true an ask ago will do."""
 MOST_ALIKE = 256
@@ -86,6 +85,7 @@ class CycleCore:
         self._knowledge = Knowledge()
         self._extending = extending or Extending()
         self._searching = Searching(epoch, frameworks, self.ties, self._extending.narrowing)
+        self._committing = Committing(epoch, self._binding_reads)
         self._nodes = 0
         self._min_seq = 0
         self._batch_seq = 0
@@ -95,9 +95,6 @@ class CycleCore:
         self._ask_by: float | None = None
         self._extend_by: float | None = None
         self._round: Round | None = None
-        self._commit_by: float | None = None
-        self._commit: Commit | None = None
-        self._walked: Walk | None = None
 
     # Events
 
@@ -125,12 +122,13 @@ class CycleCore:
             case ExtendersAnswered():
                 return self._on_extenders(event, now)
             case VictimsAnswered():
-                return self._searched(*self._searching.on_victims(event), now)
+                return self._searched(self._searching.on_victims(event), now)
             case Tick():
                 return self._on_tick(now)
 
     def next_deadline(self) -> float | None:
-        deadlines = (self._ask_by, self._extend_by, self._commit_by, self._begin_at, self._searching.deadline)
+        own = (self._ask_by, self._extend_by, self._begin_at)
+        deadlines = (*own, self._committing.deadline, self._searching.deadline)
         return min((by for by in deadlines if by is not None), default=None)
 
     @property
@@ -142,7 +140,13 @@ class CycleCore:
     def under_way(self) -> set[int]:
         """The rounds that are being asked about or committed."""
         asked = set() if self._round is None else {self._round.number}
-        return asked if self._commit is None else asked | {self._commit.round}
+        committing = self._committing.under_way
+        return asked if committing is None else asked | {committing.round}
+
+    @property
+    def _commit(self) -> Commit | None:
+        """What is being committed."""
+        return None if self._committing.under_way is None else self._committing.under_way.commit
 
     @property
     def asked_pods(self) -> list[str]:
@@ -164,12 +168,14 @@ class CycleCore:
                 classified = self._classifiers[framework.name].classify(pod)
             except Exception as cause:
                 effects.append(Failed(pod.uid, _unreadable(pod, cause)))
+                self._committing.denominate(pod)
                 continue
             self._held.add(pod.uid)
             size = len(encode_msgpack(pod)) if self._binding_reads(pod) else 0
             class_id = self._extending.class_of(classified.class_id, pod)
-            self._backlog.append(QueuedPod(pod, class_id, classified.load, framework.name, size))
-        return effects + self._begin(now)
+            gang = bound_together(batch.gangs.get(pod.uid))
+            self._backlog.append(QueuedPod(pod, class_id, classified.load, framework.name, size, gang))
+        return effects + self._go_ahead(now)
 
     def _on_workers(self, event: Workers, now: float) -> list[Effect]:
         """Whoever is new is asked; who is gone is not waited for. The round in flight is asked again."""
@@ -183,13 +189,10 @@ class CycleCore:
         return effects + self._ask(self._round, now)
 
     def _on_tick(self, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        if self._commit is not None and self._commit_by is not None and now >= self._commit_by:
-            self._commit_by = now + COMMIT_DEADLINE
-            effects.append(Write(self._commit))
+        effects: list[Effect] = [*self._committing.tick(now)]
         if self._round is not None and self._ask_by is not None and now >= self._ask_by:
             effects += self._send(self._round, now)
-        effects += self._searched(*self._searching.on_tick(self._workers, now), now)
+        effects += self._searched(self._searching.on_tick(self._workers, now), now)
         if self._round is not None and self._extend_by is not None and now >= self._extend_by:
             silence = ExtendersAnswered(self._round.number, self._round.ask, self._round.silence())
             effects += self._on_extenders(silence, now)
@@ -203,29 +206,42 @@ class CycleCore:
     def _begin(self, now: float) -> list[Effect]:
         if self._round is not None or not self._backlog or not self._workers:
             return []
+        if self.round_size == 1 and (self._searching.is_busy or self._committing.awaits_search):
+            return []  # one after another: the next is to meet the room that this one gets
         if len(self._backlog) < self.round_size:
             if self._commit is not None:
                 return []
             if now < self._not_before:
                 self._begin_at = self._not_before
                 return []
+        gang = take_gang(self._backlog)
+        refused = None if gang is None else gang.refused(MOST_POD_BYTES)
+        if refused is not None:
+            return [*self._end(refused), *self._begin(now)]
         self._begin_at, self._not_before = None, now + self.pace
+        return self._begin_round(gang, now)
+
+    def _begin_round(self, gang: GangRound | None, now: float) -> list[Effect]:
+        """One of a gang is another step with what is left open of it."""
         self.rounds += 1
-        self._round = Round(self.rounds, self._next_pods())
+        pods = self._next_pods(self._backlog if gang is None else gang.open)
+        self._round = Round(self.rounds, pods, gang)
         self._round.topologies = self._knowledge.topologies(self._round.classes)
         return self._ask(self._round, now)
 
-    def _next_pods(self) -> list[QueuedPod]:
+    def _next_pods(self, waiting: deque[QueuedPod]) -> list[QueuedPod]:
         """The next in line: a round's worth, or as many as fit into a message where they go along to the binder.
 
         Pods of one class in a row are decided together as they would be one by one, so strict mode does so, too; unless
         one of them matters to the next by more than the place it takes.
         """
-        pods = [self._backlog.popleft()]
+        pods = [waiting.popleft()]
         size, alike = pods[0].size, self._knowledge.stands_alone(pods[0].class_id)
         judged = int(is_judged(pods[0].class_id))
-        while self._backlog and len(pods) < max(self.round_size, MOST_ALIKE):
-            following = self._backlog[0]
+        while waiting and len(pods) < max(self.round_size, MOST_ALIKE):
+            following = waiting[0]
+            if following.gang is not None and pods[0].gang is None:
+                break
             size += following.size
             alike = alike and following.class_id == pods[0].class_id
             judged += is_judged(following.class_id)
@@ -233,7 +249,7 @@ class CycleCore:
                 break
             if judged > most_judged(self._nodes):
                 break
-            pods.append(self._backlog.popleft())
+            pods.append(waiting.popleft())
         return pods
 
     def _ask(self, round_: Round, now: float) -> list[Effect]:
@@ -267,7 +283,11 @@ class CycleCore:
         wanted = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
         round_.min_seq = max(wanted, self._batch_seq)
         round_.asked_keys = round_.keys
-        return Propose(self.epoch, round_.number, round_.ask, round_.min_seq, self.ties, asks, list(round_.asked_keys))
+        keys = list(round_.asked_keys)
+        given, loads = ([], []) if round_.gang is None else round_.gang.given()
+        return Propose(
+            self.epoch, round_.number, round_.ask, round_.min_seq, self.ties, asks, keys, given=given, loads=loads
+        )
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
         round_, worker = self._round, proposals.worker
@@ -364,24 +384,37 @@ class CycleCore:
         self._round = self._ask_by = None
         round_.follow(self.frameworks)
         verdicts = {class_id: round_.verdict(class_id) for class_id in round_.classes}
-        result = walk(round_.pods, verdicts, round_.trackers)
+        result = walk(round_.pods, verdicts, round_.trackers, round_.promised)
         if result.decided:
             for class_id in round_.trackers:
                 profile = round_.classes[class_id].profile
                 self._knowledge.expect(round_.remembered_as(class_id), profile, round_.prediction(class_id))
+        if round_.gang is not None:
+            round_.gang.take(result)
+            if not round_.gang.is_over:
+                return self._begin_round(round_.gang, now)
+            result = round_.gang.outcome()
+        effects = self._end(result)
+        self._backlog.extendleft(reversed(result.deferred))
+        if result.decided:
+            effects.append(self._committing.write_round(round_.number, result, now))
+        return effects + self._go_ahead(now)
+
+    def _end(self, result: Walk) -> list[Effect]:
+        """Tells who has got no place, or has it searched for."""
         hopeless = [(queued, unfit) for queued, unfit in result.unfit if self._searching.concerns(queued, unfit)]
         unfit = [(queued, unfit) for queued, unfit in result.unfit if not self._searching.concerns(queued, unfit)]
         self._searching.add(hopeless)
         effects: list[Effect] = [Unschedulable(queued.pod.uid, why) for queued, why in unfit]
         effects += [Failed(queued.pod.uid, status) for queued, status in result.failed]
-        self._held.difference_update(queued.pod.uid for queued, _ in (*unfit, *result.failed))
-        self._backlog.extendleft(reversed(result.deferred))
-        if result.decided:
-            self._walked = result
-            self._commit = self._commit_of(round_, result)
-            self._commit_by = now + COMMIT_DEADLINE
-            effects.append(Write(self._commit))
-        return effects + self._search(now) + self._begin(now)
+        for queued, _ in (*unfit, *result.failed):
+            self._held.discard(queued.pod.uid)
+            self._committing.denominate(queued.pod)
+        return effects
+
+    def _go_ahead(self, now: float) -> list[Effect]:
+        """What was found is committed, something is searched for, and a round begun: as far as each may be now."""
+        return [*self._committing.write_found(now), *self._search(now), *self._begin(now)]
 
     def _search(self, now: float) -> list[Effect]:
         """Once what was decided last is committed, so that it is seen."""
@@ -392,45 +425,37 @@ class CycleCore:
     def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
         if not self._holds_its_shards(candidates):
             return []
-        effects, told, again = self._searching.on_candidates(candidates, self._workers, now)
+        progress = self._searching.on_candidates(candidates, self._workers, now)
         self._newest_seq = max(self._newest_seq, candidates.seq)
-        return self._searched(effects, told, again, now)
+        return self._searched(progress, now)
 
-    def _searched(
-        self, effects: list[Effect], told: list[QueuedPod], again: list[QueuedPod], now: float
-    ) -> list[Effect]:
-        """`told`: whose outcome these effects tell; `again`: who is to be decided anew."""
-        self._held.difference_update(queued.pod.uid for queued in told)
-        self._backlog.extendleft(reversed(again))
-        return effects + self._search(now) + self._begin(now)
-
-    def _commit_of(self, round_: Round, result: Walk) -> Commit:
-        loads: list[PodLoad] = []
-        numbers: dict[int, int] = {}
-        decisions: list[Decision] = []
-        for queued, rung in result.decided:
-            number = numbers.get(id(queued.load))
-            if number is None:
-                number = numbers[id(queued.load)] = len(loads)
-                loads.append(queued.load)
-            meta, profile = queued.pod.metadata, queued.profile
-            pod = queued.pod if self._binding_reads(queued.pod) else None
-            decisions.append(
-                Decision(meta.uid, meta.namespace, meta.name, profile, rung.node, number, rung.seen, pod, rung.volumes)
-            )
-        return Commit(self.epoch, round_.number, loads, decisions)
+    def _searched(self, progress: Progress, now: float) -> list[Effect]:
+        for queued in progress.denominated:
+            self._committing.denominate(queued.pod)
+        self._held.difference_update(queued.pod.uid for queued in progress.told)
+        self._backlog.extendleft(reversed(progress.again))
+        self._committing.add(progress.found)
+        return progress.effects + self._go_ahead(now)
 
     def _on_committed(self, committed: Committed, now: float) -> list[Effect]:
         if committed.seq >> EPOCH_SHIFT < self._newest_seq >> EPOCH_SHIFT:
             self.refused.append(ProtocolError(f"commit {committed.round} is answered by a snapshot of an earlier term"))
             return []
-        commit, result = self._commit, self._walked
-        if commit is None or result is None or (committed.epoch, committed.round) != (commit.epoch, commit.round):
+        ended = self._committing.take(committed)
+        if ended is None:
             return []
-        self._commit = self._walked = self._commit_by = None
         self._min_seq = committed.seq
         self._newest_seq = max(self._newest_seq, committed.seq)
         conflicts = {conflict.uid: conflict for conflict in committed.conflicts}
+        effects = self._end_search(ended.found, conflicts, committed.seq)
+        if ended.walked is not None:
+            effects += self._end_round(ended.walked, conflicts)
+        effects += [*self._committing.write_found(now), *self._search(now)]
+        if self._round is None:
+            return effects + self._begin(now)
+        return effects if self._commit is not None else effects + self._go_on(self._round, now)
+
+    def _end_round(self, result: Walk, conflicts: Mapping[str, Conflict]) -> list[Effect]:
         effects: list[Effect] = []
         lost: dict[str, QueuedPod] = {}
         for queued, rung in result.decided:
@@ -442,14 +467,33 @@ class CycleCore:
                 self._held.discard(uid)
                 effects.append(Decided(uid, rung.node) if conflict is None else Superseded(uid))
         if lost:
-            self._put_back(result, lost)
-        effects += self._search(now)
-        return effects + (self._begin(now) if self._round is None else self._go_on(self._round, now))
+            self._put_back(result, decided_anew(result, lost))
+            return effects
+        return effects + self._end(Walk(result.order, unfit=result.withheld))
+
+    def _end_search(self, found: Iterable[Found], conflicts: Mapping[str, Conflict], number: int) -> list[Effect]:
+        """Who has got room by now rests, until pods have left; the others of the class are decided anew."""
+        effects: list[Effect] = []
+        again: list[QueuedPod] = []
+        for each in found:
+            uid = each.queued.pod.uid
+            conflict = conflicts.get(uid)
+            if conflict is not None and not conflict.placed:
+                again += each.pods
+                continue
+            self._held.discard(uid)
+            again += each.others
+            if conflict is None:
+                effects.append(Unschedulable(uid, each.unfit, each.preemption, number if each.evicts else 0))
+            else:
+                effects.append(Superseded(uid))
+        self._backlog.extendleft(reversed(again))
+        return effects
 
     def _put_back(self, result: Walk, lost: dict[str, QueuedPod]) -> None:
         """The pods that lost a conflict, and those deferred in the same round, before all others and in their order."""
         if self._round is not None:
-            self._backlog.extendleft(reversed(self._round.pods))
+            self._backlog.extendleft(reversed(self._round.held))
             self._round = self._ask_by = self._extend_by = None
         waiting = lost | {queued.pod.uid: self._backlog.popleft() for queued in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
@@ -470,10 +514,8 @@ class CycleCore:
         """Every pod held is in the backlog, or in the round or commit in flight, and once."""
         where = [queued.pod.uid for queued in self._backlog]
         if self._round is not None:
-            where += [queued.pod.uid for queued in self._round.pods]
-        if self._walked is not None:
-            where += [queued.pod.uid for queued, _ in self._walked.decided]
-        where += [queued.pod.uid for queued in self._searching.held()]
+            where += [queued.pod.uid for queued in self._round.held]
+        where += [queued.pod.uid for queued in (*self._searching.held(), *self._committing.held())]
         if len(where) != len(set(where)) or set(where) != self._held:
             raise InvariantBroken(f"cycle holds {len(self._held)} pods and can account for {len(where)}")
 

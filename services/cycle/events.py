@@ -1,7 +1,7 @@
 """What the cycle is told, and what it wants done."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.cycle.extending import AskExtenders, ExtendersAnswered
 from services.cycle.narrowing import AskAboutVictims, VictimsAnswered
@@ -9,6 +9,7 @@ from services.cycle.preempting import Preemption
 from services.cycle.walk import Unfit
 from shared.framework.status import Status
 from shared.messages.preemption import Candidates, Preempt
+from shared.messages.queue import Gang
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed
 from shared.model.objects import Pod
@@ -18,11 +19,13 @@ from shared.model.objects import Pod
 class Batch:
     """Event: pods to decide, in queue order. Whether a pod is to be scheduled at all is the queue's to know.
 
-    `seq`: they are not to be judged on an older state than this.
+    `seq`: they are not to be judged on an older state than this. `gangs`: by uid, of those that are to be placed
+    together; the pods of a gang follow each other.
     """
 
     pods: list[Pod]
     seq: int = 0
+    gangs: Mapping[str, Gang] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Effect: send this to the snapshot."""
+    """Effect: send this to the snapshot. `round`: that whose decisions it has; 0 if it is of none."""
 
     message: Commit
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,15 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Effect: no node is feasible for this pod. `preemption`: what was found that could be done about it."""
+    """Effect: no node is feasible for this pod. `preemption`: what was found that could be done about it.
+
+    `number`: that of its nomination, if others are made to leave for it.
+    """
 
     uid: str
     unfit: Unfit
     preemption: Preemption | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ class Search:
         self._narrowed: dict[str, list[Candidate]] = {}
         self._failed: dict[str, Status] = {}
         self._unsettled: set[str] = set()
+        self._seen: dict[str, int] = {}
 
     def message(self, epoch: int, min_seq: int) -> Preempt:
         """To every worker that has not answered."""
@@ -100,7 +101,9 @@ class Search:
 
     def gather(self, frameworks: Mapping[str, Framework]) -> bool:
         """Everybody has answered: is everything found? If not, the message of the next ask is to be sent."""
+        oldest = min(each.seq for each in self.answered.values())
         for class_id in self.open:
+            self._seen[class_id] = oldest
             self._findings[class_id] = [
                 of_class
                 for worker in sorted(self.answered)
@@ -121,6 +124,10 @@ class Search:
         if narrowed is not None:
             return narrowed
         return [candidate for of_shard in self._findings[class_id] for candidate in of_shard.candidates]
+
+    def seen(self, class_id: str) -> int:
+        """The oldest state that what was found for a class rests on."""
+        return self._seen[class_id]
 
     def narrow(self, class_id: str, candidates: Sequence[Candidate]) -> None:
         """Somebody who has a say leaves only these, perhaps with other victims."""

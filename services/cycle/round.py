@@ -15,6 +15,8 @@ from services.cycle.extending import (
     plain_class,
     question_of,
 )
+from services.cycle.gang import GangRound
+from services.cycle.gangvolumes import Promised
 from services.cycle.race import Race
 from services.cycle.walk import QueuedPod, Unfit, Verdict
 from shared.extenders.talk import Judgement
@@ -34,11 +36,13 @@ class Round:
     `judgements`: what extenders say of classes; `among`: the nodes that they leave to these.
     `topologies`: by which labels decisions matter to each class, as far as is known; `asked_keys` are those that the
     workers were last asked to tell of.
+    `gang`: what its pods are members of, some of which may have been decided in rounds before this one.
     """
 
-    def __init__(self, number: int, pods: list[QueuedPod]) -> None:
+    def __init__(self, number: int, pods: list[QueuedPod], gang: GangRound | None = None) -> None:
         self.number = number
         self.pods = pods
+        self.gang = gang
         self.ask = 0
         self.min_seq = 0
         self.classes: dict[str, QueuedPod] = {}
@@ -57,6 +61,15 @@ class Round:
         self._questions: dict[str, Question] = {}
         self._answers: dict[str, list[tuple[ClassAnswer, int]]] = {}
         self._merged: dict[str, Summary] = {}
+
+    @property
+    def held(self) -> list[QueuedPod]:
+        """Those that wait for what comes of it: of a gang, all."""
+        return self.pods if self.gang is None else self.gang.members
+
+    @property
+    def promised(self) -> Promised | None:
+        return None if self.gang is None else self.gang.promised()
 
     def start_over(self) -> None:
         """Other workers hold the shards now: what was answered before counts no more."""

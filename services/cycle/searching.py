@@ -1,11 +1,14 @@
 """Searches for pods that could make way: one at a time, beside the rounds, for those that no node has room for.
 
-A search begins once what the same round has decided is committed, so that it is seen.
+A search begins once what the same round has decided is committed, so that it is seen. Of the pods of a class only the
+first gets what is found: with room kept for it, and pods going, the others are to be decided anew.
 """
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
+from services.cycle.committing import Found
 from services.cycle.events import Ask, Effect, Unschedulable
 from services.cycle.narrowing import AskAboutVictims, Narrowing, VictimQuestion, VictimsAnswered
 from services.cycle.preempting import Case, Search
@@ -25,8 +28,20 @@ MOST_ASK_BYTES = 4 << 20
 SILENCE = error("the extenders have not been heard of")
 
 Workers = Mapping[str, frozenset[int]]
-Outcome = tuple[list[Effect], list[QueuedPod], list[QueuedPod]]
-"""What to do, whose outcome is told by that, and who is to be decided anew."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What to do, whose outcome is told by that, who is to be decided anew, and what is to be committed.
+
+    `denominated`: who loses the nomination it has.
+    """
+
+    effects: list[Effect] = field(default_factory=list)
+    told: list[QueuedPod] = field(default_factory=list)
+    again: list[QueuedPod] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    denominated: list[QueuedPod] = field(default_factory=list)
 
 
 class Searching:
@@ -44,8 +59,12 @@ class Searching:
         self.deadline: float | None = None
 
     def concerns(self, queued: QueuedPod, unfit: Unfit) -> bool:
-        """Whether there is something to be asked for a pod that no node is feasible for."""
-        return bool(self._frameworks[queued.profile].post_filter) and unfit.nodes > 0
+        """Whether there is something to be asked for a pod that no node is feasible for; of a gang, never."""
+        return bool(self._frameworks[queued.profile].post_filter) and unfit.nodes > 0 and queued.gang is None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._search is not None or bool(self._waiting)
 
     def held(self) -> Iterator[QueuedPod]:
         """The pods that wait for a search's outcome."""
@@ -89,36 +108,35 @@ class Searching:
         self._questions = ()
         return self._ask(self._search, workers, now)
 
-    def on_tick(self, workers: Workers, now: float) -> Outcome:
+    def on_tick(self, workers: Workers, now: float) -> Progress:
         """Workers are asked again; extenders that have not been heard of by now are not waited for."""
         search = self._search
         if search is None or self.deadline is None or now < self.deadline:
-            return [], [], []
+            return Progress()
         if not self._questions:
-            return self._ask(search, workers, now), [], []
+            return Progress(self._ask(search, workers, now))
         for question in self._questions:
             search.fail(question.class_id, SILENCE)
         return self._conclude(search)
 
-    def on_candidates(self, candidates: Candidates, workers: Workers, now: float) -> Outcome:
-        """What to do, whose outcome is told by that, and who is to be decided anew."""
+    def on_candidates(self, candidates: Candidates, workers: Workers, now: float) -> Progress:
         search = self._search
         if search is None or candidates.epoch != self._epoch or not search.take(candidates):
-            return [], [], []
+            return Progress()
         if len(search.answered) < len(workers):
-            return [], [], []
+            return Progress()
         if not search.gather(self._frameworks):
-            return self._ask(search, workers, now), [], []
+            return Progress(self._ask(search, workers, now))
         self._questions = self._questions_of(search)
         if self._questions:
-            return self._ask_extenders(now), [], []
+            return Progress(self._ask_extenders(now))
         return self._conclude(search)
 
-    def on_victims(self, answered: VictimsAnswered) -> Outcome:
+    def on_victims(self, answered: VictimsAnswered) -> Progress:
         """What extenders have left of the candidates."""
         search = self._search
         if search is None or not self._questions or answered.search != search.number:
-            return [], [], []
+            return Progress()
         for class_id, left in answered.left.items():
             if isinstance(left, Status):
                 search.fail(class_id, left)
@@ -139,20 +157,24 @@ class Searching:
         self.deadline = now + self._narrowing.patience(self._questions)
         return [AskAboutVictims(self._searches, self._questions)]
 
-    def _conclude(self, search: Search) -> Outcome:
+    def _conclude(self, search: Search) -> Progress:
         self._search, self.deadline, self._questions = None, None, ()
-        effects: list[Effect] = []
-        told: list[QueuedPod] = []
-        again: list[QueuedPod] = []
+        progress = Progress()
         for class_id, case in search.cases.items():
             found = search.outcome(class_id, self._frameworks[case.pods[0].profile], self._ties)
             if found.again:
-                again.extend(case.pods)
+                progress.again.extend(case.pods)
                 continue
             unfit = self._reasons[class_id].also(found.message)
-            effects += [Unschedulable(queued.pod.uid, unfit, found) for queued in case.pods]
-            told.extend(case.pods)
-        return effects, told, again
+            if found.nominated:
+                first, *others = case.pods
+                progress.found.append(Found(first, others, unfit, found, search.seen(class_id)))
+                continue
+            progress.effects += [Unschedulable(queued.pod.uid, unfit, found) for queued in case.pods]
+            progress.told.extend(case.pods)
+            if found.nominated is not None:
+                progress.denominated.extend(case.pods)
+        return progress
 
     def _ask(self, search: Search, workers: Workers, now: float) -> list[Effect]:
         self.deadline = now + SEARCH_DEADLINE

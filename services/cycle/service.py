@@ -24,7 +24,7 @@ from services.cycle.feed import Feed
 from services.cycle.fullobjects import NODES, WholeObjects
 from services.cycle.membership import Membership
 from services.cycle.narrowing import AskAboutVictims
-from services.cycle.preempting import Preemption
+from services.cycle.outcomes import outcome_of
 from services.cycle.spans import RoundSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
@@ -132,7 +132,8 @@ class Shell:
     def _take(self, batch: PulledBatch) -> None:
         for queued in batch.pods:
             self._pods[queued.pod.uid] = queued
-        self._handle(Batch([queued.pod for queued in batch.pods], batch.seq))
+        gangs = {queued.pod.uid: queued.gang for queued in batch.pods if queued.gang is not None}
+        self._handle(Batch([queued.pod for queued in batch.pods], batch.seq, gangs))
 
     def _on_answer(self, message: Proposals | Explained | Candidates, envelope: Envelope) -> None:
         if not isinstance(message, Explained):
@@ -187,26 +188,29 @@ class Shell:
                 self._context.bus.post(f"worker.{worker}", propose, trace=trace)
             case AskExtenders() | AskAboutVictims():
                 self._asking.ask(effect)
-            case Write(message=commit):
-                trace = self._spans.context(commit.round, (), self._context.clock())
+            case Write(message=commit, round=number):
+                trace = self._spans.context(number, (), self._context.clock()) if number else None
                 self._context.bus.post("snapshot.commits", commit, trace=trace)
             case Decided(uid=uid, node=node):
                 self._tell(Outcome(uid, Verdict.DECIDED, node))
-            case Unschedulable(uid=uid, unfit=unfit, preemption=preemption):
-                self._say_who_could_make_way(uid, preemption)
-                self._tell(Outcome(uid, Verdict.UNSCHEDULABLE, message=unfit.message, plugins=unfit.plugins))
-            case Failed(uid=uid, status=status):
-                plugins = (status.plugin,) if status.plugin else ()
-                self._tell(Outcome(uid, Verdict.FAILED, message=status.message, plugins=plugins))
+            case Unschedulable():
+                self._say_who_makes_way(effect)
+                self._tell(outcome_of(effect, self._has_nomination(effect.uid)))
+            case Failed(uid=uid):
+                self._tell(outcome_of(effect, self._has_nomination(uid)))
             case Superseded(uid=uid):
                 self._tell(Outcome(uid, Verdict.SUPERSEDED))
 
-    def _say_who_could_make_way(self, uid: str, preemption: Preemption | None) -> None:
+    def _has_nomination(self, uid: str) -> bool:
         queued = self._pods.get(uid)
+        return queued is not None and bool(queued.pod.status.nominated_node_name)
+
+    def _say_who_makes_way(self, told: Unschedulable) -> None:
+        queued, preemption = self._pods.get(told.uid), told.preemption
         if queued is not None and preemption is not None and preemption.victims:
             victims = ", ".join(victim.key for victim in preemption.victims)
-            said = "%s: there would be room on node %s without these pods: %s"
-            self._context.log.debug(said, queued.pod.key, preemption.nominated, victims)
+            said = "%s: nominated to node %s; these pods make way: %s"
+            self._context.log.info(said, queued.pod.key, preemption.nominated, victims)
 
     def _tell(self, outcome: Outcome) -> None:
         queued = self._pods.pop(outcome.uid, None)

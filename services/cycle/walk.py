@@ -5,10 +5,12 @@ from dataclasses import dataclass, field, replace
 
 from services.cycle.domainrace import DomainRace, Trackers
 from services.cycle.footprints import Written
+from services.cycle.gangvolumes import Promised
 from services.cycle.race import NoRung, Race, Rung
 from shared.cluster.load import PodLoad
 from shared.framework.plugin import Tracker
 from shared.framework.status import Status, error
+from shared.messages.queue import Gang
 from shared.model.objects import Pod
 
 
@@ -16,7 +18,7 @@ from shared.model.objects import Pod
 class QueuedPod:
     """A pod that is to be decided, with what the cycle works out about it once.
 
-    `size`: the bytes it takes in a commit, where it goes along.
+    `size`: the bytes it takes in a commit, where it goes along. `gang`: what it is placed together with, or not at all.
     """
 
     pod: Pod
@@ -24,6 +26,7 @@ class QueuedPod:
     load: PodLoad
     profile: str
     size: int = 0
+    gang: Gang | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,18 @@ class Unfit:
 
 @dataclass(slots=True)
 class Walk:
-    """How a round went. Every pod of it is in exactly one of these lists; `order` names all, in queue order."""
+    """How a round went. Every pod of it is in exactly one of these lists; `order` names all, in queue order.
+
+    `withheld`: members of a gang of which enough are decided, and no node is feasible for these; that holds only if the
+    others are committed.
+    """
 
     order: list[str]
     decided: list[tuple[QueuedPod, Rung]] = field(default_factory=list)
     unfit: list[tuple[QueuedPod, Unfit]] = field(default_factory=list)
     failed: list[tuple[QueuedPod, Status]] = field(default_factory=list)
     deferred: list[QueuedPod] = field(default_factory=list)
+    withheld: list[tuple[QueuedPod, Unfit]] = field(default_factory=list)
 
 
 Verdict = Race | DomainRace | Unfit | Status | None
@@ -66,12 +74,16 @@ NOTHING_OFFERED = error("some node is feasible, and none is offered")
 
 
 def walk(
-    pods: Sequence[QueuedPod], verdicts: Mapping[str, Verdict], trackers: Mapping[str, Trackers] | None = None
+    pods: Sequence[QueuedPod],
+    verdicts: Mapping[str, Verdict],
+    trackers: Mapping[str, Trackers] | None = None,
+    promised: Promised | None = None,
 ) -> Walk:
     """Once a pod had to be deferred, none of lower priority is decided before it: it might take its place.
 
     `trackers`: those of every class, in a round in which decisions matter beyond the nodes that they fill. A class that
     finds no node, though by now a decision has changed that, waits as well.
+    `promised`: the claims and volumes of a gang, whose decisions must not contradict each other.
     """
     trackers = trackers or {}
     result = Walk([queued.pod.uid for queued in pods])
@@ -92,6 +104,8 @@ def walk(
             if isinstance(rung, NoRung) and not written:
                 result.failed.append((queued, NOTHING_OFFERED))  # it would be the same in the next round
                 continue
+            if promised is not None and isinstance(rung, Rung) and not promised.allows(queued.class_id, rung):
+                rung = NoRung.STALE
         if isinstance(rung, Rung):
             written.add(queued.class_id, rung.node)
             if rung.place is not None:

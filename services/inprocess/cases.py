@@ -1,6 +1,7 @@
 """Golden cases as they stand in their files, and decoded.
 
-A line is a cluster with pods to schedule, or (with `input`) a configuration file and what is to be made of it.
+A line is a cluster with pods to schedule, or something of a kind that stands apart: a configuration file, say, and
+what is to be made of it.
 """
 
 import gzip
@@ -12,29 +13,13 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from services.inprocess.configconformance import GROUP as CONFIGURATIONS
-from services.inprocess.configconformance import is_config_case
-from shared.errors import UserError
+from services.inprocess.apart import apart
+from services.inprocess.objectlists import UnreadableCases, objects_of
 from shared.framework.profile import Framework
-from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, node_from, object_from, pod_from
+from shared.model.objects import ClusterObject, Node, Pod, node_from, pod_from
 from shared.plugins.frameworks import load_frameworks
 
 RawCase = dict[str, Any]
-
-
-def _plural(kind: ObjectKind) -> str:
-    if kind.endswith("y"):
-        return f"{kind[:-1]}ies"
-    return f"{kind}es" if kind.endswith("s") else f"{kind}s"
-
-
-KINDS: Mapping[str, ObjectKind] = {_plural(kind): kind for kind in ObjectKind}
-NOT_OBJECTS = frozenset({"nodes", "pods", "resourceclaims", "resourceslices", "deviceclasses"})
-"""Nodes and pods are read by themselves, and what devices there are nothing reads yet."""
-
-
-class UnreadableCases(UserError):
-    """A file of cases that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +54,9 @@ def read_cases(path: Path) -> Iterator[RawCase]:
 
 
 def group_of(case: RawCase) -> str:
-    if is_config_case(case):
-        return CONFIGURATIONS
+    kind = apart(case)
+    if kind is not None:
+        return kind.group
     tags: list[str] = case.get("tags") or ["untagged"]
     return tags[0]
 
@@ -83,7 +69,7 @@ def decoded(raw: RawCase) -> Case:
         frameworks=_default_frameworks() if config is None else load_frameworks(config),
         nodes=[node_from(node) for node in lists.get("nodes", ())],
         pods=[pod_from(pod) for pod in lists.get("pods", ())],
-        objects=list(_objects(lists)),
+        objects=list(objects_of(lists)),
         pending=[pod_from(pod) for pod in raw["pending"]],
         expected=raw["expected"],
     )
@@ -94,20 +80,8 @@ def _default_frameworks() -> Mapping[str, Framework]:
     return load_frameworks(None)
 
 
-def _objects(lists: Mapping[str, list[Any]]) -> Iterator[ClusterObject]:
-    for plural, objects in lists.items():
-        if plural in NOT_OBJECTS:
-            continue
-        kind = KINDS.get(plural)
-        if kind is None:
-            raise UnreadableCases(f"objects.{plural}: there is no such kind")
-        yield from (object_from(kind, each) for each in objects)
-
-
 def _is_case(case: object) -> TypeGuard[RawCase]:
     match case:
-        case {"name": str(), "input": str(), "decode_error": _, "defaulted": _, "build_error": _, **others}:
-            return isinstance(others.get("validation"), list) and {"plugins", "written"} <= others.keys()
         case {"name": str(), "objects": dict(), "pending": list(pending), "expected": list(expected)}:
             return len(pending) == len(expected)
-    return False
+    return apart(case) is not None

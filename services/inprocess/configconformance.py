@@ -18,9 +18,12 @@ GOOD: Final = "good"
 Case = Mapping[str, Any]
 
 
-def is_config_case(case: Case) -> bool:
+def is_config_case(case: object) -> bool:
     """Whether a case is about a file, and not about a cluster."""
-    return isinstance(case.get("input"), str)
+    match case:
+        case {"name": str(), "input": str(), "decode_error": _, "defaulted": _, "build_error": _, **others}:
+            return isinstance(others.get("validation"), list) and {"plugins", "written"} <= others.keys()
+    return False
 
 
 def run_config_cases(cases: Iterable[Case]) -> GroupResult:

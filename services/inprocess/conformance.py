@@ -2,7 +2,7 @@
 
 The cases come as objects that the watch would have brought, and go through rounds of one pod. Compared is all that a
 case tells: how PreFilter and every node's Filter came out and why, each plugin's score, the best nodes, the chosen one,
-the message, and whom preemption would evict. Cases about configuration files have nothing to do with shards.
+the message, and whom preemption would evict. Cases of other kinds (`apart`) have nothing to do with shards.
 """
 
 import multiprocessing
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from services.inprocess.apart import apart
 from services.inprocess.cases import Case, RawCase, decoded, group_of
 from services.inprocess.comparison import Difference, GroupResult
-from services.inprocess.configconformance import is_config_case, run_config_cases
 from services.inprocess.replay import Replay
 from shared.errors import FlotillaError
 
@@ -34,8 +34,9 @@ def replay(cases: Iterable[RawCase], shard_counts: Sequence[int]) -> Results:
     """The same for several numbers of shards, each case being decoded once."""
     results: Results = {shards: {} for shards in shard_counts}
     for raw in cases:
-        if is_config_case(raw):
-            _add(results, {shards: {group_of(raw): run_config_cases([raw])} for shards in shard_counts})
+        kind = apart(raw)
+        if kind is not None:
+            _add(results, {shards: {kind.group: kind.run([raw])} for shards in shard_counts})
             continue
         try:
             case: Case | FlotillaError = decoded(raw)

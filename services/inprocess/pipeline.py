@@ -2,6 +2,8 @@
 
 Messages travel as bytes over a wire that loses, doubles, delays and reorders them as its `fate` says. Nothing here
 waits: time jumps to the next delivery or deadline. The same seed gives the same run.
+
+An outcome is the end: who is not placed is not tried again, and nobody is told to go. `queued` goes on from there.
 """
 
 import heapq
@@ -15,6 +17,7 @@ from services.cycle import events as cycle
 from services.cycle.core import CycleCore
 from services.cycle.extending import AskExtenders
 from services.cycle.narrowing import AskAboutVictims
+from services.inprocess.leaving import nominated
 from services.snapshot import events as snapshot
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
@@ -22,9 +25,10 @@ from services.worker.core import WorkerCore
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
-from shared.messages.binding import BindingOrders
+from shared.messages.binding import BindingOrders, Evict
 from shared.messages.codec import M, copy
 from shared.messages.preemption import Candidates
+from shared.messages.queue import ForgottenPod
 from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod
@@ -66,6 +70,7 @@ class Pipeline:
         self._fate = fate
         self._binds = binds
         self._pods: dict[str, Pod] = {}
+        self._shown: dict[str, Pod] = {}
         self._mail: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         for core in self.workers.values():
@@ -81,6 +86,11 @@ class Pipeline:
 
     def observe(self, event: snapshot.Event) -> None:
         """Something that the watch, or a binder, says."""
+        match event:
+            case snapshot.PodSeen(pod=pod):
+                self._shown[pod.uid] = pod
+            case snapshot.PodDeleted(uid=uid):
+                self._shown.pop(uid, None)
         self._carry_out_snapshot(self.snapshot.handle(event, self.now))
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
@@ -97,10 +107,11 @@ class Pipeline:
         for obj in objects:
             self.observe(snapshot.ObjectSeen(obj))
 
-    def submit(self, pods: Sequence[Pod]) -> None:
-        """Pods to schedule, in queue order."""
+    def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
+        """Pods to schedule, in queue order. `seq`: they are not to be judged on an older state than this."""
         self._pods.update((pod.uid, pod) for pod in pods)
-        self._carry_out_cycle(self.cycle.handle(cycle.Batch(list(pods)), self.now))
+        self._shown.update((pod.uid, pod) for pod in pods)
+        self._carry_out_cycle(self.cycle.handle(cycle.Batch(list(pods), seq), self.now))
 
     def explain(self, ask: Explain) -> list[Explained]:
         """How every worker's nodes fare for a pod, as of now."""
@@ -168,6 +179,8 @@ class Pipeline:
                     raise InvariantBroken("extenders are asked, and none was configured")
                 case outcome:
                     self.outcomes[outcome.uid] = outcome
+                    if self._binds:
+                        self._tell(outcome)
 
     def _carry_out_worker(self, core: WorkerCore, effects: Iterable[worker.Effect]) -> None:
         for effect in effects:
@@ -201,12 +214,14 @@ class Pipeline:
                 case snapshot.Dispatch(orders=orders):
                     if self._binds:
                         self._send(BindingOrders(self.snapshot.epoch, list(orders)), self._bind_all)
+                case snapshot.Displace(message=evict):
+                    self._displace(evict)
                 case snapshot.LookUp(uid=uid, attempt=attempt):
-                    self._bind(uid, attempt, self.snapshot.ledger[uid].node)
+                    self._look_up(uid, attempt)
                 case snapshot.Problem(error=error):
                     self.problems.append(error)
-                case snapshot.Forgot(uid=uid):
-                    self.submit([self._pods[uid]])
+                case snapshot.Forgot(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
+                    self._on_forgotten(ForgottenPod(uid, reason, plugin, rejected))
                 case snapshot.Persist():
                     pass  # one process: what is in memory is all that there is
 
@@ -217,6 +232,27 @@ class Pipeline:
     def _bind(self, uid: str, attempt: int, node: str) -> None:
         self.observe(snapshot.BindingFinished(uid, attempt))
         self.observe(snapshot.PodSeen(bound(self._pods[uid], node)))
+
+    def _look_up(self, uid: str, attempt: int) -> None:
+        entry = self.snapshot.ledger.get(uid)
+        if entry is None:
+            self.observe(snapshot.LookedUp(uid, attempt, None, gone=uid not in self._shown))
+        else:
+            self._bind(uid, attempt, entry.node)
+
+    def _tell(self, outcome: Outcome) -> None:
+        """What is said of its nomination stands in a pod's status from now on."""
+        if isinstance(outcome, cycle.Unschedulable) and outcome.preemption is not None:
+            pod, node = self._pods[outcome.uid], outcome.preemption.nominated
+            if node is not None and node != pod.status.nominated_node_name:
+                self._pods[outcome.uid] = nominated(pod, node)
+                self.observe(snapshot.PodSeen(self._pods[outcome.uid]))
+
+    def _displace(self, evict: Evict) -> None:
+        """Nobody carries it out."""
+
+    def _on_forgotten(self, forgotten: ForgottenPod) -> None:
+        self.submit([nominated(self._pods[forgotten.uid], "")])
 
 
 def bound(pod: Pod, node: str) -> Pod:

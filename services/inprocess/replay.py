@@ -15,7 +15,7 @@ from services.cycle import events as cycle
 from services.inprocess.cases import Case
 from services.inprocess.comparison import Difference
 from services.inprocess.pipeline import Outcome, Pipeline, reliable
-from services.snapshot.events import NodeSeen, ObjectSeen, Observed, PodSeen, Seen
+from services.snapshot.events import NodeSeen, ObjectSeen, Observed, PodDeleted, PodSeen, Seen
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.cyclestate import CycleState
 from shared.framework.explanation import Explanation
@@ -97,7 +97,19 @@ class Replay:
         self._pod, self._asked, self._judged = pod, None, None
         self._pipeline.submit([pod])
         self._pipeline.settle()
-        return self._pipeline.outcomes[pod.uid]
+        outcome = self._pipeline.outcomes[pod.uid]
+        if isinstance(outcome, cycle.Unschedulable):
+            self._forget_nominations()
+        return outcome
+
+    def _forget_nominations(self) -> None:
+        """Room is kept for nobody but whose status said so from the start."""
+        decided = {uid for uid, told in self._pipeline.outcomes.items() if isinstance(told, cycle.Decided)}
+        there = (*self._case.pods, *self._case.pending)
+        waiting = [pod for pod in there if not pod.spec.node_name and pod.uid not in decided]
+        self._pipeline.observe(Observed([PodDeleted(pod.uid) for pod in waiting]))
+        self._pipeline.observe(Observed([PodSeen(pod) for pod in waiting]))
+        self._pipeline.settle()
 
     def _overhear(self, message: object) -> Sequence[float]:
         """The nodes are to be judged once the workers know all they need to, and before the decision changes them."""

@@ -12,18 +12,25 @@ from services.queue.entry import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Seconds of the first rest, and of the longest."""
+    """Seconds of the first rest, and of the longest; if that is nought, there is no rest at all."""
 
     initial: float = 1.0
     longest: float = 10.0
 
     def until(self, entry: Entry) -> int:
         """The second through which it rests: by its errors in a row, if there were any last, else by its rejections."""
+        if not self.longest:
+            return NEVER
         count = entry.errors or entry.rejections
         seconds = self.longest if count > _ENOUGH else min(self.initial * 2 ** (count - 1), self.longest)
         return floor(entry.queued_at + seconds)
 
+    def resumed(self, until: int, now: float) -> int:
+        """A rest that was remembered; never longer than one that begins now could be."""
+        return min(until, floor(now + self.longest))
 
+
+NEVER = -1
 _ENOUGH = 64
 """After so many doublings any rest is the longest."""
 

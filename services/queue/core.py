@@ -12,90 +12,110 @@
                | decided, or it holds a place already
                v
             binding --seen bound--> done
-               +--forgotten--> error back-off
+               +--forgotten--> as after an attempt that was rejected, or failed by an error
 
 A pod that is in flight or binding for too long is active again: nothing that others lose can lose a pod. From
 everywhere a pod is done when it is seen bound or deleted, and binding when it is heard to be decided. The rules are
-kube-scheduler's: queue order, rests, what is taken when nothing is active, what wakes whom (`waking`).
+kube-scheduler's: queue order, rests, what is taken when nothing is active, what wakes whom.
 
-`pods` moves them, along the table in `places`; here is who says what to whom. Each pod has a short story, told when
-something impossible is about to happen.
+`pods` has the rules, `holdings` moves along the table in `places`, `hints` asks plugins what helps; here is who says
+what to whom. Each pod has a short story, told when something impossible is about to happen.
 """
 
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from services.queue.attempts import Attempts
 from services.queue.backoff import Backoff
-from services.queue.deferred import Deferred
 from services.queue.entry import Entry
 from services.queue.events import (
     Acknowledge,
+    Activate,
     Answer,
-    ClusterChange,
     Effect,
-    Ended,
     Event,
+    Lapse,
+    Listed,
     Notify,
     Observed,
-    PodBound,
-    PodGone,
-    PodPending,
-    PodUnreadable,
-    Position,
     Problem,
-    Seen,
+    Remember,
     Tick,
-    Withdrawn,
 )
-from services.queue.notices import notice_of, unreadable_notice
+from services.queue.hints import Hints
+from services.queue.kept import Kept
+from services.queue.notices import held_notice
 from services.queue.places import Place
-from services.queue.pods import Pods
+from services.queue.pods import Patience, Pods
 from services.queue.pulls import Pulls
-from services.queue.tally import Result, Tally
-from services.queue.waking import ChangeKind
-from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError, UserError
+from services.queue.tally import Tally
+from services.queue.watched import Watched
+from shared.cluster.objects import ClusterObjects
+from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
+from shared.framework.status import Status
+from shared.messages.binding import Evicted
 from shared.messages.queue import (
-    POD_GONE,
     TAKE_PATIENCE,
     Absorbed,
     Assumed,
     Batch,
     Forgotten,
-    Outcome,
+    Gang,
     Outcomes,
     QueueContents,
     QueuedPod,
     Received,
     Take,
-    Verdict,
 )
 
+POPPED = "PodPopped"
 MOST_BYTES = 4 << 20
 """Of pods in one batch, half of what a message may hold; a larger pod goes alone."""
-FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class QueueCore:
-    def __init__(self, frameworks: Mapping[str, Framework], *, backoff: Backoff | None = None) -> None:
-        """`frameworks` by scheduler name; pods of other names are not ours."""
+    def __init__(
+        self,
+        frameworks: Mapping[str, Framework],
+        objects: ClusterObjects | None = None,
+        *,
+        backoff: Backoff | None = None,
+        patience: Patience | None = None,
+        kept: Mapping[str, Kept] | None = None,
+        stopwatch: Callable[[], float] | None = None,
+    ) -> None:
+        """`frameworks` by scheduler name; pods of other names are not ours.
+
+        `objects`: the cluster as it is after what is told, kept so by whoever tells. `kept`: what Remember said of each
+        pod last, if Lapse was not said since. `stopwatch`: seconds, to tell how long plugins take for their hints.
+        """
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
-        self._frameworks = frameworks
-        self._pods = Pods(backoff or Backoff())
+        self.objects = ClusterObjects() if objects is None else objects
+        self._problems: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
+        tally = Tally()
+        hints = Hints(frameworks.values(), self.objects, self._problems, tally, stopwatch)
+        self._pods = Pods(hints, self._problems, tally, backoff or Backoff(), patience or Patience(), kept or {})
+        self._watched = Watched(frameworks, self._pods, hints)
+        self._gangs = self._pods.held.gangs
+        self._attempts = Attempts(self._pods)
         self._pulls = Pulls()
         self._snapshot_epoch = 0
         self._snapshot_seq = 0
-        self._deferred = Deferred()
-        self._observed_at: Position | None = None
-        self._unreadable: dict[str, str] = {}
 
     # Events
 
     def handle(self, event: Event, now: float) -> list[Effect]:
+        self._pods.forget_hints()
         effects = self._take_in(event, now)
+        self._pods.release(now)
+        effects += [Notify(held_notice(overdue)) for overdue in self._gangs.overdue(now)]
         if self._pulls.waiting is not None:
             effects += self._serve(self._pulls.waiting, now)
-        problems = self._pods.problems
+        news, problems = self._pods.memory.news, self._problems
+        if news:
+            effects += [Lapse(uid) if kept is None else Remember(uid, kept) for uid, kept in news.items()]
+            news.clear()
         while problems:
             effects.append(Problem(problems.popleft()))
         return effects
@@ -103,7 +123,7 @@ class QueueCore:
     def _take_in(self, event: Event, now: float) -> list[Effect]:
         match event:
             case Observed():
-                return self._on_observed(event, now)
+                return self._watched.observe(event, now)
             case Take():
                 return self._on_take(event, now)
             case Outcomes():
@@ -114,40 +134,16 @@ class QueueCore:
                 self._on_assumed(event, now)
             case Absorbed():
                 self._on_absorbed(event, now)
+            case Evicted():
+                self._attempts.preempted(event, now)
+            case Activate(uids=uids):
+                self._on_activate(uids, now)
+            case Listed():
+                self._pods.memory.lapse_all_but(self._pods.held.entries)
             case Tick():
                 self._pods.pass_time(now)
             case _:
-                return self._on_seen(event, now)
-        return []
-
-    def _on_observed(self, observed: Observed, now: float) -> list[Effect]:
-        self._observed_at = observed.at
-        try:
-            return [effect for one in observed.seen for effect in self._on_one_of(one, now)]
-        finally:
-            self._observed_at = None
-
-    def _on_one_of(self, seen: Seen, now: float) -> list[Effect]:
-        """What a plugin does to one pod is not to cost the others that came with it."""
-        try:
-            return self._on_seen(seen, now)
-        except InvariantBroken:
-            raise
-        except Exception as cause:
-            return [Problem(_broken(seen, cause))]
-
-    def _on_seen(self, seen: Seen, now: float) -> list[Effect]:
-        match seen:
-            case PodPending():
-                return self._on_pending(seen, now)
-            case PodBound(uid=uid):
-                return self._on_left(uid, now, bound=True)
-            case PodGone(uid=uid):
-                return self._on_left(uid, now, bound=False)
-            case ClusterChange(kind=kind):
-                self._wake(kind, now)
-            case PodUnreadable():
-                return self._on_unreadable(seen, now)
+                return self._watched.see(event, now)
         return []
 
     def next_deadline(self) -> float | None:
@@ -155,52 +151,6 @@ class QueueCore:
         if self._pulls.waiting is None:
             return deadline
         return self._pulls.patience_ends if deadline is None else min(deadline, self._pulls.patience_ends)
-
-    # Pods, as the watch tells of them
-
-    def _on_pending(self, event: PodPending, now: float) -> list[Effect]:
-        pod = event.pod
-        framework = self._frameworks.get(pod.spec.scheduler_name)
-        if framework is None:
-            return []
-        if pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED_PHASES:
-            return self._on_left(pod.uid, now, bound=False)
-        self._unreadable.pop(pod.uid, None)
-        entry = self._pods.get(pod.uid)
-        if entry is None:
-            self._pods.add(pod, framework, event.seen_at, event.size, now)
-        elif not _same_version(entry, event):
-            self._pods.update(entry, pod, event.size, now)
-        return []
-
-    def _on_left(self, uid: str, now: float, *, bound: bool) -> list[Effect]:
-        self._unreadable.pop(uid, None)
-        entry = self._pods.get(uid)
-        if entry is None:
-            return []
-        was = entry.place
-        self._pods.drop(entry, now, "bound" if bound else "gone")
-        ended = _ended(entry, now, bound)
-        if bound:
-            if entry.attempts:
-                self.tally.attempts[Result.SCHEDULED, entry.framework.name] += 1
-            return [ended]
-        if was is Place.IN_FLIGHT:
-            return [ended, Withdrawn(uid)]
-        if was is Place.BINDING:
-            self._wake(ChangeKind.ASSIGNED_POD_DELETED, now)
-        return [ended]
-
-    def _on_unreadable(self, event: PodUnreadable, now: float) -> list[Effect]:
-        """Its owner is told, once for each thing that is wrong with it."""
-        if event.scheduler not in self._frameworks:
-            return []
-        told = self._unreadable.get(event.uid) == event.problem
-        effects = self._on_left(event.uid, now, bound=False)
-        self._unreadable[event.uid] = event.problem
-        if not told:
-            effects.append(Notify(unreadable_notice(event)))
-        return effects
 
     # Batches
 
@@ -231,14 +181,21 @@ class QueueCore:
     def _draw(self, most: int, now: float) -> list[QueuedPod]:
         pods: list[QueuedPod] = []
         size = 0
-        while len(pods) < most and (entry := self._pods.next_up()) is not None:
-            size += entry.size
-            if pods and size > MOST_BYTES:
+        while len(pods) < most and (first := self._pods.next_up()) is not None:
+            drawn = self._gangs.draw(first)
+            if isinstance(drawn, Status):
+                self._pods.hold(first, drawn.plugin, now)
+                continue
+            size += sum(entry.size for entry in drawn.entries)
+            if pods and (size > MOST_BYTES or len(pods) + len(drawn.entries) > most):
                 break
-            self._pods.hand_out(entry, now)
-            entry.term = self._snapshot_epoch
-            pods.append(QueuedPod(entry.pod, entry.attempts, entry.seen_at, now))
+            pods += [self._hand_out(entry, drawn.gang, now) for entry in drawn.entries]
         return pods
+
+    def _hand_out(self, entry: Entry, gang: Gang | None, now: float) -> QueuedPod:
+        self._pods.hand_out(entry, now)
+        entry.term = self._snapshot_epoch
+        return QueuedPod(self._pods.nominations.applied(entry.pod), entry.attempts, entry.seen_at, now, gang)
 
     def _notice_cycle(self, epoch: int, now: float) -> None:
         """A new cycle knows nothing of what an earlier one had in flight."""
@@ -255,60 +212,19 @@ class QueueCore:
         effects: list[Effect] = []
         if self._pulls.first_arrival(message.number):
             for outcome in message.outcomes:
-                entry = self._pods.get(outcome.uid)
-                if entry is not None:
-                    effects += self._on_outcome(entry, outcome, now)
+                effects += self._attempts.report(outcome, self._snapshot_epoch, now)
         effects.append(Acknowledge(Received(message.epoch, message.number)))
         return effects
 
-    def _on_outcome(self, entry: Entry, outcome: Outcome, now: float) -> list[Effect]:
-        if outcome.verdict in (Verdict.DECIDED, Verdict.SUPERSEDED):
-            self._on_placed(entry, outcome.verdict, now)
-            return []
-        if entry.place is not Place.IN_FLIGHT:
-            return []  # of an attempt that was given up here
-        notice = Notify(notice_of(entry.pod, outcome))
-        rejected = outcome.verdict is Verdict.UNSCHEDULABLE
-        self._count(entry, Result.UNSCHEDULABLE if rejected else Result.ERROR)
-        if rejected and outcome.plugins:
-            self._pods.reject(entry, tuple(sorted(set(outcome.plugins))), now)
-        else:
-            self._pods.fail(entry, now)  # also if no plugin rejected it: then no event would wake it
-        return [notice]
-
-    def _on_placed(self, entry: Entry, verdict: Verdict, now: float) -> None:
-        if entry.place is Place.BINDING:
-            return
-        if verdict is Verdict.SUPERSEDED:
-            entry.attempts = max(1, entry.attempts - 1)  # nothing was attempted
-        if entry.place is Place.IN_FLIGHT and entry.forgotten:
-            self._fail_binding(entry, now)
-        elif entry.place is Place.IN_FLIGHT and 0 < entry.term < self._snapshot_epoch:
-            self._pods.take_back(entry, now)  # decided by a snapshot that is not there any more, it may be
-        else:
-            self._pods.decide(entry, now, verdict)
-
-    def _fail_binding(self, entry: Entry, now: float) -> None:
-        self._count(entry, Result.ERROR)
-        self._pods.fail(entry, now)
-
     def _on_forgotten(self, message: Forgotten, now: float) -> None:
-        """They make room for others before they come back themselves."""
-        if self._is_old(message.epoch, self._snapshot_epoch, "forgotten"):
-            return
-        self._snapshot_epoch = message.epoch
-        if message.pods:
-            self._pods.wake(ChangeKind.ASSIGNED_POD_DELETED, now)
-        for pod in message.pods:
-            entry = self._pods.get(pod.uid)
-            if pod.reason.startswith(POD_GONE):
-                continue
-            if entry is not None and entry.place in (Place.IN_FLIGHT, Place.BINDING):
-                entry.tell(now, entry.place, f"forgotten: {pod.reason}")
-                if entry.place is Place.BINDING:
-                    self._fail_binding(entry, now)
-                else:
-                    entry.forgotten = True
+        if not self._is_old(message.epoch, self._snapshot_epoch, "forgotten"):
+            self._snapshot_epoch = message.epoch
+            self._attempts.forget(message.pods, now)
+
+    def _on_activate(self, uids: Iterable[str], now: float) -> None:
+        for uid in uids:
+            if (entry := self._pods.get(uid)) is not None:
+                self._pods.activate(entry, now)
 
     def _on_assumed(self, message: Assumed, now: float) -> None:
         """A new snapshot: decisions that it does not know of are lost, which is not the pods' affair."""
@@ -323,18 +239,9 @@ class QueueCore:
         if 0 < self._snapshot_epoch < message.epoch:
             self._pods.take_back_bindings(frozenset(), now)  # what this snapshot has assumed should have been told
         self._snapshot_epoch, self._snapshot_seq = message.epoch, message.seq
-        for kind in self._deferred.absorb((message.watch_epoch, message.watch_seq)):
-            self._pods.wake(kind, now)
+        self._watched.absorb((message.watch_epoch, message.watch_seq), now)
 
     # Inside
-
-    def _wake(self, kind: ChangeKind, now: float) -> None:
-        """Once the state on which those who are woken will be judged has changed, too."""
-        if self._observed_at is None or not self._deferred.add(kind, self._observed_at):
-            self._pods.wake(kind, now)
-
-    def _count(self, entry: Entry, result: Result) -> None:
-        self.tally.attempts[result, entry.framework.name] += 1
 
     def _is_old(self, epoch: int, newest: int, what: str) -> bool:
         if epoch < newest:
@@ -350,13 +257,31 @@ class QueueCore:
 
     @property
     def tally(self) -> Tally:
-        return self._pods.tally
+        return self._pods.held.tally
 
     def counts(self) -> dict[Place, int]:
-        return self._pods.counts()
+        return self._pods.held.counts()
 
     def inspect(self) -> QueueContents:
-        return self._pods.contents()
+        return self._pods.held.contents()
+
+    def entries(self, place: Place) -> Iterator[Entry]:
+        """In the order in which they leave it; to be looked at only."""
+        return self._pods.held.of(place)
+
+    def nominated(self) -> dict[str, list[str]]:
+        """The uids of pods by the node that they are nominated to."""
+        return self._pods.nominations.by_node()
+
+    def nominated_node(self, uid: str) -> str:
+        """That a pod is to have; empty for none."""
+        return self._pods.nominations.node_of(uid)
+
+    def inflight_events(self) -> Counter[str]:
+        """What is remembered for pods that are away, by label; and how many these are, as PodPopped."""
+        found = Counter(happening.label for happening in self._pods.away.log())
+        found[POPPED] = len(self._pods.away)
+        return found
 
     def place_of(self, uid: str) -> Place | None:
         entry = self._pods.get(uid)
@@ -376,30 +301,3 @@ class QueueCore:
         self._pods.validate()
         if self._pulls.waiting is not None and self._pods.next_up() is not None:
             raise InvariantBroken("cycle waits for pods that are there")
-
-
-def _broken(seen: Seen, cause: Exception) -> FlotillaError:
-    if isinstance(cause, FlotillaError):
-        return cause
-    what = f"Pod {seen.pod.key}" if isinstance(seen, PodPending) else str(seen)
-    problem = UserError(f"{what}: cannot be queued: {type(cause).__name__}: {cause}")
-    problem.__cause__ = cause
-    return problem
-
-
-def _same_version(entry: Entry, event: PodPending) -> bool:
-    version = event.pod.metadata.resource_version
-    return version != "" and version == entry.pod.metadata.resource_version
-
-
-def _ended(entry: Entry, now: float, bound: bool) -> Ended:
-    return Ended(
-        uid=entry.uid,
-        key=entry.pod.key,
-        profile=entry.framework.name,
-        bound=bound,
-        attempts=entry.attempts,
-        seen_at=entry.seen_at,
-        active_at=entry.active_at,
-        ended_at=now,
-    )

@@ -3,8 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
+from services.queue.likeness import likeness
 from services.queue.places import Place
 from shared.framework.profile import Framework
+from shared.messages.queue import ForgottenPod
 from shared.model.objects import Pod
 
 LONGEST_STORY = 16
@@ -40,24 +44,58 @@ class Entry:
     rejections: int = 0
     errors: int = 0
     """In a row; a rejection ends the row."""
-    backoff_until: int = 0
+    backoff_until: int = -1
     """The whole second through which it still backs off."""
+    flushed: bool = False
+    """Its last move was for no reason but the time limit."""
+    said: str = ""
+    """What its last failed attempt came to, and when."""
+    said_at: float | None = None
 
     plugins: tuple[str, ...] = ()
     """Those that rejected it last, and the one that gates it."""
+    pending: tuple[str, ...] = ()
+    """Those that rejected it last and only wait for something: when that comes, it need not rest."""
     gate: str | None = None
     """The plugin that gates it; empty where a PreEnqueue plugin broke down."""
-    mark: int = 0
-    """What had happened in the cluster when it was taken."""
+    group: Any = None
+    """With which others it waits."""
+
+    taken: Pod | None = None
+    """The version that was handed out."""
+    node: str = ""
+    """Where it was decided to go."""
     term: int = 0
     """The snapshot's when it was taken; 0: not known."""
-    changed: bool = False
-    """It has itself changed since it was taken."""
-    forgotten: bool = False
+    touched: bool = False
+    """Something has happened to itself since it was taken."""
+    forgotten: ForgottenPod | None = None
     """Its binding has failed, and only then will be heard that it was decided."""
 
     story: list[float | str] = field(default_factory=list)
     """When, to which place and why, one after another: flat, as tens of thousands of them are kept."""
+    _likeness: bytes | None = None
+
+    @property
+    def likeness(self) -> bytes:
+        """Equal for pods that the same events help."""
+        if self._likeness is None:
+            self._likeness = likeness(self.pod)
+        return self._likeness
+
+    @property
+    def rejectors(self) -> tuple[str, ...]:
+        """All plugins that keep it from being tried, each once."""
+        return tuple(dict.fromkeys((*self.plugins, *self.pending))) if self.pending else self.plugins
+
+    def renew(self, pod: Pod, size: int) -> None:
+        """A newer version of the pod."""
+        self.pod, self.size, self._likeness = pod, size, None
+
+    def assumed(self) -> Pod | None:
+        """The pod as it was decided, with its node; None if that is not known."""
+        pod = self.taken or self.pod
+        return replace(pod, spec=replace(pod.spec, node_name=self.node)) if self.node else None
 
     def tell(self, now: float, place: Place, why: str) -> None:
         story = self.story

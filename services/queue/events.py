@@ -1,12 +1,14 @@
 """What the queue is told, and what it wants done. Effects are to be carried out in order."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from services.queue.waking import ChangeKind
+from services.queue.kept import Kept
 from shared.errors import FlotillaError
-from shared.messages.binding import Notice
+from shared.framework.clusterevents import ClusterEvent
+from shared.messages.binding import Evicted, Notice
 from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Outcomes, Received, Take
 from shared.model.objects import Pod
 
@@ -45,9 +47,14 @@ class PodUnreadable(msgspec.Struct, frozen=True):
 
 
 class ClusterChange(msgspec.Struct, frozen=True):
-    """Event: something else has changed that may help pods that were rejected."""
+    """Event: something else has changed that may help pods that were rejected.
 
-    kind: ChangeKind
+    `before` is None for what was added, `now` for what was deleted. The ClusterObjects show it already.
+    """
+
+    event: ClusterEvent
+    before: Any = None
+    now: Any = None
 
 
 Seen = PodPending | PodBound | PodGone | PodUnreadable | ClusterChange
@@ -61,6 +68,16 @@ class Observed(msgspec.Struct, frozen=True):
 
     seen: Sequence[Seen]
     at: Position | None = None
+
+
+class Activate(msgspec.Struct, frozen=True):
+    """Event: a plugin wants these pods to be tried again, whatever else happens."""
+
+    uids: Sequence[str]
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Event: all pods that there are have been told; what is kept of others is of no use."""
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -105,11 +122,24 @@ class Ended(msgspec.Struct, frozen=True):
     ended_at: float
 
 
+class Remember(msgspec.Struct, frozen=True):
+    """Effect: this is to outlive the queue; it replaces what was to be remembered of the pod before."""
+
+    uid: str
+    kept: Kept
+
+
+class Lapse(msgspec.Struct, frozen=True):
+    """Effect: nothing is to be remembered of this pod any more."""
+
+    uid: str
+
+
 class Problem(msgspec.Struct, frozen=True):
     """Effect: somebody should know of this; nothing else was touched."""
 
     error: FlotillaError
 
 
-Event = Seen | Observed | Take | Outcomes | Forgotten | Assumed | Absorbed | Tick
-Effect = Answer | Acknowledge | Notify | Withdrawn | Ended | Problem
+Event = Seen | Observed | Activate | Listed | Take | Outcomes | Evicted | Forgotten | Assumed | Absorbed | Tick
+Effect = Answer | Acknowledge | Notify | Withdrawn | Ended | Remember | Lapse | Problem

@@ -1,6 +1,7 @@
 """What the owner of a pod is told when it could not be scheduled."""
 
 from services.queue.events import PodUnreadable
+from services.queue.gangs import Overdue
 from shared.messages.binding import Notice
 from shared.messages.queue import Outcome, Verdict
 from shared.model.objects import Pod
@@ -11,7 +12,7 @@ CONDITION = "PodScheduled"
 
 
 def notice_of(pod: Pod, outcome: Outcome) -> Notice:
-    """An event always; the condition only if it does not say so already."""
+    """An event always; the condition and the nominated node only if the pod does not say so already."""
     reason = UNSCHEDULABLE_REASON if outcome.verdict is Verdict.UNSCHEDULABLE else ERROR_REASON
     return Notice(
         uid=pod.uid,
@@ -21,7 +22,14 @@ def notice_of(pod: Pod, outcome: Outcome) -> Notice:
         reason=reason,
         message=outcome.message,
         patch=not _says(pod, reason, outcome.message),
+        nominated=None if outcome.nominated == pod.status.nominated_node_name else outcome.nominated,
     )
+
+
+def held_notice(overdue: Overdue) -> Notice:
+    """To the owner of a pod that has waited long for others of its group."""
+    outcome = Outcome(overdue.entry.uid, Verdict.UNSCHEDULABLE, message=overdue.message)
+    return notice_of(overdue.entry.pod, outcome)
 
 
 def unreadable_notice(event: PodUnreadable) -> Notice:

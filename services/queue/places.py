@@ -7,7 +7,7 @@ class Place(StrEnum):
     NEW = "new"
     """Just heard of; never its place when an event has been handled."""
     GATED = "gated"
-    """A PreEnqueue plugin keeps it out."""
+    """A PreEnqueue plugin or its gang keeps it out, or victims of its preemption are still being told to go."""
     ACTIVE = "active"
     BACKOFF = "backoff"
     """Rejected, and to rest before the next attempt; taken earlier when nothing is active."""
@@ -26,12 +26,14 @@ class Place(StrEnum):
 
 
 TRANSITIONS: dict[Place, frozenset[Place]] = {
-    Place.NEW: frozenset({Place.GATED, Place.ACTIVE}),
+    Place.NEW: frozenset({Place.GATED, Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF}),
     Place.GATED: frozenset({Place.ACTIVE, Place.BACKOFF, Place.BINDING, Place.DONE}),
-    Place.ACTIVE: frozenset({Place.IN_FLIGHT, Place.BINDING, Place.DONE}),
-    Place.BACKOFF: frozenset({Place.ACTIVE, Place.IN_FLIGHT, Place.BINDING, Place.DONE}),
-    Place.ERROR_BACKOFF: frozenset({Place.ACTIVE, Place.BINDING, Place.DONE}),
-    Place.UNSCHEDULABLE: frozenset({Place.GATED, Place.ACTIVE, Place.BACKOFF, Place.BINDING, Place.DONE}),
+    Place.ACTIVE: frozenset({Place.GATED, Place.IN_FLIGHT, Place.BINDING, Place.DONE}),
+    Place.BACKOFF: frozenset({Place.GATED, Place.ACTIVE, Place.IN_FLIGHT, Place.BINDING, Place.DONE}),
+    Place.ERROR_BACKOFF: frozenset({Place.ACTIVE, Place.IN_FLIGHT, Place.BINDING, Place.DONE}),
+    Place.UNSCHEDULABLE: frozenset(
+        {Place.GATED, Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT, Place.BINDING, Place.DONE}
+    ),
     Place.IN_FLIGHT: frozenset(
         {
             Place.GATED,
@@ -43,7 +45,16 @@ TRANSITIONS: dict[Place, frozenset[Place]] = {
             Place.DONE,
         }
     ),
-    Place.BINDING: frozenset({Place.GATED, Place.ACTIVE, Place.ERROR_BACKOFF, Place.DONE}),
+    Place.BINDING: frozenset(
+        {
+            Place.GATED,
+            Place.ACTIVE,
+            Place.BACKOFF,
+            Place.ERROR_BACKOFF,
+            Place.UNSCHEDULABLE,
+            Place.DONE,
+        }
+    ),
     Place.DONE: frozenset(),
 }
 """From each place, where to a pod may go. BINDING is reached from everywhere: a decision may be heard of late."""

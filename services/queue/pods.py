@@ -1,295 +1,365 @@
-"""All pods that the queue knows, each in one place, and the rules by which they move."""
+"""The rules by which pods move from place to place."""
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor
 
 from services.queue.backoff import Backoff, rests, wakes_at
+from services.queue.changes import pod_events
 from services.queue.entry import Entry
-from services.queue.heap import PodHeap
-from services.queue.places import TRANSITIONS, Place
-from services.queue.rejected import Rejected
+from services.queue.gangs import RELEASED
+from services.queue.happenings import Happening, anything, room
+from services.queue.hints import Hints, Worth
+from services.queue.holdings import AWAY, Holdings
+from services.queue.inflight import Away
+from services.queue.kept import Kept, Memory
+from services.queue.nominations import Nominations
+from services.queue.places import Place
+from services.queue.preempting import PREEMPTION, Preempting
 from services.queue.tally import Tally
-from services.queue.timed import Timed
-from services.queue.waking import ChangeKind, Happened
-from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, UserError
+from shared.errors import FlotillaError, UserError
 from shared.framework.profile import Framework
-from shared.messages.queue import QueueContents
 from shared.model.objects import Pod
 
-FLIGHT_PATIENCE = 60.0
-"""Seconds that cycle may take for a pod before it is handed out again."""
-BINDING_PATIENCE = 60.0
-"""Seconds until a decided pod that nobody has seen bound is handed out again; cycle then finds its place taken."""
-UNSCHEDULABLE_PATIENCE = 300.0
-"""Seconds after which an unschedulable pod is tried again though nothing has happened; looked at every so often:"""
 FLUSH_INTERVAL = 30.0
+"""Seconds between two looks at whether pods are unschedulable for too long."""
 
 ADDED = "UnschedulablePodAdd"
 UPDATED = "UnschedulablePodUpdate"
 ATTEMPT_FAILED = "ScheduleAttemptFailure"
 REST_OVER = "BackoffComplete"
 TAKEN_FROM_BACKOFF = "PopFromBackoffQ"
+TIME_LIMIT = "UnschedulableTimeout"
+ACTIVATED = "ForceActivate"
 OVERDUE = "Overdue"
 CYCLE_CHANGED = "CycleChanged"
 DECISION_LOST = "DecisionLost"
+PREEMPTION_OVER = "PreemptionOver"
 
 
-class Holding(Protocol):
-    """What keeps the pods of one place, in the order in which they leave it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds.
 
-    def add(self, entry: Entry) -> None: ...
-    def discard(self, entry: Entry) -> None: ...
-    def first(self) -> Entry | None: ...
-    def validate(self) -> None: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Entry]: ...
+    `unschedulable`: after which a pod is tried again though nothing has happened. `away`: that cycle may take for a
+    pod, or that may pass until a decided pod is seen bound, before it is handed out again.
+    """
+
+    unschedulable: float = 300.0
+    away: float = 60.0
 
 
 class Pods:
-    def __init__(self, backoff: Backoff) -> None:
-        self.tally = Tally()
-        self.problems: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
-        """What went wrong with plugins, for whoever clears them."""
+    def __init__(
+        self,
+        hints: Hints,
+        problems: deque[FlotillaError],
+        tally: Tally,
+        backoff: Backoff,
+        patience: Patience,
+        kept: Mapping[str, Kept],
+    ) -> None:
+        """`kept`: what was known of pods before a restart."""
+        self.memory = Memory(kept)
+        self.nominations = Nominations()
+        self.preempting = Preempting()
+        self._hints = hints
+        self._problems = problems
+        self.away = Away(hints)
+        self.held = Holdings(self.away, tally, patience.away)
         self._backoff_rule = backoff
-        self._entries: dict[str, Entry] = {}
-        self._active = PodHeap(lambda entry: entry.rank)
-        self._backoff = PodHeap(lambda entry: (entry.backoff_until, entry.rank))
-        self._error_backoff = PodHeap(lambda entry: (entry.backoff_until, entry.rank))
-        self._unschedulable = Rejected()
-        self._gated = Rejected()
-        self._in_flight = Timed(FLIGHT_PATIENCE)
-        self._binding = Timed(BINDING_PATIENCE)
-        self._heaps = {
-            Place.ACTIVE: self._active,
-            Place.BACKOFF: self._backoff,
-            Place.ERROR_BACKOFF: self._error_backoff,
-        }
-        self._holdings: dict[Place, Holding] = {
-            **self._heaps,
-            Place.UNSCHEDULABLE: self._unschedulable,
-            Place.GATED: self._gated,
-            Place.IN_FLIGHT: self._in_flight,
-            Place.BINDING: self._binding,
-        }
-        self._happened = Happened()
+        self._patience = patience.unschedulable
         self._orders = 0
+        self._flushed_at: float | None = None
 
     def get(self, uid: str) -> Entry | None:
-        return self._entries.get(uid)
+        return self.held.entries.get(uid)
 
     # Coming and going
 
     def add(self, pod: Pod, framework: Framework, seen_at: float, size: int, now: float) -> None:
         entry = Entry(pod.uid, pod, framework, seen_at, size)
-        self._line_up(entry, seen_at)
-        self._entries[pod.uid] = entry
-        self._enter(entry, Place.ACTIVE, now, ADDED)
+        kept = self.memory.of(pod.uid)
+        self._line_up(entry, seen_at if kept is None else kept.queued_at)
+        self.held.entries[pod.uid] = entry
+        if kept is not None:
+            self.nominations.read(pod)
+            entry.attempts, entry.rejections, entry.errors = kept.attempts, kept.rejections, kept.errors
+            entry.backoff_until = self._backoff_rule.resumed(kept.backoff_until, now)
+        resting = Place.ERROR_BACKOFF if entry.errors else Place.BACKOFF
+        self._enter(entry, resting if rests(entry, now) else Place.ACTIVE, now, ADDED)
 
-    def update(self, entry: Entry, pod: Pod, size: int, now: float) -> None:
-        """The new version counts from now on, wherever the pod is; if it may help, it is another attempt's reason."""
-        old, entry.pod, entry.size = entry.pod, pod, size
-        if old.spec == pod.spec and old.metadata.labels == pod.metadata.labels:
-            return
-        entry.rank = self._rank(entry)
-        if (heap := self._heaps.get(entry.place)) is not None:
-            heap.resort(entry)
-        elif entry.place in (Place.UNSCHEDULABLE, Place.GATED):
-            self._requeue(entry, now, UPDATED)
+    def update(self, entry: Entry, pod: Pod, size: int, now: float) -> Happening | None:
+        """The new version counts from now on, wherever the pod is; what has changed may help it.
+
+        And others, if it has lost a nomination.
+        """
+        old = entry.pod
+        rank = self._rank(entry, pod)
+        if entry.place in (Place.UNSCHEDULABLE, Place.GATED):
+            self._update_waiting(entry, pod, size, rank, now)
         else:
-            entry.changed = True
+            entry.renew(pod, size)
+            entry.rank = rank
+            self.held.gangs.moved(entry, now)
+            if (heap := self.held.heaps.get(entry.place)) is not None:
+                heap.resort(entry)
+        if entry.place is Place.BINDING:
+            return None
+        if entry.place is not Place.IN_FLIGHT:
+            self.nominations.update(old, pod)
+        else:
+            for event in pod_events(old, pod):
+                if self._hints.awaits(event):
+                    self._touch(entry, Happening(event, old, pod))
+        nominated = old.status.nominated_node_name
+        lost = nominated and nominated != pod.status.nominated_node_name
+        return room(old, at_most=old.priority) if lost else None
+
+    def _update_waiting(self, entry: Entry, pod: Pod, size: int, rank: tuple[object, int], now: float) -> None:
+        """It is tried again if it is worth it, and for the first of the changes that makes it so."""
+        old = entry.pod
+        waiting = self.held.unschedulable if entry.place is Place.UNSCHEDULABLE else self.held.gated
+        waiting.discard(entry)
+        entry.renew(pod, size)
+        entry.rank = rank
+        waiting.add(entry)
+        self.held.gangs.moved(entry, now)
+        self.nominations.update(old, pod)
+        for event in pod_events(old, pod):
+            happening = Happening(event, old, pod)
+            worth = self._hints.worth(entry, happening)
+            if worth:
+                self._requeue(entry, worth, now, happening.label)
+            if entry.place not in (Place.UNSCHEDULABLE, Place.GATED):
+                return
 
     def drop(self, entry: Entry, now: float, why: str) -> None:
-        self._move(entry, Place.DONE, now, why)
-        self._clear_plugins(entry)
-        del self._entries[entry.uid]
+        self.held.move(entry, Place.DONE, now, why)
+        self.held.blame(entry, (), ())
+        del self.held.entries[entry.uid]
+        self.nominations.end(entry.uid)
+        self.preempting.end(entry.uid)
+        self.memory.lapse(entry.uid)
 
     # Attempts
 
     def next_up(self) -> Entry | None:
         """The first active pod; when there is none, the first that rests after a rejection."""
-        return self._active.first() or self._backoff.first()
+        return self.held.active.first() or self.held.backoff.first()
 
     def hand_out(self, entry: Entry, now: float) -> None:
-        if entry.place is Place.BACKOFF:
-            self.tally.incoming[Place.ACTIVE, TAKEN_FROM_BACKOFF] += 1
-        self._in_flight.start(entry, now)
-        self._move(entry, Place.IN_FLIGHT, now, "taken")
-        self._clear_plugins(entry)
+        if entry.place is not Place.ACTIVE:
+            why = TAKEN_FROM_BACKOFF if entry.place is Place.BACKOFF else ACTIVATED
+            self.held.tally.incoming[Place.ACTIVE, why] += 1
+        self.held.in_flight.start(entry, now)
+        self.held.move(entry, Place.IN_FLIGHT, now, "taken")
+        self.held.blame(entry, (), ())
+        self.preempting.end(entry.uid)
         entry.attempts += 1
-        entry.mark = self._happened.now
-        entry.changed = entry.forgotten = False
+        entry.active_at = now if entry.active_at is None else entry.active_at
+        entry.taken, entry.node = entry.pod, ""
+        entry.touched, entry.forgotten = False, None
+
+    def hold(self, entry: Entry, plugin: str, now: float) -> None:
+        """It was about to be taken, and cannot go without others."""
+        self.held.move(entry, Place.GATED, now, plugin, plugin)
+
+    def release(self, now: float) -> None:
+        """Who was held for the sake of others that are there by now."""
+        while released := self.held.gangs.released():
+            for entry in released:
+                self._requeue(entry, Worth.AFTER_REST, now, RELEASED)
 
     def take_back_all(self, now: float) -> None:
         """What was in flight is active again, where it was in the order."""
-        for entry in list(self._in_flight):
+        for entry in list(self.held.in_flight):
             self._enter(entry, Place.ACTIVE, now, CYCLE_CHANGED)
 
-    def take_back(self, entry: Entry, now: float) -> None:
+    def take_back(self, entry: Entry, now: float, why: str = DECISION_LOST) -> None:
         """Whether its decision is lost is not known; if it holds a place, that is found out when it is decided anew."""
-        self._enter(entry, Place.ACTIVE, now, DECISION_LOST)
+        if entry.place is Place.BINDING:
+            self.nominations.read(entry.pod)
+        self._enter(entry, Place.ACTIVE, now, why)
 
     def take_back_bindings(self, but: frozenset[str], now: float) -> None:
         """What was decided, but for these, is active again, where it was in the order."""
-        for entry in [entry for entry in self._binding if entry.uid not in but]:
+        for entry in [entry for entry in self.held.binding if entry.uid not in but]:
             self.take_back(entry, now)
 
-    def decide(self, entry: Entry, now: float, why: str) -> None:
-        self._binding.start(entry, now)
-        self._move(entry, Place.BINDING, now, why)
+    def decide(self, entry: Entry, node: str, now: float, why: str) -> None:
+        self.held.binding.start(entry, now)
+        self.held.move(entry, Place.BINDING, now, why)
+        self.nominations.end(entry.uid)
+        entry.node = node
 
-    def reject(self, entry: Entry, plugins: tuple[str, ...], now: float) -> None:
+    def reject(self, entry: Entry, plugins: tuple[str, ...], pending: tuple[str, ...], now: float) -> None:
         """An attempt has ended with plugins that would not have it. What happened meanwhile may have helped already."""
         entry.rejections += 1
         entry.errors = 0
-        entry.plugins = plugins
-        self.tally.reject(plugins, entry.framework.name)
+        self.held.blame(entry, plugins, pending)
         self._start_rest(entry, now)
-        if entry.changed or self._happened.helps(plugins, entry.mark):
-            self._requeue(entry, now, ATTEMPT_FAILED)
+        worth = self.away.worth(entry)
+        if worth:
+            self._requeue(entry, worth, now, ATTEMPT_FAILED)
         else:
-            self._move(entry, Place.UNSCHEDULABLE, now, ATTEMPT_FAILED)
+            self.held.move(entry, Place.UNSCHEDULABLE, now, ATTEMPT_FAILED)
 
     def fail(self, entry: Entry, now: float) -> None:
         """An attempt, or the binding after it, has ended with an error."""
         entry.errors += 1
-        self._clear_plugins(entry)
+        self.held.blame(entry, (), ())
         self._start_rest(entry, now)
-        self._enter(entry, Place.ERROR_BACKOFF, now, ATTEMPT_FAILED)
+        self._requeue(entry, Worth.AFTER_REST, now, ATTEMPT_FAILED)
 
-    def wake(self, kind: ChangeKind, now: float) -> None:
+    # What may help
+
+    def wake(self, happening: Happening, now: float) -> None:
         """Whoever is away hears of it when it comes back."""
-        self._happened.note(kind)
-        for entry in (*self._unschedulable.concerned(kind), *self._gated.concerned(kind)):
-            self._requeue(entry, now, kind)
+        if not self._hints.awaits(happening.event):
+            return
+        for waiting in (self.held.unschedulable, self.held.gated):
+            for entry, worth in waiting.woken(happening, self._hints) if len(waiting) else ():
+                was = entry.place
+                self._requeue(entry, worth, now, happening.label)
+                if was is entry.place is Place.GATED:
+                    self.held.tally.incoming[Place.GATED, happening.label] += 1
+        self.away.note(happening)
+
+    def activate(self, entry: Entry, now: float) -> None:
+        """Whatever it waits for; if it is in flight, it is tried again when it comes back and has rested."""
+        if entry.place in AWAY:
+            self._touch(entry, Happening(anything().event, why=ACTIVATED, only=entry.uid))
+        elif entry.place in (Place.BACKOFF, Place.ERROR_BACKOFF):
+            self.held.move(entry, Place.ACTIVE, now, ACTIVATED)
+        elif entry.place is not Place.ACTIVE:
+            self._enter(entry, Place.ACTIVE, now, ACTIVATED)
+
+    def preempted(self, uid: str, now: float) -> None:
+        """Its victims have been told to go, or are not waited for. It is gated if something has helped meanwhile."""
+        entry = self.get(uid)
+        if entry is not None and entry.gate == PREEMPTION:
+            self._requeue(entry, Worth.AFTER_REST, now, PREEMPTION_OVER)
 
     # Time
 
     def pass_time(self, now: float) -> None:
-        for heap in (self._backoff, self._error_backoff):
+        for heap in (self.held.backoff, self.held.error_backoff):
             while (entry := heap.first()) is not None and not rests(entry, now):
-                self._move(entry, Place.ACTIVE, now, REST_OVER)
-        while (entry := self._unschedulable.first()) is not None and _flushed_at(entry) <= now:
-            self._requeue(entry, now, ChangeKind.TIME_LIMIT)
-            self._happened.note(ChangeKind.TIME_LIMIT)
-        for timed in (self._in_flight, self._binding):
-            while (entry := timed.first()) is not None and entry.deadline <= now:
-                self._enter(entry, Place.ACTIVE, now, OVERDUE)
+                self.held.move(entry, Place.ACTIVE, now, REST_OVER)
+        self._flush(now)
+        while (uid := self.preempting.overdue(now)) is not None:
+            self.preempted(uid, now)
+        while (entry := self.held.in_flight.first()) is not None and entry.deadline <= now:
+            self._enter(entry, Place.ACTIVE, now, OVERDUE)
+        while (entry := self.held.binding.first()) is not None and entry.deadline <= now:
+            self.take_back(entry, now, OVERDUE)
+
+    def _flush(self, now: float) -> None:
+        """Gated pods stay, but that there are some is reason enough for those in flight to be tried again."""
+        look = floor(now / FLUSH_INTERVAL) * FLUSH_INTERVAL
+        moved = False
+        while (entry := self.held.unschedulable.first()) is not None and self._limit_of(entry) <= look:
+            moved = entry.flushed = True
+            self._requeue(entry, Worth.AFTER_REST, now, TIME_LIMIT)
+        if len(self.away) and self._flushed_at is not None and self._flushed_at < look:
+            stuck = [entry for entry in self.held.gated if self._limit_of(entry) <= look]
+            moved = moved or bool(stuck)
+            for entry in stuck:
+                entry.flushed = True
+        self._flushed_at = look
+        if moved:
+            self.away.note(anything(TIME_LIMIT))
+
+    def _limit_of(self, entry: Entry) -> float:
+        """The first look at the unschedulable pods at which it has been there for longer than it may."""
+        return ((entry.queued_at + self._patience) // FLUSH_INTERVAL + 1) * FLUSH_INTERVAL
 
     def next_deadline(self) -> float | None:
-        times = [wakes_at(entry) for entry in (self._backoff.first(), self._error_backoff.first()) if entry]
-        times += [entry.deadline for entry in (self._in_flight.first(), self._binding.first()) if entry]
-        if (oldest := self._unschedulable.first()) is not None:
-            times.append(_flushed_at(oldest))
+        held = self.held
+        times = [wakes_at(entry) for entry in (held.backoff.first(), held.error_backoff.first()) if entry]
+        times += [entry.deadline for entry in (held.in_flight.first(), held.binding.first()) if entry]
+        if (oldest := held.unschedulable.first()) is not None:
+            times.append(self._limit_of(oldest))
+        if len(self.away) and len(held.gated) and self._flushed_at is not None:
+            times.append(self._flushed_at + FLUSH_INTERVAL)
+        if (preempting := self.preempting.next_deadline()) is not None:
+            times.append(preempting)
+        if (reminder := held.gangs.next_deadline()) is not None:
+            times.append(reminder)
         return min(times, default=None)
+
+    def forget_hints(self) -> None:
+        """What plugins said holds for a cluster that may have changed."""
+        self._hints.forget()
+        self.away.forget()
 
     # Inside
 
-    def _requeue(self, entry: Entry, now: float, why: str) -> None:
-        """It is worth another attempt, when it has rested."""
-        self._enter(entry, Place.BACKOFF if rests(entry, now) else Place.ACTIVE, now, why)
+    def _requeue(self, entry: Entry, worth: Worth, now: float, why: str) -> None:
+        """It is worth another attempt, and need not rest if somebody only waited for this."""
+        if worth is Worth.AT_ONCE or not rests(entry, now):
+            self._enter(entry, Place.ACTIVE, now, why)
+        else:
+            rejected = entry.plugins or entry.pending
+            self._enter(entry, Place.BACKOFF if rejected else Place.ERROR_BACKOFF, now, why)
 
     def _enter(self, entry: Entry, place: Place, now: float, why: str) -> None:
         """To active or a back-off, if its gates are open; they are not asked again when its rest is over."""
-        gate = self._gate(entry) if entry.framework.pre_enqueue else None
+        gate = self._gate(entry)
         if gate is None:
-            self._move(entry, place, now, why)
+            self.held.move(entry, place, now, why)
+            if place is Place.ACTIVE and why in (ADDED, UPDATED):
+                self.nominations.read(entry.pod)
         elif entry.place is not Place.GATED:
-            self._move(entry, Place.GATED, now, why, gate)
+            self.held.move(entry, Place.GATED, now, why, gate)
         elif entry.gate != gate:
-            self._gated.discard(entry)
-            self._shut(entry, gate)
-            self._gated.add(entry)
+            self.held.gated.discard(entry)
+            self.held.shut(entry, gate)
+            self.held.gated.add(entry)
+            self.held.gangs.moved(entry, now)
 
     def _gate(self, entry: Entry) -> str | None:
         """The plugin that keeps it out; one that breaks down does, too, and has no name."""
-        try:
-            status = entry.framework.run_pre_enqueue(entry.pod)
-        except Exception as cause:
-            self.problems.append(_gate_broken(entry.pod, cause))
-            return ""
+        if entry.uid in self.preempting:
+            return PREEMPTION
+        if entry.framework.pre_enqueue:
+            try:
+                status = entry.framework.run_pre_enqueue(entry.pod)
+            except Exception as cause:
+                self._problems.append(_gate_broken(entry.pod, cause))
+                return ""
+            if not status.ok:
+                return status.plugin
+        status = self.held.gangs.gate(entry)
         return None if status.ok else status.plugin
 
-    def _shut(self, entry: Entry, gate: str | None) -> None:
-        entry.gate = gate
-        if gate and gate not in entry.plugins:
-            entry.plugins = (*entry.plugins, gate)
-            self.tally.reject((gate,), entry.framework.name)
-
-    def _clear_plugins(self, entry: Entry) -> None:
-        if entry.plugins:
-            self.tally.clear(entry.plugins, entry.framework.name)
-            entry.plugins = ()
-
-    def _move(self, entry: Entry, place: Place, now: float, why: str, gate: str | None = None) -> None:
-        """The one way from place to place. What a holding sorts or finds by changes only while it does not have it."""
-        before = entry.place
-        if place not in TRANSITIONS[before]:
-            raise InvariantBroken(f"pod {entry.pod.key}: {before} to {place} ({why}); before: {entry.told()}")
-        if before is not Place.NEW:
-            self._holdings[before].discard(entry)
-        if gate is not None or entry.gate is not None:
-            self._shut(entry, gate)
-        entry.place = place
-        entry.tell(now, place, why)
-        if place is Place.DONE:
-            return
-        if place is Place.ACTIVE and entry.active_at is None:
-            entry.active_at = now
-        self.tally.incoming[place, why] += 1
-        self._holdings[place].add(entry)
+    def _touch(self, entry: Entry, happening: Happening) -> None:
+        """It has happened to a pod that is away."""
+        entry.touched = True
+        self.away.note(happening)
 
     def _start_rest(self, entry: Entry, now: float) -> None:
+        entry.flushed = False
         self._line_up(entry, now)
         entry.backoff_until = self._backoff_rule.until(entry)
+        counts = (entry.attempts, entry.rejections, entry.errors)
+        self.memory.keep(entry.uid, Kept(*counts, entry.queued_at, entry.backoff_until))
 
     def _line_up(self, entry: Entry, at: float) -> None:
         """Behind all of its priority that are queued already."""
         self._orders += 1
         entry.queued_at, entry.order = at, self._orders
-        entry.rank = self._rank(entry)
+        entry.rank = self._rank(entry, entry.pod)
 
-    def _rank(self, entry: Entry) -> tuple[object, int]:
-        return entry.framework.queue_sort.sort_key(entry.pod, entry.queued_at), entry.order
-
-    # To look at
-
-    def counts(self) -> dict[Place, int]:
-        return {place: len(holding) for place, holding in self._holdings.items()}
-
-    def contents(self) -> QueueContents:
-        def uids(*places: Place) -> list[str]:
-            return [entry.uid for place in places for entry in self._holdings[place]]
-
-        return QueueContents(
-            active=uids(Place.ACTIVE),
-            backoff=uids(Place.BACKOFF, Place.ERROR_BACKOFF),
-            unschedulable=uids(Place.UNSCHEDULABLE),
-            gated=uids(Place.GATED),
-            in_flight=uids(Place.IN_FLIGHT),
-            binding=uids(Place.BINDING),
-        )
+    def _rank(self, entry: Entry, pod: Pod) -> tuple[object, int]:
+        return entry.framework.queue_sort.sort_key(pod, entry.queued_at), entry.order
 
     def validate(self) -> None:
-        """Every pod is in one place and knows it, and every count and index agrees."""
-        for place, holding in self._holdings.items():
-            holding.validate()
-            entries = list(holding)
-            if len(entries) != len(holding):
-                raise InvariantBroken(f"{len(entries)} pods are {place}, counted as {len(holding)}")
-            for entry in entries:
-                if entry.place is not place or self._entries.get(entry.uid) is not entry:
-                    raise InvariantBroken(f"pod {entry.pod.key} is kept as {place}: {entry.told()}")
-                if (entry.gate is not None) != (place is Place.GATED):
-                    raise InvariantBroken(f"pod {entry.pod.key} is {place}, its gate {entry.gate}: {entry.told()}")
-        if sum(self.counts().values()) != len(self._entries):
-            raise InvariantBroken(f"{len(self._entries)} pods, and in the places {self.counts()}")
-        self.tally.validate((p, entry.framework.name) for entry in self._entries.values() for p in entry.plugins)
-
-
-def _flushed_at(entry: Entry) -> float:
-    """The first look at the unschedulable pods at which it has been there for longer than it may."""
-    return ((entry.queued_at + UNSCHEDULABLE_PATIENCE) // FLUSH_INTERVAL + 1) * FLUSH_INTERVAL
+        self.held.validate()
+        self.nominations.validate(self.held.entries)
+        self.preempting.validate(self.held.entries)
 
 
 def _gate_broken(pod: Pod, cause: Exception) -> FlotillaError:

@@ -1,7 +1,9 @@
-"""Queue's shell: the watch on one side, cycle and the snapshot on the other, and owners of pods to be told."""
+"""Queue's shell: the watch on one side, cycle, the snapshot and binders on the other; owners of pods to be told, and
+what is known of pods to be remembered."""
 
 import asyncio
 from collections.abc import Iterable
+from time import perf_counter
 
 from services.queue.backoff import Backoff
 from services.queue.core import QueueCore
@@ -11,32 +13,44 @@ from services.queue.events import (
     Effect,
     Ended,
     Event,
+    Lapse,
+    Listed,
     Notify,
     Observed,
     Problem,
+    Remember,
     Seen,
     Tick,
     Withdrawn,
 )
+from services.queue.inspecting import Inspection
 from services.queue.metrics import QueueMetrics
+from services.queue.pods import Patience
+from services.queue.remembering import Remembering
 from services.queue.sightings import Sightings
 from services.queue.spans import PodSpans
 from shared.bus import Envelope
 from shared.bus.subjects import (
     BINDER_NOTICES,
+    QUEUE_EVICTED,
     QUEUE_FORGOTTEN,
     QUEUE_INSPECT,
+    QUEUE_LIST,
     QUEUE_OUTCOMES,
     QUEUE_TAKE,
     WATCH,
     WATCHER_RELIST,
 )
 from shared.config.file import read_config
-from shared.messages.binding import Notice, Notices
+from shared.framework.clusterevents import Action, Resource
+from shared.framework.profile import Framework
+from shared.messages.binding import Evicted, Notice, Notices
+from shared.messages.inspection import ListQueue
 from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.dumping import on_dump_signal
 from shared.telemetry.logs import Repeated
 from shared.watch.reader import Effect as WatchEffect
 from shared.watch.reader import WatchReader
@@ -46,22 +60,45 @@ LOOK = 0.25
 MOST_NOTICES = 256
 """In one message: they go to one binder."""
 LISTING = "listing"
+MEMORY = "memory"
 
 
 async def main(context: Context) -> None:
     config = load_scheduler_config(read_config(context.settings.config))
     backoff = Backoff(initial=config.pod_initial_backoff_seconds, longest=config.pod_max_backoff_seconds)
+    patience = Patience(unschedulable=context.settings.unschedulable_patience)
     frameworks = load_frameworks(config)
-    await Shell(context, QueueCore(frameworks, backoff=backoff)).run()
+    context.health.wait_for(LISTING, "the cluster has not been listed yet")
+    context.health.wait_for(MEMORY, "what was known of pods has not been read yet")
+    async with Remembering(context.settings.redis_url, context.settings.prefix, context.telemetry) as remembering:
+        kept = await remembering.recall()
+        context.health.clear(MEMORY)
+        core = QueueCore(frameworks, backoff=backoff, patience=patience, kept=kept, stopwatch=perf_counter)
+        shell = Shell(context, core, remembering, annotations=waits_for_annotations(frameworks.values()))
+        with on_dump_signal(shell.dump):
+            await shell.run()
+
+
+def waits_for_annotations(frameworks: Iterable[Framework]) -> bool:
+    """Whether any plugin wants to know of changes of those of nodes."""
+    awaited = Action(0)
+    for framework in frameworks:
+        for resource in (Resource.NODE, Resource.ANY):
+            awaited |= framework.watched.get(resource, Action(0))
+    return Action.UPDATE_NODE_ANNOTATION in awaited
 
 
 class Shell:
-    def __init__(self, context: Context, core: QueueCore) -> None:
+    def __init__(
+        self, context: Context, core: QueueCore, remembering: Remembering | None = None, *, annotations: bool = False
+    ) -> None:
+        """`remembering`: without it, nothing outlives the queue. `annotations`: those of nodes matter."""
         self._context = context
         self._bus = context.bus
         self._core = core
+        self._remembering = remembering
         self._reader = WatchReader(context.name)
-        self._sightings = Sightings()
+        self._sightings = Sightings(core.objects, annotations=annotations)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core,
             Tick(),
@@ -70,6 +107,7 @@ class Shell:
             telemetry=context.telemetry,
             validate=core.validate if context.validates else None,
         )
+        self._inspection = Inspection(core.entries, core.counts, core.nominated)
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
         self._sparingly = Repeated(context.log)
@@ -80,20 +118,28 @@ class Shell:
 
     async def run(self) -> None:
         bus = self._bus
-        self._context.health.wait_for(LISTING, "the cluster has not been listed yet")
         self._context.health.ready()
         await bus.subscribe(WATCH, (Watched, WatchBeat), self._on_watch)
         await bus.subscribe(QUEUE_TAKE, Take, self._on_take)
         await bus.subscribe(QUEUE_OUTCOMES, Outcomes, self._on_outcomes)
         await bus.subscribe(QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_forgotten)
+        await bus.subscribe(QUEUE_EVICTED, Evicted, self._on_evicted)
         await bus.subscribe(QUEUE_INSPECT, Inspect, self._on_inspect)
+        await bus.subscribe(QUEUE_LIST, ListQueue, self._on_list)
         self._on_watch_effects(self._reader.start(self._context.clock()))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(LOOK, self._look))
                 tasks.create_task(self._runner.broken())
+                if self._remembering is not None:
+                    tasks.create_task(self._remembering.run())
         finally:
             self._runner.close()
+
+    def dump(self) -> None:
+        """What it holds, as lines of the log."""
+        for line in self._inspection.lines(self._context.clock()):
+            self._context.log.info("dump: %s", line)
 
     # What comes in
 
@@ -103,7 +149,7 @@ class Shell:
             self._begin()
 
     def _on_watch_effects(self, effects: Iterable[WatchEffect]) -> None:
-        now = self._context.clock()
+        now, began = self._context.clock(), perf_counter()
         seen: list[Seen] = []
         for effect in effects:
             if isinstance(effect, Relist):
@@ -111,11 +157,14 @@ class Shell:
             else:
                 seen += self._sightings.read(effect, now)
         if seen:
-            self._feed(Observed(seen, self._reader.position))
+            labels = self._metrics.labels(seen, self._core)
+            self._feed(Observed(seen, self._reader.position if self._begun else None))
+            self._metrics.handled(labels, perf_counter() - began)
 
     def _begin(self) -> None:
-        """From here on the queue knows of every pod that there is, and answers."""
+        """From here on the queue knows of every pod that there is, and answers. Before, nobody was to be tried."""
         self._begun = True
+        self._feed(Listed())
         self._context.health.clear(LISTING)
         waiting = ", ".join(f"{count} {place}" for place, count in self._core.counts().items() if count)
         self._context.log.info("the cluster is listed; pods: %s", waiting or "none")
@@ -135,9 +184,16 @@ class Shell:
     def _on_forgotten(self, message: Forgotten | Assumed | Absorbed, envelope: Envelope) -> None:
         self._feed(message)
 
+    def _on_evicted(self, message: Evicted, envelope: Envelope) -> None:
+        self._feed(message)
+
     def _on_inspect(self, message: Inspect, envelope: Envelope) -> None:
         if self._begun:
             envelope.respond(self._core.inspect())
+
+    def _on_list(self, asked: ListQueue, envelope: Envelope) -> None:
+        if self._begun:
+            envelope.respond(self._inspection.answer(asked, self._context.clock()))
 
     def _look(self) -> None:
         self._on_watch_effects(self._reader.tick(self._context.clock()))
@@ -145,6 +201,7 @@ class Shell:
             while refused:
                 self._sparingly.warning("refused", "refused: %s", refused.popleft())
         self._metrics.show(self._core)
+        self._inspection.expire(self._context.clock())
 
     # What goes out
 
@@ -167,6 +224,9 @@ class Shell:
             case Ended():
                 self._metrics.ended(effect)
                 self._spans.ended(effect)
+            case Remember() | Lapse():
+                if self._remembering is not None:
+                    self._remembering.take(effect)
             case Problem(error=error):
                 self._sparingly.warning(str(error), "%s", error)
             case Withdrawn():

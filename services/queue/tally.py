@@ -1,11 +1,14 @@
 """What has been counted so far, for metrics."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
 from services.queue.places import Place
 from shared.errors import InvariantBroken
+
+MOST_HINTS = 1 << 14
 
 
 class Result(StrEnum):
@@ -24,6 +27,15 @@ QUEUES: dict[Place, str] = {
 """What kube-scheduler calls a place when it counts what comes in."""
 
 
+class HintTaken(NamedTuple):
+    """`answer`: Queue, QueueSkip or Error."""
+
+    plugin: str
+    event: str
+    answer: str
+    seconds: float
+
+
 class Tally:
     def __init__(self) -> None:
         self.incoming: Counter[tuple[Place, str]] = Counter()
@@ -32,6 +44,10 @@ class Tally:
         """(result, profile)"""
         self.rejecting: Counter[tuple[str, str]] = Counter()
         """(plugin, profile) -> pods that it rejected and that have not been tried since"""
+        self.scheduled_after_flush = 0
+        """Pods that were bound by the attempt that nothing but the time limit gave them."""
+        self.hints: deque[HintTaken] = deque(maxlen=MOST_HINTS)
+        """What was asked of plugins lately, for whoever clears it."""
         self.refused = 0
         """Messages that were not taken."""
 

@@ -3,16 +3,25 @@
 from collections.abc import Callable
 
 from services.simulator.errors import Cause, invalid, invalid_value, required, unsupported_value
+from services.simulator.grouprules import (
+    coscheduling_group_causes,
+    fixed_spec_causes,
+    pod_group_causes,
+    workload_causes,
+)
 from services.simulator.metadata import cannot_unmarshal, metadata_causes
 from services.simulator.podrules import TAINT_EFFECTS, amount_causes, check_shape, pod_causes, pod_update_causes
 from services.simulator.pods import PriorityClasses, complete_spec, default_pod
 from services.simulator.resources import (
+    COSCHEDULING_POD_GROUPS,
     DEFINITIONS,
     DISRUPTION_BUDGETS,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    WORKLOADS,
     Object,
     Resource,
     builtin,
@@ -52,6 +61,8 @@ def admit_update(resource: Resource, obj: Object, old: Object) -> None:
         causes += rule(obj)
     if resource is PODS:
         causes += pod_update_causes(obj, old)
+    if resource is POD_GROUPS or resource is WORKLOADS:
+        causes += fixed_spec_causes(obj, old)
     if resource is PRIORITY_CLASSES and obj.get("value") != old.get("value"):
         causes.append(invalid_value("value", obj.get("value"), "may not be changed in an update."))
     if causes:
@@ -208,5 +219,8 @@ _RULES: dict[Resource, Callable[[Object], list[Cause]]] = {
     PRIORITY_CLASSES: _priority_class_causes,
     DISRUPTION_BUDGETS: _budget_causes,
     DEFINITIONS: _definition_causes,
+    POD_GROUPS: pod_group_causes,
+    WORKLOADS: workload_causes,
+    COSCHEDULING_POD_GROUPS: coscheduling_group_causes,
     builtin("leases", "coordination.k8s.io"): lease_causes,
 }

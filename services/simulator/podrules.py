@@ -25,6 +25,7 @@ IMMUTABLE = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _LISTS = ("containers", "initContainers", "tolerations", "volumes", "schedulingGates", "topologySpreadConstraints")
+_SINGLE = {"terminationGracePeriodSeconds": int, "nodeName": str, "schedulerName": str, "schedulingGroup": dict}
 _MUTABLE = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
 _MUTABLE_WHILE_GATED = frozenset({"nodeSelector", "affinity"})
 
@@ -43,7 +44,7 @@ def check_shape(pod: Object) -> None:
         elif not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise cannot_unmarshal(f"spec.{name}", items, "slice of objects")
     spec.setdefault("containers", [])
-    for name, kind in (("terminationGracePeriodSeconds", int), ("nodeName", str), ("schedulerName", str)):
+    for name, kind in _SINGLE.items():
         if not isinstance(spec.get(name), kind | None):
             raise cannot_unmarshal(f"spec.{name}", spec[name], kind.__name__)
     for field, container in _containers(spec):
@@ -82,6 +83,8 @@ def pod_causes(pod: Object) -> list[Cause]:
         causes.append(unsupported_value("spec.restartPolicy", policy, RESTART_POLICIES))
     if spec.get("schedulingGates") and spec.get("nodeName"):
         causes.append(forbidden_value("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    if (group := spec.get("schedulingGroup")) is not None:
+        causes += name_causes("spec.schedulingGroup.podGroupName", group.get("podGroupName"))
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         causes += _toleration_causes(f"spec.tolerations[{index}]", toleration)
     for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):

@@ -170,6 +170,19 @@ RESOURCES = (
     Resource("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
     Resource("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False, (), STATUS, returns_deleted=True),
     Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",)),
+    Resource("scheduling.k8s.io", "v1alpha2", "Workload", "workloads", counts_generations=True),
+    Resource("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups", True, (), STATUS, counts_generations=True),
+    Resource(
+        "scheduling.x-k8s.io",
+        "v1alpha1",
+        "PodGroup",
+        "podgroups",
+        True,
+        ("pg", "pgs"),
+        STATUS,
+        counts_generations=True,
+        strategic=False,
+    ),
     Resource("coordination.k8s.io", "v1", "Lease", "leases"),
     Resource("events.k8s.io", "v1", "Event", "events", True, ("ev",), (), NEW_EVENT_FIELDS, kept_as=("", "events")),
     Resource("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True, (), STATUS, returns_deleted=True),
@@ -266,4 +279,7 @@ EVENTS = builtin("events")
 NEW_EVENTS = builtin("events", "events.k8s.io")
 PRIORITY_CLASSES = builtin("priorityclasses", "scheduling.k8s.io")
 DISRUPTION_BUDGETS = builtin("poddisruptionbudgets", "policy")
+WORKLOADS = builtin("workloads", "scheduling.k8s.io", "v1alpha2")
+POD_GROUPS = builtin("podgroups", "scheduling.k8s.io", "v1alpha2")
+COSCHEDULING_POD_GROUPS = builtin("podgroups", "scheduling.x-k8s.io", "v1alpha1")
 DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")

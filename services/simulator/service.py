@@ -105,14 +105,14 @@ class Simulator:
 
     # For tests
 
-    def store_raw(self, plural: str, obj: Object, *, group: str = "", version: str = "v1") -> Item:
-        """Store an object as it is, even one that a real server refuses.
+    def store_raw(self, plural: str, obj: Object, *, group: str = "", version: str = "") -> Item:
+        """Store an object as it is, even one that a real server refuses. Without a version any will do.
 
         It needs a name, and a namespace if its type has one.
         """
         return self.cluster.store.put(self._resource(plural, group, version), obj)
 
-    def stored(self, plural: str, name: str, namespace: str = "", *, group: str = "", version: str = "v1") -> Object:
+    def stored(self, plural: str, name: str, namespace: str = "", *, group: str = "", version: str = "") -> Object:
         """A copy of an object."""
         return self.cluster.find(self._resource(plural, group, version), namespace, name).decode()
 
@@ -130,7 +130,10 @@ class Simulator:
         self.cluster.store.resize_history(history)
 
     def _resource(self, plural: str, group: str, version: str) -> Resource:
-        resource = self.cluster.catalog.find(group, version, plural)
+        catalog = self.cluster.catalog
+        versions = [version] if version else catalog.groups().get(group, [])
+        found = (catalog.find(group, one, plural) for one in versions)
+        resource = next((resource for resource in found if resource is not None), None)
         if resource is None:
             raise not_found(DEFINITIONS, f"{plural}.{group}")
         return resource

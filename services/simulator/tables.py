@@ -158,6 +158,10 @@ def _involved(event: Object, now: float) -> str:
     return f"{at(event, 'involvedObject.kind', '').lower()}/{at(event, 'involvedObject.name', '')}"
 
 
+def _policy(group: Object, now: float) -> str:
+    return ",".join(sorted(at(group, "spec.schedulingPolicy", {}))) or NONE
+
+
 _NAME = Column("Name", _path("metadata.name"))
 _AGE = Column("Age", lambda obj, now: _since(at(obj, "metadata.creationTimestamp"), now))
 _EVENT_COLUMNS = (
@@ -251,6 +255,18 @@ _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
     ("scheduling.k8s.io", "priorityclasses"): (
         Column("Value", _count("value"), type="integer"),
         Column("Global-Default", lambda obj, now: bool(obj.get("globalDefault")), type="boolean"),
+    ),
+    ("scheduling.k8s.io", "podgroups"): (
+        Column("Policy", _policy),
+        Column("Workload", _path("spec.podGroupTemplateRef.workload.workloadName"), wide=True),
+        Column("Template", _path("spec.podGroupTemplateRef.workload.podGroupTemplateName"), wide=True),
+    ),
+    ("scheduling.x-k8s.io", "podgroups"): (
+        Column("Phase", _path("status.phase", "")),
+        Column("MinMember", _path("spec.minMember", ""), type="integer"),
+        Column("Running", _path("status.running", ""), type="integer"),
+        Column("Succeeded", _path("status.succeeded", ""), type="integer"),
+        Column("Failed", _path("status.failed", ""), type="integer"),
     ),
     ("coordination.k8s.io", "leases"): (Column("Holder", _path("spec.holderIdentity", "")),),
 }

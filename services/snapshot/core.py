@@ -11,6 +11,9 @@ A decided pod is assumed: it holds its place, and stands in the ledger until it 
                            +--binding failed-------------+--> forgotten
                            +--overdue--> looked up at the API server, then bound or forgotten
 
+A nomination is a decision, too: it is checked like one, and from then on no evaluation from before is trusted on its
+node, so that all who judge keep the room. Then a binder is told who has to make way.
+
 Effects are to be carried out in order: what is to be persisted is safe before anybody hears of it.
 
 A new leader is made with the ledger of the one before it. It is told all that the watch lists, its effects being of no
@@ -19,15 +22,18 @@ interest yet, and then begins: what is still assumed is dispatched again, as of 
 
 from collections import deque
 from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
+from services.snapshot.dumping import Cache
 from services.snapshot.events import (
     Beat,
     BindingFailed,
     BindingFinished,
     BindingWaits,
     Dispatch,
+    Displace,
     Effect,
     Event,
     Forgot,
@@ -45,8 +51,11 @@ from services.snapshot.events import (
     Publish,
     Reply,
     Tick,
+    Withhold,
 )
+from services.snapshot.evictions import evict_of, evicts
 from services.snapshot.gathering import Gathering
+from services.snapshot.judging import Judge, units
 from services.snapshot.ledger import BINDING_DEADLINE, Ledger, entry_of, order_of
 from services.snapshot.nodes import Nodes
 from services.snapshot.nominations import Nomination, Nominations
@@ -55,6 +64,7 @@ from services.snapshot.places import Loads, Places
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.shards import shard_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
+from shared.messages.binding import Withdraw
 from shared.messages.queue import POD_GONE
 from shared.messages.state import (
     EPOCH_SHIFT,
@@ -67,14 +77,27 @@ from shared.messages.state import (
     Heartbeat,
     LedgerEntry,
     NodeState,
+    Nominate,
     NominationGone,
     PodGone,
+    PodNominated,
     PodPlaced,
     State,
 )
 from shared.model.objects import Node, Pod, validate_node
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True)
+class _Accepted:
+    """What of a commit stands, and what does not. `nodes`: those that may not be judged as before."""
+
+    changes: list[Change]
+    conflicts: list[Conflict] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    displaced: list[Displace] = field(default_factory=list)
 
 
 class SnapshotCore:
@@ -88,8 +111,9 @@ class SnapshotCore:
         self._objects = Objects()
         self._nominations = Nominations()
         self._ledger = Ledger()
+        self._judge = Judge(self._nodes, self._pods, self._objects)
         self._cycle_epoch = 0 if answer is None else answer.epoch
-        self._decided_at = self._to_be_seen = 0
+        self._decided_at = 0
         self._answer = None if answer is None else msgspec.structs.replace(answer, seq=self._seq)
         self._gathering: Gathering | None = None
         for entry in ledger:
@@ -143,8 +167,8 @@ class SnapshotCore:
                 return [Publish(Heartbeat(self.epoch, self._seq))]
 
     def next_deadline(self) -> float | None:
-        deadlines = [at for at in (self._ledger.next_due(), self._objects.next_deadline) if at is not None]
-        return min(deadlines, default=None)
+        deadlines = (self._ledger.next_due(), self._nominations.next_due(), self._objects.next_deadline)
+        return min((at for at in deadlines if at is not None), default=None)
 
     def state(self, shards: Container[int] = (0,), shard_count: int = 1) -> State:
         """All there is of these shards, for a worker that starts or has missed something."""
@@ -154,7 +178,7 @@ class SnapshotCore:
             for node in self._nodes
             if shard_of(node.name, shard_count) in shards
         ]
-        nominations = [each.told(uid, loads) for uid, each in self._nominations if uid not in self._pods]
+        nominations = [each.told(uid, loads) for uid, each in self._nominations]
         objects, shared = list(self._objects.all()), self._nodes.shared_hostnames
         return State(self.epoch, self._seq, nodes, loads.items, objects, nominations, shared)
 
@@ -170,6 +194,10 @@ class SnapshotCore:
     def answer(self) -> Committed | None:
         """What a doubled commit of the last round is to be answered."""
         return self._answer
+
+    def cache(self) -> Cache:
+        """For whoever looks at it; nothing of it is to be changed."""
+        return Cache(self.epoch, self._seq, self._nodes, self._pods, self._nominations, self._ledger)
 
     def counts(self) -> dict[str, int]:
         return {
@@ -224,19 +252,21 @@ class SnapshotCore:
     def _on_pod(self, pod: Pod, now: float) -> list[Effect]:
         if pod.status.phase in FINISHED_PHASES:
             return self._on_pod_gone(pod.uid)
-        if not pod.spec.node_name and not pod.status.nominated_node_name:
-            return self._denominate(pod.uid)  # it is the queue's
+        if not pod.spec.node_name and pod.metadata.deletion_timestamp is not None:
+            return self._on_unplaced_gone(pod.uid)
+        if not pod.spec.node_name and not self._may_be_nominated(pod):
+            return []  # it is the queue's
         try:
             load = load_of(pod)
         except (FlotillaError, ValueError) as cause:
             return [Problem(cause if isinstance(cause, FlotillaError) else ClusterError(f"Pod {pod.key}: {cause}"))]
-        return self._on_placed(pod, load, now) if pod.spec.node_name else self._nominate(pod, load)
+        return self._on_placed(pod, load, now) if pod.spec.node_name else self._on_waiting(pod, load)
 
     def _on_placed(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
         uid, node, started = pod.uid, pod.spec.node_name, pod.started
         place = self._pods.get(uid)
         changes: list[Change] = []
-        if self._nominations.drop(uid) and place is None:
+        if self._nominations.forget(uid):
             changes.append(NominationGone(uid))
         entry = self._ledger.take(uid)
         settled = () if entry is None else (uid,)
@@ -257,35 +287,63 @@ class SnapshotCore:
         return self._publish(changes, [load], writes=() if stays else (node,), settled=settled)
 
     def _on_pod_gone(self, uid: str) -> list[Effect]:
-        if uid not in self._pods:
-            return self._denominate(uid)
-        self._nominations.drop(uid)
-        return self._remove(uid)
+        withheld = self._withheld(uid)
+        gone = self._nominations.forget(uid)
+        return [*withheld, *(self._publish([NominationGone(uid)], []) if gone else self._remove(uid))]
+
+    def _on_unplaced_gone(self, uid: str) -> list[Effect]:
+        """It is being deleted and has not come to a node: it is not to have one any more."""
+        gone = uid not in self._pods and self._nominations.forget(uid)
+        return [*self._withheld(uid), *(self._publish([NominationGone(uid)], []) if gone else [])]
+
+    def _withheld(self, uid: str) -> list[Effect]:
+        """A pod that is or will be gone is not to be bound any more."""
+        entry = self._ledger.entries().get(uid)
+        if entry is None or entry.bound:
+            return []
+        return [Withhold(Withdraw(uid, entry.attempt, "", "the pod is deleted"))]
 
     def _remove(self, uid: str) -> list[Effect]:
-        """It leaves its place; if it is nominated, it is to have room again."""
+        """It leaves its place."""
         settled = (uid,) if self._ledger.take(uid) is not None else ()
         if uid not in self._pods:
             return []
         self._pods.take(uid)
         changes: list[Change] = [PodGone(uid), *self._objects.release(uid, self._seq + 1)]
-        nomination = self._nominations.get(uid)
-        if nomination is None:
-            return self._publish(changes, [], settled=settled)
-        loads = Loads()
-        changes.append(nomination.told(uid, loads))
-        return self._publish(changes, loads.items, writes=(nomination.node,), settled=settled)
+        return self._publish(changes, [], settled=settled)
 
-    def _nominate(self, pod: Pod, load: PodLoad) -> list[Effect]:
-        nomination = Nomination(pod.status.nominated_node_name, load, pod.key)
-        if not self._nominations.put(pod.uid, nomination) or pod.uid in self._pods:
+    # Nominations
+
+    def _may_be_nominated(self, pod: Pod) -> bool:
+        """Whether it may be nominated after this; one that has a place is not."""
+        if pod.uid not in self._pods:
+            return bool(pod.status.nominated_node_name) or pod.uid in self._nominations
+        self._nominations.note(pod.uid, pod.status.nominated_node_name)
+        return False
+
+    def _on_waiting(self, pod: Pod, load: PodLoad) -> list[Effect]:
+        uid, before = pod.uid, self._nominations.get(pod.uid)
+        now = self._nominations.see(uid, pod.status.nominated_node_name, load, pod.key)
+        if now == before:
             return []
+        if now is None:
+            return self._publish([NominationGone(uid)], [])
         loads = Loads()
-        return self._publish([nomination.told(pod.uid, loads)], loads.items, writes=(nomination.node,))
+        return self._publish([now.told(uid, loads)], loads.items, writes=(now.node,))
 
-    def _denominate(self, uid: str) -> list[Effect]:
-        gone = self._nominations.drop(uid) and uid not in self._pods
-        return self._publish([NominationGone(uid)], []) if gone else []
+    def _nominate(self, commit: Commit, n: Nominate, changes: list[Change], now: float) -> Displace | None:
+        """From here on its room is kept, and nobody's of lower priority is whom it takes it from."""
+        nomination = Nomination(n.node, commit.loads[n.load], f"{n.namespace}/{n.name}")
+        self._nominations.decide(n.uid, nomination, self._seq + 1, now)
+        changes.append(PodNominated(n.uid, n.node, n.load, nomination.key))
+        if not evicts(n):
+            return None
+        losers = self._nominations.below(n.node, nomination.load.priority)
+        changes += self._revoke(uid for uid, _ in losers)
+        return Displace(evict_of(n, self.epoch, self._seq + 1, self._ledger, losers))
+
+    def _revoke(self, uids: Iterable[str]) -> list[Change]:
+        return [NominationGone(uid) for uid in uids if self._nominations.revoke(uid)]
 
     # Decisions
 
@@ -295,43 +353,34 @@ class SnapshotCore:
             return []
         if commit.epoch > self._cycle_epoch:
             self._cycle_epoch, self._answer = commit.epoch, None
-            self._to_be_seen = self._decided_at
+            self._judge.to_be_seen = self._decided_at
         if self._answer is not None and commit.round <= self._answer.round:
             return [Reply(self._answer)] if commit.round == self._answer.round else []
-        if not all(0 <= decision.load < len(commit.loads) for decision in commit.decisions):
+        named = [*(each.load for each in commit.decisions), *(each.load for each in commit.nominations)]
+        if not all(0 <= load < len(commit.loads) for load in named):
             self.refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
             return []
-        conflicts: list[Conflict] = []
-        accepted: list[LedgerEntry] = []
-        changes: list[Change] = []
-        for decision in commit.decisions:
-            conflict = self._conflict(decision)
-            if conflict is None:
-                accepted.append(self._assume(commit, decision, changes, now))
-            else:
-                conflicts.append(conflict)
-        return self._accept(commit, accepted, changes, conflicts)
-
-    def _conflict(self, decision: Decision) -> Conflict | None:
-        place = self._pods.get(decision.uid)
-        if place is not None:
-            return Conflict(decision.uid, f"the pod is on node {place.node} already", placed=True)
-        if decision.node not in self._nodes:
-            return Conflict(decision.uid, f"node {decision.node} is gone")
-        if self._nodes.written(decision.node) > decision.seen:
-            return Conflict(decision.uid, f"node {decision.node} has changed since it was judged")
-        if decision.seen < self._to_be_seen:  # what a cycle decides itself it reckons with, on whatever node
-            return Conflict(decision.uid, "it was judged before the last decisions of an earlier cycle")
-        if decision.volumes is None:
-            return None
-        reason = self._objects.conflict(decision.node, decision.volumes, decision.seen)
-        return None if reason is None else Conflict(decision.uid, reason)
+        accepted = _Accepted(changes=self._revoke(commit.denominated))
+        for unit in units(commit.decisions):
+            conflicts = self._judge.decisions(unit)
+            accepted.conflicts += conflicts.values()
+            if not conflicts:
+                accepted.entries += [self._assume(commit, each, accepted.changes, now) for each in unit]
+        accepted.nodes += [entry.node for entry in accepted.entries]
+        for nominate in commit.nominations:
+            conflict = self._judge.nomination(nominate, accepted.nodes)
+            if conflict is not None:
+                accepted.conflicts.append(conflict)
+                continue
+            accepted.nodes.append(nominate.node)
+            displace = self._nominate(commit, nominate, accepted.changes, now)
+            accepted.displaced += [] if displace is None else [displace]
+        return self._accept(commit, accepted)
 
     def _assume(self, commit: Commit, d: Decision, changes: list[Change], now: float) -> LedgerEntry:
         """From here on the decisions after this one reckon with it; `changes` are added to."""
         load, key, volumes = commit.loads[d.load], f"{d.namespace}/{d.name}", d.volumes
-        if d.uid in self._nominations:
-            changes.append(NominationGone(d.uid))
+        changes += self._revoke((d.uid,))
         self._pods.put(d.uid, d.node, load, key, assumed=True)
         changes.append(PodPlaced(d.uid, d.node, d.load, key))
         if volumes is not None:
@@ -341,21 +390,20 @@ class SnapshotCore:
         self._ledger.enter(entry)
         return entry
 
-    def _accept(
-        self, commit: Commit, entries: list[LedgerEntry], changes: list[Change], conflicts: list[Conflict]
-    ) -> list[Effect]:
+    def _accept(self, commit: Commit, accepted: "_Accepted") -> list[Effect]:
         delta: Delta | None = None
-        if entries:
-            delta = self._delta(changes, commit.loads, [entry.node for entry in entries])
+        if accepted.changes:
+            delta = self._delta(accepted.changes, commit.loads, accepted.nodes)
+        if accepted.nodes:
             self._decided_at = self._seq
-        self._answer = Committed(commit.epoch, commit.round, self._seq, conflicts)
-        effects: list[Effect] = [Persist(delta, tuple(entries), answer=self._answer)]
+        self._answer = Committed(commit.epoch, commit.round, self._seq, accepted.conflicts)
+        effects: list[Effect] = [Persist(delta, tuple(accepted.entries), answer=self._answer)]
         if delta is not None:
             effects.append(Publish(delta))
         effects.append(Reply(self._answer))
-        if entries:
-            effects.append(Dispatch(tuple(order_of(entry, self.epoch) for entry in entries)))
-        return effects
+        if accepted.entries:
+            effects.append(Dispatch(tuple(order_of(entry, self.epoch) for entry in accepted.entries)))
+        return effects + accepted.displaced
 
     # Bindings
 
@@ -369,7 +417,9 @@ class SnapshotCore:
 
     def _on_failed(self, failed: BindingFailed) -> list[Effect]:
         entry = self._ledger.find(failed.uid, failed.attempt)
-        return [] if entry is None or entry.bound else self._forget(entry, failed.reason)
+        if entry is None or entry.bound:
+            return []
+        return self._forget(entry, failed.reason, failed.plugin, rejected=failed.rejected)
 
     def _on_waits(self, waits: BindingWaits) -> list[Effect]:
         entry = self._ledger.find(waits.uid, waits.attempt)
@@ -379,8 +429,8 @@ class SnapshotCore:
         self._ledger.enter(waiting)
         return [Persist(ledger=(waiting,))]
 
-    def _forget(self, entry: LedgerEntry, reason: str) -> list[Effect]:
-        return [*self._remove(entry.uid), Forgot(entry.uid, reason)]
+    def _forget(self, entry: LedgerEntry, reason: str, plugin: str = "", *, rejected: bool = False) -> list[Effect]:
+        return [*self._remove(entry.uid), Forgot(entry.uid, reason, plugin, rejected)]
 
     def _on_tick(self, now: float) -> list[Effect]:
         """An assumption ends by its observed outcome, never by time alone."""
@@ -388,12 +438,16 @@ class SnapshotCore:
         for entry in self._ledger.due(now):
             effects.append(LookUp(entry.uid, entry.attempt, entry.namespace, entry.name))
             self._ledger.enter(msgspec.structs.replace(entry, deadline=now + BINDING_DEADLINE))
+        for uid, attempt, nomination in self._nominations.due(now):
+            namespace, _, name = nomination.key.partition("/")
+            effects.append(LookUp(uid, attempt, namespace, name))
         return effects + self._publish(self._objects.expire(now, self._seq + 1), [])
 
     def _on_looked_up(self, found: LookedUp) -> list[Effect]:
         entry = self._ledger.find(found.uid, found.attempt)
         if entry is None:
-            return []
+            is_ghost = found.gone and self._nominations.is_unconfirmed(found.uid, found.attempt)
+            return self._on_pod_gone(found.uid) if is_ghost else []
         if found.gone:
             return self._forget(entry, POD_GONE)
         if found.node is None:
@@ -440,12 +494,15 @@ class SnapshotCore:
         """The ledger holds the assumed pods and no other, each has a deadline, and every index agrees."""
         self._pods.validate()
         self._nodes.validate()
+        self._nominations.validate()
         self._ledger.validate()
         ledger = self._ledger.entries()
         self._objects.validate(ledger)
         assumed = {uid for uid, place in self._pods.items() if place.assumed}
         if assumed != set(ledger):
             raise InvariantBroken(f"assumed and not in the ledger or the reverse: {assumed ^ set(ledger)}")
+        if any(uid in self._pods for uid, _ in self._nominations):
+            raise InvariantBroken("a pod with a place is nominated")
         for uid, entry in ledger.items():
             if self._pods[uid].node != entry.node:
                 raise InvariantBroken(f"pod {uid} is assumed elsewhere than the ledger says")

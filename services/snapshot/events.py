@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.errors import FlotillaError
+from shared.messages.binding import Evict, Withdraw
 from shared.messages.state import BindingOrder, Commit, Committed, Delta, Heartbeat, LedgerEntry
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
@@ -71,11 +72,13 @@ class BindingFinished:
 
 @dataclass(frozen=True, slots=True)
 class BindingFailed:
-    """Event: an assumed pod will not be bound to its node."""
+    """Event: an assumed pod will not be bound to its node. `rejected` by the plugin, as opposed to an error."""
 
     uid: str
     attempt: int
     reason: str = ""
+    plugin: str = ""
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,20 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Displace:
+    """Effect: have a binder tell pods to make way."""
+
+    message: Evict
+
+
+@dataclass(frozen=True, slots=True)
+class Withhold:
+    """Effect: tell the binders that this attempt is to end, if it can."""
+
+    message: Withdraw
+
+
+@dataclass(frozen=True, slots=True)
 class LookUp:
     """Effect: ask the API server where this pod is; the answer is a LookedUp of the same attempt."""
 
@@ -154,6 +171,8 @@ class Forgot:
 
     uid: str
     reason: str
+    plugin: str = ""
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +192,4 @@ class Problem:
 
 
 Event = Seen | Observed | BindingFinished | BindingFailed | BindingWaits | LookedUp | Commit | Tick | Beat
-Effect = Persist | Publish | Reply | Dispatch | LookUp | Forgot | Safe | Problem
+Effect = Persist | Publish | Reply | Dispatch | Displace | Withhold | LookUp | Forgot | Safe | Problem

@@ -5,6 +5,7 @@ import msgspec
 from services.snapshot.events import NodeGone, NodeSeen, ObjectGone, ObjectSeen, PodDeleted, PodSeen, Seen
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.kinds import QUEUE_KINDS
 from shared.model.objects import Node, Pod, dec_hook, object_from_msgpack
 
 _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
@@ -37,6 +38,8 @@ class Intake:
                 return NodeSeen(_NODE.decode(body))
             case NodeChange(name=name):
                 return self._node_gone(name)
+            case ObjectChange(kind=kind) if kind in QUEUE_KINDS:
+                return None
             case ObjectChange(gone=False, body=body):
                 return ObjectSeen(object_from_msgpack(body))
             case ObjectChange(kind=kind, key=key):
@@ -46,7 +49,8 @@ class Intake:
             case Unreadable(kind=Kind.NODE, name=name):
                 return self._node_gone(name)
             case Unreadable():
-                return ObjectGone(OBJECT_KINDS[change.kind], change.key)
+                kind = OBJECT_KINDS[change.kind]
+                return None if kind in QUEUE_KINDS else ObjectGone(kind, change.key)
 
     def _pod(self, change: PodChange) -> Seen | None:
         uid = change.uid

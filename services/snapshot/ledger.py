@@ -76,6 +76,7 @@ def entry_of(decision: Decision, load: PodLoad, commit: Commit, attempt: int, no
         epoch=commit.epoch,
         round=commit.round,
         deadline=now + BINDING_DEADLINE,
+        assumed_at=now,
         pod=decision.pod,
         volumes=decision.volumes,
     )

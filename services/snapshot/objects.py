@@ -17,68 +17,26 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shared.cluster.objects import ClusterObjects
+from shared.cluster.overlay import CLAIM, VOLUME, Laid, Slot, changes_of
 from shared.cluster.volumes import VolumeDecision
 from shared.errors import InvariantBroken
 from shared.messages.state import Change, ObjectRemoved, ObjectUpserted
 from shared.model.objects import (
-    ClaimReference,
     ClusterObject,
     ObjectKind,
-    PersistentVolume,
-    PersistentVolumeClaim,
     key_of,
     kind_of,
 )
-from shared.model.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 
 LINGER = 30.0
 """Seconds that a change outlasts the sight of its pod on the node; the watch is never that far behind itself."""
-
-Slot = tuple[ObjectKind, str]
-VOLUME, CLAIM = ObjectKind.PERSISTENT_VOLUME, ObjectKind.PERSISTENT_VOLUME_CLAIM
-
-
-@dataclass(frozen=True, slots=True)
-class _Claimed:
-    """A volume is given to a claim."""
-
-    claim: ClaimReference
-
-    def over(self, obj: ClusterObject) -> ClusterObject:
-        """The object as it will be; the same one if the watch shows this, or something that speaks against it."""
-        if not isinstance(obj, PersistentVolume) or not _may_be_claimed(obj, self.claim):
-            return obj
-        metadata = obj.metadata
-        if obj.spec.claim_ref is None and BOUND_BY_CONTROLLER not in metadata.annotations:
-            annotations = metadata.annotations | {BOUND_BY_CONTROLLER: "yes"}
-            metadata = msgspec.structs.replace(metadata, annotations=annotations)
-        spec = msgspec.structs.replace(obj.spec, claim_ref=self.claim)
-        return msgspec.structs.replace(obj, metadata=metadata, spec=spec)
-
-
-@dataclass(frozen=True, slots=True)
-class _Selected:
-    """A claim is to get a volume that is made for a node."""
-
-    uid: str
-    node: str
-
-    def over(self, obj: ClusterObject) -> ClusterObject:
-        """As above."""
-        if not isinstance(obj, PersistentVolumeClaim) or obj.uid != self.uid:
-            return obj
-        if obj.spec.volume_name or obj.selected_node is not None:
-            return obj
-        annotations = obj.metadata.annotations | {SELECTED_NODE: self.node}
-        metadata = msgspec.structs.replace(obj.metadata, annotations=annotations)
-        return msgspec.structs.replace(obj, metadata=metadata)
 
 
 @dataclass(slots=True)
 class _Laid:
     """What is laid over an object. `shown`: as the watch showed it last; None where it did not, or not yet."""
 
-    change: _Claimed | _Selected
+    change: Laid
     shown: ClusterObject | None
     pods: set[str] = field(default_factory=set)
 
@@ -183,7 +141,7 @@ class Objects:
 
     def _lay(self, uid: str, node: str, volumes: VolumeDecision, seq: int) -> list[Change]:
         changes: list[Change] = []
-        for slot, change in _changes_of(node, volumes):
+        for slot, change in changes_of(node, volumes):
             laid = self._laid.get(slot)
             if laid is None:
                 shown = self._current.of(slot[0]).get(slot[1])
@@ -254,18 +212,3 @@ class Objects:
             now = self._current.of(kind).get(key)
             if now != (None if laid.shown is None else laid.change.over(laid.shown)):
                 raise InvariantBroken(f"{kind} {key} is not what the watch shows with the decision laid over")
-
-
-def _changes_of(node: str, volumes: VolumeDecision) -> Iterator[tuple[Slot, _Claimed | _Selected]]:
-    for claim, volume in volumes.bindings:
-        namespace, _, name = claim.partition("/")
-        reference = ClaimReference(namespace=namespace, name=name, uid=volumes.uids.get(claim, ""))
-        yield (VOLUME, volume), _Claimed(reference)
-    for claim in volumes.provisions:
-        yield (CLAIM, claim), _Selected(volumes.uids.get(claim, ""), node)
-
-
-def _may_be_claimed(volume: PersistentVolume, claim: ClaimReference) -> bool:
-    """It is free, or kept for any claim of this name."""
-    reference = volume.spec.claim_ref
-    return reference is None or (reference.key == claim.key and not reference.uid and bool(claim.uid))

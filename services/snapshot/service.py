@@ -12,6 +12,7 @@ from services.snapshot.events import (
     BindingFinished,
     BindingWaits,
     Dispatch,
+    Displace,
     Effect,
     Event,
     Forgot,
@@ -24,22 +25,26 @@ from services.snapshot.events import (
     Safe,
     Seen,
     Tick,
+    Withhold,
 )
+from services.snapshot.inspecting import Inspecting
 from services.snapshot.intake import Intake
 from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
 from services.snapshot.lookups import LookUps
 from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms
-from shared.bus import Bus, Envelope
+from shared.bus import Bus, Envelope, subjects
 from shared.config.file import read_config
 from shared.errors import ProtocolError, UserError
 from shared.kube.client import KubeClient
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
+from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
 from shared.messages.state import Commit
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context
+from shared.runtime.dumping import on_dump_signal
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
 from shared.watch.reader import Effect as WatchEffect
@@ -101,6 +106,7 @@ class Shell:
         self._told_term = 0
         self._check_at = 0.0
         self._look_ups = LookUps(client.get_pod, self._handle, context.log)
+        self._inspecting = Inspecting(core.cache, client.get, context.clock, context.log)
         self._forgotten: list[ForgottenPod] = []
         self._reporters: dict[tuple[str, int, int], Envelope] = {}
         self._sparingly = Repeated(context.log)
@@ -120,12 +126,15 @@ class Shell:
         await bus.subscribe("snapshot.commits", Commit, self._on_commit)
         await bus.subscribe("snapshot.bound", BindingOutcomes, self._on_outcomes)
         await bus.subscribe("binder.beats", BinderBeat, self._on_binder)
+        await bus.subscribe(subjects.SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._beat())
-                tasks.create_task(self._work())
+            with on_dump_signal(self._inspecting.dump):
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._beat())
+                    tasks.create_task(self._work())
         finally:
             self._look_ups.close()
+            self._inspecting.close()
 
     async def _work(self) -> None:
         self._carry_out_watch(self._reader.start(self._context.clock()))
@@ -163,6 +172,7 @@ class Shell:
                     self._check_at = now + CHECK
                     self._carrier.add([Persist()])
             self._show()
+            self._inspecting.expire()
 
     # What comes in
 
@@ -212,6 +222,10 @@ class Shell:
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
         self._send(self._dispatcher.beat(beat, self._context.clock()))
 
+    def _on_list(self, asked: ListCache | ListLedger | CompareCache, envelope: Envelope) -> None:
+        if self._begun:
+            self._inspecting.answer(asked, envelope)
+
     def _handle(self, event: Event) -> None:
         effects = self._core.handle(event, self._context.clock())
         if self._begun:
@@ -239,8 +253,12 @@ class Shell:
                 self._bus.post("cycle.committed", committed)
             case Dispatch(orders=orders):
                 self._send(self._dispatcher.give(orders, self._context.clock()))
-            case Forgot(uid=uid, reason=reason):
-                self._forgotten.append(ForgottenPod(uid, reason))
+            case Displace(message=evict):
+                self._bus.post(subjects.BINDER_EVICTIONS, evict)
+            case Withhold(message=withdraw):
+                self._bus.post(subjects.BINDER_PERMITS, withdraw)
+            case Forgot(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
+                self._forgotten.append(ForgottenPod(uid, reason, plugin, rejected))
             case LookUp():
                 self._look_ups.begin(effect)
             case Safe(binder=binder, epoch=epoch, number=number):
@@ -276,5 +294,5 @@ def _event_of(outcome: BindingOutcome) -> Event:
     if outcome.until is not None:
         return BindingWaits(outcome.uid, outcome.attempt, outcome.until)
     if outcome.reason:
-        return BindingFailed(outcome.uid, outcome.attempt, outcome.reason)
+        return BindingFailed(outcome.uid, outcome.attempt, outcome.reason, outcome.plugin, outcome.rejected)
     return BindingFinished(outcome.uid, outcome.attempt)

@@ -30,7 +30,8 @@ class CommitSpans:
         self._begun = None
         if self._tracer.enabled:
             self._record(begun, committed, now)
-        return len(begun.commit.decisions) - len(committed.conflicts)
+        refused = {conflict.uid for conflict in committed.conflicts}
+        return sum(decision.uid not in refused for decision in begun.commit.decisions)
 
     def _record(self, begun: _Begun, committed: Committed, now: float) -> None:
         tracer, parent, decisions = self._tracer, begun.parent, begun.commit.decisions

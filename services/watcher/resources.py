@@ -43,7 +43,9 @@ class Resource:
 
     @property
     def plural(self) -> str:
-        return self.path.rpartition("/")[2]
+        """By which people know it; with the group where another one has the like."""
+        parts = self.path.split("/")
+        return f"{parts[-1]}.{parts[2]}" if parts[-1] == "podgroups" else parts[-1]
 
 
 def read_pod(raw: msgspec.Raw, now: float) -> PodChange:
@@ -141,5 +143,7 @@ _RESOURCES = (
     _object(ObjectKind.CSI_STORAGE_CAPACITY, "/apis/storage.k8s.io/v1/csistoragecapacities"),
     _object(ObjectKind.VOLUME_ATTACHMENT, "/apis/storage.k8s.io/v1/volumeattachments"),
     _object(ObjectKind.POD_DISRUPTION_BUDGET, "/apis/policy/v1/poddisruptionbudgets"),
+    _object(ObjectKind.POD_GROUP, "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
+    _object(ObjectKind.COSCHEDULING_POD_GROUP, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"),
 )
 RESOURCES: Mapping[Kind, Resource] = {resource.kind: resource for resource in _RESOURCES}

@@ -1,6 +1,7 @@
 """Watcher's shell: lists and watches at the API server on one side, the stream on the bus on the other."""
 
 import asyncio
+import logging
 import random
 from collections import Counter
 
@@ -30,7 +31,8 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import Refused
 from shared.kube.listwatch import Events, ListEnds, ListPage, ListWatch, Trouble, Watching
 from shared.kube.listwatch import Heard as Said
-from shared.messages.watch import Kind, Relist, WatchBeat, Watched
+from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched
+from shared.model.kinds import QUEUE_KINDS
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.terms import begin_term
@@ -160,7 +162,8 @@ class Shell:
                 plural = RESOURCES[kind].plural
                 self._context.health.clear(plural)
                 self._listwatches[kind].list_again()  # what was known of it is told anew once it is shown again
-                self._context.log.warning("%s: there count as none: %s; asked for again now and then", plural, problem)
+                level = logging.INFO if OBJECT_KINDS[kind] in QUEUE_KINDS else logging.WARNING
+                self._context.log.log(level, "%s: there count as none: %s; asked for again later", plural, problem)
             case Skipped(kind=kind, problem=problem):
                 self._metrics.unreadable.labels(kind).inc()
                 self._sparingly.warning(f"{kind} skipped", "a %s without a name: %s", kind, problem)

@@ -12,6 +12,7 @@ from services.worker.events import Answer, Effect, Event, Reload, Tick
 from services.worker.mirror import Mirror
 from services.worker.preempting import Inbox
 from services.worker.proposer import Proposer
+from services.worker.supposing import check_given, supposed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
 from shared.framework.explanation import Explanation
@@ -130,6 +131,11 @@ class WorkerCore:
             what = f"ask {propose.round}.{propose.ask} of epoch {propose.epoch}"
             self.refused.append(ProtocolError(f"{what} is old, now {self._newest} of epoch {self._cycle_epoch}"))
             return
+        try:
+            check_given(propose)
+        except ProtocolError as cause:
+            self.refused.append(cause)
+            return
         self._cycle_epoch, self._newest = propose.epoch, newest
         self._waiting = propose
 
@@ -138,6 +144,8 @@ class WorkerCore:
         if propose is None or not self._has_seen(propose.min_seq, now):
             return []
         self._waiting = None
+        with supposed(mirror.table, propose.given, propose.loads):
+            proposed = self._proposer_for(propose.ties).propose(propose.classes, propose.round, propose.keys)
         answer = Proposals(
             worker=self.name,
             epoch=propose.epoch,
@@ -145,9 +153,7 @@ class WorkerCore:
             ask=propose.ask,
             seq=mirror.seq,
             shards=sorted(mirror.shards),
-            answers=within_a_message(
-                self._proposer_for(propose.ties).propose(propose.classes, propose.round, propose.keys)
-            ),
+            answers=within_a_message(proposed),
         )
         return [Answer(answer)]
 

@@ -12,15 +12,18 @@ QUEUE_OUTCOMES = "queue.outcomes"
 QUEUE_FORGOTTEN = "queue.forgotten"
 QUEUE_EVICTED = "queue.evicted"
 QUEUE_INSPECT = "queue.inspect"
+QUEUE_LIST = "queue.list"
 WORKER_BEATS = "worker.beats"
 CYCLE_ANSWERS = "cycle.answers"
 CYCLE_COMMITTED = "cycle.committed"
 SNAPSHOT_COMMITS = "snapshot.commits"
 SNAPSHOT_DELTAS = "snapshot.deltas"
 SNAPSHOT_BOUND = "snapshot.bound"
+SNAPSHOT_LIST = "snapshot.list"
 BINDER_BEATS = "binder.beats"
 BINDER_NOTICES = "binder.notices"
 BINDER_PERMITS = "binder.permits"
+BINDER_WAITING = "binder.waiting"
 BINDER_EVICTIONS = "binder.evictions"
 
 WATCHER_GROUP = "watcher"
@@ -35,15 +38,18 @@ _SHARED = frozenset(
         QUEUE_FORGOTTEN,
         QUEUE_EVICTED,
         QUEUE_INSPECT,
+        QUEUE_LIST,
         WORKER_BEATS,
         CYCLE_ANSWERS,
         CYCLE_COMMITTED,
         SNAPSHOT_COMMITS,
         SNAPSHOT_DELTAS,
         SNAPSHOT_BOUND,
+        SNAPSHOT_LIST,
         BINDER_BEATS,
         BINDER_NOTICES,
         BINDER_PERMITS,
+        BINDER_WAITING,
         BINDER_EVICTIONS,
     }
 )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from shared.cluster.devices import Devices
 from shared.cluster.sharing import Sharing
 from shared.errors import InvariantBroken
 from shared.model.clusterobjects import ClusterObject, key_of, kind_of
@@ -26,6 +27,7 @@ class ClusterObjects:
     def __init__(self) -> None:
         self._objects: dict[ObjectKind, dict[str, Any]] = {kind: {} for kind in ObjectKind}
         self._sharing = Sharing()
+        self.devices = Devices()
         self._generations: dict[ObjectKind, int] = dict.fromkeys(ObjectKind, 0)
         self._by_class = _Index(_class_of_volume)
         self._free_by_class = _Index(_class_of_free_volume)

@@ -34,6 +34,8 @@ class Settings:
     """A KubeSchedulerConfiguration file; none: kube-scheduler's defaults."""
     round_size: int = 256
     """Pods decided at once, at most; 1 makes exactly kube-scheduler's decisions."""
+    unschedulable_patience: int = 300
+    """Seconds after which a pod that was unschedulable is tried again though nothing has happened that may help it."""
     shard_count: int = 64
     """Into how many parts the nodes are divided; workers hold several of them. At least the number of workers."""
     seed: int = 0

@@ -57,6 +57,10 @@ SOURCES = (
         "pods decided at once (default 256); 1 decides exactly as kube-scheduler does",
     ),
     Source(
+        "unschedulable_patience", "FLOTILLA_UNSCHEDULABLE_PATIENCE", values.whole_number(1), "--unschedulable-patience",
+        "SECONDS", "until an unschedulable pod is tried again though nothing has happened (default 300)",
+    ),
+    Source(
         "shard_count", "FLOTILLA_SHARD_COUNT", values.whole_number(1), "--shards", "N",
         "parts that the nodes are divided into, at least the number of workers (default 64)",
     ),

@@ -4,7 +4,7 @@ An event is a resource and an action. A plugin registers what it is to be told o
 looks at the pod and at the object, as it was and as it is, and says whether another attempt is worth while.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntFlag, StrEnum
 from typing import Any, NamedTuple
 
@@ -90,3 +90,77 @@ class Registration(NamedTuple):
 _PODS = frozenset({Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD})
 EVERYTHING = ClusterEvent(Resource.ANY, Action.ALL)
 """Concerns every plugin."""
+
+WHATEVER = tuple(
+    Registration(resource, Action.ALL)
+    for resource in (
+        Resource.POD,
+        Resource.NODE,
+        Resource.PERSISTENT_VOLUME,
+        Resource.PERSISTENT_VOLUME_CLAIM,
+        Resource.CSI_NODE,
+        Resource.CSI_DRIVER,
+        Resource.CSI_STORAGE_CAPACITY,
+        Resource.STORAGE_CLASS,
+        Resource.RESOURCE_CLAIM,
+        Resource.DEVICE_CLASS,
+        Resource.POD_GROUP,
+    )
+)
+"""Of who does not say what it waits for: a plugin, or all extenders together."""
+
+IMPLIED = Registration(Resource.NODE, Action.UPDATE_NODE_TAINT)
+"""Who waits for new nodes is told as well when one loses a taint that had kept everybody off when it was new."""
+
+
+def completed(registrations: Sequence[Registration]) -> tuple[Registration, ...]:
+    """With what is implied by them."""
+    of_nodes = Action(0)
+    for each in registrations:
+        if each.resource is Resource.NODE:
+            of_nodes |= each.actions
+    implied = Action.ADD in of_nodes and Action.UPDATE_NODE_TAINT not in of_nodes
+    return (*registrations, IMPLIED) if implied else tuple(registrations)
+
+
+def union(registrations: Iterable[Registration]) -> dict[Resource, Action]:
+    """All actions in question, by resource. An event outside of them matches none, but not each inside matches one."""
+    actions: dict[Resource, Action] = {}
+    for each in registrations:
+        actions[each.resource] = actions.get(each.resource, Action(0)) | each.actions
+    return actions
+
+
+# Names, as kube-scheduler writes them
+
+NAMES: Mapping[Action, str] = {
+    action: "".join(map(str.capitalize, str(action.name).split("_"))) for action in (*Action, Action.UPDATE, Action.ALL)
+}
+"""`UpdateNodeTaint` for UPDATE_NODE_TAINT, of every single action and of the two that stand for many."""
+
+
+def names_of(actions: Action) -> list[str]:
+    """In alphabetical order; all updates together are one name."""
+    updates = [Action.UPDATE] if Action.UPDATE in actions else []
+    covered = Action.UPDATE if updates else Action(0)
+    return sorted(NAMES[action] for action in (*(each for each in actions if each not in covered), *updates))
+
+
+def _labels() -> tuple[str, ...]:
+    parts = [
+        f"{resource}{NAMES[action]}"
+        for resource in Resource
+        if resource is not Resource.ANY
+        for action in (Action.ADD, Action.DELETE, Action.UPDATE)
+    ]
+    of_pods = [f"{Resource.POD}{name}" for action, name in NAMES.items() if name.startswith("UpdatePod")]
+    of_nodes = [
+        f"{Resource.NODE}{name}"
+        for action, name in NAMES.items()
+        if name.startswith("UpdateNode") and action is not Action.UPDATE_NODE_DECLARED_FEATURE
+    ]
+    return ("UnschedulableTimeout", "ForceActivate", *parts, *of_pods, *of_nodes)
+
+
+LABELS = _labels()
+"""By which metrics tell events apart. That of declared features has none in v1.36."""

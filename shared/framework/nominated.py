@@ -109,11 +109,13 @@ class KeptRoom:
             self._highest = np.array([highest[row] for row in self._rows.tolist()], dtype=np.int64)
 
     def _others(self, pod_class: PodClass, node: str) -> list[LoadKind]:
+        """A nominated pod has its class to itself; of any other class, who stands for it is not who is judged."""
         pod = pod_class.state.pod
+        own = pod.uid if pod.status.nominated_node_name else ""
         return [
             nominated.kind
             for uid, nominated in self._table.nominations.of(node).items()
-            if nominated.kind.load.priority >= pod.priority and uid != pod.uid
+            if nominated.kind.load.priority >= pod.priority and uid != own
         ]
 
 

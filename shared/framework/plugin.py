@@ -21,6 +21,7 @@ from shared.cluster.changes import Rows
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.volumes import VolumeDecision
+from shared.framework.clusterevents import WHATEVER, Registration
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Normalizer, Range, Scores
 from shared.framework.status import SUCCESS, Status
@@ -53,6 +54,13 @@ class Plugin(ABC):
         Asked after PreFilter and PreScore.
         """
         return ()
+
+    def events(self) -> Sequence[Registration]:
+        """What may help a pod that this plugin has rejected; whatever happens, unless it is overridden.
+
+        With nothing that helps, such a pod is tried again only when it has waited for very long.
+        """
+        return WHATEVER
 
 
 class PreEnqueuePlugin(Plugin):

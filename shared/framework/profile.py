@@ -9,6 +9,7 @@ from shared.cluster.load import load_of
 from shared.config.points import ExtensionPoint
 from shared.config.profiles import ProfileConfig
 from shared.errors import InvalidConfig
+from shared.framework.clusterevents import Registration, completed, union
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Range
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
@@ -39,6 +40,9 @@ Factory = Callable[[Any], Plugin]
 """Makes a plugin from its args."""
 
 P = TypeVar("P", bound=Plugin)
+
+REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, ReservePlugin, PermitPlugin)
+"""Who runs at none of these points rejects no pod, and so has none to wait for anything."""
 
 
 class PreFiltered(msgspec.Struct, frozen=True):
@@ -90,6 +94,14 @@ class Framework:
         self.weights = [made[plugin.name] for plugin in self.score]
         self.volumes = [plugin for plugin in self.filter if isinstance(plugin, VolumePlugin)]
         self.summaries = {name: plugin for name, plugin in self._made.items() if isinstance(plugin, SummaryPlugin)}
+        self.registrations: Mapping[str, tuple[Registration, ...]] = {
+            name: completed(plugin.events())
+            for name, plugin in sorted(self._made.items())
+            if isinstance(plugin, REJECTING)
+        }
+        """By plugin, what may help the pods that it rejects. Extenders are not among them."""
+        self.watched = union(each for made in self.registrations.values() for each in made)
+        """What any plugin waits for; the rest need not be looked at."""
 
     def signature(self, pod: Pod) -> tuple[object, ...]:
         """What all plugins of this profile together read of a pod: pods with equal ones are judged alike.

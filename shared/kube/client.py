@@ -14,22 +14,35 @@ from collections.abc import Callable
 from typing import Self
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
 from shared.config.settings import ApiSettings
-from shared.errors import UserError
+from shared.errors import InvalidObject, UserError
 from shared.framework.plugin import ApiCall
 from shared.kube.access import Access, find_access
 from shared.kube.callmetrics import CallMetrics
 from shared.kube.errors import Forbidden, Gone, Refused, Unauthorized, Unreachable
-from shared.kube.notes import PodEvent, PodRef, PodScheduled, condition_body, event_body, event_path
+from shared.kube.notes import (
+    Condition,
+    PodEvent,
+    PodRef,
+    PodStanding,
+    delete_body,
+    event_body,
+    event_path,
+    standing,
+    status_body,
+    unnominated_body,
+)
 from shared.kube.outcome import Answer, Outcome, Result, result_of
 from shared.model.objects import Pod, decode_pod, encode_json
 from shared.telemetry import Telemetry
 
 JSON = "application/json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
 
 CALL_PATIENCE = 10.0
 """Seconds that a call may take, retries included, unless the caller says otherwise."""
@@ -115,15 +128,34 @@ class KubeClient:
 
     async def get_pod(self, namespace: str, name: str) -> Pod | None:
         """None if there is none. Raises ClusterError if the server does not say, InvalidObject if it cannot be read."""
-        answer = await self.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        answer = await self.get(_pod_path(namespace, name))
         return None if answer is None else decode_pod(answer)
+
+    async def pod_standing(self, namespace: str, name: str) -> PodStanding | None:
+        """As `get_pod`, of the little that says where the pod is and whether it is about to go."""
+        answer = await self.get(_pod_path(namespace, name))
+        try:
+            return None if answer is None else standing(answer)
+        except msgspec.DecodeError as cause:
+            raise InvalidObject("Pod", f"{namespace}/{name}", "", str(cause)) from cause
 
     async def create_event(self, event: PodEvent) -> Result:
         return await self.attempt("POST", event_path(event.pod.namespace), event_body(event))
 
-    async def patch_pod_condition(self, pod: PodRef, condition: PodScheduled) -> Result:
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        return await self.attempt("PATCH", path, condition_body(pod.uid, condition), content_type=STRATEGIC_MERGE_PATCH)
+    async def patch_pod_condition(
+        self, pod: PodRef, condition: Condition | None, nominated: str | None = None
+    ) -> Result:
+        """Also who the pod is nominated to, where that is said: empty for nobody."""
+        body = status_body(pod.uid, condition, nominated)
+        return await self.attempt("PATCH", _status_path(pod), body, content_type=STRATEGIC_MERGE_PATCH)
+
+    async def clear_nomination(self, pod: PodRef, node: str) -> Result:
+        """Takes the nomination to this node out of the pod's status; 422 where there is another one, or none."""
+        return await self.attempt("PATCH", _status_path(pod), unnominated_body(pod.uid, node), content_type=JSON_PATCH)
+
+    async def delete_pod(self, pod: PodRef) -> Result:
+        """Asks for its deletion, with the grace that its spec names."""
+        return await self.attempt("DELETE", _pod_path(pod.namespace, pod.name), delete_body(pod.uid))
 
     async def attempt(self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON) -> Result:
         """As `call`, with everything that may become of it in the result."""
@@ -247,6 +279,14 @@ class Stream:
     def close(self) -> None:
         """Also ends a `read` that waits."""
         self._response.close()
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _status_path(pod: PodRef) -> str:
+    return f"{_pod_path(pod.namespace, pod.name)}/status"
 
 
 def _keeping_alive(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -1,4 +1,4 @@
-"""What is told to the owner of a pod: Events and the PodScheduled condition, in kube-scheduler's shape."""
+"""What is told to the owner of a pod: Events and the pod's status, in kube-scheduler's shape."""
 
 import re
 import uuid
@@ -12,6 +12,11 @@ NOTE_CUT = " ..."
 MOST_INSTANCE_LENGTH = 128
 MOST_NAME_LENGTH = 253
 
+DISRUPTION_TARGET = "DisruptionTarget"
+TRUE = "True"
+PREEMPTED = "PreemptionByScheduler"
+NOMINATED = "/status/nominatedNodeName"
+
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -24,7 +29,10 @@ class PodRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodEvent(msgspec.Struct, frozen=True, gc=False):
-    """`type`: Normal or Warning. `controller`: the scheduler's name; `instance`: which process. `at`: Unix time."""
+    """`type`: Normal or Warning. `controller`: the scheduler's name; `instance`: which process. `at`: Unix time.
+
+    `related`: the other pod that it is about.
+    """
 
     pod: PodRef
     type: str
@@ -34,6 +42,7 @@ class PodEvent(msgspec.Struct, frozen=True, gc=False):
     controller: str
     instance: str
     at: float
+    related: PodRef | None = None
 
 
 class PodScheduled(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +57,43 @@ class PodScheduled(msgspec.Struct, frozen=True, gc=False):
     since: float | None
     generation: int = 0
 
+    def fields(self) -> dict[str, object]:
+        return _condition("PodScheduled", "False", self.reason, self.message, self.since, self.generation)
+
+
+class DisruptionTarget(msgspec.Struct, frozen=True, gc=False):
+    """The DisruptionTarget condition is True: the scheduler has the pod make way. `since` and `generation` as above."""
+
+    message: str
+    since: float | None
+    generation: int = 0
+
+    def fields(self) -> dict[str, object]:
+        return _condition(DISRUPTION_TARGET, TRUE, PREEMPTED, self.message, self.since, self.generation)
+
+
+Condition = PodScheduled | DisruptionTarget
+
+
+class StandingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A condition as the API server has it."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+
+
+class PodStanding(msgspec.Struct, frozen=True, gc=False):
+    """What stands at the API server of a pod that may be there: `node` is empty while it is not bound."""
+
+    uid: str
+    node: str
+    terminating: bool
+    generation: int
+    conditions: list[StandingCondition]
+
 
 def event_path(namespace: str) -> str:
     return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
@@ -55,27 +101,26 @@ def event_path(namespace: str) -> str:
 
 def event_body(event: PodEvent) -> bytes:
     pod = event.pod
-    return msgspec.json.encode(
-        {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": event_name(pod.name, event.at), "namespace": pod.namespace},
-            "eventTime": micro_time(event.at),
-            "reportingController": event.controller,
-            "reportingInstance": event.instance[:MOST_INSTANCE_LENGTH],
-            "action": event.action,
-            "reason": event.reason,
-            "regarding": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-            },
-            "note": cut_note(event.note),
-            "type": event.type,
-        }
-    )
+    fields: dict[str, object] = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": event_name(pod.name, event.at), "namespace": pod.namespace},
+        "eventTime": micro_time(event.at),
+        "reportingController": event.controller,
+        "reportingInstance": event.instance[:MOST_INSTANCE_LENGTH],
+        "action": event.action,
+        "reason": event.reason,
+        "regarding": _reference(pod),
+        "note": cut_note(event.note),
+        "type": event.type,
+    }
+    if event.related is not None:
+        fields["related"] = _reference(event.related)
+    return msgspec.json.encode(fields)
+
+
+def _reference(pod: PodRef) -> dict[str, str]:
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
 
 
 def event_name(pod_name: str, at: float) -> str:
@@ -91,19 +136,59 @@ def cut_note(note: str) -> str:
     return raw[: MOST_NOTE_BYTES - len(NOTE_CUT)].decode(errors="ignore") + NOTE_CUT
 
 
-def condition_body(uid: str, condition: PodScheduled) -> bytes:
-    """A strategic merge patch of a pod's status. The uid makes it fail for a pod made anew under the same name."""
-    fields: dict[str, object] = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": condition.reason,
-        "message": condition.message,
-    }
-    if condition.since is not None:
-        fields["lastTransitionTime"] = whole_seconds(condition.since)
-    if condition.generation:
-        fields["observedGeneration"] = condition.generation
-    return msgspec.json.encode({"metadata": {"uid": uid}, "status": {"conditions": [fields]}})
+def status_body(uid: str, condition: Condition | None, nominated: str | None = None) -> bytes:
+    """A strategic merge patch of a pod's status. The uid makes it fail for a pod made anew under the same name.
+
+    `nominated`: the node that the pod is to have in its status; empty for none, None where that is left as it is.
+    """
+    status: dict[str, object] = {}
+    if condition is not None:
+        status["conditions"] = [condition.fields()]
+    if nominated is not None:
+        status["nominatedNodeName"] = nominated or None
+    return msgspec.json.encode({"metadata": {"uid": uid}, "status": status})
+
+
+def unnominated_body(uid: str, node: str) -> bytes:
+    """A JSON patch that takes this nomination from the pod, and fails where it has another one, or none."""
+    tests = [("/metadata/uid", uid), (NOMINATED, node)]
+    steps: list[dict[str, str]] = [{"op": "test", "path": path, "value": value} for path, value in tests]
+    return msgspec.json.encode([*steps, {"op": "remove", "path": NOMINATED}])
+
+
+def delete_body(uid: str) -> bytes:
+    """Options that make the deletion fail for a pod made anew under the same name."""
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+
+
+def standing(raw: bytes) -> PodStanding:
+    """Read from a pod as the API server sends it; msgspec.DecodeError where it is none."""
+    read = _POD.decode(raw)
+    meta = read.metadata
+    terminating = meta.deletion_timestamp is not None
+    node = read.spec.node_name or ""
+    return PodStanding(meta.uid, node, terminating, meta.generation, read.status.conditions or [])
+
+
+def marked(pod: PodStanding, message: str, now: float) -> DisruptionTarget | None:
+    """The condition that says of this pod that it is to make way; None if it stands there already."""
+    condition = next((c for c in pod.conditions if c.type == DISRUPTION_TARGET), None)
+    if condition is None or condition.status != TRUE:
+        return DisruptionTarget(message, now, pod.generation)
+    if (condition.reason, condition.message) == (PREEMPTED, message):
+        return None
+    return DisruptionTarget(message, None, pod.generation)
+
+
+def _condition(
+    type_: str, status: str, reason: str, message: str, since: float | None, generation: int
+) -> dict[str, object]:
+    fields: dict[str, object] = {"type": type_, "status": status, "reason": reason, "message": message}
+    if since is not None:
+        fields["lastTransitionTime"] = whole_seconds(since)
+    if generation:
+        fields["observedGeneration"] = generation
+    return fields
 
 
 def micro_time(at: float) -> str:
@@ -114,3 +199,26 @@ def micro_time(at: float) -> str:
 def whole_seconds(at: float) -> str:
     """A Time: RFC 3339."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: list[StandingCondition] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_POD = msgspec.json.Decoder(_Pod)

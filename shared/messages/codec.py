@@ -16,6 +16,17 @@ from shared.messages.binding import (
     PermitAnswer,
     Withdraw,
 )
+from shared.messages.inspection import (
+    CacheCompared,
+    CacheListed,
+    CompareCache,
+    LedgerListed,
+    ListCache,
+    ListLedger,
+    ListQueue,
+    QueueListed,
+)
+from shared.messages.permits import ListPermits, Permits
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, QueueContents, Received, Take
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
@@ -37,6 +48,14 @@ Message = (
     | Absorbed
     | Inspect
     | QueueContents
+    | ListQueue
+    | QueueListed
+    | ListCache
+    | CacheListed
+    | ListLedger
+    | LedgerListed
+    | CompareCache
+    | CacheCompared
     | Propose
     | Proposals
     | Explain
@@ -54,6 +73,8 @@ Message = (
     | BinderBeat
     | BindingOutcomes
     | PermitAnswer
+    | ListPermits
+    | Permits
     | Withdraw
     | Evict
     | Evicted

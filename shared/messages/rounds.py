@@ -2,6 +2,7 @@
 
 import msgspec
 
+from shared.cluster.load import PodLoad
 from shared.cluster.volumes import VolumeDecision
 from shared.framework.diagnosis import Rejections
 from shared.framework.explanation import Explanation
@@ -29,10 +30,20 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     borrowed: bool = False
 
 
+class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A pod that goes to this node if its gang is placed. `load` is an index into the ask's loads."""
+
+    uid: str
+    node: str
+    load: int
+    volumes: VolumeDecision | None = None
+
+
 class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     """`round` and `ask` only ever rise within an epoch. A worker answers once it has seen `min_seq`.
 
-    `keys`: the node labels that the round's decisions are to be followed by.
+    `keys`: the node labels that the round's decisions are to be followed by. `given`: members of the same gang that are
+    to be supposed where they are to go, though the state does not show them there.
     """
 
     epoch: int
@@ -42,6 +53,8 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     ties: Ties
     classes: list[ClassAsk]
     keys: list[str] = []
+    given: list[Given] = []
+    loads: list[PodLoad] = []
 
 
 class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

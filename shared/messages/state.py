@@ -211,7 +211,8 @@ class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod that is assumed to be on a node and not yet seen there. Written before anybody is asked to bind it.
 
-    `attempt` is the sequence number of the commit, and so never the same for two attempts.
+    `attempt` is the sequence number of the commit, and so never the same for two attempts. `assumed_at`: Unix time,
+    where that is known.
     """
 
     uid: str
@@ -227,3 +228,4 @@ class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     bound: bool = False
     pod: Pod | None = None
     volumes: VolumeDecision | None = None
+    assumed_at: float = 0.0

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     CSI_STORAGE_CAPACITY = "csistoragecapacity"
     VOLUME_ATTACHMENT = "volumeattachment"
     POD_DISRUPTION_BUDGET = "poddisruptionbudget"
+    POD_GROUP = "podgroup"
+    COSCHEDULING_POD_GROUP = "coschedulingpodgroup"
 
     __hash__ = str.__hash__  # looked up for every change, and an Enum's own is slow
 

@@ -65,7 +65,10 @@ class NodeSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
-    """Conditions on a node that must all hold; without any, no node matches."""
+    """Conditions on a node that must all hold; without any, no node matches.
+
+    A field with several values is accepted: it makes the term one that cannot be parsed, and no more.
+    """
 
     match_expressions: list[NodeSelectorRequirement] = field(default_factory=list)
     match_fields: list[NodeSelectorRequirement] = field(default_factory=list)
@@ -77,8 +80,6 @@ class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
                 raise BadField(f"{where}.key", f"must be metadata.name, not {requirement.key!r}")
             if requirement.operator not in ("In", "NotIn"):
                 raise BadField(f"{where}.operator", f"must be In or NotIn, not {requirement.operator}")
-            if len(requirement.values) != 1:
-                raise BadField(f"{where}.values", "must have exactly one element")
 
 
 class NodeSelector(ApiStruct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from shared.model.kinds import ObjectKind
 from shared.model.metadata import ObjectMeta
 from shared.model.node import UNNAMED
 from shared.model.pod import DEFAULT_NAMESPACE
+from shared.model.podgroups import GroupApi, PodGroup
 from shared.model.policy import PodDisruptionBudget
 from shared.model.scope import Namespaced
 from shared.model.storage import (
@@ -48,12 +49,20 @@ ClusterObject = (
     | CSIStorageCapacity
     | VolumeAttachment
     | PodDisruptionBudget
+    | PodGroup
 )
 
-TYPES: Mapping[ObjectKind, type[ClusterObject]] = {
-    ObjectKind(type_.__name__.lower()): type_ for type_ in ClusterObject.__args__
+_KINDS: Mapping[type[ClusterObject], ObjectKind] = {
+    type_: ObjectKind(type_.__name__.lower()) for type_ in ClusterObject.__args__
 }
-_KINDS: Mapping[type[ClusterObject], ObjectKind] = {type_: kind for kind, type_ in TYPES.items()}
+TYPES: Mapping[ObjectKind, type[ClusterObject]] = {
+    **{kind: type_ for type_, kind in _KINDS.items()},
+    ObjectKind.COSCHEDULING_POD_GROUP: PodGroup,
+}
+_GROUP_APIS = {
+    ObjectKind.POD_GROUP: GroupApi.SCHEDULING,
+    ObjectKind.COSCHEDULING_POD_GROUP: GroupApi.COSCHEDULING,
+}
 _DECODERS: Mapping[ObjectKind, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(type_, dec_hook=dec_hook) for kind, type_ in TYPES.items()
 }
@@ -73,6 +82,8 @@ ANNOTATED: Mapping[ObjectKind, frozenset[str]] = {
 
 
 def kind_of(obj: ClusterObject) -> ObjectKind:
+    if isinstance(obj, PodGroup) and obj.api is GroupApi.COSCHEDULING:
+        return ObjectKind.COSCHEDULING_POD_GROUP
     return _KINDS[type(obj)]
 
 
@@ -121,4 +132,6 @@ def _finish(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
     )
     # The object is not known to anybody yet: filling it in place saves copying it.
     msgspec.structs.force_setattr(obj, "metadata", trimmed)
+    if (api := _GROUP_APIS.get(kind)) is not None:
+        msgspec.structs.force_setattr(obj, "api_version", api.value)  # lists do not say it of their items
     return obj

@@ -1,4 +1,4 @@
-"""The kinds of objects that are neither nodes nor pods, and that every worker holds all of."""
+"""The kinds of objects that are neither nodes nor pods. Every worker holds all of them, but for QUEUE_KINDS."""
 
 from enum import StrEnum
 
@@ -17,5 +17,13 @@ class ObjectKind(StrEnum):
     CSI_STORAGE_CAPACITY = "csistoragecapacity"
     VOLUME_ATTACHMENT = "volumeattachment"
     POD_DISRUPTION_BUDGET = "poddisruptionbudget"
+    POD_GROUP = "podgroup"
+    """Of scheduling.k8s.io."""
+    COSCHEDULING_POD_GROUP = "coschedulingpodgroup"
+    """Of scheduling.x-k8s.io. Read into the same type as the above."""
 
     __hash__ = str.__hash__  # looked up for every object, and an Enum's own is slow
+
+
+QUEUE_KINDS = frozenset({ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP})
+"""What concerns the queue alone: no state keeps them, and no plugin reads them."""

@@ -68,6 +68,12 @@ class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
     resource_claim_template_name: str | None = None
 
 
+class PodSchedulingGroup(ApiStruct, frozen=True, kw_only=True):
+    """The PodGroup, of the pod's namespace, with whose other pods it is scheduled."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
     """What a pod is to be. `resources` are those of the pod as a whole."""
 
@@ -86,6 +92,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     resources: ResourceRequirements | None = None
     scheduling_gates: list[SchedulingGate] = field(default_factory=list)
     resource_claims: list[PodResourceClaim] = field(default_factory=list)
+    scheduling_group: PodSchedulingGroup | None = None
     host_network: bool = False
     host_users: bool | None = None
 
@@ -107,6 +114,13 @@ class PodCondition(ApiStruct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """Which claim was made for a claim of the pod that comes from a template; None if there is no need of one."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """What a pod is. `resources` and `allocated_resources` are those of the pod as a whole."""
 
@@ -118,6 +132,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     init_container_statuses: list[ContainerStatus] = field(default_factory=list)
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList = field(default_factory=dict)
+    resource_claim_statuses: list[PodResourceClaimStatus] = field(default_factory=list)
 
 
 class Pod(ApiStruct, frozen=True, kw_only=True):

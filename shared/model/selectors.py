@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from shared.model.affinity import (
     LabelSelector,
@@ -58,16 +59,23 @@ def label_selector_matches(selector: LabelSelector | None, labels: Mapping[str, 
 
 
 def unparsable(term: NodeSelectorTerm) -> str | None:
-    """Why the term cannot be parsed, or None if it can: a value that no label can have, a Gt or Lt with no integer."""
+    """Why the term cannot be parsed, or None if it can.
+
+    What cannot be is a value that no label can have, a Gt or Lt with no integer, a field with several values.
+    """
     for index, requirement in enumerate(term.match_expressions):
         for place, value in enumerate(requirement.values):
-            if _LABEL_VALUE.fullmatch(value) is None:
+            if not _is_label_value(value):
                 return f'matchExpressions[{index}].values[{place}]: Invalid value: "{value}": not a valid label value'
         if requirement.operator in ("Gt", "Lt") and parse_int64(requirement.values[0]) is None:
             return (
                 f'matchExpressions[{index}].values[0]: Invalid value: "{requirement.values[0]}": '
                 "for 'Gt', 'Lt' operators, the value must be an integer"
             )
+    for index, requirement in enumerate(term.match_fields):
+        if len(requirement.values) != 1:
+            values = ",".join(f'"{value}"' for value in requirement.values)
+            return f"matchFields[{index}].values: Invalid value: [{values}]: must have one element"
     return None
 
 
@@ -101,6 +109,11 @@ def required_node_affinity_matches(pod: Pod, node: Node) -> bool:
     if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
         return True
     return node_selector_matches(affinity.node_affinity.required, labels, node.name)
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_label_value(text: str) -> bool:
+    return _LABEL_VALUE.fullmatch(text) is not None
 
 
 def _has_labels(labels: Mapping[str, str], wanted: Iterable[tuple[str, str]]) -> bool:

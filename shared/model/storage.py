@@ -117,10 +117,14 @@ class PersistentVolumeClaimStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaim(Namespaced, frozen=True, kw_only=True):
-    """A claim to a volume."""
+    """A claim to a volume.
+
+    `promised`: the volume that it is to have by a decision of ours. No API server knows of it.
+    """
 
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
     status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
+    promised: str = ""
 
     @property
     def storage_class(self) -> str:

@@ -1,6 +1,6 @@
 """Whether tolerations put up with taints: the reference for anything faster."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shared.model.affinity import Taint, Toleration
 
@@ -19,3 +19,8 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     """Whether any of the tolerations covers the taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def repel(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
+    """Whether any of the taints keeps a pod with these tolerations off; a taint that only prefers so does not."""
+    return any(taint.effect != "PreferNoSchedule" and not is_tolerated(taint, tolerations) for taint in taints)

@@ -91,6 +91,12 @@ class Iscsi(ApiStruct, frozen=True, kw_only=True):
     read_only: bool = False
 
 
+class CsiSource(ApiStruct, frozen=True, kw_only=True):
+    """A volume that a CSI driver makes for the pod, without a claim."""
+
+    driver: str = ""
+
+
 class Volume(ApiStruct, frozen=True, kw_only=True):
     """A volume and where it comes from; all sources are None if it is of a kind that scheduling ignores."""
 
@@ -107,3 +113,4 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
     portworx_volume: PortworxVolume | None = None
     rbd: Rbd | None = None
     iscsi: Iscsi | None = None
+    csi: CsiSource | None = None

@@ -4,10 +4,11 @@ A pod without claims is let through everywhere and scored nought. One with claim
 be put on a node whose devices nobody has looked at.
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Scores
 from shared.framework.plugin import (
@@ -27,6 +28,7 @@ from shared.framework.plugin import (
 from shared.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from shared.framework.view import NodeView
 from shared.model.objects import Pod
+from shared.plugins.hints import devices as hints
 
 NOT_SUPPORTED = "resource claims (dynamic resource allocation) are not supported yet"
 _LOOKED_AT = "looked at"
@@ -42,6 +44,15 @@ class DynamicResources(
 
     def signature(self, pod: Pod) -> Hashable:
         return bool(pod.spec.resource_claims)
+
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
+            Registration(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE, hints.after_claim),
+            Registration(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, hints.after_own_claims),
+            Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
+            Registration(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
+        )
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """A pod with claims is to be tried as well: its attempt tells its owner what is wrong."""

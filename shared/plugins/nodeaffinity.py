@@ -1,6 +1,7 @@
 """NodeAffinity matches nodes against a pod's nodeSelector and node affinity, and the profile's addedAffinity."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from shared.cluster.labels import LabelValue, match_requirement
 from shared.config.args import NodeAffinityArgs
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import (
@@ -30,6 +32,7 @@ from shared.model.objects import (
     PreferredSchedulingTerm,
 )
 from shared.model.selectors import unparsable
+from shared.plugins.hints import nodeaffinity as hints
 
 Mask = NDArray[np.bool_]
 
@@ -51,6 +54,10 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         selector = tuple(sorted(pod.spec.node_selector.items()))
         affinity = _affinity(pod)
         return selector, None if affinity is None else msgspec.msgpack.encode(affinity)
+
+    def events(self) -> Sequence[Registration]:
+        hint = partial(hints.after_node_change, self._added_required)
+        return (Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, hint),)
 
     def pre_filter(self, state: CycleState) -> PreFilterResult:
         required = _required(state.pod)

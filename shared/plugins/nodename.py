@@ -1,9 +1,10 @@
 """NodeName keeps a pod that names a node in its spec off every other node."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, Reads, Verdicts
 from shared.framework.status import Status, unresolvable
@@ -17,6 +18,9 @@ class NodeName(FilterPlugin):
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.spec.node_name
+
+    def events(self) -> Sequence[Registration]:
+        return (Registration(Resource.NODE, Action.ADD),)
 
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
         wanted = state.pod.spec.node_name

@@ -1,6 +1,6 @@
 """NodePorts keeps a pod off nodes where another pod has a host port that it wants."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,23 +8,15 @@ import numpy as np
 from shared.cluster.columns import IntColumn, LoadColumn
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Verdicts
 from shared.framework.status import SKIP, Status, unschedulable
 from shared.framework.view import NodeView
 from shared.model.objects import Pod
 from shared.model.resources import HostPort, host_ports
-
-ANY_ADDRESS = "0.0.0.0"
-
-
-def conflict(one: HostPort, other: HostPort) -> bool:
-    """Two users of a port clash unless they use it on different addresses, both of them definite."""
-    return (
-        one.port == other.port
-        and one.protocol == other.protocol
-        and (one.ip == other.ip or ANY_ADDRESS in (one.ip, other.ip))
-    )
+from shared.plugins.hints import nodeports as hints
+from shared.plugins.hostports import conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +41,12 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
     def signature(self, pod: Pod) -> Hashable:
         return tuple((port.ip, port.protocol, port.port) for port in host_ports(pod))
+
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.NODE, Action.ADD),
+            Registration(Resource.POD, Action.DELETE, hints.after_pod_gone),
+        )
 
     def pre_filter(self, state: CycleState) -> PreFilterResult:
         return PreFilterResult() if host_ports(state.pod) else PreFilterResult(SKIP)

@@ -1,17 +1,18 @@
 """NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that goes with it."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, Reads, Verdicts
 from shared.framework.status import Status, unresolvable
 from shared.framework.view import NodeView
-from shared.model.objects import Pod, Taint
+from shared.model.objects import Pod
 from shared.model.tolerations import is_tolerated
-
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+from shared.plugins.hints import taints as hints
+from shared.plugins.hints.taints import UNSCHEDULABLE
 
 
 class NodeUnschedulable(FilterPlugin):
@@ -20,6 +21,12 @@ class NodeUnschedulable(FilterPlugin):
 
     def signature(self, pod: Pod) -> Hashable:
         return is_tolerated(UNSCHEDULABLE, pod.spec.tolerations)
+
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, hints.after_cordon),
+            Registration(Resource.POD, Action.UPDATE_POD_TOLERATION, hints.after_toleration_of_cordons),
+        )
 
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
         if is_tolerated(UNSCHEDULABLE, state.pod.spec.tolerations):

@@ -1,12 +1,19 @@
 """SchedulingGates keeps a pod out of the queue until all its gates are gone."""
 
+from collections.abc import Sequence
+
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.plugin import PreEnqueuePlugin
 from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.model.objects import Pod
+from shared.plugins.hints.anypod import after_own_update
 
 
 class SchedulingGates(PreEnqueuePlugin):
     name = "SchedulingGates"
+
+    def events(self) -> Sequence[Registration]:
+        return (Registration(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, after_own_update),)
 
     def pre_enqueue(self, pod: Pod) -> Status:
         gates = pod.spec.scheduling_gates

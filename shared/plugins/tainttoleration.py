@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.cluster.interner import Interner
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import FilterPlugin, PreScorePlugin, Reads, ScorePlugin, Verdicts
 from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.objects import Pod, Taint, Toleration
-from shared.model.tolerations import is_tolerated
+from shared.model.tolerations import is_tolerated, repel
+from shared.plugins.hints.anypod import after_own_update
+from shared.plugins.hints.taints import after_taints
 
 
 class _Judged(NamedTuple):
@@ -35,8 +38,14 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
     def signature(self, pod: Pod) -> Hashable:
         return tuple((t.key, t.operator, t.value, t.effect) for t in pod.spec.tolerations)
 
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, after_taints),
+            Registration(Resource.POD, Action.UPDATE_POD_TOLERATION, after_own_update),
+        )
+
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        return self._by_set(state, view, "repelled", lambda taints: _repels(taints, state.pod.spec.tolerations))
+        return self._by_set(state, view, "repelled", lambda taints: repel(taints, state.pod.spec.tolerations))
 
     def explain(self, state: CycleState, verdict: int) -> Status:
         return unresolvable("node(s) had untolerated taint(s)")
@@ -64,10 +73,6 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
             judged = _Judged(sets, np.concatenate([judged.answers, fresh]))
             state.write(self.name, key, judged)
         return judged.answers[view.taint_set]
-
-
-def _repels(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
-    return any(t.effect != "PreferNoSchedule" and not is_tolerated(t, tolerations) for t in taints)
 
 
 def _dislikes(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:

@@ -18,6 +18,7 @@ from shared.bus.subjects import check_name
 from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
 from shared.runtime.context import Context
+from shared.runtime.dumping import survive_dump_signal
 from shared.runtime.health import Health
 from shared.runtime.http import endpoints
 from shared.runtime.profiling import heed_profile_signal
@@ -91,6 +92,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, number)
     heed_profile_signal()
+    survive_dump_signal(logger(service))
     try:
         await task
     except asyncio.CancelledError:

@@ -35,7 +35,7 @@ from shared.framework.plugin import (
     ReservePlugin,
 )
 from shared.framework.status import SUCCESS, Code, Status, error, unschedulable
-from shared.messages.binding import BindingOrders
+from shared.messages.binding import BindingOrders, Withdraw
 from shared.messages.state import BindingOrder
 from shared.model.objects import Pod
 from tests.binder.support import Script, api_call, binding_framework, only
@@ -162,6 +162,11 @@ class AnyWay(RuleBasedStateMachine):
     @rule(uid=UIDS, plugin=st.sampled_from(["Moody", "Stranger"]), allow=st.booleans())
     def permit(self, uid: str, plugin: str, allow: bool) -> None:
         self.take(self.script.permit(plugin, allow, "no", uid))
+
+    @rule(uid=UIDS, ahead=st.integers(-3, 1))
+    def withdraw(self, uid: str, ahead: int) -> None:
+        """Of an attempt that is here, has been, or comes next."""
+        self.take(self.script.handle(Withdraw(uid, self.attempts + ahead, "Other", "preempted")))
 
     @precondition(lambda self: self.reports)
     @rule(data=st.data())

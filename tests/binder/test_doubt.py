@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.binder.core import LONGEST_PAUSE, LOOK_AGAIN, SETTLING
+from services.binder.carrying import LONGEST_PAUSE, LOOK_AGAIN, SETTLING
 from services.binder.events import Call, LookUp, Record, Refused, SetCondition, Unknown, Where
 from shared.messages.binding import BindingOutcome
 from tests.binder.support import TIME, Script, binding_framework, one, only
@@ -35,7 +35,7 @@ def test_of_a_pod_on_another_node_nothing_is_said_where_its_owner_looks(result: 
     script, look_up = doubting(result, journal)
     effects = script.found(look_up, Where.ON_NODE, "n2")
     assert not only(Record, effects) and not only(SetCondition, effects)
-    assert script.outcomes() == [BindingOutcome("p", 1, "the pod is on node n2 already")]
+    assert script.outcomes() == [BindingOutcome("p", 1, "the pod is on node n2 already", plugin="DefaultBinder")]
     assert journal[-1] == "A.unreserve(n1)"
 
 
@@ -43,14 +43,14 @@ def test_of_a_pod_on_another_node_nothing_is_said_where_its_owner_looks(result: 
 def test_a_pod_that_is_gone(result: Refused | Unknown) -> None:
     script, look_up = doubting(result)
     script.found(look_up, Where.GONE)
-    assert script.outcomes() == [BindingOutcome("p", 1, f"the pod is gone: {FAILED}{result.message}")]
+    assert script.outcomes() == [BindingOutcome("p", 1, f"the pod is gone: {result.message}", plugin="DefaultBinder")]
 
 
 def test_a_conflict_over_a_pod_that_is_not_bound_is_a_failure() -> None:
     script, look_up = doubting(CONFLICT)
     effects = script.found(look_up, Where.UNBOUND)
     assert one(SetCondition, effects).reason == "SchedulerError"
-    assert script.outcomes() == [BindingOutcome("p", 1, FAILED + CONFLICT.message)]
+    assert script.outcomes() == [BindingOutcome("p", 1, FAILED + CONFLICT.message, plugin="DefaultBinder")]
 
 
 def test_a_call_that_was_cut_off_may_still_arrive_so_one_look_is_not_enough() -> None:
@@ -67,7 +67,7 @@ def test_a_pod_that_stays_unbound_is_a_failure() -> None:
     script.found(look_up, Where.UNBOUND)
     look_up = one(LookUp, script.pass_time(SETTLING))
     script.found(look_up, Where.UNBOUND)
-    assert script.outcomes() == [BindingOutcome("p", 1, FAILED + NO_ANSWER.message)]
+    assert script.outcomes() == [BindingOutcome("p", 1, FAILED + NO_ANSWER.message, plugin="DefaultBinder")]
 
 
 def test_it_is_looked_up_less_and_less_often_and_left_at_the_deadline() -> None:

@@ -7,6 +7,7 @@ from services.binder.events import Acknowledged, Call, Leave, Record, Report, Se
 from services.binder.permits import LONGEST_WAIT, duration
 from shared.framework.status import Code
 from shared.messages.binding import BindingOutcome
+from shared.messages.permits import MOST_LISTED, PermitPending
 from tests.binder.support import TIME, Script, binding_framework, one, only, wait
 from tests.framework.plugins import scripted
 
@@ -45,7 +46,7 @@ def test_the_first_rejection_ends_it() -> None:
     message = "0/1 nodes are available: 1 quorum is lost."
     assert one(SetCondition, effects) == SetCondition("p", "default", "p", "Unschedulable", message)
     assert one(Waited, effects).code is Code.UNSCHEDULABLE
-    assert script.outcomes() == [BindingOutcome("p", 1, message)]
+    assert script.outcomes() == [BindingOutcome("p", 1, message, plugin="B", rejected=True)]
     assert journal[-2:] == ["B.unreserve(n1)", "A.unreserve(n1)"]
     assert script.permit("A") == []
 
@@ -57,7 +58,7 @@ def test_the_shortest_time_out_ends_it() -> None:
     effects = script.pass_time(0.1)
     message = "0/1 nodes are available: 1 rejected due to timeout after waiting 2.5s at plugin B."
     assert one(Record, effects).message == message
-    assert script.outcomes() == [BindingOutcome("p", 1, message)]
+    assert script.outcomes() == [BindingOutcome("p", 1, message, plugin="B", rejected=True)]
 
 
 def test_the_time_out_of_a_plugin_that_has_allowed_does_not_count() -> None:
@@ -150,3 +151,53 @@ def test_the_next_deadline_is_that_of_the_permit() -> None:
 )
 def test_durations_are_written_as_kube_scheduler_does(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+# Permits from outside
+
+
+def test_who_answers_for_no_plugin_in_particular_answers_for_all() -> None:
+    script = waiting(A=10, B=20)
+    assert one(Call, script.permit("")).binds
+
+
+def test_who_rejects_for_no_plugin_in_particular_rejects_for_the_first() -> None:
+    script = waiting(A=10, B=20)
+    script.permit("A")
+    script.reports()
+    script.permit("", allow=False, reason="not today")
+    message = "0/1 nodes are available: 1 not today."
+    assert script.outcomes() == [BindingOutcome("p", 1, message, plugin="B", rejected=True)]
+
+
+def test_of_several_plugins_each_allows_and_the_last_sets_the_pod_free() -> None:
+    script = waiting(A=10, B=5, C=20)
+    assert script.permit("B") == []
+    assert script.permit("C") == []
+    script.now += 8  # longer than B would have waited
+    assert one(Call, script.permit("A")).binds
+
+
+def test_who_waits_is_listed_with_the_time_that_is_left() -> None:
+    script = waiting(A=10, B=20)
+    script.now += 3
+    script.order("q", node="n2")
+    script.permit("B")
+    assert script.core.waiting(script.now + 1) == (
+        [
+            PermitPending("p", "default", "p", "n1", 1000.0, {"A": 6.0}),
+            PermitPending("q", "default", "q", "n2", 1003.0, {"A": 9.0, "B": 19.0}),
+        ],
+        0,
+    )
+    script.permit("A")
+    assert [pending.uid for pending in script.core.waiting(script.now)[0]] == ["q"]
+
+
+def test_a_long_list_is_cut() -> None:
+    script = waiting(A=10)
+    for i in range(MOST_LISTED + 5):
+        script.order(f"q{i}")
+    named, more = script.core.waiting(script.now)
+    assert (len(named), more) == (MOST_LISTED, 6)
+    assert named[0].uid == "p"

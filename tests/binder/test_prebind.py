@@ -126,7 +126,7 @@ def test_a_plugin_may_give_up_after_a_pause(status: Status, message: str) -> Non
     script.answer(one(Call, script.order()))
     effects = script.pass_time(1.25)
     assert one(Record, effects).message == message
-    assert last_outcome(script) == BindingOutcome("p", 1, message)
+    assert last_outcome(script) == BindingOutcome("p", 1, message, plugin="Stepwise")
 
 
 def test_a_plugin_that_raises_in_the_middle_fails_the_pod() -> None:

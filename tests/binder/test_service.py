@@ -71,7 +71,7 @@ async def test_a_pod_that_does_not_exist_or_not_any_more_is_gone() -> None:
 
 async def test_a_refusal_is_told_to_the_owner_of_the_pod() -> None:
     async with world() as w:
-        w.pod("p")
+        w.pod("p", nominated="n1")
         w.simulator.faults.fail("POST", BINDINGS, 403, reason="Forbidden")
         w.order("p")
         outcome = await w.outcome("p")
@@ -85,6 +85,8 @@ async def test_a_refusal_is_told_to_the_owner_of_the_pod() -> None:
             "SchedulerError",
             outcome.reason,
         )
+        assert (outcome.plugin, outcome.rejected) == ("DefaultBinder", False)
+        assert w.nominated("p") == ""
 
 
 async def test_an_answer_that_is_lost_is_looked_up() -> None:
@@ -168,6 +170,20 @@ async def test_notices_become_events_and_conditions() -> None:
         await until(lambda: w.condition_of("p") is not None)
         condition = w.condition_of("p") or {}
         assert (condition["reason"], condition["message"]) == ("Unschedulable", notice.message)
+
+
+async def test_a_notice_may_be_of_the_nomination_alone() -> None:
+    async with world() as w:
+        uid = w.pod("p")
+        about = (uid, "default", "p", "default-scheduler", "Unschedulable", "0/1 nodes are available: 1 x.")
+        w.bus.post("binder.notices", Notices([Notice(*about, event=False, nominated="n1")]))
+        await until(lambda: w.nominated("p") == "n1")
+        assert w.condition_of("p") is not None
+        w.bus.post("binder.notices", Notices([Notice(*about, event=False, patch=False, nominated="n2")]))
+        await until(lambda: w.nominated("p") == "n2")
+        w.bus.post("binder.notices", Notices([Notice(*about, event=False, patch=False, nominated="")]))
+        await until(lambda: w.nominated("p") == "")
+        assert await w.events() == []
 
 
 async def test_what_owners_are_told_never_keeps_a_pod_from_being_bound() -> None:

@@ -7,8 +7,10 @@ from typing import cast
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
+from services.binder import eviction
 from services.binder.calling import result_of
 from services.binder.events import Call, Done, Ended, Refused, Unknown
+from services.binder.evictor import reply_of
 from services.binder.pool import Pool
 from services.binder.spans import BindSpans
 from shared.kube.outcome import Outcome
@@ -71,6 +73,23 @@ def test_of_pods_that_are_not_sampled_only_failures_are_told() -> None:
 )
 def test_what_answers_mean(answered: Answered, result: Done | Refused | Unknown) -> None:
     assert result_of(answered) == result
+
+
+@pytest.mark.parametrize(
+    ("answered", "reply"),
+    [
+        (Answered(Outcome.OK, 200), eviction.Done()),
+        (Answered(Outcome.NOT_FOUND, 404, "n"), eviction.Gone()),
+        (Answered(Outcome.CONFLICT, 409, "c"), eviction.Failed("c")),
+        (Answered(Outcome.THROTTLED, 429, "t"), eviction.Failed("t")),
+        (Answered(Outcome.UNREACHABLE, 0, "not there"), eviction.Failed("not there")),
+        (Answered(Outcome.FAILED, 403, "f"), eviction.Failed("f", final=True)),
+        (Answered(Outcome.FAILED, 500, "f"), eviction.Failed("f", maybe_done=True)),
+        (Answered(Outcome.UNKNOWN, 0, "u"), eviction.Failed("u", maybe_done=True)),
+    ],
+)
+def test_what_answers_mean_for_a_victim(answered: Answered, reply: eviction.Reply) -> None:
+    assert reply_of(answered) == reply
 
 
 @pytest.mark.asyncio

@@ -13,9 +13,7 @@ from services.binder.events import (
     Refused,
     Result,
     Said,
-    SetCondition,
     Took,
-    Unknown,
 )
 from shared.framework.plugin import ApiCall
 from shared.framework.status import Code, Status, error, unschedulable
@@ -91,68 +89,6 @@ def test_calls_of_pre_bind_are_made_one_by_one_before_the_next_plugin_is_asked()
     assert len(paths) == 4
 
 
-STEPS = [
-    pytest.param(
-        {"reserve": unschedulable("no volume")}, "0/1 nodes are available: 1 no volume.", "Unschedulable", id="reserve"
-    ),
-    pytest.param(
-        {"reserve": error("broken")}, 'running Reserve plugin "B": broken', "SchedulerError", id="reserve-error"
-    ),
-    pytest.param(
-        {"permit": unschedulable("not now")}, "0/1 nodes are available: 1 not now.", "Unschedulable", id="permit"
-    ),
-    pytest.param({"permit": error("broken")}, 'running Permit plugin "B": broken', "SchedulerError", id="permit-error"),
-    pytest.param({"pre_bind": unschedulable("too late")}, "too late", "Unschedulable", id="pre-bind"),
-    pytest.param(
-        {"pre_bind": error("broken")}, 'running PreBind plugin "B": broken', "SchedulerError", id="pre-bind-error"
-    ),
-]
-
-
-@pytest.mark.parametrize(("answers", "message", "reason"), STEPS)
-def test_a_failing_plugin_has_everything_rolled_back(answers: dict[str, Status], message: str, reason: str) -> None:
-    journal: list[str] = []
-    script = two(journal, **answers)
-    effects = script.order()
-    assert unreserved(journal) == ["B.unreserve(n1)", "A.unreserve(n1)"]
-    assert only(Call, effects) == []
-    assert one(Record, effects).said is Said.FAILED
-    assert one(Record, effects).message == message
-    assert one(SetCondition, effects) == SetCondition("p", "default", "p", reason, message)
-    assert script.outcomes() == [BindingOutcome("p", 1, message)]
-    assert script.core.held == 0
-
-
-@pytest.mark.parametrize("result", [REFUSED, Refused(409, "changed"), Refused(404, "gone"), Unknown("no answer")])
-def test_a_failing_call_of_pre_bind_has_everything_rolled_back(result: Refused | Unknown) -> None:
-    journal: list[str] = []
-    script = two(journal, pre_bind=[api_call("/b1"), api_call("/b2")])
-    call = one(Call, script.answer(one(Call, script.order())))
-    effects = script.answer(call, result)
-    assert unreserved(journal) == ["B.unreserve(n1)", "A.unreserve(n1)"]
-    assert one(SetCondition, effects).message == f'running PreBind plugin "B": {result.message}'
-    assert script.outcomes() == [BindingOutcome("p", 1, f'running PreBind plugin "B": {result.message}')]
-
-
-def test_a_refused_binding_has_everything_rolled_back() -> None:
-    journal: list[str] = []
-    script = two(journal)
-    effects = script.answer(one(Call, script.order()), REFUSED)
-    assert unreserved(journal) == ["B.unreserve(n1)", "A.unreserve(n1)"]
-    message = 'running Bind plugin "DefaultBinder": no rights'
-    assert one(Record, effects).message == message
-    assert one(SetCondition, effects) == SetCondition("p", "default", "p", "SchedulerError", message)
-    assert script.outcomes() == [BindingOutcome("p", 1, message)]
-    assert "A.post_bind(n1)" not in journal
-
-
-def test_of_a_pod_that_is_gone_nobody_is_told_but_the_snapshot() -> None:
-    script = Script()
-    effects = script.answer(one(Call, script.order()), Refused(404, 'pods "p" not found'))
-    assert not only(Record, effects) and not only(SetCondition, effects)
-    assert script.outcomes() == [BindingOutcome("p", 1, 'the pod is gone: pods "p" not found')]
-
-
 def test_bind_plugins_are_asked_until_one_takes_the_pod() -> None:
     journal: list[str] = []
     skips = scripted("Skips", journal, bind=Status(Code.SKIP))
@@ -169,18 +105,18 @@ def test_a_bind_plugin_may_bind_without_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "message"),
+    ("status", "message", "plugin"),
     [
-        (error("broken"), 'running Bind plugin "Own": broken'),
-        (unschedulable("no"), "no"),
-        (Status(Code.SKIP), "running Bind plugins: no bind plugin took the pod"),
+        (error("broken"), 'running Bind plugin "Own": broken', "Own"),
+        (unschedulable("no"), "no", "Own"),
+        (Status(Code.SKIP), "running Bind plugins: no bind plugin took the pod", ""),
     ],
 )
-def test_a_bind_plugin_may_fail(status: Status, message: str) -> None:
+def test_a_bind_plugin_may_fail(status: Status, message: str, plugin: str) -> None:
     journal: list[str] = []
     script = Script(binding_framework(scripted("A", journal), bind=[scripted("Own", [], bind=status)]))
     script.order()
-    assert script.outcomes() == [BindingOutcome("p", 1, message)]
+    assert script.outcomes() == [BindingOutcome("p", 1, message, plugin=plugin)]
     assert unreserved(journal) == ["A.unreserve(n1)"]
 
 

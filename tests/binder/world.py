@@ -2,18 +2,31 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
-from services.binder.service import main
+from services.binder.core import BinderCore
+from services.binder.service import Shell, main
 from services.simulator.service import Simulator, SimulatorOptions
 from shared.bus import Bus, Envelope
 from shared.config.settings import ApiSettings, Settings
+from shared.extenders.client import ExtenderClient
+from shared.framework.profile import Framework
 from shared.kube.client import KubeClient
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
+from shared.messages.binding import (
+    BinderBeat,
+    BindingOrders,
+    BindingOutcome,
+    BindingOutcomes,
+    Displaced,
+    Evict,
+    Evicted,
+)
+from shared.messages.permits import Permits
 from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
 from shared.runtime import Context, Health
@@ -26,6 +39,7 @@ from tests.servers import nats_server
 PATIENCE = 10.0
 PREFIX = "test"
 BINDER = "b1"
+PROFILE = "default-scheduler"
 
 
 class World:
@@ -36,14 +50,21 @@ class World:
         self.outcomes: list[BindingOutcome] = []
         self.reports: list[BindingOutcomes] = []
         self.beats: list[BinderBeat] = []
+        self.evicted: list[Evicted] = []
+        self.permits: list[Permits] = []
         self.acknowledges = True
         self._attempts = 0
 
     # The API server
 
-    def pod(self, name: str) -> str:
-        """Creates one, and returns its uid."""
-        spec = {"schedulerName": "default-scheduler", "containers": [{"name": "c", "image": "i"}]}
+    def pod(self, name: str, node: str = "", *, nominated: str = "") -> str:
+        """Creates one, and returns its uid. On a node it runs, and takes its time to end."""
+        spec: dict[str, Any] = {"schedulerName": PROFILE, "containers": [{"name": "c", "image": "i"}]}
+        status = {"phase": "Running" if node else "Pending"}
+        if node:
+            spec["nodeName"] = node
+        if nominated:
+            status["nominatedNodeName"] = nominated
         self.simulator.store_raw(
             "pods",
             {
@@ -51,7 +72,7 @@ class World:
                 "kind": "Pod",
                 "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
                 "spec": spec,
-                "status": {"phase": "Pending"},
+                "status": status,
             },
         )
         return f"uid-{name}"
@@ -60,9 +81,16 @@ class World:
         node: str = self.simulator.stored("pods", name, "default")["spec"].get("nodeName", "")
         return node
 
-    def condition_of(self, name: str) -> dict[str, Any] | None:
+    def condition_of(self, name: str, type_: str = "PodScheduled") -> dict[str, Any] | None:
         conditions = self.simulator.stored("pods", name, "default").get("status", {}).get("conditions", [])
-        return next((c for c in conditions if c["type"] == "PodScheduled"), None)
+        return next((c for c in conditions if c["type"] == type_), None)
+
+    def nominated(self, name: str) -> str:
+        node: str = self.simulator.stored("pods", name, "default")["status"].get("nominatedNodeName", "")
+        return node
+
+    def terminating(self, name: str) -> bool:
+        return "deletionTimestamp" in self.simulator.stored("pods", name, "default")["metadata"]
 
     async def events(self) -> list[dict[str, Any]]:
         client = await KubeClient.open(ApiSettings(server=self.simulator.url))
@@ -93,11 +121,20 @@ class World:
             uid=uid or f"uid-{name}",
             namespace="default",
             name=name,
-            profile="default-scheduler",
+            profile=PROFILE,
             node=node,
             deadline=self.context.clock() + seconds,
         )
         self.bus.post(f"binder.{BINDER}", BindingOrders(1, [order]))
+
+    def evict(self, *victims: Displaced, attempt: int = 7, denominated: tuple[Displaced, ...] = ()) -> None:
+        """Makes room on n1 for the pod `high`."""
+        order = Evict(1, attempt, "uid-high", "default", "high", PROFILE, "n1", list(victims), list(denominated))
+        self.bus.post("binder.evictions", order)
+
+    async def evicted_of(self, attempt: int = 7) -> Evicted:
+        await until(lambda: any(evicted.attempt == attempt for evicted in self.evicted))
+        return next(evicted for evicted in self.evicted if evicted.attempt == attempt)
 
     async def outcome(self, name: str) -> BindingOutcome:
         uid = f"uid-{name}"
@@ -112,6 +149,12 @@ class World:
 
     def on_beat(self, message: BinderBeat, envelope: Envelope) -> None:
         self.beats.append(message)
+
+    def on_evicted(self, message: Evicted, envelope: Envelope) -> None:
+        self.evicted.append(message)
+
+    def on_permits(self, message: Permits, envelope: Envelope) -> None:
+        self.permits.append(message)
 
     def metric(self, name: str, **labels: str) -> float:
         return self.context.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -129,8 +172,13 @@ def telemetry(name: str) -> Telemetry:
 
 
 @asynccontextmanager
-async def world(*, api_calls: bool = True, nodes: tuple[str, ...] = ("n1", "n2")) -> AsyncIterator[World]:
-    """With a binder that is ready, and ends as a process does that gets SIGTERM."""
+async def world(
+    *, api_calls: bool = True, nodes: tuple[str, ...] = ("n1", "n2"), framework: Framework | None = None
+) -> AsyncIterator[World]:
+    """With a binder that is ready, and ends as a process does that gets SIGTERM.
+
+    `framework`: of its one profile; without, that of no configuration file.
+    """
     async with nats_server() as nats, _simulator(nodes) as simulator:
         buses: list[Bus] = []
         try:
@@ -150,7 +198,10 @@ async def world(*, api_calls: bool = True, nodes: tuple[str, ...] = ("n1", "n2")
             made = World(simulator, buses[1], context)
             await buses[1].subscribe("snapshot.bound", BindingOutcomes, made.on_outcomes)
             await buses[1].subscribe("binder.beats", BinderBeat, made.on_beat)
-            binder = asyncio.create_task(main(context, api_calls=api_calls))
+            await buses[1].subscribe("queue.evicted", Evicted, made.on_evicted)
+            await buses[1].subscribe("binder.waiting", Permits, made.on_permits)
+            running = main(context, api_calls=api_calls) if framework is None else _run(context, framework)
+            binder = asyncio.create_task(running)
             try:
                 await until(lambda: bool(made.beats) or binder.done())
                 yield made
@@ -162,6 +213,17 @@ async def world(*, api_calls: bool = True, nodes: tuple[str, ...] = ("n1", "n2")
         finally:
             for bus in buses:
                 await bus.close()
+
+
+async def _run(context: Context, framework: Framework) -> None:
+    client = await KubeClient.open(context.settings.api, context.telemetry)
+    extenders = ExtenderClient(())
+    core = BinderCore(context.name, {PROFILE: framework}, clock=time.perf_counter)
+    try:
+        await Shell(context, core, client, extenders).run()
+    finally:
+        await extenders.close()
+        await client.close()
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.auditor.violations import Invariant, Violation
+from services.cli.demo.overtaking import Late, Overtaken, overtaken_lines
 from services.cli.demo.queues import pods_by_place
 from services.cli.demo.report import Result, report
 from services.cli.demo.screen import Progress, Screen, block, one_line, table
@@ -147,15 +148,55 @@ def test_pods_that_are_not_bound_do_not_pass() -> None:
     assert not result(bound=999).held
 
 
+def overtaken(**changes: Late) -> Overtaken:
+    late = {
+        "late-0": Late("0", 0.1, "n0", 0.2, ["a", "b"], {"n0"}),
+        "late-1": Late("1", 0.1, "n1", 0.3, ["d", "e"], {"n1"}),
+    }
+    priorities = {"a": 1, "b": 1, "c": 5, "d": 1, "e": 1, "f": 1}
+    places = {"a": "n0", "b": "n0", "c": "n0", "d": "n1", "e": "n1", "f": "n1"}
+    return Overtaken(late | changes, priorities, places)
+
+
+def test_the_second_scene_tells_who_made_way_for_whom() -> None:
+    text = "\n".join(overtaken_lines(overtaken()))
+    assert "  late-0  on n0, instead of a (priority 1), b (priority 1)" in text
+    assert "  pods that made way                 4" in text
+    assert overtaken().held
+    assert "✗" not in text
+
+
+@pytest.mark.parametrize(
+    ("late", "complaint"),
+    [
+        (Late("1"), "every pod of high priority is bound"),
+        (Late("1", 0.1, "n0", 0.3, ["d", "e"], {"n1"}), "each got the node on which others made way for it"),
+        (Late("1", 0.1, "n1", 0.3, ["d", "e", "f"], {"n1"}), "nobody made way in vain"),
+        (Late("1", 0.1, "n1", 0.3, ["a", "e"], {"n1"}), "nobody made way for two"),
+        (Late("1", 0.1, "n0", 0.3, ["c", "e"], {"n0", "n1"}), "each got the node on which others made way for it"),
+    ],
+)
+def test_what_did_not_hold_in_the_second_scene_is_shown(late: Late, complaint: str) -> None:
+    broken = overtaken(**{"late-1": late})
+    assert f"  ✗ {complaint}" in overtaken_lines(broken)
+    assert not broken.held
+
+
+def test_somebody_important_who_made_way_is_noticed() -> None:
+    broken = overtaken(**{"late-0": Late("0", 0.1, "n0", 0.2, ["a", "c"], {"n0"})})
+    assert "  ✗ on each node the least important made way" in overtaken_lines(broken)
+
+
 @pytest.mark.asyncio
 async def test_a_small_demo_binds_all_checks_all_and_leaves_nothing(tmp_path: Path) -> None:
     arguments = ("demo", "--nodes", "30", "--pods", "300", "--kinds", "25", "--workers", "1", "--round-size", "64")
-    async with flotilla(tmp_path, *arguments) as command:
+    async with flotilla(tmp_path, *arguments, "--late", "4") as command:
         code = await command.ends()
         text = "\n".join(command.lines)
         assert code == 0, text
         assert "300 of 300" in text
-        assert text.count("✓") == 6
+        assert text.count("✓") == 6 + 5 + 6
+        assert "pods of high priority bound   4 of 4" in text
         assert "✗" not in text
         assert "INFO" not in text
         assert list(tmp_path.iterdir()) == []

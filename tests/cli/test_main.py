@@ -10,7 +10,20 @@ import pytest
 from services.cli.main import main
 from services.cli.run import SERVICES
 
-COMMANDS = ("demo", "up", "run", "simulate", "conformance", "bench", "bench-pipeline", "bench-quality", "version")
+COMMANDS = (
+    "demo",
+    "up",
+    "run",
+    "queue",
+    "permit",
+    "dump",
+    "simulate",
+    "conformance",
+    "bench",
+    "bench-pipeline",
+    "bench-quality",
+    "version",
+)
 
 
 def ended(*arguments: str) -> int:

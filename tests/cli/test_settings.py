@@ -131,6 +131,7 @@ def test_settings_survive_the_way_through_an_environment(tmp_path: Path) -> None
         http_port=2,
         config=path,
         round_size=3,
+        unschedulable_patience=6,
         shard_count=4,
         seed=5,
         trace_ratio=0.5,

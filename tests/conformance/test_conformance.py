@@ -34,6 +34,8 @@ GROUPS = (
     "sequence",
 )
 CONFIGURATIONS = "config-file"
+APART = ("hints", "registered", "requeue")
+"""Not about deciding, and so not about shards."""
 DEVICES = "dra"
 """Claims of devices are refused: these cases are run, and most of them differ."""
 SOME = 6
@@ -66,8 +68,16 @@ def test_every_decision_is_kube_schedulers(group: str, shards: int) -> None:
     assert result.passed == result.total == len(every_case(group))
 
 
+@pytest.mark.parametrize("group", APART)
+def test_pods_wait_for_what_they_wait_for_with_kube_scheduler(group: str) -> None:
+    (result,) = run_cases(every_case(group), 1).values()
+    assert [str(difference) for difference in result.differences] == []
+    assert result.passed == result.total == len(every_case(group)) > 0
+
+
 def test_no_group_is_forgotten() -> None:
-    assert {path.name.removesuffix(".jsonl.gz") for path in DATA.iterdir()} == {*GROUPS, CONFIGURATIONS, DEVICES}
+    groups = {*GROUPS, *APART, CONFIGURATIONS, DEVICES}
+    assert {path.name.removesuffix(".jsonl.gz") for path in DATA.iterdir()} == groups
 
 
 def test_cases_about_devices_are_run_and_reported() -> None:
@@ -183,6 +193,33 @@ def test_whatever_differs_is_told_and_the_exit_code_is_1(
     assert "    shards:   1\n" in out
 
 
+ALTERED_APART: dict[str, tuple[str, dict[str, Any]]] = {
+    "another hint": ("hints", {"hint": "Perhaps"}),
+    "an error that is none": ("hints", {"error": True}),
+    "an event that is not registered": ("hints", {"event": {"resource": "Node", "action": "UpdateNodeAnnotation"}}),
+    "an event that there is not": ("hints", {"event": {"resource": "Node", "action": "Rename"}}),
+    "a resource that there is not": ("hints", {"event": {"resource": "Moon", "action": "Add"}}),
+    "another union": ("registered", {"watched": []}),
+    "other labels": ("registered", {"cluster_event_labels": []}),
+    "a configuration that lacks something": ("requeue", {"config": {"podMaxInUnschedulablePodsSeconds": 1}}),
+    "an operation that there is not": ("requeue", {"ops": [{"at": 1, "op": "sleep"}], "expected": [{}]}),
+    "an operation on an unknown pod": ("requeue", {"ops": [{"at": 1, "op": "delete", "pod": "p"}], "expected": [{}]}),
+    "other pods": ("requeue", {"ops": [{"at": 1, "op": "tick"}], "expected": [{"active": ["default/p"]}]}),
+}
+
+
+@pytest.mark.parametrize("what", ALTERED_APART)
+def test_whatever_differs_in_what_pods_wait_for_is_told(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, altered = ALTERED_APART[what]
+    path = written(tmp_path / "altered.jsonl", [{**case, **altered} for case in cases(group, 1)])
+    assert run(path) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].split() == [group, "0/1"]
+    assert "    expected: " in out
+
+
 def test_without_cases_the_exit_code_is_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(written(tmp_path / "none.jsonl", [])) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "no cases"
@@ -192,6 +229,8 @@ BROKEN = {
     "no-json.jsonl": b'{"name": ',
     "no-case.jsonl": b'{"name": "x"}',
     "no-configuration.jsonl": b'{"name": "x", "input": ""}',
+    "no-hint.jsonl": b'{"name": "x", "plugin": "NodeName", "event": {}, "pod": {}, "objects": {}, "hint": "Queue"}',
+    "no-registrations.jsonl": b'{"name": "x", "plugins": []}',
     "no-object.jsonl": b"[1, 2]",
     "no-gzip.jsonl.gz": b"plain",
     "cut.jsonl.gz": gzip.compress(b'{"name": "x"}' * 100)[:-12],

@@ -137,8 +137,7 @@ def test_a_search_fits_into_a_message_however_much_extenders_have_said() -> None
         sizes.append(len(encode(effect.message)))
         found = [ShardFindings(each.class_id, failure=error("none")) for each in effect.message.classes]
         answer = Candidates("w0", 1, effect.message.search, effect.message.ask, 1, [0], found)
-        _, ended, _ = searching.on_candidates(answer, {"w0": frozenset({0})}, now)
-        told += len(ended)
+        told += len(searching.on_candidates(answer, {"w0": frozenset({0})}, now).told)
     assert told == len(waiting)
     assert len(sizes) > 1
     assert max(sizes) <= MOST_BYTES - HEADER_BYTES

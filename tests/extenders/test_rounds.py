@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from services.cycle.core import CycleCore
-from services.cycle.events import Ask, Decided, Effect, Failed, Tick, Unschedulable, Workers
+from services.cycle.events import Ask, Decided, Effect, Failed, Tick, Unschedulable, Workers, Write
 from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, plain_class
 from services.cycle.narrowing import AskAboutVictims, VictimsAnswered
 from shared.config.structs import ExtenderConfig
@@ -217,7 +217,8 @@ def test_extenders_choose_among_candidates() -> None:
     ask = victims_question(script)
     (question,) = ask.questions
     assert (question.pod, question.candidates) == (P, tuple(BOTH))
-    effects = script.handle(VictimsAnswered(ask.search, {question.class_id: BOTH[1:]}))
+    commit = one(Write, script.handle(VictimsAnswered(ask.search, {question.class_id: BOTH[1:]}))).message
+    effects = script.handle(Committed(commit.epoch, commit.round, 2, []))
     found = one(Unschedulable, effects).preemption
     assert found is not None
     assert (found.nominated, [victim.uid for victim in found.victims]) == ("b", ["v2"])

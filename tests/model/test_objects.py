@@ -266,11 +266,6 @@ def test_null_means_absent(spec: dict[str, Any]) -> None:
             "must be In or NotIn, not Exists",
         ),
         (
-            with_node_term(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}]),
-            f"{TERM}.matchFields[0].values",
-            "exactly one element",
-        ),
-        (
             with_anti_affinity(topologyKey="z", labelSelector={"matchExpressions": [{"key": "k", "operator": "In"}]}),
             f"{ANTI}.labelSelector.matchExpressions[0].values",
             "must not be empty",

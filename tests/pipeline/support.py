@@ -56,9 +56,11 @@ class Cluster:
 
     async def create_priorities(self, **values: int) -> None:
         for name, value in values.items():
-            await self._call(
-                "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
-            )
+            await self.create_at("/apis/scheduling.k8s.io/v1/priorityclasses", name, value=value)
+
+    async def create_at(self, folder: str, name: str, **fields: object) -> None:
+        """An object that no builder makes."""
+        await self._call("POST", folder, {"metadata": {"name": name}, **fields})
 
     async def get(self, path: str) -> Object:
         return await self._call("GET", path)
@@ -76,6 +78,18 @@ class Cluster:
 
     async def delete_pod(self, namespace: str, name: str) -> None:
         await self._call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
+
+    async def exists(self, path: str) -> bool:
+        async with self._session.get(self._url + path) as answer:
+            return answer.status == 200
+
+    async def watch(self, path: str) -> AsyncIterator[tuple[str, Object]]:
+        """What happens, and the object after that; first all that there is."""
+        url = f"{self._url}{path}?watch=true"
+        async with self._session.get(url, timeout=aiohttp.ClientTimeout()) as answer:
+            async for line in answer.content:
+                event: Object = msgspec.json.decode(line)
+                yield event["type"], event["object"]
 
     async def change_node(self, name: str, patch: Object, subresource: str = "") -> None:
         await self._call(

@@ -1,37 +1,258 @@
-"""Who could make way for a pod that matters more, found by a whole pipeline with two workers."""
+"""Pods that matter more get room on full nodes: who makes way for them, how, and what becomes of those that wait."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from shared.config.settings import Settings
-from tests.builders import node
-from tests.pipeline.corner import a_corner
-from tests.pipeline.support import until
+from tests.builders import PodBuilder, node
+from tests.pipeline.corner import Corner, a_corner
+from tests.pipeline.following import disruption_of, following
+from tests.pipeline.ownplugins import BY_HAND, own_plugins
+from tests.pipeline.support import Object, a_cluster, until, value_of
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-OPTIONS = PipelineOptions(workers=2, settings=Settings(log_level="debug", log_format="text"))
-IMPORTANCE = {"a": "little", "b": "least", "c": "little"}
-"""Of the pod that fills each node."""
+PRIORITIES = {"least": 1, "little": 2, "middle": 50, "much": 100}
+PATIENT = "patient"
+"""A priority class as high as any, whose pods have nobody make way."""
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+HELD_BACK = {"metadata": {"finalizers": ["a.example/not-yet"]}}
+"""Keeps a pod from going: it is terminating until it is let go."""
+LET_GO = {"metadata": {"finalizers": None}}
+NO_ROOM = "0/{0} nodes are available: {0} Insufficient cpu."
 
 
-async def test_who_could_make_way_on_a_full_cluster_is_logged() -> None:
-    """The pod's owner is told as if there were no preemption: where somebody is found, its plugins add nothing."""
-    async with Pipeline.running(OPTIONS) as pipeline, a_corner(pipeline, "full") as corner:
-        await corner.cluster.create_priorities(least=1, little=2, much=100)
-        await corner.has_nodes(*(node(name).capacity(cpu=2, memory="4Gi") for name in IMPORTANCE))
-        for name, importance in IMPORTANCE.items():
-            small = corner.pod(f"small-{name}").request(cpu=2).on(name)
-            await corner.cluster.create(small, priorityClassName=importance)
-        await corner.knows(pods=len(IMPORTANCE))
-        corner.left = {"urgent"}
-        await corner.cluster.create(corner.pod("urgent").request(cpu=1), priorityClassName="much")
-        await corner.is_unschedulable("urgent", "0/3 nodes are available: 3 Insufficient cpu.")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pipeline(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pipeline]:
+    with own_plugins(tmp_path_factory.mktemp("plugins")) as settings:
+        async with Pipeline.running(PipelineOptions(settings=settings)) as running, a_cluster(running) as cluster:
+            await cluster.create_priorities(**PRIORITIES)
+            await cluster.create_at(PRIORITY_CLASSES, PATIENT, value=100, preemptionPolicy="Never")
+            yield running
 
-        async def logged() -> bool:
-            said = "full/urgent: there would be room on node b without these pods: full/small-b"
-            return any(said in line for line in pipeline.log_lines)
 
-        await until(logged, "no log line tells who could make way")
-        assert {await corner.node_of(f"small-{name}") for name in IMPORTANCE} == set(IMPORTANCE)
+async def has_full_nodes(corner: Corner, cpus: int, on: Mapping[str, Mapping[str, tuple[str, int]]]) -> None:
+    """Each node with its pods: their name, how much they matter, and how many CPUs they take."""
+    await corner.has_nodes(*(node(name).capacity(cpu=cpus, memory="64Gi") for name in on))
+    for name, pods in on.items():
+        for each, (importance, taken) in pods.items():
+            await create(corner, corner.pod(each).request(cpu=taken).on(name), importance)
+    await corner.knows(pods=sum(map(len, on.values())))
+
+
+async def create(corner: Corner, made: PodBuilder, importance: str) -> None:
+    await corner.cluster.create(made, priorityClassName=importance)
+
+
+async def nominated(corner: Corner, name: str) -> str:
+    return str((await corner.cluster.pod(corner.namespace, name))["status"].get("nominatedNodeName", ""))
+
+
+async def is_nominated(corner: Corner, name: str, to: str) -> None:
+    async def told() -> bool:
+        return await nominated(corner, name) == to
+
+    await until(told, f"{name} is not nominated to {to or 'nothing'}")
+
+
+async def terminates(corner: Corner, name: str) -> Object:
+    """Waits until it was told to go."""
+
+    async def told() -> bool:
+        return "deletionTimestamp" in (await corner.cluster.pod(corner.namespace, name))["metadata"]
+
+    await until(told, f"{name} does not terminate")
+    return await corner.cluster.pod(corner.namespace, name)
+
+
+async def let_go(corner: Corner, *names: str) -> None:
+    for name in names:
+        await corner.cluster.change_pod(corner.namespace, name, LET_GO)
+
+
+async def nominations(pipeline: Pipeline) -> float:
+    answer = await pipeline.ask("snapshot", "/metrics")
+    return -1 if answer is None else value_of(answer.body, "scheduler_cache_size", type="nominated_pods")
+
+
+# Who makes way
+
+
+async def test_the_least_important_pod_makes_way_and_reads_why(pipeline: Pipeline) -> None:
+    fillers = {"a": "little", "b": "least", "c": "little"}
+    async with a_corner(pipeline, "full") as corner, following(corner) as seen:
+        await has_full_nodes(corner, 2, {on: {f"small-{on}": (fillers[on], 2)} for on in fillers})
+        await create(corner, corner.pod("urgent").request(cpu=1), "much")
+        await corner.lands("urgent", "b")
+        urgent = await corner.cluster.pod("full", "urgent")
+        await corner.is_said("urgent", "FailedScheduling", NO_ROOM.format(3))
+        await corner.is_said("small-b", "Preempted", f"Preempted by pod {urgent['metadata']['uid']} on node b")
+        assert [*seen.gone] == ["small-b"]
+        why = seen.disruption_of("small-b")
+        assert (why["status"], why["reason"]) == ("True", "PreemptionByScheduler")
+        assert why["message"] == "default-scheduler: preempting to accommodate a higher priority pod"
+        assert seen.gone["small-b"]["metadata"]["deletionTimestamp"]
+        assert seen.nominated["urgent"] == ["b"]
+        assert await nominations(pipeline) == 0
+
+
+async def test_no_more_pods_make_way_than_must(pipeline: Pipeline) -> None:
+    """On one node two of four would have to, on another one that matters as much; later two of four do."""
+    fours = {f"{on}{i}": ("little" if i else "least", 1) for on in "a" for i in range(4)}
+    async with a_corner(pipeline, "few") as corner, following(corner) as seen:
+        await has_full_nodes(corner, 4, {"a": fours, "b": {"b0": ("least", 2), "b1": ("little", 2)}})
+        await create(corner, corner.pod("first").request(cpu=2), "much")
+        await corner.lands("first", "b")
+        assert [*seen.gone] == ["b0"]
+        await create(corner, corner.pod("second").request(cpu=2), "middle")
+        await corner.lands("second")
+        assert await corner.node_of("second") == "b" or len(seen.gone) == 3, seen.gone
+        await create(corner, corner.pod("third").request(cpu=2), "middle")
+        await corner.lands("third", "a")
+        gone = {*seen.gone} - {"b0", "b1"}
+        assert "a0" in gone
+        assert len(gone) == 2
+
+
+async def test_a_budget_protects_who_matters_less(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "budget") as corner, following(corner) as seen:
+        budgets = "/apis/policy/v1/namespaces/budget/poddisruptionbudgets"
+        guarded = {"selector": {"matchLabels": {"app": "guarded"}}, "minAvailable": 1}
+        await corner.cluster.create_at(budgets, "guard", spec=guarded, status={"disruptionsAllowed": 0})
+        await corner.has_nodes(*(node(name).capacity(cpu=2, memory="4Gi") for name in "ab"))
+        await create(corner, corner.pod("guarded").label(app="guarded").request(cpu=2).on("a"), "least")
+        await create(corner, corner.pod("other").request(cpu=2).on("b"), "middle")
+        await corner.knows(pods=2)
+        await create(corner, corner.pod("urgent").request(cpu=2), "much")
+        await corner.lands("urgent", "b")
+        assert [*seen.gone] == ["other"]
+
+
+async def test_several_pods_each_get_a_node_of_their_own(pipeline: Pipeline) -> None:
+    nodes = [f"n{i}" for i in range(10)]
+    async with a_corner(pipeline, "several") as corner, following(corner) as seen:
+        await has_full_nodes(corner, 2, {on: {f"{on}-{i}": ("least", 1) for i in range(2)} for on in nodes})
+        names = [f"urgent-{i}" for i in range(8)]
+        for name in names:
+            await create(corner, corner.pod(name).request(cpu=2), "much")
+        places = {name: await corner.lands(name) for name in names}
+        assert len(set(places.values())) == 8
+        assert {*seen.gone} == {f"{on}-{i}" for on in places.values() for i in range(2)}
+        assert {name: seen.nominated[name] for name in names} == {name: [on] for name, on in places.items()}
+        assert await nominations(pipeline) == 0
+
+
+# Who does not
+
+
+async def test_a_pod_that_is_not_to_preempt_waits_and_says_so(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "never") as corner, following(corner) as seen:
+        await has_full_nodes(corner, 2, {"a": {"small": ("least", 2)}})
+        await create(corner, corner.pod("patient").request(cpu=1), PATIENT)
+        why = "preemption: not eligible due to preemptionPolicy=Never."
+        await corner.is_unschedulable("patient", f"{NO_ROOM.format(1)} {why}")
+        assert await nominated(corner, "patient") == ""
+        await corner.cluster.delete_pod("never", "small")
+        await corner.lands("patient", "a")
+        assert not seen.disruption_of("small")
+
+
+async def test_nobody_makes_way_for_an_equal(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "equals") as corner, following(corner) as seen:
+        await has_full_nodes(corner, 2, {"a": {"first": ("much", 2)}})
+        await create(corner, corner.pod("second").request(cpu=1), "much")
+        none = "0/1 nodes are available: 1 No preemption victims found for incoming pod."
+        await corner.is_unschedulable(
+            "second", f"{NO_ROOM.format(1)} no new claims to deallocate, preemption: {none}"
+        )
+        assert seen.gone == {}
+        corner.left = {"second"}
+
+
+# Room that is kept
+
+
+async def test_room_that_others_made_is_kept_until_all_have_gone(pipeline: Pipeline) -> None:
+    """One victim goes at once, the other one takes its time. Meanwhile somebody comes to whom half of it would do."""
+    async with a_corner(pipeline, "kept") as corner, following(corner) as seen:
+        await has_full_nodes(corner, 2, {"a": {"quick": ("least", 1), "slow": ("least", 1)}})
+        await corner.cluster.change_pod("kept", "slow", HELD_BACK)
+        await create(corner, corner.pod("urgent").request(cpu=2), "much")
+        slow = await terminates(corner, "slow")
+        assert disruption_of(slow)["reason"] == "PreemptionByScheduler"
+        await is_nominated(corner, "urgent", "a")
+
+        async def quick_is_gone() -> bool:
+            return "quick" in seen.gone
+
+        await until(quick_is_gone, "nobody has gone")
+        await create(corner, corner.pod("modest").request(cpu=1), "little")
+        await corner.is_said("modest", "FailedScheduling", f"{NO_ROOM.format(1)} {no_help(1)}")
+        assert await nominated(corner, "urgent") == "a"
+        await let_go(corner, "slow")
+        await corner.lands("urgent", "a")
+        assert {*seen.gone} == {"quick", "slow"}
+        assert await corner.node_of("modest") == ""
+        corner.left = {"modest"}
+
+
+async def test_a_nomination_ends_with_its_pod(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "ended") as corner:
+        await has_full_nodes(corner, 2, {"a": {"slow": ("least", 2)}})
+        await corner.cluster.change_pod("ended", "slow", HELD_BACK)
+        await create(corner, corner.pod("urgent").request(cpu=2), "much")
+        await terminates(corner, "slow")
+        await is_nominated(corner, "urgent", "a")
+        await create(corner, corner.pod("modest").request(cpu=1), "little")
+        await corner.is_said("modest", "FailedScheduling", f"{NO_ROOM.format(1)} {no_help(1)}")
+        await corner.cluster.delete_pod("ended", "urgent")
+        await let_go(corner, "slow")
+        await corner.lands("modest", "a")
+        assert await nominations(pipeline) == 0
+
+
+async def test_a_pod_that_matters_more_takes_the_room_over(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "over") as corner, following(corner) as seen:
+        await has_full_nodes(corner, 2, {"a": {"slow": ("least", 1), "other": ("little", 1)}})
+        await corner.cluster.change_pod("over", "slow", HELD_BACK)
+        await create(corner, corner.pod("middle").request(cpu=1), "middle")
+        await terminates(corner, "slow")
+        await is_nominated(corner, "middle", "a")
+        await create(corner, corner.pod("urgent").request(cpu=2), "much")
+        await corner.is_said("urgent", "FailedScheduling", NO_ROOM.format(1))
+        await is_nominated(corner, "urgent", "a")
+        await is_nominated(corner, "middle", "")
+        await let_go(corner, "slow")
+        await corner.lands("urgent", "a")
+        assert {*seen.gone} == {"slow", "other"}
+        assert await corner.node_of("middle") == ""
+        corner.left = {"middle"}
+
+
+def no_help(nodes: int) -> str:
+    none = f"0/{nodes} nodes are available: {nodes} No preemption victims found for incoming pod."
+    return f"no new claims to deallocate, preemption: {none}"
+
+
+# Pods that are not bound yet
+
+
+async def test_a_pod_that_waits_for_a_permit_makes_way_and_lives_on(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "permits") as corner, following(corner) as seen:
+        await corner.has_nodes(node("a").capacity(cpu=2, memory="4Gi"))
+        await create(corner, corner.pod("waits").label(BY_HAND).request(cpu=2), "least")
+        await corner.knows(assumed_pods=1)
+        await create(corner, corner.pod("urgent").request(cpu=2), "much")
+        await corner.lands("urgent", "a")
+        waits = await corner.cluster.pod("permits", "waits")
+        assert seen.gone == {}
+        assert await corner.node_of("waits") == ""
+        assert not disruption_of(waits)
+        urgent = await corner.cluster.pod("permits", "urgent")
+        by = f"Preempted by pod {urgent['metadata']['uid']} on node a (in kube-scheduler memory)."
+        await corner.is_said("waits", "Preempted", by)
+        corner.left = {"waits"}

@@ -1,6 +1,7 @@
 """A queue to be told things, and what it answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from services.queue.backoff import Backoff
 from services.queue.core import QueueCore
@@ -10,15 +11,20 @@ from services.queue.events import (
     ClusterChange,
     Effect,
     Event,
+    Lapse,
     Notify,
     PodBound,
     PodGone,
     PodPending,
+    Remember,
     Tick,
 )
+from services.queue.kept import Kept
 from services.queue.places import Place
-from services.queue.waking import ChangeKind
-from shared.messages.binding import Notice
+from services.queue.pods import Patience
+from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.framework.profile import Framework
+from shared.messages.binding import Evicted, Notice
 from shared.messages.queue import Batch, Forgotten, ForgottenPod, Outcome, Outcomes, Received, Take, Verdict
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
@@ -26,19 +32,35 @@ from tests.builders import PodBuilder, pod
 
 FRAMEWORKS = load_frameworks(None)
 FIT = ("NodeResourcesFit",)
+NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD)
+NODE_DELETED = ClusterEvent(Resource.NODE, Action.DELETE)
+NODE_ALLOCATABLE = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
+NODE_LABELS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+NODE_TAINTS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+POD_ADDED = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
+POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 
 
 class Queue:
     """Every pod's uid is `default/<name>`; tests name pods by their names. The clock stands where it was put last."""
 
-    def __init__(self, backoff: Backoff | None = None) -> None:
-        self.core = QueueCore(FRAMEWORKS, backoff=backoff)
+    def __init__(
+        self,
+        backoff: Backoff | None = None,
+        *,
+        frameworks: Mapping[str, Framework] = FRAMEWORKS,
+        patience: Patience | None = None,
+        kept: Mapping[str, Kept] | None = None,
+    ) -> None:
+        self.core = QueueCore(frameworks, backoff=backoff, patience=patience, kept=kept)
         self.now = 100.0
         self.epoch = 1
         self.snapshot_epoch = 1
         self.takes = 0
         self.reports = 0
         self.effects: list[Effect] = []
+        self.kept: dict[str, Kept] = {}
+        """What it wants to be remembered."""
 
     def at(self, now: float) -> "Queue":
         """Time passes, with a tick at every deadline on the way."""
@@ -55,6 +77,11 @@ class Queue:
     def tell(self, event: Event) -> list[Effect]:
         self.effects = self.core.handle(event, self.now)
         self.core.validate()
+        for effect in self.effects:
+            if isinstance(effect, Remember):
+                self.kept[effect.uid] = effect.kept
+            elif isinstance(effect, Lapse):
+                del self.kept[effect.uid]
         return self.effects
 
     def add(self, *pods: PodBuilder | Pod | str) -> None:
@@ -67,8 +94,9 @@ class Queue:
     def gone(self, name: str) -> list[Effect]:
         return self.tell(PodGone(uid(name)))
 
-    def change(self, kind: ChangeKind = ChangeKind.NODE_ADDED) -> None:
-        self.tell(ClusterChange(kind))
+    def change(self, event: ClusterEvent = NODE_ADDED, before: object = None, now: object = None) -> None:
+        """Without an object, whoever waits for such an event is helped by it."""
+        self.tell(ClusterChange(event, before, now))
 
     def ask(self, most: int = 100) -> Batch | None:
         """The next Take; the batch that answers it, if any does at once."""
@@ -82,22 +110,28 @@ class Queue:
         """The names of the pods that are handed out at once."""
         return names(self.ask(most))
 
-    def report(self, verdict: Verdict, *pods: str, plugins: Sequence[str] = (), message: str = "") -> list[Effect]:
+    def report(self, verdict: Verdict, *pods: str, plugins: Sequence[str] = (), **more: Any) -> list[Effect]:
+        """`more`: of Outcome."""
         self.reports += 1
-        outcomes = [Outcome(uid(name), verdict, message=message, plugins=tuple(plugins)) for name in pods]
+        outcomes = [Outcome(uid(name), verdict, plugins=tuple(plugins), **more) for name in pods]
         return self.tell(Outcomes(self.epoch, self.reports, outcomes))
 
-    def reject(self, *pods: str, plugins: Sequence[str] = FIT, message: str = "no room") -> list[Effect]:
-        return self.report(Verdict.UNSCHEDULABLE, *pods, plugins=plugins, message=message)
+    def reject(self, *pods: str, plugins: Sequence[str] = FIT, message: str = "no room", **more: Any) -> list[Effect]:
+        return self.report(Verdict.UNSCHEDULABLE, *pods, plugins=plugins, message=message, **more)
 
     def fail(self, *pods: str) -> list[Effect]:
         return self.report(Verdict.FAILED, *pods, message="a plugin broke down")
 
-    def decide(self, *pods: str) -> list[Effect]:
-        return self.report(Verdict.DECIDED, *pods)
+    def decide(self, *pods: str, node: str = "n") -> list[Effect]:
+        return self.report(Verdict.DECIDED, *pods, node=node)
 
-    def forget(self, *pods: str, reason: str = "the binding failed") -> list[Effect]:
-        return self.tell(Forgotten(self.snapshot_epoch, [ForgottenPod(uid(name), reason) for name in pods]))
+    def forget(self, *pods: str, reason: str = "the binding failed", plugin: str = "") -> list[Effect]:
+        """`plugin` has rejected them."""
+        failed = [ForgottenPod(uid(name), reason, plugin, bool(plugin)) for name in pods]
+        return self.tell(Forgotten(self.snapshot_epoch, failed))
+
+    def evicted(self, name: str, number: int, failure: str = "") -> None:
+        self.tell(Evicted(uid(name), number, failure))
 
     def place(self, name: str) -> Place | None:
         return self.core.place_of(uid(name))

@@ -5,11 +5,23 @@ import pytest
 from services.queue.backoff import Backoff
 from services.queue.events import Ended, PodPending
 from services.queue.places import Place
+from services.queue.pods import Patience
 from services.queue.tally import Result
-from services.queue.waking import ChangeKind
+from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Absorbed, Assumed, Verdict
 from tests.builders import pod
-from tests.queue.support import FIT, Queue, uid
+from tests.queue.support import (
+    FIT,
+    NODE_ADDED,
+    NODE_ALLOCATABLE,
+    NODE_DELETED,
+    NODE_LABELS,
+    NODE_TAINTS,
+    POD_ADDED,
+    POD_DELETED,
+    Queue,
+    uid,
+)
 
 
 def rejected(*names: str, plugins: tuple[str, ...] = FIT) -> Queue:
@@ -117,21 +129,21 @@ def test_rejected_by_no_plugin_it_rests_as_after_an_error_since_no_change_would_
 @pytest.mark.parametrize(
     ("plugin", "kind", "woken"),
     [
-        ("NodeResourcesFit", ChangeKind.NODE_ADDED, True),
-        ("NodeResourcesFit", ChangeKind.NODE_ALLOCATABLE, True),
-        ("NodeResourcesFit", ChangeKind.ASSIGNED_POD_DELETED, True),
-        ("NodeResourcesFit", ChangeKind.NODE_TAINTS, True),
-        ("NodeResourcesFit", ChangeKind.NODE_LABELS, False),
-        ("NodeResourcesFit", ChangeKind.ASSIGNED_POD_ADDED, False),
-        ("NodeAffinity", ChangeKind.NODE_LABELS, True),
-        ("NodeAffinity", ChangeKind.ASSIGNED_POD_DELETED, False),
-        ("InterPodAffinity", ChangeKind.ASSIGNED_POD_ADDED, True),
-        ("PodTopologySpread", ChangeKind.NODE_DELETED, True),
-        ("TaintToleration", ChangeKind.NODE_TAINTS, True),
-        ("SomebodysOwn", ChangeKind.NODE_DELETED, True),
+        ("NodeResourcesFit", NODE_ADDED, True),
+        ("NodeResourcesFit", NODE_ALLOCATABLE, True),
+        ("NodeResourcesFit", POD_DELETED, True),
+        ("NodeResourcesFit", NODE_TAINTS, True),
+        ("NodeResourcesFit", NODE_LABELS, False),
+        ("NodeResourcesFit", POD_ADDED, False),
+        ("NodeAffinity", NODE_LABELS, True),
+        ("NodeAffinity", POD_DELETED, False),
+        ("InterPodAffinity", POD_ADDED, True),
+        ("PodTopologySpread", NODE_DELETED, True),
+        ("TaintToleration", NODE_TAINTS, True),
+        ("SomebodysOwn", NODE_DELETED, True),
     ],
 )
-def test_a_change_wakes_whom_it_may_help(plugin: str, kind: ChangeKind, woken: bool) -> None:
+def test_a_change_wakes_whom_it_may_help(plugin: str, kind: ClusterEvent, woken: bool) -> None:
     queue = rejected("a", plugins=(plugin,))
     queue.at(102.0).change(kind)
     assert (queue.place("a") is Place.ACTIVE) is woken
@@ -139,7 +151,7 @@ def test_a_change_wakes_whom_it_may_help(plugin: str, kind: ChangeKind, woken: b
 
 def test_any_one_of_its_plugins_is_enough() -> None:
     queue = rejected("a", plugins=("NodeName", "NodePorts"))
-    queue.at(102.0).change(ChangeKind.ASSIGNED_POD_DELETED)
+    queue.at(102.0).change(POD_DELETED)
     assert queue.place("a") is Place.ACTIVE
 
 
@@ -147,7 +159,7 @@ def test_what_helps_while_it_is_in_flight_counts_when_it_comes_back() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
-    queue.change(ChangeKind.NODE_ADDED)
+    queue.change(NODE_ADDED)
     queue.reject("a")
     assert queue.place("a") is Place.BACKOFF
 
@@ -155,9 +167,9 @@ def test_what_helps_while_it_is_in_flight_counts_when_it_comes_back() -> None:
 def test_what_does_not_help_or_was_before_does_not_count() -> None:
     queue = Queue()
     queue.add("a")
-    queue.change(ChangeKind.NODE_ADDED)
+    queue.change(NODE_ADDED)
     queue.take()
-    queue.change(ChangeKind.NODE_LABELS)
+    queue.change(NODE_LABELS)
     queue.reject("a")
     assert queue.place("a") is Place.UNSCHEDULABLE
 
@@ -178,6 +190,35 @@ def test_after_five_minutes_it_is_tried_again_at_the_next_half_minute() -> None:
     assert queue.place("a") is Place.UNSCHEDULABLE
     queue.at(420.0)
     assert queue.place("a") is Place.ACTIVE
+
+
+def test_the_time_limit_can_be_set_and_pods_that_only_it_has_had_scheduled_are_counted() -> None:
+    queue = Queue(patience=Patience(unschedulable=60.0))
+    queue.add("a", "b")
+    queue.take()
+    queue.reject("a", "b")
+    queue.at(179.0)
+    assert queue.place("a") is Place.UNSCHEDULABLE
+    queue.at(180.0)
+    assert queue.take() == ["a", "b"]
+    queue.decide("a")
+    queue.bound("a")
+    queue.reject("b")
+    queue.at(190.0).change()
+    queue.take()
+    queue.decide("b")
+    queue.bound("b")
+    assert queue.core.tally.scheduled_after_flush == 1
+
+
+def test_a_gated_pod_past_the_time_limit_stays_and_counts_for_who_is_in_flight() -> None:
+    queue = Queue()
+    queue.add(pod("gated").gate("x"))
+    queue.at(419.0).add("a")
+    attempt(queue, "a")
+    queue.at(420.0)
+    queue.reject("a")
+    assert (queue.place("gated"), queue.place("a")) == (Place.GATED, Place.BACKOFF)
 
 
 def test_the_time_limit_of_one_counts_for_who_is_in_flight() -> None:

@@ -7,7 +7,6 @@ from services.queue.core import QueueCore
 from services.queue.events import ClusterChange, Ended, Observed, PodPending, PodUnreadable, Problem, Tick, Withdrawn
 from services.queue.places import TRANSITIONS, Place
 from services.queue.tally import Result
-from services.queue.waking import ChangeKind
 from shared.config.profiles import load_config
 from shared.errors import InvariantBroken
 from shared.framework.plugin import PreEnqueuePlugin, QueueSortPlugin
@@ -17,13 +16,17 @@ from shared.messages.queue import Take
 from shared.model.objects import Pod, PodCondition, PodStatus
 from shared.plugins.registry import IN_TREE
 from tests.builders import pod
-from tests.queue.support import FRAMEWORKS, Queue, batch_in, names, notices, uid
+from tests.queue.support import FIT, FRAMEWORKS, NODE_ADDED, NODE_DELETED, Queue, batch_in, names, notices, uid
 
 UNREADABLE = PodUnreadable(uid("a"), "default", "a", "default-scheduler", "Pod default/a: spec.x: is wrong")
 
 
+TAINTS = ("TaintToleration",)
+
+
 def versioned(text: str, version: str) -> Pod:
-    built = pod("a").label(v=text).build()
+    """Tolerates something if its text says so."""
+    built = (pod("a").tolerate(text) if text else pod("a")).build()
     return replace(built, metadata=replace(built.metadata, resource_version=version))
 
 
@@ -34,13 +37,22 @@ def test_a_rejected_pod_that_changes_is_another_attempts_reason() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
-    queue.reject("a")
+    queue.reject("a", plugins=TAINTS)
     queue.add(pod("a").tolerate("k"))
     assert queue.place("a") is Place.BACKOFF
     queue.take()
-    queue.reject("a")
-    queue.at(110.0).add(pod("a").label(app="x"))
+    queue.reject("a", plugins=TAINTS)
+    queue.at(110.0).add(pod("a").tolerate("k").tolerate("l"))
     assert queue.place("a") is Place.ACTIVE
+
+
+def test_a_change_that_none_of_its_plugins_waits_for_is_no_reason() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.reject("a", plugins=FIT)
+    queue.add(pod("a").tolerate("k").label(app="x"))
+    assert queue.place("a") is Place.UNSCHEDULABLE
 
 
 def test_a_change_of_its_status_is_none() -> None:
@@ -62,12 +74,12 @@ def test_the_newest_version_is_handed_out() -> None:
 
 def test_a_change_in_flight_counts_when_it_comes_back() -> None:
     queue = Queue()
-    queue.add("a")
+    queue.add("a", "b")
     queue.take()
-    queue.add(pod("a").label(v="2"))
+    queue.add(pod("a").tolerate("k").label(v="2"))
     assert queue.place("a") is Place.IN_FLIGHT
-    queue.reject("a")
-    assert queue.place("a") is Place.BACKOFF
+    queue.reject("a", "b", plugins=TAINTS)
+    assert (queue.place("a"), queue.place("b")) == (Place.BACKOFF, Place.UNSCHEDULABLE)
     batch = queue.ask()
     assert batch is not None and batch.pods[0].pod.metadata.labels == {"v": "2"}
 
@@ -85,12 +97,12 @@ def test_a_resting_pod_that_changes_rests_on() -> None:
 
 def test_a_version_told_twice_is_no_change() -> None:
     queue = Queue()
-    queue.add(versioned("1", "7"))
+    queue.add(versioned("", "7"))
     queue.take()
-    queue.reject("a")
-    queue.add(versioned("2", "7"))
+    queue.reject("a", plugins=TAINTS)
+    queue.add(versioned("k", "7"))
     assert queue.place("a") is Place.UNSCHEDULABLE
-    queue.add(versioned("2", "8"))
+    queue.add(versioned("k", "8"))
     assert queue.place("a") is Place.BACKOFF
 
 
@@ -154,10 +166,10 @@ def test_a_gate_may_shut_on_the_way_back_and_open_at_a_change_its_plugin_waits_f
     door.state = "shut"
     core.handle(Tick(), 160.0)
     assert core.place_of(uid("a")) is Place.GATED
-    core.handle(ClusterChange(ChangeKind.NODE_DELETED), 161.0)
+    core.handle(ClusterChange(NODE_DELETED), 161.0)
     assert core.place_of(uid("a")) is Place.GATED
     door.state = "open"
-    core.handle(ClusterChange(ChangeKind.NODE_DELETED), 162.0)
+    core.handle(ClusterChange(NODE_DELETED), 162.0)
     assert core.place_of(uid("a")) is Place.ACTIVE
     core.validate()
 
@@ -170,10 +182,10 @@ def test_a_gate_that_breaks_down_is_told_of_and_keeps_only_its_pod_out() -> None
     assert str(problem.error) == "Pod default/a: a PreEnqueue plugin broke down: ZeroDivisionError: hinge"
     assert core.place_of(uid("a")) is Place.GATED
     door.state = "shut"
-    core.handle(ClusterChange(ChangeKind.NODE_ADDED), 101.0)
+    core.handle(ClusterChange(NODE_ADDED), 101.0)
     core.validate()
     door.state = "open"
-    core.handle(ClusterChange(ChangeKind.NODE_ADDED), 101.0)
+    core.handle(ClusterChange(NODE_ADDED), 101.0)
     assert names(batch_in(core.handle(Take(1, 1, 5), 101.0))) == ["a"]
 
 
@@ -186,7 +198,7 @@ def test_a_pod_that_cannot_be_sorted_costs_no_other() -> None:
         def sort_key(self, pod: Pod, queued_at: float) -> int:
             return {"a": 1, "c": 0}[pod.name]
 
-    core._frameworks["default-scheduler"].queue_sort = Picky()
+    core._watched._frameworks["default-scheduler"].queue_sort = Picky()
     seen = [PodPending(pod(name).build(), 100.0) for name in "abc"]
     (problem,) = core.handle(Observed(seen), 100.0)
     assert isinstance(problem, Problem)
@@ -322,16 +334,15 @@ def test_the_table_has_every_place_and_every_place_but_the_last_can_be_left_for_
 def test_an_impossible_move_tells_the_pods_story(place: Place) -> None:
     queue = Queue()
     queue.add("a")
-    pods = queue.core._pods
-    entry = pods.get(uid("a"))
-    assert entry is not None
+    held = queue.core._pods.held
+    entry = held.entries[uid("a")]
     if place in TRANSITIONS[Place.ACTIVE]:
-        pods._move(entry, place, 101.0, "test")
+        held.move(entry, place, 101.0, "test")
         place = Place.UNSCHEDULABLE if place is Place.BINDING else place
         if place in TRANSITIONS[entry.place]:
             return
     with pytest.raises(InvariantBroken, match=r"pod default/a: .* before: 100.000 active \(UnschedulablePodAdd\)"):
-        pods._move(entry, place, 102.0, "test")
+        held.move(entry, place, 102.0, "test")
 
 
 def test_frameworks_of_several_profiles_each_have_their_pods() -> None:

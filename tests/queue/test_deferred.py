@@ -3,13 +3,15 @@
 import pytest
 
 from services.queue.deferred import MOST, Deferred
-from services.queue.events import ClusterChange, Observed, PodGone
+from services.queue.events import ClusterChange, Observed, PodGone, PodPending
+from services.queue.happenings import Happening
 from services.queue.places import Place
-from services.queue.waking import ChangeKind
+from shared.framework.clusterevents import EVERYTHING, Action, ClusterEvent, Resource
 from shared.messages.queue import Absorbed
-from tests.queue.support import Queue, uid
+from tests.builders import pod
+from tests.queue.support import NODE_ADDED, NODE_LABELS, Queue, uid
 
-NODE_ADDED = [ClusterChange(ChangeKind.NODE_ADDED)]
+SEEN = [ClusterChange(NODE_ADDED)]
 
 
 def absorbed(watch_seq: int, *, epoch: int = 1, seq: int = 70, watch_epoch: int = 3) -> Absorbed:
@@ -28,7 +30,7 @@ def queue() -> Queue:
 
 
 def test_a_pod_is_tried_on_the_state_that_woke_it(queue: Queue) -> None:
-    queue.tell(Observed(NODE_ADDED, at=(3, 5)))
+    queue.tell(Observed(SEEN, at=(3, 5)))
     assert queue.place("p") is Place.UNSCHEDULABLE
     queue.tell(absorbed(4))
     assert queue.place("p") is Place.UNSCHEDULABLE
@@ -41,12 +43,12 @@ def test_a_pod_is_tried_on_the_state_that_woke_it(queue: Queue) -> None:
 
 def test_what_the_snapshot_knows_already_wakes_at_once(queue: Queue) -> None:
     queue.tell(absorbed(5))
-    queue.tell(Observed(NODE_ADDED, at=(3, 5)))
+    queue.tell(Observed(SEEN, at=(3, 5)))
     assert queue.place("p") is Place.ACTIVE
 
 
 def test_a_new_watcher_is_further_than_any_before(queue: Queue) -> None:
-    queue.tell(Observed(NODE_ADDED, at=(3, 500)))
+    queue.tell(Observed(SEEN, at=(3, 500)))
     queue.tell(absorbed(1, watch_epoch=4))
     assert queue.place("p") is Place.ACTIVE
 
@@ -55,7 +57,7 @@ def test_a_pod_that_was_taken_before_is_tried_again(queue: Queue) -> None:
     """1. it is taken, 2. a node comes, 3. it is rejected by workers without that node, 4. which they know of by now."""
     queue.change()
     queue.take()
-    queue.tell(Observed(NODE_ADDED, at=(3, 5)))
+    queue.tell(Observed(SEEN, at=(3, 5)))
     queue.reject("p")
     assert queue.place("p") is Place.UNSCHEDULABLE
     queue.tell(absorbed(5))
@@ -72,9 +74,17 @@ def test_the_room_of_a_pod_that_is_deleted_while_it_is_bound_waits_as_well(queue
     assert queue.place("p") is Place.ACTIVE
 
 
+def test_the_room_of_a_lost_nomination_waits_as_well(queue: Queue) -> None:
+    queue.add(pod("q").nominated("n"))
+    queue.tell(Observed([PodPending(pod("q").build(), 110.0)], at=(3, 5)))
+    assert queue.place("p") is Place.UNSCHEDULABLE
+    queue.tell(absorbed(5))
+    assert queue.place("p") is Place.ACTIVE
+
+
 def test_an_older_snapshot_is_not_believed(queue: Queue) -> None:
     queue.tell(absorbed(1, epoch=2))
-    queue.tell(Observed(NODE_ADDED, at=(3, 5)))
+    queue.tell(Observed(SEEN, at=(3, 5)))
     queue.tell(absorbed(5, epoch=1))
     assert queue.place("p") is Place.UNSCHEDULABLE
     assert len(queue.core.refused) == 1
@@ -83,7 +93,13 @@ def test_an_older_snapshot_is_not_believed(queue: Queue) -> None:
 def test_what_waits_is_bounded_and_nothing_is_forgotten() -> None:
     deferred = Deferred()
     for i in range(MOST):
-        deferred.add(ChangeKind.NODE_LABELS, (1, i + 1))
-    deferred.add(ChangeKind.NODE_ADDED, (1, 2 * MOST))
-    assert len(list(deferred.absorb((1, 2 * MOST - 1)))) == MOST - 1
-    assert set(deferred.absorb((1, 2 * MOST))) == {ChangeKind.NODE_LABELS, ChangeKind.NODE_ADDED}
+        deferred.add(Happening(NODE_LABELS), (1, i + 1))
+    deferred.add(Happening(NODE_ADDED), (1, 2 * MOST))
+    deferred.add(Happening(NODE_ADDED), (1, 3 * MOST))
+    assert len(list(deferred.absorb((1, 3 * MOST - 1)))) == MOST - 1
+    assert [happening.event for happening in deferred.absorb((1, 3 * MOST))] == [EVERYTHING]
+
+
+def test_what_nobody_waits_for_does_not_wait(queue: Queue) -> None:
+    queue.tell(Observed([ClusterChange(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ANNOTATION))], at=(3, 5)))
+    assert list(queue.core._watched._deferred.absorb((3, 5))) == []

@@ -1,5 +1,7 @@
 """In which order pods are handed out."""
 
+from collections import Counter
+
 from services.queue.core import MOST_BYTES
 from services.queue.events import Observed, PodPending
 from services.queue.places import Place
@@ -77,6 +79,25 @@ def test_after_an_error_a_pod_is_never_taken_before_its_time() -> None:
     assert queue.take() == []
     queue.at(102.0)
     assert queue.place("a") is Place.IN_FLIGHT  # the last Take was still waiting
+
+
+def test_pods_that_are_tried_for_ever_keep_no_other_from_being_tried() -> None:
+    """Important pods that never fit, and that something seems to help each time: the others have their turn."""
+    queue = Queue()
+    queue.add(*(pod(f"high-{i}").priority(100) for i in range(20)), *(f"low-{i}" for i in range(20)))
+    turns: Counter[str] = Counter()
+    for _ in range(40):
+        for name in queue.take(5):
+            turns[name.split("-")[0]] += 1
+            if name.startswith("high"):
+                queue.reject(name)
+            else:
+                queue.decide(name)
+                queue.bound(name)
+        queue.change()
+        queue.at(queue.now + 0.5)
+    assert turns["low"] == 20
+    assert turns["high"] > 20
 
 
 def test_pods_of_other_schedulers_are_not_ours() -> None:

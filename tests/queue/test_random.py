@@ -4,14 +4,28 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.queue.events import PodUnreadable
+from services.queue.events import Activate, Listed, PodUnreadable
 from services.queue.places import Place
-from services.queue.waking import ChangeKind
+from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.messages.queue import Batch, Outcome, Outcomes, Take, Verdict
-from tests.builders import pod
-from tests.queue.support import Queue, acknowledged, batch_in, names, uid
+from shared.model.objects import Pod
+from tests.builders import node, pod
+from tests.queue.support import (
+    NODE_ADDED,
+    NODE_DELETED,
+    NODE_LABELS,
+    NODE_TAINTS,
+    POD_ADDED,
+    POD_DELETED,
+    Queue,
+    acknowledged,
+    batch_in,
+    names,
+    uid,
+)
 
 NAMES = [f"p{i}" for i in range(6)]
+EVENTS = [NODE_ADDED, NODE_DELETED, NODE_LABELS, NODE_TAINTS, POD_ADDED, POD_DELETED]
 PLUGINS = ["NodeResourcesFit", "NodeAffinity", "Unknown"]
 name_of = st.sampled_from(NAMES)
 names_of = st.lists(name_of, max_size=4)
@@ -25,6 +39,7 @@ class Anything(RuleBasedStateMachine):
         self.queue = Queue()
         self.pending: dict[str, bool] = {}
         """Gated or not, by name."""
+        self.told: dict[str, Pod] = {}
         self.versions = 0
         self.sent: list[Outcomes] = []
         self.batches: dict[tuple[int, int], Batch] = {}
@@ -42,13 +57,15 @@ class Anything(RuleBasedStateMachine):
             had |= set(names(queue.ask_again()))
         assert had >= wanted
 
-    @rule(name=name_of, priority=st.integers(0, 2), gated=st.booleans())
-    def appear_or_change(self, name: str, priority: int, gated: bool) -> None:
+    @rule(name=name_of, priority=st.integers(0, 2), gated=st.booleans(), node=st.sampled_from(["", "", "n", "m"]))
+    def appear_or_change(self, name: str, priority: int, gated: bool, node: str) -> None:
         gated = gated and self.pending.get(name, True)  # gates are never added
         self.versions += 1
         told = pod(name).priority(priority).label(v=str(self.versions))
+        told = told.nominated(node) if node else told
+        self.told[name] = (told.gate("x") if gated else told).build()
         self.pending[name] = gated
-        self.queue.add(told.gate("x") if gated else told)
+        self.queue.add(self.told[name])
 
     @rule(name=name_of, bound=st.booleans())
     def leave(self, name: str, bound: bool) -> None:
@@ -60,9 +77,20 @@ class Anything(RuleBasedStateMachine):
         self.pending.pop(name, None)
         self.queue.tell(PodUnreadable(uid(name), "default", name, "default-scheduler", "wrong"))
 
-    @rule(kind=st.sampled_from(list(ChangeKind)))
-    def change(self, kind: ChangeKind) -> None:
-        self.queue.change(kind)
+    @rule(event=st.sampled_from(EVENTS), shown=st.booleans())
+    def change(self, event: ClusterEvent, shown: bool) -> None:
+        thing = node("n").build() if event.resource is Resource.NODE else pod("other").on("n").build()
+        before = thing if event.action is not Action.ADD else None
+        now = thing if event.action is not Action.DELETE else None
+        self.queue.change(event, *((before, now) if shown else ()))
+
+    @rule(told=names_of)
+    def activate(self, told: list[str]) -> None:
+        self.queue.tell(Activate([uid(name) for name in told]))
+
+    @rule(name=name_of, number=st.integers(1, 9), failure=st.sampled_from(["", "refused"]))
+    def have_preempted(self, name: str, number: int, failure: str) -> None:
+        self.queue.evicted(name, number, failure)
 
     @rule(seconds=st.sampled_from([0.0, 0.3, 1.0, 2.5, 10.0, 61.0, 301.0]))
     def wait(self, seconds: float) -> None:
@@ -85,11 +113,37 @@ class Anything(RuleBasedStateMachine):
             known = self.batches.setdefault((batch.epoch, batch.number), batch)
             assert known == batch
 
-    @rule(told=names_of, verdict=st.sampled_from(list(Verdict)), plugins=st.sets(st.sampled_from(PLUGINS)))
-    def report(self, told: list[str], verdict: Verdict, plugins: set[str]) -> None:
+    @rule(
+        told=names_of,
+        verdict=st.sampled_from(list(Verdict)),
+        plugins=st.sets(st.sampled_from(PLUGINS)),
+        pending=st.sets(st.sampled_from(PLUGINS)),
+        nominated=st.sampled_from([None, "", "n"]),
+        preemption=st.sampled_from([0, 0, 1, 5]),
+    )
+    def report(
+        self,
+        told: list[str],
+        verdict: Verdict,
+        plugins: set[str],
+        pending: set[str],
+        nominated: str | None,
+        preemption: int,
+    ) -> None:
         queue = self.queue
         queue.reports += 1
-        outcomes = [Outcome(uid(name), verdict, plugins=tuple(plugins)) for name in told]
+        outcomes = [
+            Outcome(
+                uid(name),
+                verdict,
+                node="n",
+                plugins=tuple(plugins),
+                pending=tuple(pending),
+                nominated=nominated,
+                preemption=preemption,
+            )
+            for name in told
+        ]
         message = Outcomes(queue.epoch, queue.reports, outcomes)
         self.sent.append(message)
         assert acknowledged(queue.tell(message))
@@ -104,10 +158,26 @@ class Anything(RuleBasedStateMachine):
         assert bool(acknowledged(effects)) == (message.epoch == self.queue.epoch)
         assert self.queue.core.inspect() == before or batch_in(effects) is not None
 
-    @rule(told=names_of, old=st.booleans())
-    def forget(self, told: list[str], old: bool) -> None:
+    @rule(told=names_of, old=st.booleans(), plugin=st.sampled_from(["", "NodeResourcesFit"]))
+    def forget(self, told: list[str], old: bool, plugin: str) -> None:
         self.queue.snapshot_epoch += 0 if old else 1
-        self.queue.forget(*told)
+        self.queue.forget(*told, plugin=plugin)
+
+    @rule()
+    def start_again(self) -> None:
+        """With what it wanted to be remembered, and a listing."""
+        before = self.queue
+        self.queue = Queue(kept=before.kept)
+        self.queue.kept |= before.kept
+        self.queue.now, self.queue.epoch = before.now, before.epoch + 1
+        self.sent.clear()
+        self.batches.clear()
+        self.queue.add(*(self.told[name] for name in self.pending))
+        self.queue.tell(Listed())
+
+    @invariant()
+    def only_what_there_is_is_remembered(self) -> None:
+        assert set(self.queue.kept) <= {uid(name) for name in self.pending}
 
     @rule()
     def begin_a_new_cycle(self) -> None:
@@ -121,7 +191,7 @@ class Anything(RuleBasedStateMachine):
             place = self.queue.place(name)
             assert (place is not None) == (name in self.pending), self.queue.core.story(uid(name))
             if place is Place.GATED:
-                assert self.pending[name]
+                assert self.pending[name] or uid(name) in self.queue.core._pods.preempting
 
 
 TestAnything = Anything.TestCase

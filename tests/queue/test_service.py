@@ -1,16 +1,24 @@
-"""The queue service on a real NATS server, with a watcher, a cycle, a snapshot and a binder that the test plays."""
+"""The queue service on real NATS and Redis servers; the test plays watcher, cycle, snapshot and binder."""
 
 import asyncio
+import logging
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pytest
 
+from services.queue import remembering
 from services.queue.service import main
+from services.supervisor.servers import NatsServer, RedisServer
 from shared.bus import Bus, Envelope, NoAnswer
 from shared.config.settings import Settings
-from shared.messages.binding import Notice, Notices
+from shared.messages.binding import Evicted, Notice, Notices
+from shared.messages.inspection import ListQueue, QueueListed
 from shared.messages.queue import (
     TAKE_PATIENCE,
     Absorbed,
@@ -30,6 +38,7 @@ from shared.messages.watch import (
     Kind,
     ListingBegins,
     ListingEnds,
+    NodeChange,
     PodChange,
     Relist,
     WatchChange,
@@ -37,28 +46,77 @@ from shared.messages.watch import (
 )
 from shared.model.objects import encode_msgpack
 from shared.runtime import Context, Health
+from shared.store.memory import Memory
 from shared.telemetry import Telemetry
-from tests.builders import PodBuilder, pod
+from tests.builders import NodeBuilder, PodBuilder, node, pod
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry, sample, until
 from tests.queue.support import uid
-from tests.servers import nats_server
+from tests.servers import nats_server, redis_server
+from tests.store.support import linked
 
 pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class Run:
+    """One life of the service."""
+
+    telemetry: Telemetry
+    health: Health
+    task: asyncio.Task[None]
 
 
 class World:
     """Everybody but the queue. The cluster has the pods in `pods`; a listing is told whenever one is asked for."""
 
-    def __init__(self, bus: Bus, telemetry: Telemetry, health: Health) -> None:
+    def __init__(self, bus: Bus, nats: NatsServer, redis: RedisServer) -> None:
         self.bus = bus
-        self.telemetry = telemetry
-        self.health = health
+        self.nats = nats
+        self.redis = redis
         self.pods: list[PodBuilder] = []
+        self.nodes: list[NodeBuilder] = []
         self.notices: list[Notice] = []
         self.relists = 0
         self.answers = True
         self.seq = 0
         self.takes = 0
+        self.run: Run | None = None
+
+    @property
+    def telemetry(self) -> Telemetry:
+        assert self.run is not None
+        return self.run.telemetry
+
+    @property
+    def health(self) -> Health:
+        assert self.run is not None
+        return self.run.health
+
+    @asynccontextmanager
+    async def queue(self, **settings: Any) -> AsyncIterator[Run]:
+        telemetry, health = a_telemetry(), Health()
+        relists = self.relists
+        async with a_bus(self.nats, telemetry) as bus:
+            context = Context(
+                service="queue",
+                name="queue-1",
+                settings=Settings(prefix=PREFIX, redis_url=self.redis.url, **settings),
+                bus=bus,
+                telemetry=telemetry,
+                health=health,
+                http_url="",
+                validates=True,
+            )
+            self.run = Run(telemetry, health, asyncio.create_task(main(context)))
+            try:
+                await until(lambda: self.relists > relists)
+                if self.answers:
+                    await until(lambda: not health.reasons())
+                yield self.run
+            finally:
+                self.run.task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self.run.task
 
     async def start(self) -> None:
         await self.bus.subscribe("watcher.relist", Relist, self._on_relist)
@@ -74,8 +132,10 @@ class World:
 
     def tell_all(self) -> None:
         pods = [change_of(one) for one in self.pods]
+        nodes = [node_change(one) for one in self.nodes]
         self.watch(ListingBegins(Kind.POD), *pods, ListingEnds(Kind.POD))
-        for kind in (Kind.NODE, *OBJECT_KINDS):
+        self.watch(ListingBegins(Kind.NODE), *nodes, ListingEnds(Kind.NODE))
+        for kind in OBJECT_KINDS:
             self.watch(ListingBegins(kind), ListingEnds(kind))
 
     def watch(self, *changes: WatchChange) -> None:
@@ -103,40 +163,31 @@ class World:
 
 
 def change_of(one: PodBuilder, *, node: str = "", gone: bool = False) -> PodChange:
-    built = one.build()
+    built = (one.on(node) if node else one).build()
     if gone:
         return PodChange(built.uid, built.namespace, built.name, gone=True)
     body = msgspec.Raw(encode_msgpack(built))
     return PodChange(built.uid, built.namespace, built.name, built.spec.scheduler_name, node, body=body)
 
 
+def node_change(one: NodeBuilder) -> NodeChange:
+    return NodeChange(one.build().name, body=msgspec.Raw(encode_msgpack(one.build())))
+
+
+@asynccontextmanager
+async def servers() -> AsyncIterator[World]:
+    async with nats_server() as nats, redis_server() as redis, a_bus(nats) as others:
+        world = World(others, nats, redis)
+        await world.start()
+        yield world
+
+
 @asynccontextmanager
 async def a_world(pods: Sequence[PodBuilder] = (), *, answers: bool = True) -> AsyncIterator[World]:
-    telemetry, health = a_telemetry(), Health()
-    async with nats_server() as server, a_bus(server) as others, a_bus(server, telemetry) as bus:
-        world = World(others, telemetry, health)
+    async with servers() as world:
         world.pods, world.answers = list(pods), answers
-        await world.start()
-        context = Context(
-            service="queue",
-            name="queue-1",
-            settings=Settings(prefix=PREFIX),
-            bus=bus,
-            telemetry=telemetry,
-            health=health,
-            http_url="",
-            validates=True,
-        )
-        service = asyncio.create_task(main(context))
-        try:
-            await until(lambda: world.relists > 0)
-            if answers:
-                await until(lambda: not health.reasons())
+        async with world.queue():
             yield world
-        finally:
-            service.cancel()
-            with suppress(asyncio.CancelledError):
-                await service
 
 
 async def test_pods_of_the_listing_and_of_the_watch_are_handed_out_in_order() -> None:
@@ -227,3 +278,110 @@ async def test_a_message_that_is_lost_is_made_up_for_by_a_listing() -> None:
         await until(lambda: world.relists > relists)
         contents = await world.comes_to(lambda contents: uid("c") in contents.active)
         assert contents.active == [uid("b"), uid("c")]
+
+
+def rejected(name: str, plugin: str = "NodeResourcesFit", **more: Any) -> Outcome:
+    return Outcome(uid(name), Verdict.UNSCHEDULABLE, message="no room", plugins=(plugin,), **more)
+
+
+async def test_only_a_change_that_helps_wakes_a_pod() -> None:
+    async with servers() as world:
+        world.pods, world.nodes = [pod("a").request(cpu=4)], [node("small").capacity(cpu=1)]
+        async with world.queue():
+            await world.take()
+            await world.report(1, rejected("a"))
+            world.watch(node_change(node("small").capacity(cpu=2)))
+            world.watch(node_change(node("other").capacity(cpu=3)))
+            world.bus.post("queue.forgotten", Absorbed(epoch=1, seq=7, watch_epoch=1, watch_seq=world.seq))
+            handled = {"event": "NodeAdd"}
+            await until(lambda: sample(world.telemetry, f"{HANDLING}_count", **handled) == 2.0)
+            assert (await world.contents()).unschedulable == [uid("a")]
+            world.watch(node_change(node("large").capacity(cpu=8)))
+            world.bus.post("queue.forgotten", Absorbed(epoch=1, seq=8, watch_epoch=1, watch_seq=world.seq))
+            await world.comes_to(lambda contents: not contents.unschedulable)
+            assert await taken(world) == ["a"]
+
+
+SLI = "scheduler_pod_scheduling_sli_duration_seconds"
+HANDLING = "scheduler_event_handling_duration_seconds"
+
+
+async def taken(world: World) -> list[str]:
+    """The pods of the next batch that has any."""
+    async with asyncio.timeout(PATIENCE):
+        while not (names := await world.take()):
+            pass
+    return names
+
+
+async def test_a_pod_waits_until_its_victims_have_been_told() -> None:
+    async with a_world([pod("a").priority(9), pod("b")]) as world:
+        await world.take()
+        await world.report(1, rejected("a", nominated="n", preemption=5))
+        assert world.notices == [] or world.notices[0].nominated == "n"
+        await until(lambda: len(world.notices) == 1)
+        world.watch(change_of(pod("v"), node="n"))
+        world.watch(change_of(pod("v"), gone=True))
+        world.bus.post("queue.forgotten", Absorbed(epoch=1, seq=7, watch_epoch=1, watch_seq=world.seq))
+        await world.comes_to(lambda contents: contents.gated == [uid("a")])
+        world.bus.post("queue.evicted", Evicted(uid("a"), 5))
+        contents = await world.comes_to(lambda contents: not contents.gated)
+        assert uid("a") in (*contents.active, *contents.backoff)
+
+
+async def test_what_is_known_of_pods_outlives_the_queue() -> None:
+    async with servers() as world:
+        world.pods = [pod("a"), pod("b"), pod("c")]
+        async with world.queue():
+            await world.take()
+            await world.report(1, rejected("a"), Outcome(uid("b"), Verdict.FAILED, message="broken"), rejected("c"))
+        world.pods = [pod("a"), pod("b")]
+        async with world.queue():
+            contents = await world.contents()
+            assert sorted((*contents.active, *contents.backoff)) == [uid("a"), uid("b")]
+            assert uid("b") in contents.backoff
+            world.takes = 0
+            batches = await attempts(world, {"a", "b"})
+            assert batches == {"a": 2, "b": 2}
+            world.watch(change_of(pod("a"), node="n"), change_of(pod("b"), node="n"))
+            await world.comes_to(lambda contents: contents == QueueContents([], [], [], [], [], []))
+            await until(lambda: sample(world.telemetry, f"{SLI}_count", attempts="2") == 2.0)
+        async with linked(world.redis) as link:
+            assert await Memory(link, PREFIX).load() == {}
+
+
+async def test_what_it_holds_is_listed_and_dumped(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_world([pod("a"), pod("g").gate("x")]) as world:
+        await world.take()
+        await world.report(1, rejected("a"))
+        listed = await world.bus.request("queue.list", ListQueue(), QueueListed, timeout=PATIENCE)
+        assert [(each.name, each.place, each.message) for each in listed.pods] == [
+            ("a", "unschedulable", "no room"),
+            ("g", "gated", ""),
+        ]
+        with caplog.at_level(logging.INFO):
+            os.kill(os.getpid(), signal.SIGUSR2)
+            await until(lambda: any(line.startswith("dump: ") and "default/a" in line for line in caplog.messages))
+
+
+async def attempts(world: World, names: set[str]) -> dict[str, int]:
+    """Of these pods, as they are handed out."""
+    found: dict[str, int] = {}
+    async with asyncio.timeout(PATIENCE):
+        while found.keys() != names:
+            world.takes += 1
+            batch = await world.bus.request("queue.take", Take(2, world.takes, 10), Batch, timeout=PATIENCE)
+            found |= {queued.pod.name: queued.attempt for queued in batch.pods}
+    return found
+
+
+async def test_the_queue_goes_on_without_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembering, "RECALL_PATIENCE", 0.2)
+    async with servers() as world:
+        await world.redis.kill()
+        world.pods = [pod("a")]
+        async with world.queue():
+            assert await world.take() == ["a"]
+            await world.report(1, rejected("a"))
+            await until(lambda: sample(world.telemetry, "flotilla_queue_memory_failures_total") > 1)
+            assert (await world.contents()).unschedulable == [uid("a")]

@@ -1,33 +1,54 @@
 """What the watcher's stream means to the queue."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodUnreadable
+from services.queue.assigned import AssignedPods
+from services.queue.changes import node_events, pod_events
+from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodUnreadable, Seen
+from services.queue.nodes import Nodes
 from services.queue.sightings import Sightings
-from services.queue.waking import ChangeKind, wakes
+from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
-from shared.model.objects import ObjectKind, encode_msgpack, key_of
-from tests.builders import NodeBuilder, PodBuilder, node, pod
-from tests.queue.support import uid
+from shared.model.objects import (
+    Container,
+    ContainerStatus,
+    Node,
+    ObjectKind,
+    Pod,
+    PodStatus,
+    ResourceRequirements,
+    Volume,
+    encode_msgpack,
+    key_of,
+    node_from,
+    pod_from,
+)
+from tests.builders import NodeBuilder, PodBuilder, node, pod, resource_list, selector
 from tests.samples import an_object
 
-ADDED = ClusterChange(ChangeKind.ASSIGNED_POD_ADDED)
-DELETED = ClusterChange(ChangeKind.ASSIGNED_POD_DELETED)
+CASES = [json.loads(line) for line in Path(__file__).with_name("changes.jsonl").read_text().splitlines()]
 N = node("n").capacity(cpu=4).label(zone="a")
+A = pod("a").on("n").label(app="web").request(cpu=1)
 
 
-def pod_change(one: PodBuilder, node_name: str = "", finished: bool = False, gone: bool = False) -> PodChange:
-    built = one.build()
+def uid(name: str) -> str:
+    return f"default/{name}"
+
+
+def pod_change(one: PodBuilder | Pod, finished: bool = False, gone: bool = False) -> PodChange:
+    built = one if isinstance(one, Pod) else one.build()
     return PodChange(
         built.uid,
         built.namespace,
         built.name,
         built.spec.scheduler_name,
-        node_name,
+        built.spec.node_name,
         finished,
         gone,
         msgspec.Raw(b"" if gone else encode_msgpack(built)),
@@ -35,8 +56,23 @@ def pod_change(one: PodBuilder, node_name: str = "", finished: bool = False, gon
     )
 
 
-def node_change(one: NodeBuilder) -> NodeChange:
-    return NodeChange(one.build().name, body=msgspec.Raw(encode_msgpack(one.build())))
+def node_change(one: NodeBuilder | Node) -> NodeChange:
+    built = one if isinstance(one, Node) else one.build()
+    return NodeChange(built.name, body=msgspec.Raw(encode_msgpack(built)))
+
+
+def events(seen: list[Seen]) -> list[str]:
+    changes = [one.event for one in seen if isinstance(one, ClusterChange)]
+    return [f"{event.resource}/{NAMES[event.action]}" for event in changes]
+
+
+def only(seen: list[Seen]) -> ClusterChange:
+    changes = [one for one in seen if isinstance(one, ClusterChange)]
+    assert len(changes) == 1
+    return changes[0]
+
+
+# Pods
 
 
 def test_a_pod_without_a_node_is_pending_since_the_watcher_saw_it() -> None:
@@ -46,54 +82,205 @@ def test_a_pod_without_a_node_is_pending_since_the_watcher_saw_it() -> None:
 
 def test_a_pod_comes_to_a_node_once_and_leaves_it_once() -> None:
     sightings = Sightings()
-    assert sightings.read(pod_change(pod("a"), "n"), 9.0) == [PodBound(uid("a")), ADDED]
-    assert sightings.read(pod_change(pod("a"), "n"), 9.0) == []
-    assert sightings.read(pod_change(pod("a"), "n", finished=True), 9.0) == [PodGone(uid("a")), DELETED]
-    assert sightings.read(pod_change(pod("a"), "n", gone=True), 9.0) == [PodGone(uid("a"))]
+    added = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), None, A.build())
+    deleted = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), A.build(), None)
+    assert sightings.read(pod_change(A), 9.0) == [added, PodBound(uid("a"))]
+    assert sightings.read(pod_change(A), 9.0) == []
+    assert sightings.read(pod_change(A, finished=True), 9.0) == [PodGone(uid("a")), deleted]
+    assert sightings.read(pod_change(A, gone=True), 9.0) == [PodGone(uid("a"))]
 
 
 def test_a_deleted_pod_that_had_no_node_leaves_no_room() -> None:
     assert Sightings().read(pod_change(pod("a"), gone=True), 9.0) == [PodGone(uid("a"))]
 
 
+def test_a_pod_on_a_node_changes() -> None:
+    sightings = Sightings()
+    sightings.read(pod_change(A), 9.0)
+    labelled = only(sightings.read(pod_change(A.label(app="db")), 9.0))
+    assert labelled == ClusterChange(
+        ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL), A.build(), A.label(app="db").build()
+    )
+    assert events(sightings.read(pod_change(A.request(cpu="500m")), 9.0)) == [
+        "AssignedPod/UpdatePodLabel",
+        "AssignedPod/UpdatePodScaleDown",
+    ]
+
+
+def test_what_nobody_is_shown_of_a_pod_on_a_node_is_no_change() -> None:
+    sightings = Sightings()
+    sightings.read(pod_change(A), 9.0)
+    running = A.phase("Running").started("2024-01-01T00:00:00Z").condition("Ready").owner("ReplicaSet", "r")
+    assert sightings.read(pod_change(running), 9.0) == []
+    built = running.build()
+    annotated = msgspec.structs.replace(built.metadata, annotations={"a": "b"}, resource_version="7")
+    assert sightings.read(pod_change(msgspec.structs.replace(built, metadata=annotated)), 9.0) == []
+
+
+def test_a_pod_that_was_resized_in_place_asks_for_less() -> None:
+    def granted(cpu: int) -> PodBuilder:
+        resources = ResourceRequirements(requests=resource_list(cpu=cpu))
+        return A.with_status(PodStatus(container_statuses=[ContainerStatus(name="", resources=resources)]))
+
+    assert A.build().spec.containers == [Container(resources=ResourceRequirements(requests=resource_list(cpu=1)))]
+    sightings = Sightings()
+    sightings.read(pod_change(granted(3)), 9.0)
+    assert events(sightings.read(pod_change(granted(2)), 9.0)) == ["AssignedPod/UpdatePodScaleDown"]
+
+
+def test_pods_that_are_alike_are_kept_once_and_told_as_they_are() -> None:
+    sightings = Sightings()
+    constraint = selector(app="web")
+    pods = [
+        pod(f"p{number}")
+        .on(f"n{number % 2}")
+        .label(app="web")
+        .require_no_pods("zone", constraint)
+        .volume(Volume(name=f"token-{number}"))
+        for number in range(5)
+    ]
+    told = [only(sightings.read(pod_change(one), 9.0)).now for one in pods]
+    assert [one.key for one in told] == [one.build().key for one in pods]
+    assert [one.spec.node_name for one in told] == ["n0", "n1", "n0", "n1", "n0"]
+    assert len({id(one.spec.affinity) for one in told}) == 1
+    assert len({id(one.metadata.labels) for one in told}) == 1
+    assert all(not one.spec.volumes for one in told), "a volume that is but a name matters to nobody"
+    assert all(one.spec.affinity == pods[0].build().spec.affinity for one in told)
+
+
+def test_volumes_of_pods_that_are_alike_otherwise() -> None:
+    sightings = Sightings()
+    pods = [pod(name).on("n").claim(f"data-{name}") for name in ("web-0", "web-1")]
+    told = [only(sightings.read(pod_change(one), 9.0)).now for one in pods]
+    assert [one.spec for one in told] == [one.build().spec for one in pods]
+
+
+def test_different_pods_are_told_apart_even_when_more_are_known_than_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.queue.assigned.MOST_PARTS", 2)
+    assigned = AssignedPods()
+    pods = [pod(f"p{number}").on("n").request(cpu=number % 7).label(number=str(number % 5)) for number in range(50)]
+    for one in pods:
+        assert assigned.see(pod_change(one)) == (None, one.build())
+        assert assigned.see(pod_change(one)) is None
+    assert [assigned.drop(one.build().uid) for one in pods] == [one.build() for one in pods]
+    assert len(assigned) == 0
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["kind"] == "Pod" and case["old"] and case["new"]])
+def test_pods_on_nodes_are_kept_whole_enough(case: dict[str, Any]) -> None:
+    old, new = (pod_from(case[which]) for which in ("old", "new"))
+    if not old.spec.node_name:
+        return
+    sightings = Sightings()
+    sightings.read(pod_change(old), 9.0)
+    told = events(sightings.read(pod_change(new), 9.0))
+    assert told == case["events"] or (told == [] and case["events"] == ["AssignedPod/Update"])
+
+
+# What cannot be read
+
+
 def test_what_cannot_be_read() -> None:
     sightings = Sightings()
-    told = Unreadable(Kind.POD, "u", "default", "a", "wrong", "default-scheduler")
-    assert sightings.read(told, 9.0) == [PodUnreadable("u", "default", "a", "default-scheduler", "wrong")]
-    bound = msgspec.structs.replace(told, node="n")
-    assert sightings.read(bound, 9.0) == [PodBound("u"), ADDED]
-    garbled = PodChange("v", "default", "b", "default-scheduler", body=msgspec.Raw(b"\xc1"))
-    (unreadable,) = sightings.read(garbled, 9.0)
-    assert isinstance(unreadable, PodUnreadable) and unreadable.problem.startswith("Pod default/b: ")
+    bad = Unreadable(Kind.POD, "u", "ns", "a", "requests are odd", scheduler="s")
+    assert sightings.read(bad, 9.0) == [PodUnreadable("u", "ns", "a", "s", "requests are odd")]
+    broken = PodChange(uid("b"), "default", "b", "s", body=msgspec.Raw(b"\xc1"))
+    told = sightings.read(broken, 9.0)
+    assert isinstance(told[0], PodUnreadable)
+    assert told[0].problem.startswith("Pod default/b: ")
     assert sightings.read(NodeChange("n", body=msgspec.Raw(b"\xc1")), 9.0) == []
+    assert sightings.read(ObjectChange(ObjectKind.SERVICE, "default/x", body=msgspec.Raw(b"\xc1")), 9.0) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "kinds"),
+    "change",
     [
-        (lambda n: n, []),
-        (lambda n: n.condition("Ready", "False"), []),
-        (lambda n: n.capacity(cpu=8), [ChangeKind.NODE_ALLOCATABLE]),
-        (lambda n: n.label(zone="b"), [ChangeKind.NODE_LABELS]),
-        (lambda n: n.taint("k"), [ChangeKind.NODE_TAINTS]),
-        (lambda n: n.unschedulable(), []),
-        (lambda n: n.capacity(cpu=8).label(zone="b"), [ChangeKind.NODE_ALLOCATABLE, ChangeKind.NODE_LABELS]),
+        Unreadable(Kind.POD, "u", "ns", "a", "requests are odd", node="n"),
+        PodChange("u", "ns", "a", node="n", body=msgspec.Raw(b"\xc1")),
+        PodChange("u", "ns", "a", node="n", body=msgspec.Raw(msgspec.msgpack.encode({"metadata": {"labels": 1}}))),
     ],
 )
-def test_changes_of_a_node(change: Callable[[NodeBuilder], NodeBuilder], kinds: list[ChangeKind]) -> None:
+def test_a_pod_that_cannot_be_read_takes_room_on_its_node(change: PodChange | Unreadable) -> None:
     sightings = Sightings()
-    assert sightings.read(node_change(N), 9.0) == [ClusterChange(ChangeKind.NODE_ADDED)]
-    assert sightings.read(node_change(change(N)), 9.0) == [ClusterChange(kind) for kind in kinds]
+    nothing_else = pod("a", "ns").uid("u").on("n").build().spec.node_name
+    told = sightings.read(change, 9.0)
+    assert told[1:] == [PodBound("u")]
+    assert only(told).now.key == "ns/a"
+    assert only(told).now.spec.node_name == nothing_else
+    assert sightings.read(change, 9.0) == []
+    assert events(sightings.read(PodChange("u", "ns", "a", gone=True), 9.0)) == ["AssignedPod/Delete"]
+
+
+def test_what_is_known_of_a_pod_counts_until_it_can_be_read_again() -> None:
+    sightings = Sightings()
+    sightings.read(pod_change(A), 9.0)
+    assert sightings.read(Unreadable(Kind.POD, uid("a"), "default", "a", "odd", node="n"), 9.0) == []
+    assert sightings.read(pod_change(A), 9.0) == []
+    assert only(sightings.read(pod_change(A, gone=True), 9.0)).before == A.build()
+
+
+# Nodes
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda n: n, []),
+        (lambda n: n.image("i", 7), []),
+        (lambda n: n.condition("Ready", "False"), ["Node/UpdateNodeCondition"]),
+        (lambda n: n.capacity(cpu=8), ["Node/UpdateNodeAllocatable"]),
+        (lambda n: n.label(zone="b"), ["Node/UpdateNodeLabel"]),
+        (lambda n: n.taint("k"), ["Node/UpdateNodeTaint"]),
+        (lambda n: n.unschedulable(), []),
+        (lambda n: n.capacity(cpu=8).label(zone="b"), ["Node/UpdateNodeAllocatable", "Node/UpdateNodeLabel"]),
+    ],
+)
+def test_changes_of_a_node(change: Callable[[NodeBuilder], NodeBuilder], told: list[str]) -> None:
+    sightings = Sightings()
+    added = ClusterChange(ClusterEvent(Resource.NODE, Action.ADD), None, N.build())
+    assert sightings.read(node_change(N), 9.0) == [added]
+    assert events(sightings.read(node_change(change(N)), 9.0)) == told
 
 
 def test_a_node_that_takes_pods_again_and_one_that_goes() -> None:
     sightings = Sightings()
     sightings.read(node_change(N.unschedulable()), 9.0)
-    assert sightings.read(node_change(N), 9.0) == [ClusterChange(ChangeKind.NODE_TAINTS)]
-    assert sightings.read(NodeChange("n", gone=True), 9.0) == [ClusterChange(ChangeKind.NODE_DELETED)]
+    again = only(sightings.read(node_change(N), 9.0))
+    assert again.event == ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+    assert (again.before, again.now) == (N.unschedulable().build(), N.build())
+    gone = ClusterChange(ClusterEvent(Resource.NODE, Action.DELETE), N.build(), None)
+    assert sightings.read(NodeChange("n", gone=True), 9.0) == [gone]
     assert sightings.read(NodeChange("n", gone=True), 9.0) == []
     sightings.read(node_change(N), 9.0)
-    assert sightings.read(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == [ClusterChange(ChangeKind.NODE_DELETED)]
+    assert sightings.read(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == [gone]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["kind"] == "Node" and case["old"] and case["new"]])
+def test_nodes_are_kept_whole_enough(case: dict[str, Any]) -> None:
+    old, new = (node_from(case[which]) for which in ("old", "new"))
+    sightings = Sightings(annotations=True)
+    sightings.read(node_change(old), 9.0)
+    assert events(sightings.read(node_change(new), 9.0)) == case["events"]
+
+
+def test_annotations_of_nodes_are_kept_only_for_those_who_wait_for_them() -> None:
+    annotated = msgspec.structs.replace(
+        N.build(), metadata=msgspec.structs.replace(N.build().metadata, annotations={"a": "1"}, resource_version="2")
+    )
+    for annotations, told in ((False, []), (True, ["Node/UpdateNodeAnnotation"])):
+        sightings = Sightings(annotations=annotations)
+        sightings.read(node_change(N), 9.0)
+        assert events(sightings.read(node_change(annotated), 9.0)) == told
+    nodes = Nodes()
+    assert nodes.see("n", encode_msgpack(annotated)) == (None, N.build())
+    assert nodes.see("n", encode_msgpack(N.build())) is None
+    assert nodes.drop("n") == N.build()
+    assert len(nodes) == 0
+
+
+# Objects of other kinds
 
 
 def object_change(kind: ObjectKind, **metadata: Any) -> ObjectChange:
@@ -101,61 +288,65 @@ def object_change(kind: ObjectKind, **metadata: Any) -> ObjectChange:
     return ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "added", "changed", "deleted"),
-    [
-        (ObjectKind.NAMESPACE, ChangeKind.NAMESPACE_CHANGED, ChangeKind.NAMESPACE_CHANGED, None),
-        (ObjectKind.SERVICE, ChangeKind.SELECTOR_CHANGED, ChangeKind.SELECTOR_CHANGED, None),
-        (ObjectKind.REPLICA_SET, ChangeKind.SELECTOR_CHANGED, ChangeKind.SELECTOR_CHANGED, None),
-        (ObjectKind.REPLICATION_CONTROLLER, ChangeKind.SELECTOR_CHANGED, ChangeKind.SELECTOR_CHANGED, None),
-        (ObjectKind.STATEFUL_SET, ChangeKind.SELECTOR_CHANGED, ChangeKind.SELECTOR_CHANGED, None),
-        (ObjectKind.PERSISTENT_VOLUME, ChangeKind.VOLUME_ADDED, ChangeKind.VOLUME_CHANGED, None),
-        (ObjectKind.PERSISTENT_VOLUME_CLAIM, ChangeKind.CLAIM_ADDED, ChangeKind.CLAIM_CHANGED, None),
-        (ObjectKind.STORAGE_CLASS, ChangeKind.CLASS_ADDED, ChangeKind.CLASS_CHANGED, None),
-        (ObjectKind.CSI_NODE, ChangeKind.CSI_NODE_ADDED, ChangeKind.CSI_NODE_CHANGED, None),
-        (ObjectKind.CSI_DRIVER, None, ChangeKind.CSI_DRIVER_CHANGED, None),
-        (ObjectKind.CSI_STORAGE_CAPACITY, ChangeKind.CAPACITY_ADDED, ChangeKind.CAPACITY_CHANGED, None),
-        (ObjectKind.VOLUME_ATTACHMENT, None, None, ChangeKind.ATTACHMENT_DELETED),
-        (ObjectKind.POD_DISRUPTION_BUDGET, None, None, None),
-    ],
-)
-def test_objects_of_other_kinds(
-    kind: ObjectKind, added: ChangeKind | None, changed: ChangeKind | None, deleted: ChangeKind | None
-) -> None:
-    def seen(change: ObjectChange | Unreadable) -> list[ChangeKind]:
-        return [told.kind for told in sightings.read(change, 9.0) if isinstance(told, ClusterChange)]
-
-    def only(expected: ChangeKind | None) -> list[ChangeKind]:
-        return [] if expected is None else [expected]
-
+@pytest.mark.parametrize("kind", [kind for kind in ObjectKind if kind is not ObjectKind.POD_DISRUPTION_BUDGET])
+def test_objects_of_other_kinds(kind: ObjectKind) -> None:
     sightings = Sightings()
     key = key_of(an_object(kind))
-    assert seen(object_change(kind)) == only(added)
-    assert seen(object_change(kind, resourceVersion="2")) == [], "as in a listing"
-    assert seen(object_change(kind, deletionTimestamp="2024-01-01T00:00:00Z")) == only(changed)
-    assert seen(ObjectChange(kind, key, gone=True)) == only(deleted)
-    assert seen(ObjectChange(kind, key, gone=True)) == []
-    assert seen(object_change(kind)) == only(added)
+    known = sightings.objects.of(kind)
+
+    def actions(change: ObjectChange | Unreadable) -> list[Action]:
+        return [told.event.action for told in sightings.read(change, 9.0) if isinstance(told, ClusterChange)]
+
+    registered = kind in {*WATCHED, ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP}
+    assert actions(object_change(kind)) == [Action.ADD] * registered
+    assert known[key] == an_object(kind)
+    assert actions(object_change(kind, resourceVersion="2")) == [], "as in a listing"
+    assert actions(object_change(kind, deletionTimestamp="2024-01-01T00:00:00Z")) == [Action.UPDATE] * registered
+    assert known[key].metadata.deletion_timestamp is not None
+    assert actions(ObjectChange(kind, key, gone=True)) == [Action.DELETE] * registered
+    assert not known
+    assert actions(ObjectChange(kind, key, gone=True)) == []
+    assert actions(object_change(kind)) == [Action.ADD] * registered
     namespace = "default" if "/" in key else ""
-    assert seen(Unreadable(Kind(kind.value), "u", namespace, "x", "wrong")) == only(deleted)
+    assert actions(Unreadable(Kind(kind.value), "u", namespace, "x", "wrong")) == [Action.DELETE] * registered
 
 
-@pytest.mark.parametrize(
-    ("plugin", "woken_by"),
-    [
-        (
-            "VolumeBinding",
-            "VOLUME_ADDED VOLUME_CHANGED CLAIM_ADDED CLAIM_CHANGED CLASS_ADDED CLASS_CHANGED CSI_NODE_ADDED "
-            "CSI_NODE_CHANGED CSI_DRIVER_CHANGED CAPACITY_ADDED CAPACITY_CHANGED",
-        ),
-        ("VolumeRestrictions", "CLAIM_ADDED"),
-        ("VolumeZone", "VOLUME_ADDED VOLUME_CHANGED CLAIM_ADDED CLAIM_CHANGED CLASS_ADDED"),
-        ("NodeVolumeLimits", "CLAIM_ADDED CSI_NODE_ADDED CSI_NODE_CHANGED ATTACHMENT_DELETED"),
-        ("InterPodAffinity", "NAMESPACE_CHANGED"),
-        ("PodTopologySpread", "SELECTOR_CHANGED"),
-        ("NodeResourcesFit", ""),
-    ],
-)
-def test_who_waits_for_them(plugin: str, woken_by: str) -> None:
-    common = {kind for kind in ChangeKind if kind.name.startswith(("NODE_", "ASSIGNED_", "TIME_"))}
-    assert {kind.name for kind in set(ChangeKind) - common if wakes(plugin, kind)} == set(woken_by.split())
+WATCHED = {
+    ObjectKind.PERSISTENT_VOLUME: Resource.PERSISTENT_VOLUME,
+    ObjectKind.PERSISTENT_VOLUME_CLAIM: Resource.PERSISTENT_VOLUME_CLAIM,
+    ObjectKind.STORAGE_CLASS: Resource.STORAGE_CLASS,
+    ObjectKind.CSI_NODE: Resource.CSI_NODE,
+    ObjectKind.CSI_DRIVER: Resource.CSI_DRIVER,
+    ObjectKind.CSI_STORAGE_CAPACITY: Resource.CSI_STORAGE_CAPACITY,
+    ObjectKind.VOLUME_ATTACHMENT: Resource.VOLUME_ATTACHMENT,
+}
+
+
+@pytest.mark.parametrize("kind", WATCHED)
+def test_events_of_objects_show_them(kind: ObjectKind) -> None:
+    sightings = Sightings()
+    obj, resource = an_object(kind), WATCHED[kind]
+    changed = an_object(kind, deletionTimestamp="2024-01-01T00:00:00Z")
+    assert only(sightings.read(object_change(kind), 9.0)) == ClusterChange(
+        ClusterEvent(resource, Action.ADD), None, obj
+    )
+    update = only(sightings.read(object_change(kind, deletionTimestamp="2024-01-01T00:00:00Z"), 9.0))
+    assert update == ClusterChange(ClusterEvent(resource, Action.UPDATE), obj, changed)
+    deleted = only(sightings.read(ObjectChange(kind, key_of(obj), gone=True), 9.0))
+    assert deleted == ClusterChange(ClusterEvent(resource, Action.DELETE), changed, None)
+
+
+def test_disruption_budgets_are_none_of_the_queues_business() -> None:
+    sightings = Sightings()
+    assert sightings.read(object_change(ObjectKind.POD_DISRUPTION_BUDGET), 9.0) == []
+    assert len(sightings.objects) == 0
+
+
+def test_events_agree_with_what_the_objects_show() -> None:
+    """The events of a change are those of the objects that it is told with."""
+    sightings = Sightings()
+    for change in (node_change(N), pod_change(A), node_change(N.taint("k")), pod_change(A.label(app="db"))):
+        for told in sightings.read(change, 9.0):
+            if isinstance(told, ClusterChange):
+                of = node_events if told.event.resource is Resource.NODE else pod_events
+                assert told.event in of(told.before, told.now)

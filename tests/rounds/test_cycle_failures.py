@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.cycle.core import ASK_DEADLINE, COMMIT_DEADLINE
+from services.cycle.committing import COMMIT_DEADLINE
+from services.cycle.core import ASK_DEADLINE
 from services.cycle.events import Ask, Decided, Tick, Workers
 from shared.messages.rounds import Proposals
 from shared.messages.state import Committed, Conflict

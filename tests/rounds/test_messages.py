@@ -19,11 +19,31 @@ from shared.messages.binding import (
     BindingOrders,
     BindingOutcome,
     BindingOutcomes,
+    Displaced,
+    Evict,
+    Evicted,
     Notice,
     Notices,
     PermitAnswer,
+    Withdraw,
 )
 from shared.messages.codec import Message, copy, decode, encode
+from shared.messages.inspection import (
+    AssumedPod,
+    CacheCompared,
+    CachedNode,
+    CachedPod,
+    CacheListed,
+    CompareCache,
+    DescribedPod,
+    Difference,
+    LedgerListed,
+    ListCache,
+    ListLedger,
+    ListQueue,
+    Move,
+    QueueListed,
+)
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.queue import (
     Absorbed,
@@ -52,6 +72,7 @@ from shared.messages.state import (
     NodeRemoved,
     NodeState,
     NodeUpserted,
+    Nominate,
     NominationGone,
     ObjectRemoved,
     ObjectUpserted,
@@ -149,6 +170,8 @@ WATCHED = st.one_of(
     st.builds(ListingEnds, st.sampled_from(Kind)),
     st.builds(Unreadable, st.sampled_from(Kind), TEXT, TEXT, TEXT, TEXT, TEXT, TEXT),
 )
+VICTIMS = st.builds(Victim, TEXT, TEXT, COUNTS)
+DISPLACED = st.builds(Displaced, TEXT, TEXT, TEXT, COUNTS)
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Propose: st.builds(Propose, COUNTS, COUNTS, COUNTS, COUNTS, TIES, st.lists(ASKS, max_size=2)),
     Proposals: st.builds(
@@ -203,7 +226,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
                 SUMMARIES,
                 ineligible=TEXT,
                 potential=COUNTS,
-                candidates=st.lists(st.builds(Candidate, TEXT, st.lists(st.builds(Victim, TEXT, TEXT, COUNTS)))),
+                candidates=st.lists(st.builds(Candidate, TEXT, st.lists(VICTIMS))),
                 rejections=st.lists(st.builds(Rejections, STATUSES, COUNTS), max_size=2),
                 faults=st.lists(TEXT, max_size=2),
             ),
@@ -216,9 +239,14 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         COUNTS,
         st.lists(LOADS, max_size=2),
         st.lists(
-            st.builds(Decision, TEXT, TEXT, TEXT, TEXT, TEXT, COUNTS, COUNTS, st.none(), st.none() | VOLUMES),
+            st.builds(Decision, TEXT, TEXT, TEXT, TEXT, TEXT, COUNTS, COUNTS, st.none(), st.none() | VOLUMES, TEXT),
             max_size=2,
         ),
+        st.lists(
+            st.builds(Nominate, TEXT, TEXT, TEXT, TEXT, TEXT, COUNTS, COUNTS, st.lists(VICTIMS, max_size=2)),
+            max_size=2,
+        ),
+        st.lists(TEXT, max_size=2),
     ),
     Committed: st.builds(
         Committed, COUNTS, COUNTS, COUNTS, st.lists(st.builds(Conflict, TEXT, TEXT, st.booleans()), max_size=2)
@@ -252,6 +280,11 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.lists(st.builds(BindingOutcome, TEXT, COUNTS, TEXT, st.none() | TIMES), max_size=2),
     ),
     PermitAnswer: st.builds(PermitAnswer, TEXT, TEXT, st.booleans(), TEXT),
+    Withdraw: st.builds(Withdraw, TEXT, COUNTS, TEXT, TEXT),
+    Evict: st.builds(
+        Evict, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, st.lists(DISPLACED, max_size=2), st.lists(DISPLACED)
+    ),
+    Evicted: st.builds(Evicted, TEXT, COUNTS, TEXT),
     Notices: st.builds(
         Notices,
         st.lists(
@@ -278,6 +311,52 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Absorbed: st.builds(Absorbed, COUNTS, COUNTS, COUNTS, COUNTS),
     Inspect: st.builds(Inspect),
     QueueContents: st.builds(QueueContents, *[st.lists(TEXT, max_size=2)] * 6),
+    ListQueue: st.builds(ListQueue, TEXT, COUNTS, COUNTS, st.tuples(TEXT), TEXT, TEXT),
+    QueueListed: st.builds(
+        QueueListed,
+        TEXT,
+        TIMES,
+        st.dictionaries(TEXT, COUNTS, max_size=2),
+        COUNTS,
+        st.lists(
+            st.builds(DescribedPod, *[TEXT] * 5, *[TIMES] * 3, story=st.tuples(st.builds(Move, TIMES, TEXT, TEXT))),
+            max_size=2,
+        ),
+        COUNTS,
+    ),
+    ListCache: st.builds(ListCache, TEXT, COUNTS, COUNTS),
+    CacheListed: st.builds(
+        CacheListed,
+        TEXT,
+        COUNTS,
+        COUNTS,
+        st.dictionaries(TEXT, COUNTS, max_size=2),
+        COUNTS,
+        st.lists(
+            st.builds(
+                CachedNode,
+                TEXT,
+                st.booleans(),
+                *[st.dictionaries(TEXT, COUNTS, max_size=2)] * 2,
+                COUNTS,
+                *[st.lists(st.builds(CachedPod, TEXT, TEXT, st.booleans()), max_size=2)] * 2,
+            ),
+            max_size=2,
+        ),
+        COUNTS,
+    ),
+    ListLedger: st.builds(ListLedger, TEXT, COUNTS, COUNTS),
+    LedgerListed: st.builds(
+        LedgerListed,
+        TEXT,
+        COUNTS,
+        st.lists(st.builds(AssumedPod, *[TEXT] * 4, COUNTS, TIMES, st.none() | TIMES, st.booleans()), max_size=2),
+        COUNTS,
+    ),
+    CompareCache: st.builds(CompareCache),
+    CacheCompared: st.builds(
+        CacheCompared, COUNTS, COUNTS, COUNTS, st.lists(st.builds(Difference, *[TEXT] * 6), max_size=2), COUNTS, TEXT
+    ),
 }
 
 

@@ -13,18 +13,20 @@ from services.snapshot import events as snapshot
 from shared.cluster.load import PodLoad, load_of
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
+from shared.messages.binding import Evict, Evicted
+from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed, Conflict, Delta, Heartbeat, LedgerEntry, PodPlaced, State
 from shared.model.objects import Node, Pod
 from shared.model.resources import allocatable
 from shared.model.tolerations import is_tolerated
-from shared.plugins.nodeports import conflict
-from shared.plugins.nodeunschedulable import UNSCHEDULABLE
+from shared.plugins.hints.taints import UNSCHEDULABLE
+from shared.plugins.hostports import conflict
 from tests.builders import NodeBuilder, PodBuilder, expr, node, pod
 from tests.rounds.support import FRAMEWORKS, apply_change
 
 GPU = "example.com/gpu"
-LOSSY = (Propose, Proposals, Commit, Committed, Delta, Heartbeat, State)
+LOSSY = (Propose, Proposals, Commit, Committed, Delta, Heartbeat, State, Preempt, Candidates, Evict, Evicted)
 DELAYS = (0.0, 0.001, 0.02, 0.2, 1.5)
 MOST_BAD_LUCK_IN_A_ROW = 3
 
@@ -70,9 +72,9 @@ class Audited(Pipeline):
         self.conflicts: list[Conflict] = []
         super().__init__(frameworks, shards=shards, round_size=round_size, fate=fate, ties=ties)
 
-    def submit(self, pods: Sequence[Pod]) -> None:
+    def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
         self.submitted |= {each.uid: each for each in pods}
-        super().submit(pods)
+        super().submit(pods, seq)
 
     def step(self) -> bool:
         went_on = super().step()

@@ -1,21 +1,26 @@
-"""The API server: the truth, and the judge of every binding. It may be slow, and do late what nobody waits for."""
+"""The API server: the truth, and the judge of every binding. It may be slow, and do late what nobody waits for.
+
+A pod on a node that is to go terminates for a while first; one without a node goes at once.
+"""
 
 import asyncio
 import random
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
-from shared.framework.plugin import ApiCall
-from shared.kube.errors import Unreachable
+from shared.kube.notes import Condition, PodRef
 from shared.kube.outcome import Outcome, Result
-from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, key_of, kind_of
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, PodCondition, PodStatus, key_of, kind_of
 from shared.model.resources import allocatable, filter_requests
 
 FINISHED = "Succeeded"
 What = Pod | Node | ClusterObject
 CALL_PATIENCE = 10.0
+GRACE = (0.2, 1.0, 3.0, 8.0)
+"""Seconds that a pod takes to terminate."""
+TERMINATING = "2026-01-01T00:00:00Z"
 LATEST = 0.9
 """Seconds after which a call that its caller has given up is not carried out any more."""
 
@@ -30,6 +35,8 @@ class ApiServer:
         self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
         self.bound: dict[str, str] = {}
         """Every pod that was ever bound, to which node."""
+        self.priorities: dict[str, int] = {}
+        """Of every pod that was ever there."""
         self.broken: list[str] = []
         self.bad_luck = 0.0
         self.stalled_until = 0.0
@@ -49,11 +56,12 @@ class ApiServer:
             follower(kind, what, key)
 
     def put_pod(self, pod: Pod) -> None:
-        self.pods[pod.uid] = pod = msgspec.structs.replace(pod, metadata=self._versioned(pod.metadata))
+        self.pods[pod.uid] = pod = replace(pod, metadata=self._versioned(pod.metadata))
+        self.priorities[pod.uid] = pod.priority
         self.changed("pod", pod, pod.uid)
 
     def put_node(self, node: Node) -> None:
-        self.nodes[node.name] = node = msgspec.structs.replace(node, metadata=self._versioned(node.metadata))
+        self.nodes[node.name] = node = replace(node, metadata=self._versioned(node.metadata))
         self.changed("node", node, node.name)
 
     def delete_pod(self, uid: str) -> None:
@@ -73,6 +81,17 @@ class ApiServer:
         if self.objects.pop((kind, key), None) is not None:
             self.changed(kind, None, key)
 
+    def terminate(self, uid: str) -> None:
+        """It is asked to go, and does when its grace is over."""
+        pod = self.pods.get(uid)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            return
+        if not pod.spec.node_name or pod.status.phase == FINISHED:
+            self.delete_pod(uid)
+            return
+        self.put_pod(replace(pod, metadata=replace(pod.metadata, deletion_timestamp=TERMINATING)))
+        asyncio.get_running_loop().call_later(self._dice.choice(GRACE), self.delete_pod, uid)
+
     def pod_named(self, name: str) -> Pod | None:
         return next((pod for pod in self.pods.values() if pod.name == name), None)
 
@@ -80,12 +99,13 @@ class ApiServer:
         pod = self.pod_named(name)
         if pod is None:
             return Result(Outcome.NOT_FOUND, 404, "pods not found")
-        if pod.uid != uid or pod.spec.node_name:
-            return Result(Outcome.CONFLICT, 409, "already assigned, or another pod")
+        if pod.uid != uid or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+            return Result(Outcome.CONFLICT, 409, "already assigned, going, or another pod")
         if uid in self.bound:
             self.broken.append(f"{name} is bound twice")
         self.bound[uid] = node
-        self.put_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
+        status = replace(pod.status, nominated_node_name="", conditions=_with(pod.status, "PodScheduled", "True"))
+        self.put_pod(replace(pod, spec=replace(pod.spec, node_name=node), status=status))
         if node in self.nodes and not self.has_room(self.nodes[node]):
             on_it = sorted(pod.name for pod in self.pods.values() if pod.spec.node_name == node)
             now = asyncio.get_running_loop().time()
@@ -93,6 +113,40 @@ class ApiServer:
         if node in self.nodes:
             self.broken += self._unwelcome(self.pods[uid], self.nodes[node])
         return Result(Outcome.OK, 201, "")
+
+    def patch_status(self, ref: PodRef, condition: Condition | None, nominated: str | None) -> Result:
+        pod = self.pod_named(ref.name)
+        if pod is None:
+            return Result(Outcome.NOT_FOUND, 404, "pods not found")
+        if pod.uid != ref.uid:
+            return Result(Outcome.CONFLICT, 409, "another pod")
+        status = pod.status
+        if condition is not None:
+            fields = {name: str(value) for name, value in condition.fields().items()}
+            told = _with(status, fields["type"], fields["status"], fields["reason"], fields["message"])
+            status = replace(status, conditions=told)
+        if nominated is not None:
+            status = replace(status, nominated_node_name=nominated)
+        if status != pod.status:
+            self.put_pod(replace(pod, status=status))
+        return Result(Outcome.OK, 200, "")
+
+    def clear_nomination(self, ref: PodRef, node: str) -> Result:
+        pod = self.pod_named(ref.name)
+        if pod is None:
+            return Result(Outcome.NOT_FOUND, 404, "pods not found")
+        if (pod.uid, pod.status.nominated_node_name) != (ref.uid, node):
+            return Result(Outcome.FAILED, 422, "the test of the patch failed")
+        return self.patch_status(ref, None, "")
+
+    def evict(self, ref: PodRef) -> Result:
+        pod = self.pod_named(ref.name)
+        if pod is None:
+            return Result(Outcome.NOT_FOUND, 404, "pods not found")
+        if pod.uid != ref.uid:
+            return Result(Outcome.CONFLICT, 409, "another pod")
+        self.terminate(pod.uid)
+        return Result(Outcome.OK, 200, "")
 
     def has_room(self, node: Node, *more: Pod) -> bool:
         on_it = (pod for pod in self.pods.values() if pod.spec.node_name == node.name)
@@ -148,9 +202,13 @@ class ApiServer:
             given_up.append(loop.time())
             raise
 
+    def refuses(self) -> bool:
+        """Whether it is too busy just now."""
+        return self._dice.random() < self.bad_luck / 2
+
     def _versioned(self, metadata: Any) -> Any:
         self._version += 1
-        return msgspec.structs.replace(metadata, resource_version=str(self._version))
+        return replace(metadata, resource_version=str(self._version))
 
 
 def _excludes(pod: Pod) -> set[str]:
@@ -158,29 +216,6 @@ def _excludes(pod: Pod) -> set[str]:
     return set() if anti is None else {term.topology_key for term in anti.required}
 
 
-class SimClient:
-    """As `shared.kube.client.KubeClient`, of one process."""
-
-    def __init__(self, server: ApiServer) -> None:
-        self._server = server
-
-    async def get_pod(self, namespace: str, name: str) -> Pod | None:
-        try:
-            found: Pod | None = await self._server.call(lambda: self._server.pod_named(name))
-        except TimeoutError:
-            raise Unreachable("server", f"GET {name}", "no answer", maybe_done=True) from None
-        return found
-
-    async def execute(self, call: ApiCall) -> Result:
-        name, uid, node = call.body["metadata"]["name"], call.body["metadata"]["uid"], call.body["target"]["name"]
-        try:
-            result: Result = await self._server.call(lambda: self._server.bind(name, uid, node), maybe_late=True)
-        except TimeoutError:
-            return Result(Outcome.UNKNOWN, message="no answer")
-        return result
-
-    async def create_event(self, event: object) -> Result:
-        return Result(Outcome.OK, 201, "")
-
-    async def patch_pod_condition(self, pod: object, condition: object) -> Result:
-        return Result(Outcome.OK, 200, "")
+def _with(status: PodStatus, type_: str, value: str, reason: str = "", message: str = "") -> list[PodCondition]:
+    others = [condition for condition in status.conditions if condition.type != type_]
+    return [*others, PodCondition(type=type_, status=value, reason=reason, message=message)]

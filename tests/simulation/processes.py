@@ -27,7 +27,8 @@ from shared.store.errors import Deposed
 from shared.telemetry import Telemetry
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
-from tests.simulation.apiserver import ApiServer, SimClient
+from tests.simulation.apiserver import ApiServer
+from tests.simulation.client import SimClient
 from tests.simulation.network import Network, SimBus
 from tests.simulation.store import SimReader, SimTerms, Store
 from tests.simulation.watcher import Watcher

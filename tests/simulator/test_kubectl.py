@@ -37,6 +37,24 @@ spec: {holderIdentity: me}
 """
 
 
+GROUPS = """
+apiVersion: scheduling.k8s.io/v1alpha2
+kind: PodGroup
+metadata: {name: ours}
+spec: {schedulingPolicy: {gang: {minCount: 3}}}
+---
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: theirs}
+spec: {minMember: 3}
+---
+apiVersion: scheduling.k8s.io/v1alpha2
+kind: Workload
+metadata: {name: work}
+spec: {podGroupTemplates: [{name: workers, schedulingPolicy: {basic: {}}}]}
+"""
+
+
 class Kubectl:
     def __init__(self, url: str, home: Path) -> None:
         self._flags = ("--server", url, "--cache-dir", str(home / "cache"), "--kubeconfig", "/dev/null")
@@ -97,3 +115,24 @@ async def test_a_day_with_kubectl(tmp_path: Path) -> None:
         await kubectl("drain", "n", "--force", "--timeout=10s")
         assert (await client.fine("GET", PODS))["items"] == []
         await kubectl("delete", "deployment", "--all", "--timeout=10s")
+
+
+async def test_pod_groups_with_kubectl(tmp_path: Path) -> None:
+    manifest = tmp_path / "groups.yaml"
+    manifest.write_text(GROUPS)
+    async with running() as (simulator, _):
+        kubectl = Kubectl(simulator.url, tmp_path)
+        applied = await kubectl("apply", "-f", str(manifest))
+        assert "podgroup.scheduling.k8s.io/ours created" in applied
+        assert "podgroup.scheduling.x-k8s.io/theirs created" in applied
+        assert "workload.scheduling.k8s.io/work created" in applied
+        manifest.write_text(GROUPS.replace("minMember: 3", "minMember: 5"))
+        applied = await kubectl("apply", "-f", str(manifest))
+        assert "podgroup.scheduling.k8s.io/ours unchanged" in applied
+        assert "podgroup.scheduling.x-k8s.io/theirs configured" in applied
+        assert "gang" in await kubectl("get", "podgroups.scheduling.k8s.io")
+        assert "theirs" in await kubectl("get", "pg")
+        assert "5" in await kubectl("get", "pg", "theirs", "-o", "jsonpath={.spec.minMember}")
+        assert "work" in await kubectl("get", "workloads")
+        await kubectl("delete", "-f", str(manifest), "--timeout=10s")
+        assert "No resources" in await kubectl("get", "podgroups.scheduling.k8s.io,pg")

@@ -8,6 +8,7 @@ from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGo
 from services.snapshot.intake import Intake
 from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
 from shared.messages.watch import Kind, ObjectChange, Unreadable
+from shared.model.kinds import QUEUE_KINDS
 from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 from tests.builders import node
@@ -124,7 +125,7 @@ def test_what_is_seen_together_is_one_delta() -> None:
     assert log.core.counts()["objects"] == len(ObjectKind)
 
 
-@pytest.mark.parametrize("kind", ObjectKind)
+@pytest.mark.parametrize("kind", [kind for kind in ObjectKind if kind not in QUEUE_KINDS])
 def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: ObjectKind) -> None:
     intake, obj = Intake(frozenset()), an_object(kind)
     body = msgspec.Raw(encode_msgpack(obj))
@@ -133,3 +134,11 @@ def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: Objec
     namespace = "default" if "/" in key_of(obj) else ""
     bad = Unreadable(Kind(kind.value), "u", namespace, "x", "spec: what is that?")
     assert intake.read(bad) == ObjectGone(kind, key_of(obj))
+
+
+@pytest.mark.parametrize("kind", sorted(QUEUE_KINDS))
+def test_what_only_the_queue_reads_does_not_get_in(kind: ObjectKind) -> None:
+    intake, obj = Intake(frozenset()), an_object(kind)
+    assert intake.read(ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))) is None
+    assert intake.read(ObjectChange(kind, key_of(obj), gone=True)) is None
+    assert intake.read(Unreadable(Kind(kind.value), "u", "default", "x", "spec: what is that?")) is None

@@ -58,22 +58,24 @@ def test_it_ends_with_the_pod(end: str) -> None:
     assert promised(log) == {}
 
 
-def test_it_ends_where_the_pod_gets_its_place_and_begins_again_where_that_is_forgotten() -> None:
+def test_it_ends_where_the_pod_gets_its_place_for_good() -> None:
+    """As in kube-scheduler, a failed binding clears it; the status, which still shows it, is no news."""
     log = a_log()
     effects = log.handle(commit(1, (P, "b", log.core.seq)))
     assert [type(change) for change in changes(effects)] == [NominationGone, PodPlaced]
     assert promised(log) == {}
-    effects = log.handle(BindingFailed(P.uid, log.attempt(P), "no"))
-    assert changes(effects) == [PodGone(P.uid), PodNominated(P.uid, "a", 0, P.key)]
-    assert promised(log) == {P.uid: ("a", P.key)}
+    assert changes(log.handle(BindingFailed(P.uid, log.attempt(P), "no"))) == [PodGone(P.uid)]
+    assert changes(log.handle(PodSeen(nominated(P)))) == []
+    assert promised(log) == {}
+    assert changes(log.handle(PodSeen(nominated(P, "b")))) == [PodNominated(P.uid, "b", 0, P.key)]
 
 
-def test_a_status_that_changes_while_the_pod_is_assumed_counts_afterwards() -> None:
+def test_a_status_that_changes_while_the_pod_is_assumed_does_not_count() -> None:
     log = a_log()
     log.handle(commit(1, (P, "b", log.core.seq)))
     assert changes(log.handle(PodSeen(nominated(P, "b")))) == []
     log.handle(BindingFailed(P.uid, log.attempt(P), "no"))
-    assert promised(log) == {P.uid: ("b", P.key)}
+    assert promised(log) == {}
 
 
 def test_a_pod_that_is_bound_is_promised_nothing() -> None:

@@ -12,6 +12,7 @@ from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen
 from shared.messages.state import LedgerEntry
 from shared.model.objects import ObjectKind
 from shared.store.link import RedisLink
+from shared.store.memory import Memory
 from shared.store.term import open_term
 from shared.store.writer import Writer
 from tests.builders import pod
@@ -64,6 +65,7 @@ async def test_the_page_names_the_keys() -> None:
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
         await writer.write(persists(core, commit(core, 1, [("a", "n1")])))
+        await Memory(link, PREFIX).write({"uid": b"record"})
         whole = await seen(link)
         fields = {field.decode() for field in await link.call("HKEYS", f"{PREFIX}:meta")}
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
@@ -87,6 +89,8 @@ async def test_a_user_needs_no_more_than_the_page_says() -> None:
             writer = await begin(mine, core)
             await writer.write(persists(core, commit(core, 1, [("a", "n1")]), PodDeleted("a")))
             await writer.rewrite(core.state(), core.ledger.values(), None)
+            await Memory(mine, PREFIX).write({"uid": b"record", "gone": None})
+            assert await Memory(mine, PREFIX).load() == {"uid": b"record"}
             assert plain(await loaded(mine)) == plain(core.state())
 
 

@@ -11,9 +11,11 @@ from services.watcher.resources import RESOURCES
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.messages.watch import Kind
+from shared.model.kinds import QUEUE_KINDS, ObjectKind
 from shared.watch.reader import WatchReader
 from tests.bus.support import sample
 from tests.kube.support import raw_node, raw_pod, until
+from tests.samples import an_object, raw_object
 from tests.watcher.support import World, a_world
 
 pytestmark = pytest.mark.asyncio
@@ -62,6 +64,25 @@ async def test_it_is_ready_once_everything_is_listed() -> None:
         plurals = tuple(resource.plural for resource in RESOURCES.values())
         assert all(reason.startswith(plurals) for reason in world.health.reasons())
         await until(lambda: world.health.reasons() == [])
+
+
+async def test_pod_groups_are_known_as_soon_as_the_server_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.watcher.service.MISSING_PAUSE", 0.1)
+    async with a_world() as world:
+        faults = world.server.faults
+        for group in ("scheduling.k8s.io", "scheduling.x-k8s.io"):
+            faults.fail("GET", f"^/apis/{group}/v1alpha./podgroups", 404, times=4, reason="NotFound")
+        for kind in QUEUE_KINDS:
+            store(world, kind)
+        await until(lambda: world.health.reasons() == [])
+        await until(lambda: world.follower.reader.synced)
+        await until(lambda: world.follower.objects.keys() >= {(kind, "default/x") for kind in QUEUE_KINDS})
+        assert world.follower.objects[ObjectKind.POD_GROUP, "default/x"] == an_object(ObjectKind.POD_GROUP)
+
+
+def store(world: World, kind: ObjectKind) -> None:
+    group = RESOURCES[Kind(kind.value)].path.split("/")[2]
+    world.server.store_raw("podgroups", raw_object(kind, namespace="default"), group=group)
 
 
 async def test_a_large_cluster_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

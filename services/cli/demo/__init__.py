@@ -28,6 +28,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     for flag, default, least, text in (
         ("--nodes", 1_000, 1, "nodes of three sizes in three zones"),
         ("--pods", 10_000, 1, "pods to schedule"),
+        ("--late", 20, 0, "pods of high priority that come in the end, to nodes without room"),
         ("--kinds", 50, 1, "kinds of pods: requests, selectors, affinity, tolerations, ports, priorities, images"),
         ("--workers", 2, 1, "processes that filter and score"),
         ("--binders", 1, 1, "processes that bind"),
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from services.cli.interruptible import interruptible
     from services.supervisor.options import PipelineOptions
 
-    workload = Workload(nodes=options.nodes, pods=options.pods, kinds=options.kinds, seed=options.seed)
+    workload = Workload(options.nodes, options.pods, options.kinds, options.seed, options.late)
     kept = {key: value for key, value in os.environ.items() if key in ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT")}
     settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)

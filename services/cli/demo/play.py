@@ -11,9 +11,11 @@ from typing import TextIO
 from services.auditor.service import Auditor
 from services.cli.demo.creating import Creator
 from services.cli.demo.gauges import Gauges
-from services.cli.demo.report import Result, report
+from services.cli.demo.overtaking import Overtaking, overtaken_lines
+from services.cli.demo.report import Result, report, verdicts
 from services.cli.demo.screen import Screen
 from services.cli.demo.workload import NAMESPACE, Workload
+from services.cli.up import looking
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from shared.bus import Bus
@@ -49,14 +51,17 @@ class Demo:
         try:
             async with Pipeline.running(options) as pipeline:
                 screen.settle(f"  {len(pipeline.processes)} processes ready in {time.monotonic() - began:.1f} s")
+                screen.settle(f"  look: {looking(pipeline)} flotilla queue")
                 async with self._last_words_of(pipeline):
                     result = await self._schedule(pipeline)
+                    screen.clear()
+                    for line in report(result):
+                        screen.say(line)
+                    held = result.held and await self._overtake(pipeline)
                 screen.clear()
         finally:
             screen.leave()
-        for line in report(result):
-            screen.say(line)
-        return 0 if result.held else 1
+        return 0 if held else 1
 
     @asynccontextmanager
     async def _auditing(self, pipeline: Pipeline) -> AsyncIterator[Auditor]:
@@ -102,6 +107,21 @@ class Demo:
                 group.create_task(creating)
                 group.create_task(self._watch(gauges))
             return await self._result(gauges, auditor)
+
+    async def _overtake(self, pipeline: Pipeline) -> bool:
+        """Whether everything held."""
+        work, screen = self._workload, self._screen
+        if work.late == 0:
+            return True
+        screen.say(f"\nNow a part of the cluster is full, and {work.late:,} pods of high priority come:\n")
+        async with self._auditing(pipeline) as auditor:
+            creator = Creator(pipeline.api_url or "")
+            overtaken = await Overtaking(pipeline, creator, screen, late=work.late, seed=work.seed).play()
+            violations = await auditor.finish()
+        screen.clear()
+        for line in [*overtaken_lines(overtaken), *verdicts(violations)]:
+            screen.say(line)
+        return overtaken.held and not violations
 
     async def _watch(self, gauges: Gauges) -> None:
         """Until all pods are bound; ClusterError if that does not go on."""

@@ -45,7 +45,7 @@ def report(result: Result) -> list[str]:
         ("created to bound, median", f"{result.median:.2f} s"),
         ("created to bound, 99 %", f"{result.p99:.2f} s"),
     ]
-    return ["", *table(figures), "", *_costs(result), "", *_verdicts(result.violations)]
+    return ["", *table(figures), "", *_costs(result), "", *verdicts(result.violations)]
 
 
 def _costs(result: Result) -> list[str]:
@@ -63,7 +63,7 @@ def _micros(seconds: float, pods: int) -> str:
     return f"{MICROS * seconds / pods:,.0f} µs"
 
 
-def _verdicts(violations: Sequence[Violation]) -> list[str]:
+def verdicts(violations: Sequence[Violation]) -> list[str]:
     lines: list[str] = []
     for text, invariants in CHECKS:
         broken = [violation for violation in violations if violation.invariant in invariants]

@@ -29,6 +29,8 @@ class Workload:
     pods: int
     kinds: int
     seed: int
+    late: int = 0
+    """Pods of high priority that come in the end, where there is no room."""
 
     def __post_init__(self) -> None:
         most = MOST_PODS_A_NODE * self.nodes

@@ -15,6 +15,7 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.terms import encode_terms
 from shared.config.args import InterPodAffinityArgs
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Range, Scores
 from shared.framework.plugin import (
@@ -34,6 +35,7 @@ from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.model.selectors import label_selector_matches
 from shared.model.wellknown import HOSTNAME
+from shared.plugins.hints import podaffinity as hints
 from shared.plugins.interpodaffinity.counts import ShardCounts
 from shared.plugins.interpodaffinity.judging import NOT_AFFINE, NOT_ANTI, Judge
 from shared.plugins.interpodaffinity.rules import Rules, has_say, own_terms, selecting_terms
@@ -61,6 +63,12 @@ class InterPodAffinity(SummaryPlugin, PreFilterPlugin, FilterPlugin, PreScorePlu
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.namespace, tuple(sorted(pod.metadata.labels.items())), encode_terms(own_terms(pod))
+
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE, hints.after_pod_change),
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, hints.after_node_change),
+        )
 
     def pre_filter(self, state: CycleState) -> PreFilterResult:
         return PreFilterResult()

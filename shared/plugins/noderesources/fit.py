@@ -13,6 +13,7 @@ from shared.cluster.changes import Rows
 from shared.cluster.nodetable import CPU, EPHEMERAL, MEMORY, PODS, Amounts
 from shared.config.args import NodeResourcesFitArgs
 from shared.errors import InvalidObject
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Scores
 from shared.framework.plugin import (
@@ -27,6 +28,7 @@ from shared.framework.status import SUCCESS, Code, Status
 from shared.framework.view import NodeView
 from shared.model.objects import Pod
 from shared.model.resources import filter_requests, fit_score_request, is_extended_resource, placed_requests
+from shared.plugins.hints import resources as hints
 from shared.plugins.noderesources.kernels import (
     by_shape,
     least_allocated,
@@ -76,6 +78,13 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
             tuple(sorted(placed.requests.items())),
             placed.non_zero_cpu,
             placed.non_zero_memory,
+        )
+
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, hints.after_pod_event),
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, hints.after_node_change),
+            Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, hints.after_device_class),
         )
 
     # Filter

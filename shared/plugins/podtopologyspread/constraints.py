@@ -59,6 +59,7 @@ class Defaults:
     def __init__(self, args: PodTopologySpreadArgs) -> None:
         self.built_in = args.defaulting_type == "System"
         self.constraints: Sequence[TopologySpreadConstraint] = BUILT_IN if self.built_in else args.default_constraints
+        self.any_hard = any(each.when_unsatisfiable == "DoNotSchedule" for each in self.constraints)
 
     def apply_to(self, pod: Pod) -> bool:
         return bool(self.constraints) and not pod.spec.topology_spread_constraints

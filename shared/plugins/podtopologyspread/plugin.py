@@ -4,7 +4,7 @@ Summary: `hard` and `soft`, for each constraint the pods by domain over the node
 `fellows` that default constraints were given. Late summary: the domains that the feasible nodes are in.
 """
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shared.cluster.labels import Mask
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import PodTopologySpreadArgs
+from shared.framework.clusterevents import Registration
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Range, Scores
 from shared.framework.plugin import (
@@ -32,6 +33,7 @@ from shared.framework.status import SKIP, SUCCESS, Status, unresolvable, unsched
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import LabelSelector, Pod
+from shared.plugins.hints.spreading import SpreadingHints
 from shared.plugins.podtopologyspread import hard, soft
 from shared.plugins.podtopologyspread.census import Census, merge_parts
 from shared.plugins.podtopologyspread.constraints import Action, Constraint, Defaults, Rules
@@ -73,6 +75,9 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin, FilterPlugin, PreScorePl
             None if node_affinity is None else msgspec.msgpack.encode(node_affinity),
             tuple((t.key, t.operator, t.value, t.effect) for t in pod.spec.tolerations),
         )
+
+    def events(self) -> Sequence[Registration]:
+        return SpreadingHints(self._defaults).registrations()
 
     def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
         return kinds_looked_at(state.pod) if self._defaults.apply_to(state.pod) else ()

@@ -4,15 +4,17 @@ The search itself is spread over the shards: each tries its own nodes (`dryrun`)
 together are chosen from (`choice`). So there is nothing to be said about one pod in one place.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import DefaultPreemptionArgs
 from shared.errors import InvariantBroken
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import PostFilterPlugin, PostFilterResult, PreEnqueuePlugin
 from shared.framework.status import SUCCESS, Code, Status
 from shared.model.objects import Pod
+from shared.plugins.hints.anypod import never
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 VICTIMS_STILL_GO = "not eligible due to a terminating pod on the nominated node."
@@ -26,6 +28,10 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.spec.preemption_policy
+
+    def events(self) -> Sequence[Registration]:
+        """For the sake of its gate; what else has rejected the pod knows best when its victims have made room."""
+        return (Registration(Resource.POD, Action.DELETE, never),)
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Whether its victims are just being told does not show in the pod: whoever tells them keeps it back."""

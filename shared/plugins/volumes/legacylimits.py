@@ -6,12 +6,13 @@ whose kubelet leaves the volumes to the CSI driver, NodeVolumeLimits is in charg
 
 import os
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shared.cluster.objects import ClusterObjects
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import FilterFailed
 from shared.framework.plugin import FilterPlugin, Verdicts
@@ -20,6 +21,8 @@ from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume
 from shared.model.wellknown import BETA_INSTANCE_TYPE, INSTANCE_TYPE
+from shared.plugins.hints.volumelimits import after_pod_gone
+from shared.plugins.hints.volumes import after_claim
 from shared.plugins.volumes.migration import AZURE_DISK, CINDER, EBS, GCE_PD, is_migrated_on
 from shared.plugins.volumes.podvolumes import claim_of, claim_uses, not_owned, volume_signature
 
@@ -82,6 +85,14 @@ class DiskLimits(FilterPlugin):
 
     def signature(self, pod: Pod) -> Hashable:
         return volume_signature(pod)
+
+    def events(self) -> Sequence[Registration]:
+        """A disk may go with a pod, come with a node, or turn out to be another kind once its claim is there."""
+        return (
+            Registration(Resource.NODE, Action.ADD),
+            Registration(Resource.POD, Action.DELETE, after_pod_gone),
+            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_claim),
+        )
 
     def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
         if not state.pod.spec.volumes:

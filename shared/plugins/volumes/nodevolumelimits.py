@@ -5,7 +5,7 @@ references to volumes there are on each, and only where these might be too many 
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from shared.cluster.columns import ABSENT, IntColumn, LoadColumn
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import FilterFailed
 from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Verdicts
@@ -21,6 +22,8 @@ from shared.framework.status import SKIP, Status, unresolvable, unschedulable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, PersistentVolumeClaim, Pod, Volume
+from shared.plugins.hints import volumelimits as hints
+from shared.plugins.hints.volumes import after_claim
 from shared.plugins.volumes.migration import (
     BY_PLUGIN,
     Untranslatable,
@@ -30,7 +33,7 @@ from shared.plugins.volumes.migration import (
     migration_of_volume,
 )
 from shared.plugins.volumes.nodecolumns import object_column
-from shared.plugins.volumes.podvolumes import claim_of, claim_uses, not_owned, volume_signature
+from shared.plugins.volumes.podvolumes import claim_of, claim_uses, may_count, not_owned, volume_signature
 
 TOO_MANY, NO_CLAIM = 1, 2
 
@@ -61,8 +64,17 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     def signature(self, pod: Pod) -> Hashable:
         return volume_signature(pod)
 
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.CSI_NODE, Action.ADD),
+            Registration(Resource.CSI_NODE, Action.UPDATE, hints.after_limits),
+            Registration(Resource.POD, Action.DELETE, hints.after_pod_gone),
+            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_claim),
+            Registration(Resource.VOLUME_ATTACHMENT, Action.DELETE, hints.after_detachment),
+        )
+
     def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
-        if not _may_count(state.pod):
+        if not may_count(state.pod):
             return ()
         return (
             ObjectKind.PERSISTENT_VOLUME_CLAIM,
@@ -73,7 +85,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         )
 
     def pre_filter(self, state: CycleState) -> PreFilterResult:
-        return PreFilterResult() if _may_count(state.pod) else PreFilterResult(SKIP)
+        return PreFilterResult() if may_count(state.pod) else PreFilterResult(SKIP)
 
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
         if _missing(state) is not None:
@@ -145,13 +157,6 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
 
     def _failed(self, why: str) -> FilterFailed:
         return FilterFailed(f"running {self.name!r} filter plugin: {why}")
-
-
-def _may_count(pod: Pod) -> bool:
-    return any(
-        v.persistent_volume_claim is not None or v.ephemeral is not None or migration_of_inline(v) is not None
-        for v in pod.spec.volumes
-    )
 
 
 def _missing(state: CycleState) -> Status | None:

@@ -7,6 +7,7 @@ import msgspec
 
 from shared.cluster.objects import ClusterObjects
 from shared.model.objects import PersistentVolumeClaim, Pod, Volume
+from shared.plugins.volumes.migration import migration_of_inline
 
 
 class ClaimUse(NamedTuple):
@@ -41,6 +42,16 @@ def not_owned(pod: Pod, claim: PersistentVolumeClaim) -> str | None:
     if any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references):
         return None
     return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+
+
+def may_count(pod: Pod) -> bool:
+    """Whether the pod has a volume that may count for a limit of a CSI driver."""
+    return any(
+        volume.persistent_volume_claim is not None
+        or volume.ephemeral is not None
+        or migration_of_inline(volume) is not None
+        for volume in pod.spec.volumes
+    )
 
 
 def claim_not_found(name: str) -> str:

@@ -3,7 +3,7 @@
 Summary: for each of the pod's claims with the access mode ReadWriteOncePod, whether a pod on some node uses it.
 """
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from shared.cluster.columns import IntColumn, LoadColumn
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Range
 from shared.framework.plugin import (
@@ -29,7 +30,9 @@ from shared.framework.status import SKIP, Status, unresolvable, unschedulable
 from shared.framework.view import NodeView, Own
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod, Volume
+from shared.plugins.hints import volumes as hints
 from shared.plugins.volumes.claimusers import claim_users
+from shared.plugins.volumes.clashes import can_clash, clash
 from shared.plugins.volumes.podvolumes import claim_not_found, claim_of, named_claims, volume_signature
 
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
@@ -45,6 +48,13 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin):
     def signature(self, pod: Pod) -> Hashable:
         return volume_signature(pod)
 
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.POD, Action.DELETE, hints.after_pod_gone),
+            Registration(Resource.NODE, Action.ADD),
+            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, hints.after_named_claim),
+        )
+
     def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
         return (ObjectKind.PERSISTENT_VOLUME_CLAIM,) if named_claims(state.pod) else ()
 
@@ -56,7 +66,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin):
                 return PreFilterResult(unresolvable(claim_not_found(name)))
             if READ_WRITE_ONCE_POD in claim.spec.access_modes and name not in exclusive:
                 exclusive.append(name)
-        disks = [DiskUsers(_KEY(disk), disk) for disk in map(_unnamed, state.pod.spec.volumes) if _can_clash(disk)]
+        disks = [DiskUsers(_KEY(disk), disk) for disk in map(_unnamed, state.pod.spec.volumes) if can_clash(disk)]
         state.write(self.name, "exclusive", sorted(exclusive))
         state.write(self.name, "disks", disks)
         return PreFilterResult() if exclusive or disks else PreFilterResult(SKIP)
@@ -140,22 +150,6 @@ class DiskUsers(LoadColumn):
         return sum(clash(self.wanted, disk) for disk in load.disks)
 
 
-def clash(one: Volume, other: Volume) -> bool:
-    """Two pods cannot have the same disk on one node, unless both only read what may be read together."""
-    if one.gce_persistent_disk is not None and other.gce_persistent_disk is not None:
-        gce, there = one.gce_persistent_disk, other.gce_persistent_disk
-        return gce.pd_name == there.pd_name and not (gce.read_only and there.read_only)
-    if one.aws_elastic_block_store is not None and other.aws_elastic_block_store is not None:
-        return one.aws_elastic_block_store.volume_id == other.aws_elastic_block_store.volume_id
-    if one.iscsi is not None and other.iscsi is not None:
-        return one.iscsi.iqn == other.iscsi.iqn and not (one.iscsi.read_only and other.iscsi.read_only)
-    if one.rbd is not None and other.rbd is not None:
-        same = (one.rbd.pool, one.rbd.image) == (other.rbd.pool, other.rbd.image)
-        together = one.rbd.read_only and other.rbd.read_only
-        return same and not together and not set(one.rbd.monitors).isdisjoint(other.rbd.monitors)
-    return False
-
-
 def _users(state: CycleState, view: NodeView, in_use: InUse, looked_at_anyway: bool) -> IntColumn:
     """How often each node's pods, with those supposed there, and all others use the claims.
 
@@ -175,15 +169,6 @@ def _users(state: CycleState, view: NodeView, in_use: InUse, looked_at_anyway: b
 
 def _references(load: PodLoad, namespace: str, claims: Iterable[str]) -> int:
     return sum(map(load.claims.count, claims)) if load.claims and load.namespace == namespace else 0
-
-
-def _can_clash(volume: Volume) -> bool:
-    return (
-        volume.gce_persistent_disk is not None
-        or volume.aws_elastic_block_store is not None
-        or volume.rbd is not None
-        or volume.iscsi is not None
-    )
 
 
 def _unnamed(volume: Volume) -> Volume:

@@ -1,35 +1,28 @@
 """VolumeZone keeps a pod to the zones and regions that the labels of its bound volumes name."""
 
-from collections.abc import Collection, Hashable
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
 from shared.cluster.columns import ABSENT
 from shared.cluster.labels import LabelValue, Mask, match_requirement
 from shared.cluster.objects import ClusterObjects
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Reads, Verdicts
 from shared.framework.status import SKIP, Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
-from shared.model.objects import NodeSelectorRequirement, PersistentVolume, Pod
+from shared.model.objects import NodeSelectorRequirement, Pod
 from shared.model.storage import WAIT_FOR_FIRST_CONSUMER
 from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
-from shared.plugins.volumes.migration import BETWEEN_ZONES
+from shared.plugins.hints import volumes as hints
 from shared.plugins.volumes.podvolumes import claim_not_found, claim_of, named_claims, volume_signature
+from shared.plugins.volumes.zones import LABELS, Zones, zones_of_volume
 
-LABELS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 SUCCESSORS = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 OUTSIDE, UNKNOWN = 1, 2
-
-
-class Zones(NamedTuple):
-    """A node must have one of the values of this label."""
-
-    label: str
-    values: frozenset[str]
 
 
 class VolumeZone(PreFilterPlugin, FilterPlugin):
@@ -38,6 +31,14 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
     def signature(self, pod: Pod) -> Hashable:
         return volume_signature(pod)
+
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.STORAGE_CLASS, Action.ADD, hints.after_late_binding_class),
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, hints.after_named_claim),
+            Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, hints.after_volume),
+        )
 
     def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
         if not named_claims(state.pod):
@@ -84,7 +85,7 @@ def _zones_of(pod: Pod, objects: ClusterObjects) -> list[Zones] | Status:
         volume = objects.persistent_volumes.get(claim.spec.volume_name)
         if volume is None:
             return unresolvable(f'persistentvolume "{claim.spec.volume_name}" not found')
-        zones += _zones_of_volume(volume)
+        zones += zones_of_volume(volume)
     return zones
 
 
@@ -99,18 +100,6 @@ def _why_not_later(objects: ClusterObjects, class_name: str) -> Status | None:
     if storage_class.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
         return unresolvable("PersistentVolume had no name")
     return None
-
-
-def _zones_of_volume(volume: PersistentVolume) -> list[Zones]:
-    """A label that names an empty zone says nothing."""
-    zones: list[Zones] = []
-    for label in LABELS:
-        text = volume.metadata.labels.get(label)
-        if text is not None:
-            values = frozenset(value.strip() for value in text.split(BETWEEN_ZONES))
-            if "" not in values:
-                zones.append(Zones(label, values))
-    return zones
 
 
 def _matches(view: NodeView, zones: Zones) -> Mask:

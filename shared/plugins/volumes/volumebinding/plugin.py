@@ -3,7 +3,7 @@
 The node's volumes are told along with the node, and when the pod is bound they are bound first (PreBind).
 """
 
-from collections.abc import Collection, Generator, Hashable
+from collections.abc import Collection, Generator, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Scores
 from shared.framework.pernode import FilterFailed
@@ -36,6 +37,7 @@ from shared.framework.status import SKIP, SUCCESS, Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import PersistentVolumeClaim, Pod
+from shared.plugins.hints import volumes as hints
 from shared.plugins.volumes.migration import Untranslatable, migration_of_volume
 from shared.plugins.volumes.podvolumes import claim_uses, volume_signature
 from shared.plugins.volumes.volumebinding.binding import bind_volumes
@@ -83,6 +85,17 @@ class VolumeBinding(
 
     def signature(self, pod: Pod) -> Hashable:
         return volume_signature(pod)
+
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.STORAGE_CLASS, Action.ADD | Action.UPDATE, hints.after_storage_class),
+            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, hints.after_claim),
+            Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE),
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            Registration(Resource.CSI_NODE, Action.ADD | Action.UPDATE, hints.after_migration),
+            Registration(Resource.CSI_DRIVER, Action.UPDATE, hints.after_driver),
+            Registration(Resource.CSI_STORAGE_CAPACITY, Action.ADD | Action.UPDATE, hints.after_capacity),
+        )
 
     def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
         if not claim_uses(state.pod):
@@ -205,7 +218,9 @@ def _prospect(view: NodeView, claims: PodClaims, choices: Choices, objects: Clus
         _decide(found, np.ones(len(view), dtype=np.bool_), prospects(view, claim, objects))
     for claim, choice in zip(claims.unbound, choices, strict=True):
         missing = choice == NOTHING
-        if missing.any():
+        if claim.promised:
+            found[missing & (found == POSSIBLE)] = IMPOSSIBLE
+        elif missing.any():
             _decide(found, missing, prospects(view, claim, objects))
     return found
 

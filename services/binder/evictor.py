@@ -1,0 +1,123 @@
+"""Evictor: carries out what `evicting` wants: calls to the API server, and words to binders, queue and owners."""
+
+import asyncio
+from collections.abc import Callable
+
+from services.binder.evicting import MOST_ASKED, Effect
+from services.binder.eviction import (
+    Answered,
+    Ask,
+    Began,
+    Done,
+    Failed,
+    Found,
+    Gone,
+    Over,
+    Preempted,
+    Reply,
+    Step,
+    Unnominate,
+)
+from services.binder.metrics import BinderMetrics
+from services.binder.pool import Pool
+from services.binder.telling import Telling
+from shared.bus.subjects import BINDER_PERMITS, QUEUE_EVICTED
+from shared.errors import FlotillaError
+from shared.kube.client import KubeClient
+from shared.kube.errors import Refused, Unreachable
+from shared.kube.notes import PodRef
+from shared.kube.outcome import Outcome, Result
+from shared.messages.binding import Evicted, Withdraw
+from shared.runtime import Context
+
+TRANSIENT = (Outcome.CONFLICT, Outcome.THROTTLED, Outcome.UNREACHABLE)
+"""It was not done, and may well be the next time."""
+
+
+class Evictor:
+    def __init__(
+        self,
+        context: Context,
+        client: KubeClient,
+        telling: Telling,
+        metrics: BinderMetrics,
+        feed: Callable[[Answered], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._bus = context.bus
+        self._log = context.log
+        self._client = client
+        self._telling = telling
+        self._metrics = metrics
+        self._feed = feed
+        self._clock = context.clock
+        self._calls: Pool[Ask] = Pool(self._ask, most_workers=MOST_ASKED, most_waiting=MOST_ASKED, failed=failed)
+
+    async def close(self) -> None:
+        await self._calls.close()
+
+    def carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Ask():
+                if not self._calls.put(effect):
+                    self._feed(Answered(effect, Failed("too many calls are under way")))
+            case Withdraw():
+                self._bus.post(BINDER_PERMITS, effect)
+            case Evicted(uid=uid, failure=failure):
+                self._bus.post(QUEUE_EVICTED, effect)
+                if failure:
+                    self._log.warning("not all make way for pod %s: %s", uid, failure)
+            case Preempted():
+                self._telling.preempted(effect)
+            case Unnominate():
+                self._telling.unnominate(effect)
+            case Began(victims=victims):
+                self._metrics.victims.observe(victims)
+            case Over():
+                self._metrics.evicted(effect)
+
+    async def _ask(self, ask: Ask) -> None:
+        try:
+            async with asyncio.timeout(max(ask.deadline - self._clock(), 0.0)):
+                reply = await self._reply(ask)
+        except TimeoutError:
+            reply = Failed("there was no time left for it", maybe_done=True)
+        except FlotillaError as cause:
+            reply = Failed(str(cause), final=True)
+        self._feed(Answered(ask, reply))
+
+    async def _reply(self, ask: Ask) -> Reply:
+        victim = ask.victim
+        pod = PodRef(victim.namespace, victim.name, victim.uid)
+        match ask.step:
+            case Step.LOOK:
+                return await self._look(pod)
+            case Step.MARK:
+                return reply_of(await self._client.patch_pod_condition(pod, ask.condition))
+            case Step.DELETE:
+                return reply_of(await self._client.delete_pod(pod))
+
+    async def _look(self, pod: PodRef) -> Reply:
+        try:
+            standing = await self._client.pod_standing(pod.namespace, pod.name)
+        except Unreachable as cause:
+            return Failed(str(cause))
+        except Refused as cause:
+            return Failed(cause.message, final=_is_final(cause.status))
+        return Gone() if standing is None else Found(standing)
+
+
+def reply_of(result: Result) -> Reply:
+    """An answer of 5xx, or none, leaves open what was done."""
+    if result.ok:
+        return Done()
+    if result.outcome is Outcome.NOT_FOUND:
+        return Gone()
+    if result.outcome in TRANSIENT:
+        return Failed(result.message)
+    return Failed(result.message, final=_is_final(result.status), maybe_done=not _is_final(result.status))
+
+
+def _is_final(status: int) -> bool:
+    """Whether the same request would be refused again."""
+    return 400 <= status < 500 and status not in (409, 429)

@@ -1,0 +1,300 @@
+"""Replays scripts of what befalls a queue: golden cases that tell in which place kube-scheduler v1.36 has each pod.
+
+The queue's core is told by the same events as the service tells it, on a clock of the script's own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from services.inprocess.comparison import Difference, GroupResult
+from services.inprocess.objectlists import objects_of
+from services.queue.backoff import Backoff
+from services.queue.changes import node_events, object_events, pod_events
+from services.queue.core import QueueCore
+from services.queue.entry import Entry
+from services.queue.events import Activate, Answer, ClusterChange, Event, PodBound, PodGone, PodPending, Tick
+from services.queue.places import Place
+from services.queue.pods import Patience
+from shared.cluster.objects import ClusterObjects
+from shared.errors import FlotillaError
+from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
+from shared.framework.profile import Framework
+from shared.framework.status import SUCCESS, Status, unresolvable
+from shared.messages.queue import (
+    Forgotten,
+    ForgottenPod,
+    Outcome,
+    Outcomes,
+    Take,
+    Verdict,
+)
+from shared.model.devices import ResourceClaim, claim_from, device_class_from
+from shared.model.objects import ObjectKind, Pod, key_of, node_from, object_from, pod_from
+from shared.plugins.dynamicresources import DynamicResources
+from shared.plugins.frameworks import load_frameworks
+from shared.plugins.hints.devices import usable_claims
+
+GROUP: Final = "requeue"
+
+Case = Mapping[str, Any]
+Op = Mapping[str, Any]
+State = dict[str, Any]
+
+EPOCH = 1
+NEVER = 1e9
+"""Nobody in a script is late: what was taken comes back when the script says so."""
+ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
+
+
+def is_requeue_case(case: object) -> bool:
+    match case:
+        case {"name": str(), "config": dict(), "objects": dict(), "ops": list(ops), "expected": list(expected)}:
+            return len(ops) == len(expected)
+    return False
+
+
+def run_requeue_cases(cases: Iterable[Case]) -> GroupResult:
+    result = GroupResult()
+    for case in cases:
+        try:
+            result.count(list(Script(case).differences()))
+        except (FlotillaError, ValueError, KeyError) as cause:
+            result.count([Difference(case["name"], "-", "cannot be run", "a run", f"{type(cause).__name__}: {cause}")])
+    return result
+
+
+class Script:
+    def __init__(self, case: Case) -> None:
+        config = case["config"]
+        self._case = case
+        self._objects = ClusterObjects()
+        for each in objects_of(case["objects"]):
+            self._objects.upsert(each)
+        for claim in case["objects"].get("resourceclaims", ()):
+            self._put_claim(claim_from(claim))
+        self.core = QueueCore(
+            _frameworks(self._objects),
+            self._objects,
+            backoff=Backoff(initial=config["podInitialBackoffSeconds"], longest=config["podMaxBackoffSeconds"]),
+            patience=Patience(unschedulable=config["podMaxInUnschedulablePodsSeconds"], away=NEVER),
+        )
+        self._now = 0.0
+        self._numbers = 0
+        self._pods: dict[str, Pod] = {}
+        """The newest version by name, of pods that wait."""
+        self._taken: dict[str, str] = {}
+        """The uids, by name, of pods that were taken and are not finished with."""
+        self._assumed: set[str] = set()
+        self._ops: Mapping[str, Callable[[Op], State]] = {
+            "add": self._add,
+            "update": self._update,
+            "delete": self._delete,
+            "pop": self._pop,
+            "fail": self._fail,
+            "assume": self._assume,
+            "done": self._done,
+            "activate": self._activate,
+            "change": self._change,
+            "event": self._event,
+            "tick": lambda op: {},
+        }
+
+    def differences(self) -> Iterator[Difference]:
+        """Of the first step that has any: whatever follows would differ because of it."""
+        for step, (op, expected) in enumerate(zip(self._case["ops"], self._case["expected"], strict=True)):
+            got = self.run(op)
+            found = [
+                Difference(self._case["name"], _subject(op), f"step {step}, {op['op']}: {what}", wanted, had)
+                for what in sorted(expected.keys() | got.keys())
+                if (wanted := expected.get(what)) != (had := got.get(what))
+            ]
+            if found:
+                yield from found
+                return
+
+    def run(self, op: Op) -> State:
+        """What is expected to be told of the state after it."""
+        self._pass_time(op["at"] / 1000)
+        return {**self._ops[op["op"]](op), **self._state()}
+
+    # Operations
+
+    def _add(self, op: Op) -> State:
+        pod = pod_from(op["pod"])
+        self._pods[pod.key] = pod
+        self._tell(PodPending(pod, self._now))
+        return {}
+
+    def _update(self, op: Op) -> State:
+        pod = pod_from(op["pod"])
+        events = pod_events(self._pods[pod.key], pod)
+        if pod.spec.node_name:
+            del self._pods[pod.key]
+            for event in events:
+                self._tell(ClusterChange(event, None, pod))
+            self._tell(PodBound(pod.uid))
+        else:
+            self._pods[pod.key] = pod
+            self._tell(PodPending(pod, self._now))
+        return {"events": _told(events)}
+
+    def _delete(self, op: Op) -> State:
+        self._tell(PodGone(self._pods.pop(op["pod"]).uid))
+        return {}
+
+    def _pop(self, op: Op) -> State:
+        if not any(True for place in (Place.ACTIVE, Place.BACKOFF) for _ in self.core.entries(place)):
+            return {"popped": None}
+        self._numbers += 1
+        (batch,) = (effect.batch for effect in self._tell(Take(EPOCH, self._numbers, 1)) if isinstance(effect, Answer))
+        (queued,) = batch.pods
+        self._taken[queued.pod.key] = queued.pod.uid
+        return {"popped": queued.pod.key, "attempts": queued.attempt}
+
+    def _fail(self, op: Op) -> State:
+        uid = self._taken.pop(op["pod"])
+        plugins, pending = tuple(op.get("unschedulable", ())), tuple(op.get("pending", ()))
+        if uid in self._assumed:
+            self._assumed.discard(uid)
+            if self.core.place_of(uid) is not None:
+                failed = ForgottenPod(uid, "it could not be bound", next(iter(plugins), ""), bool(plugins))
+                self._tell(Forgotten(EPOCH, [failed]))
+        else:
+            verdict = Verdict.UNSCHEDULABLE if plugins or pending else Verdict.FAILED
+            self._report(Outcome(uid, verdict, plugins=plugins, pending=pending, nominated=op.get("nominate")))
+        return {}
+
+    def _assume(self, op: Op) -> State:
+        uid = self._taken[op["pod"]]
+        self._assumed.add(uid)
+        self._report(Outcome(uid, Verdict.DECIDED, node=op["node"]))
+        return {}
+
+    def _done(self, op: Op) -> State:
+        """If it was assumed, it stays so until it is seen bound; if not, nobody has it any more."""
+        uid = self._taken.pop(op["pod"])
+        if uid not in self._assumed:
+            self._tell(PodBound(uid))
+        self._assumed.discard(uid)
+        return {}
+
+    def _activate(self, op: Op) -> State:
+        self._tell(Activate([self._pods[name].uid for name in op["pods"] if name in self._pods]))
+        return {}
+
+    def _change(self, op: Op) -> State:
+        before, now, events = self._changed(op["kind"], op["old"], op["new"])
+        for event in events:
+            self._tell(ClusterChange(event, before, now))
+        return {"events": _told(events)}
+
+    def _event(self, op: Op) -> State:
+        event = ClusterEvent(Resource(op["event"]["resource"]), ACTIONS[op["event"]["action"]])
+        kind = event.resource.rpartition("/")[2].removeprefix("Assigned").removeprefix("Unschedulable")
+        self._tell(ClusterChange(event, _decoded(kind, op["old"]), _decoded(kind, op["new"])))
+        return {}
+
+    def _changed(self, kind: str, old: Any, new: Any) -> tuple[Any, Any, list[ClusterEvent]]:
+        before, now = _decoded(kind, old), _decoded(kind, new)
+        if kind == "Node":
+            return before, now, node_events(before, now)
+        if kind == "Pod":
+            return before, now, pod_events(before, now)
+        if kind == "ResourceClaim":
+            self._objects.devices.claims.pop((now or before).key, None)
+            if now is not None:
+                self._put_claim(now)
+            action = Action.ADD if before is None else Action.DELETE if now is None else Action.UPDATE
+            return before, now, [ClusterEvent(Resource.RESOURCE_CLAIM, action)]
+        object_kind = ObjectKind(kind.lower())
+        if now is not None:
+            self._objects.upsert(now)
+        else:
+            self._objects.remove(object_kind, key_of(before))
+        return before, now, object_events(object_kind, before, now)
+
+    def _put_claim(self, claim: ResourceClaim) -> None:
+        self._objects.devices.claims[claim.key] = claim
+
+    # The core
+
+    def _pass_time(self, until: float) -> None:
+        while (due := self.core.next_deadline()) is not None and due <= until:
+            self._now = max(self._now, due)
+            self._tell(Tick())
+        self._now = until
+
+    def _report(self, outcome: Outcome) -> None:
+        self._numbers += 1
+        self._tell(Outcomes(EPOCH, self._numbers, [outcome]))
+
+    def _tell(self, event: Event) -> list[Any]:
+        effects = self.core.handle(event, self._now)
+        self.core.validate()
+        return effects
+
+    def _state(self) -> State:
+        places = {place: list(self.core.entries(place)) for place in Place if place not in (Place.NEW, Place.DONE)}
+        resting = (*places[Place.BACKOFF], *places[Place.ERROR_BACKOFF])
+        state: State = {
+            "active": _names(places[Place.ACTIVE]),
+            "backoff": _names(places[Place.BACKOFF]),
+            "error_backoff": _names(sorted(places[Place.ERROR_BACKOFF], key=lambda e: (e.backoff_until, e.pod.key))),
+            "unschedulable": sorted(_names(places[Place.UNSCHEDULABLE])),
+            "gated": sorted(_names(places[Place.GATED])),
+            "inflight": sorted(self._taken),
+        }
+        if resting:
+            state["until"] = {entry.pod.key: entry.backoff_until * 1000 for entry in resting}
+        names = {entry.uid: entry.pod.key for entries in places.values() for entry in entries}
+        if nominated := self.core.nominated():
+            state["nominated"] = {node: sorted(names[uid] for uid in uids) for node, uids in nominated.items()}
+        return state
+
+
+class _ClaimsKnown(DynamicResources):
+    """In a cluster all of whose claims are told, which of a pod's are still to be made is known beforehand."""
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self._objects = objects
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        return unresolvable("claims are missing") if usable_claims(pod, self._objects) is None else SUCCESS
+
+
+def _frameworks(objects: ClusterObjects) -> Mapping[str, Framework]:
+    frameworks = load_frameworks(None)
+    for framework in frameworks.values():
+        known = _ClaimsKnown(objects)
+        framework.pre_enqueue = [known if each.name == known.name else each for each in framework.pre_enqueue]
+    return frameworks
+
+
+def _subject(op: Op) -> str:
+    pod = op.get("pod", "-")
+    return pod if isinstance(pod, str) else str(pod["metadata"]["name"])
+
+
+def _decoded(kind: str, obj: Any) -> Any:
+    if obj is None:
+        return None
+    match kind:
+        case "Node":
+            return node_from(obj)
+        case "Pod":
+            return pod_from(obj)
+        case "ResourceClaim":
+            return claim_from(obj)
+        case "DeviceClass":
+            return device_class_from(obj)
+        case "ResourceSlice":
+            return obj
+    return object_from(ObjectKind(kind.lower()), obj)
+
+
+def _told(events: Iterable[ClusterEvent]) -> list[dict[str, str]]:
+    return [{"resource": event.resource, "action": NAMES[event.action]} for event in events]
+
+
+def _names(entries: Iterable[Entry]) -> list[str]:
+    return [entry.pod.key for entry in entries]

@@ -1,0 +1,131 @@
+"""What outlives the queue: read from Redis before it begins, and written there a little behind what happens.
+
+Redis may be away. Then what is to be written waits for it, up to a limit, and the queue goes on: the worst that comes
+of it is that pods are tried earlier than they should be, once the queue is started anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Self
+
+import msgspec
+
+from services.queue.events import Lapse, Remember
+from services.queue.kept import Kept
+from shared.errors import UserError
+from shared.store.errors import StoreUnreachable
+from shared.store.link import RedisLink, connect
+from shared.store.memory import Memory
+from shared.telemetry import Telemetry
+from shared.telemetry.logs import Repeated
+
+RECALL_PATIENCE = 10.0
+"""Seconds that Redis is waited for before pods begin anew, all of them."""
+PAUSE = 0.05
+"""Seconds between two writes, at least."""
+PAUSE_AFTER_FAILURE = 1.0
+ONE_ATTEMPT = 0.1
+"""Seconds to connect in, of which nothing is said before they have passed in vain."""
+LAST_PATIENCE = 2.0
+"""Seconds for the last write."""
+MOST_AT_ONCE = 1 << 12
+"""Pods in one write."""
+MOST_WAITING = 1 << 17
+"""Pods whose records wait for Redis; those of others are not written at all."""
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Kept)
+
+
+class Remembering:
+    def __init__(self, url: str, prefix: str, telemetry: Telemetry) -> None:
+        self._url = url
+        self._prefix = prefix
+        self._log: logging.Logger = telemetry.log
+        self._sparingly = Repeated(telemetry.log)
+        self._link: RedisLink | None = None
+        self._waiting: dict[str, Kept | None] = {}
+        self._changed = asyncio.Event()
+        metrics = telemetry.metrics
+        self._failures = metrics.counter(
+            "flotilla_queue_memory_failures_total", "Attempts to write to Redis what is known of pods that failed."
+        )
+        self._dropped = metrics.counter(
+            "flotilla_queue_memory_dropped_total",
+            "Records of pods that were not written: too many wait for Redis.",
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def recall(self) -> dict[str, Kept]:
+        """What there is, by the uid of the pod. UserError if a setting is wrong; nothing if Redis is away."""
+        try:
+            self._link = await connect(self._url, self._log, RECALL_PATIENCE)
+            return self._read(await Memory(self._link, self._prefix).load())
+        except StoreUnreachable as cause:
+            self._failures.inc()
+            self._log.warning("%s; what was known of pods is not, and they begin anew", cause)
+            return {}
+
+    def take(self, effect: Remember | Lapse) -> None:
+        """It will be written soon; of several for one pod the last one."""
+        if effect.uid not in self._waiting and len(self._waiting) >= MOST_WAITING:
+            self._dropped.inc()
+            return
+        self._waiting[effect.uid] = effect.kept if isinstance(effect, Remember) else None
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Writes, for as long as the queue lives."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(PAUSE if await self._write() else PAUSE_AFTER_FAILURE)
+
+    async def close(self) -> None:
+        """What still waits is written if Redis takes it at once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_PATIENCE):
+                while self._link is not None and self._waiting and await self._write():
+                    pass
+        if self._link is not None:
+            await self._link.close()
+
+    def _read(self, records: Mapping[str, bytes]) -> dict[str, Kept]:
+        found: dict[str, Kept] = {}
+        for uid, record in records.items():
+            try:
+                found[uid] = _DECODER.decode(record)
+            except msgspec.DecodeError as cause:
+                self._sparingly.warning("record", "what Redis has of pod %s cannot be read: %s", uid, cause)
+                self.take(Lapse(uid))
+        return found
+
+    async def _write(self) -> bool:
+        """False if it has failed, and is to be tried again."""
+        batch = dict(islice(self._waiting.items(), MOST_AT_ONCE))
+        for uid in batch:
+            del self._waiting[uid]
+        if not self._waiting:
+            self._changed.clear()
+        try:
+            if self._link is None:
+                self._link = await connect(self._url, self._log, ONE_ATTEMPT)
+            encoded = {uid: None if kept is None else _ENCODER.encode(kept) for uid, kept in batch.items()}
+            await Memory(self._link, self._prefix).write(encoded)
+        except (StoreUnreachable, UserError) as cause:
+            self._failures.inc()
+            self._sparingly.warning("memory", "%s; what is known of pods will be written later", cause)
+            self._waiting = batch | self._waiting
+            self._changed.set()
+            return False
+        except asyncio.CancelledError:
+            self._waiting = batch | self._waiting
+            raise
+        return True

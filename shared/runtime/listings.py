@@ -1,0 +1,60 @@
+"""Listings: long answers in pages that fit each other, though what they tell of changes all the time.
+
+What is listed is drawn up once, when the first page is asked for, and kept for a while; so no page costs more than what
+is on it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+MOST_LISTINGS = 4
+"""Kept at a time; the one that was asked for longest ago gives way."""
+KEPT_SECONDS = 60.0
+"""After the last page that was asked for."""
+
+T = TypeVar("T")
+
+
+class Page(NamedTuple, Generic[T]):
+    """`next`: where the following page begins; nought after the last one."""
+
+    listing: str
+    total: int
+    items: Sequence[T]
+    next: int
+
+
+class Listings(Generic[T]):
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[float, Sequence[T]]] = OrderedDict()
+        self._begun = 0
+
+    def page(
+        self, listing: str, after: int, limit: int, draw_up: Callable[[], Sequence[T]], now: float
+    ) -> Page[T] | None:
+        """Of a listing that is kept, or of a new one where none is named; None where it is not kept any more."""
+        self.expire(now)
+        if listing:
+            known = self._kept.pop(listing, None)
+            if known is None:
+                return None
+            items = known[1]
+        else:
+            items = draw_up()
+            self._begun += 1
+            listing = f"{now:.6f}-{self._begun}"
+        after = max(after, 0)
+        end = min(after + max(limit, 1), len(items))
+        self._kept[listing] = (now + KEPT_SECONDS, items)
+        if len(self._kept) > MOST_LISTINGS:
+            self._kept.popitem(last=False)
+        return Page(listing, len(items), items[after:end], end if end < len(items) else 0)
+
+    def expire(self, now: float) -> None:
+        """Lets go of what nobody has asked for lately."""
+        while self._kept and next(iter(self._kept.values()))[0] <= now:
+            self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -1,0 +1,68 @@
+"""The machine that carries out evictions, with an API server that is played by hand."""
+
+from typing import TypeVar
+
+from services.binder.events import Tick
+from services.binder.evicting import Effect, Event, Evicting
+from services.binder.eviction import Answered, Ask, Done, Found, Reply, Step
+from shared.kube.notes import PodStanding, StandingCondition
+from shared.messages.binding import Displaced, Evict, Evicted
+
+E = TypeVar("E")
+
+
+def victim(name: str, attempt: int = 0) -> Displaced:
+    return Displaced(f"uid-{name}", "default", name, attempt)
+
+
+def evict(*victims: Displaced, uid: str = "high", attempt: int = 7, epoch: int = 1) -> Evict:
+    return Evict(epoch, attempt, uid, "default", uid, "my-scheduler", "n1", list(victims))
+
+
+def standing(
+    pod: Displaced, node: str = "n1", *, terminating: bool = False, conditions: tuple[StandingCondition, ...] = ()
+) -> Found:
+    return Found(PodStanding(pod.uid, node, terminating, 3, list(conditions)))
+
+
+class Script:
+    """Feeds the machine and validates it after every event. `asks` are not answered yet."""
+
+    def __init__(self) -> None:
+        self.machine = Evicting()
+        self.now = 1000.0
+        self.effects: list[Effect] = []
+        self.asks: list[Ask] = []
+
+    def handle(self, event: Event) -> list[Effect]:
+        effects = self.machine.handle(event, self.now)
+        self.machine.validate()
+        self.effects += effects
+        self.asks += [effect for effect in effects if isinstance(effect, Ask)]
+        return effects
+
+    def answer(self, name: str, reply: Reply) -> list[Effect]:
+        """To what was asked about this victim."""
+        (ask,) = [ask for ask in self.asks if ask.victim.name == name]
+        self.asks.remove(ask)
+        return self.handle(Answered(ask, reply))
+
+    def carry_out(self, name: str) -> list[Effect]:
+        """A bound victim, step by step, as it goes well."""
+        effects: list[Effect] = []
+        while (ask := next((ask for ask in self.asks if ask.victim.name == name), None)) is not None:
+            effects += self.answer(name, standing(ask.victim) if ask.step is Step.LOOK else Done())
+        return effects
+
+    def asked(self) -> dict[str, Step]:
+        return {ask.victim.name: ask.step for ask in self.asks}
+
+    def pass_time(self, seconds: float) -> list[Effect]:
+        self.now += seconds
+        return self.handle(Tick())
+
+    def told(self) -> list[Evicted]:
+        return self.all(Evicted)
+
+    def all(self, kind: type[E]) -> list[E]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]

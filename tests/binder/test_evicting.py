@@ -1,0 +1,312 @@
+"""Pods make way for another: in which order, what when something goes wrong, and how much at a time."""
+
+import pytest
+from msgspec.structs import replace
+
+from services.binder.events import Leave, Problem
+from services.binder.evicting import (
+    FIRST_LOOK,
+    LONGEST_RETRY,
+    LOOK_AGAIN,
+    LOOKS,
+    MOST_ASKED,
+    MOST_AT_ONCE,
+    MOST_WAITING,
+    PATIENCE,
+    RETRY,
+)
+from services.binder.eviction import (
+    Answered,
+    Began,
+    Done,
+    Failed,
+    Gone,
+    Over,
+    Preempted,
+    Reply,
+    Step,
+    Unnominate,
+)
+from shared.kube.notes import DisruptionTarget, StandingCondition
+from shared.messages.binding import Displaced, Evicted, Withdraw
+from tests.binder.evictions import Script, evict, standing, victim
+
+A, B, C = victim("a"), victim("b"), victim("c")
+MESSAGE = "my-scheduler: preempting to accommodate a higher priority pod"
+FORBIDDEN = Failed("no rights", final=True)
+BUSY = Failed("come again")
+DONE = Evicted("high", 7)
+
+
+def begun(*victims: Displaced) -> Script:
+    script = Script()
+    script.handle(evict(*victims))
+    return script
+
+
+def marked(reason: str = "PreemptionByScheduler", message: str = MESSAGE) -> StandingCondition:
+    return StandingCondition("DisruptionTarget", "True", reason, message)
+
+
+def test_a_victim_is_looked_at_marked_and_deleted() -> None:
+    script = begun(A)
+    assert script.asked() == {"a": Step.LOOK}
+    script.answer("a", standing(A))
+    (ask,) = script.asks
+    assert (ask.step, ask.condition) == (Step.MARK, DisruptionTarget(MESSAGE, 1000.0, 3))
+    script.answer("a", Done())
+    assert script.asked() == {"a": Step.DELETE}
+    script.now += 1.5
+    script.answer("a", Done())
+    assert script.all(Preempted) == [Preempted(evict(A), A)]
+    assert script.told() == [DONE]
+    assert (script.all(Began), script.all(Over)) == ([Began(1)], [Over(1.5, False)])
+    assert script.machine.held == 0
+
+
+def test_a_condition_that_stands_there_is_not_written_again() -> None:
+    script = begun(A)
+    script.answer("a", standing(A, conditions=(marked(),)))
+    assert script.asked() == {"a": Step.DELETE}
+
+
+def test_a_condition_for_another_reason_keeps_its_time() -> None:
+    script = begun(A)
+    script.answer("a", standing(A, conditions=(marked("EvictionByEvictionAPI", "drain"),)))
+    assert script.asks[0].condition == DisruptionTarget(MESSAGE, None, 3)
+
+
+def test_the_last_victim_goes_last_and_the_others_together() -> None:
+    script = begun(A, B, C)
+    assert script.asked() == {"a": Step.LOOK, "b": Step.LOOK}
+    script.carry_out("b")
+    assert script.asked() == {"a": Step.LOOK}
+    script.carry_out("a")
+    assert script.asked() == {"c": Step.LOOK}
+    assert script.told() == []
+    script.carry_out("c")
+    assert script.told() == [DONE]
+    assert [preempted.victim.name for preempted in script.all(Preempted)] == ["b", "a", "c"]
+
+
+def test_nominations_of_lower_pods_are_cleared_first() -> None:
+    low = victim("low")
+    script = Script()
+    effects = script.handle(replace(evict(A), denominated=[low]))
+    assert [type(effect).__name__ for effect in effects] == ["Began", "Unnominate", "Ask"]
+    assert script.all(Unnominate) == [Unnominate(low, "n1")]
+
+
+def test_without_victims_it_is_over_at_once() -> None:
+    assert begun().told() == [DONE]
+
+
+NOTHING_TO_DO = {
+    "gone": Gone(),
+    "another pod has its name": standing(victim("other")),
+    "it goes already": standing(A, terminating=True),
+}
+
+
+@pytest.mark.parametrize("reply", NOTHING_TO_DO.values(), ids=NOTHING_TO_DO)
+def test_a_victim_that_goes_anyway_is_left_alone(reply: Reply) -> None:
+    script = begun(A)
+    script.answer("a", reply)
+    assert script.told() == [DONE]
+    assert script.all(Preempted) == []
+
+
+@pytest.mark.parametrize("before", [[], [Done()]], ids=["marked", "deleted"])
+def test_a_victim_that_goes_in_between_is_a_success(before: list[Reply]) -> None:
+    script = begun(A)
+    for reply in (standing(A), *before, Gone()):
+        script.answer("a", reply)
+    assert script.told() == [DONE]
+    assert script.all(Preempted) == []
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("step", list(Step))
+def test_what_may_succeed_later_is_tried_again_from_the_look_on(step: Step) -> None:
+    script = begun(A)
+    while script.asked()["a"] is not step:
+        script.answer("a", standing(A) if script.asked()["a"] is Step.LOOK else Done())
+    script.answer("a", BUSY)
+    assert script.asked() == {}
+    script.pass_time(RETRY)
+    assert script.asked() == {"a": Step.LOOK}
+    script.carry_out("a")
+    assert script.told() == [DONE]
+    assert len(script.all(Preempted)) == 1
+
+
+def test_tries_come_less_and_less_often() -> None:
+    script = begun(A)
+    pauses = []
+    for _ in range(5):
+        script.answer("a", BUSY)
+        pauses.append(script.machine.next_deadline() - script.now)
+        script.pass_time(pauses[-1])
+    assert pauses == [RETRY, 2 * RETRY, 4 * RETRY, LONGEST_RETRY, LONGEST_RETRY]
+
+
+def test_a_deletion_without_an_answer_that_was_carried_out_is_told_of() -> None:
+    script = begun(A)
+    script.answer("a", standing(A, conditions=(marked(),)))
+    script.answer("a", Failed("silence", maybe_done=True))
+    script.pass_time(RETRY)
+    script.answer("a", Gone())
+    assert len(script.all(Preempted)) == 1
+    assert script.told() == [DONE]
+
+
+def test_what_cannot_succeed_is_a_failure() -> None:
+    script = begun(A)
+    script.answer("a", FORBIDDEN)
+    assert script.told() == [Evicted("high", 7, "victim default/a: no rights")]
+    assert script.all(Over) == [Over(0.0, True)]
+
+
+def test_after_a_failure_the_last_victim_is_spared_and_what_was_begun_is_finished() -> None:
+    script = begun(A, B, C)
+    script.answer("b", standing(B))
+    script.answer("a", FORBIDDEN)
+    assert script.told() == []
+    script.answer("b", Done())
+    script.answer("b", Done())
+    assert script.told() == [Evicted("high", 7, "victim default/a: no rights")]
+    assert [preempted.victim.name for preempted in script.all(Preempted)] == ["b"]
+    assert script.asks == []
+
+
+def test_after_a_failure_nothing_is_tried_again() -> None:
+    script = begun(A, B, C)
+    script.answer("b", BUSY)
+    script.answer("a", FORBIDDEN)
+    assert len(script.told()) == 1
+    script.pass_time(RETRY)
+    assert script.asks == []
+
+
+def test_an_eviction_has_its_deadline() -> None:
+    script = begun(A, B)
+    assert script.asks[0].deadline == 1000.0 + PATIENCE
+    script.pass_time(PATIENCE)
+    (told,) = script.told()
+    assert told.failure == "the victims have not all been told to go within 20 s"
+    ask = script.asks[0]
+    assert script.handle(Answered(ask, Done())) == []
+    assert script.machine.next_deadline() > 1e9
+
+
+# Victims that are only assumed
+
+
+def test_a_pod_that_is_not_bound_yet_is_withdrawn() -> None:
+    script = begun(victim("a", attempt=4))
+    assert script.asks == []
+    for look in range(LOOKS):
+        assert len(script.told()) == 0
+        script.pass_time(FIRST_LOOK if look == 0 else LOOK_AGAIN)
+        script.answer("a", standing(A, node=""))
+    assert script.all(Withdraw) == [Withdraw("uid-a", 4, "DefaultPreemption", "preempted")] * LOOKS
+    (preempted,) = script.all(Preempted)
+    assert preempted.in_memory
+    assert script.told() == [DONE]
+
+
+def test_a_pod_that_was_bound_in_the_meantime_is_deleted() -> None:
+    script = begun(victim("a", attempt=4))
+    script.pass_time(FIRST_LOOK)
+    script.answer("a", standing(A, node=""))
+    script.pass_time(LOOK_AGAIN)
+    script.answer("a", standing(A, node="n1"))
+    assert script.asked() == {"a": Step.MARK}
+    script.carry_out("a")
+    (preempted,) = script.all(Preempted)
+    assert not preempted.in_memory
+    assert script.told() == [DONE]
+
+
+# What comes twice, too late, or too often
+
+
+def test_an_eviction_that_comes_twice_is_carried_out_once() -> None:
+    script = begun(A)
+    assert script.handle(evict(A)) == []
+    script.carry_out("a")
+    assert script.handle(evict(A)) == [DONE]
+    assert len(script.all(Began)) == 1
+
+
+def test_a_failure_is_told_again() -> None:
+    script = begun(A)
+    script.answer("a", FORBIDDEN)
+    script.handle(evict(A))
+    assert script.told() == [Evicted("high", 7, "victim default/a: no rights")] * 2
+
+
+def test_an_answer_that_comes_twice_counts_once() -> None:
+    script = begun(A)
+    ask = script.asks[0]
+    script.answer("a", standing(A))
+    assert script.handle(Answered(ask, standing(A))) == []
+
+
+def test_evictions_of_an_older_epoch_are_refused() -> None:
+    script = Script()
+    script.handle(evict(A, epoch=3))
+    script.handle(evict(B, attempt=8, epoch=2))
+    assert str(script.all(Problem)[0].error) == "an eviction of epoch 2, now 3"
+    assert script.machine.held == 1
+
+
+def test_so_many_evictions_are_under_way_and_so_many_wait() -> None:
+    script = Script()
+    for i in range(MOST_AT_ONCE + MOST_WAITING):
+        script.handle(evict(victim(f"v{i}"), attempt=i + 1))
+    assert len(script.all(Began)) == MOST_AT_ONCE
+    assert len(script.asks) == MOST_ASKED
+    assert script.told() == []
+    script.handle(evict(A, attempt=9999))
+    assert script.told() == [Evicted("high", 9999, "1024 other evictions wait already")]
+    script.carry_out("v0")
+    assert len(script.all(Began)) == MOST_AT_ONCE + 1
+    assert len(script.asks) == MOST_ASKED
+
+
+def test_all_that_wait_have_their_turn() -> None:
+    script = Script()
+    for i in range(3 * MOST_AT_ONCE):
+        script.handle(evict(victim(f"v{i}"), victim(f"w{i}"), attempt=i + 1))
+    while script.asks:
+        script.carry_out(script.asks[0].victim.name)
+    assert len(script.told()) == 3 * MOST_AT_ONCE
+    assert all(not told.failure for told in script.told())
+
+
+def test_an_eviction_that_has_no_turn_in_time_is_a_failure() -> None:
+    script = Script()
+    for i in range(MOST_AT_ONCE + 1):
+        script.handle(evict(victim(f"v{i}"), attempt=i + 1))
+    script.now += 1
+    script.handle(evict(A, attempt=100))
+    script.pass_time(PATIENCE - 1)
+    failures = {told.attempt: told.failure for told in script.told()}
+    assert len(failures) == MOST_AT_ONCE + 1
+    assert failures[MOST_AT_ONCE + 1] == "it did not have its turn within 20 s"
+    assert script.machine.held == 1
+
+
+def test_whoever_leaves_finishes_what_is_under_way_and_refuses_the_rest() -> None:
+    script = Script()
+    for i in range(MOST_AT_ONCE + 1):
+        script.handle(evict(victim(f"v{i}"), attempt=i + 1))
+    script.handle(Leave())
+    assert script.told() == [Evicted("high", MOST_AT_ONCE + 1, "the binder is leaving")]
+    script.handle(evict(A, attempt=500))
+    assert script.told()[-1] == Evicted("high", 500, "the binder is leaving")
+    script.carry_out("v0")
+    assert script.told()[-1] == Evicted("high", 1)

@@ -1,0 +1,166 @@
+"""Evictions and permits from outside, with a real NATS and an API server."""
+
+import pytest
+
+from shared.messages.binding import Displaced, Evicted, PermitAnswer, Withdraw
+from shared.messages.permits import ListPermits
+from tests.binder.support import binding_framework, wait
+from tests.binder.world import World, until, world
+from tests.framework.plugins import scripted
+
+pytestmark = pytest.mark.asyncio
+
+MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"
+
+
+def bound(w: World, *names: str) -> list[Displaced]:
+    return [Displaced(w.pod(name, "n1"), "default", name) for name in names]
+
+
+def shown(w: World) -> set[str]:
+    return {pod.name for pod in w.permits[-1].waiting} if w.permits else set()
+
+
+async def listed(w: World, count: int) -> None:
+    """Asks until so many pods are known to wait."""
+
+    def known() -> bool:
+        w.bus.post("binder.permits", ListPermits("me"))
+        return len(shown(w)) == count
+
+    await until(known)
+
+
+async def test_victims_are_marked_told_to_go_and_read_of_it() -> None:
+    async with world() as w:
+        names = [f"v{i}" for i in range(20)]
+        w.pod("low", nominated="n1")
+        w.pod("elsewhere", nominated="n2")
+        low = [Displaced(f"uid-{name}", "default", name) for name in ("low", "elsewhere")]
+        w.evict(*bound(w, *names), denominated=tuple(low))
+        assert await w.evicted_of() == Evicted("uid-high", 7)
+        for name in names:
+            assert w.terminating(name)
+            condition = w.condition_of(name, "DisruptionTarget") or {}
+            told = {key: condition[key] for key in ("status", "reason", "message")}
+            assert told == {"status": "True", "reason": "PreemptionByScheduler", "message": MESSAGE}
+        event = await w.event("Preempted")
+        assert (event["type"], event["action"], event["note"]) == (
+            "Normal",
+            "Preempting",
+            "Preempted by pod uid-high on node n1",
+        )
+        assert event["regarding"]["name"] in names
+        assert event["related"]["uid"] == "uid-high"
+        assert event["reportingController"] == "default-scheduler"
+        await until(lambda: w.nominated("low") == "")
+        assert w.nominated("elsewhere") == "n2"
+        assert w.metric("scheduler_preemption_victims_sum") == 20
+        assert w.metric("scheduler_preemption_goroutines_execution_total", result="success") == 1
+        assert w.metric("scheduler_preemption_goroutines_duration_seconds_count", result="success") == 1
+
+
+async def test_who_is_gone_already_is_a_success() -> None:
+    async with world() as w:
+        (here,) = bound(w, "here")
+        anew = Displaced("uid-of-before", "default", "here")
+        w.evict(Displaced("uid-x", "default", "nobody"), anew)
+        assert await w.evicted_of() == Evicted("uid-high", 7)
+        assert not w.terminating("here")
+        w.evict(here, attempt=8)
+        w.evict(here, attempt=8)
+        assert await w.evicted_of(8) == Evicted("uid-high", 8)
+        assert w.terminating("here")
+
+
+async def test_what_goes_wrong_for_a_while_is_tried_again() -> None:
+    async with world() as w:
+        w.simulator.faults.fail("PATCH", "/pods/a/status$", 409, reason="Conflict")
+        w.simulator.faults.fail("DELETE", "/pods/a$", 500)
+        w.simulator.faults.drop("DELETE", "/pods/b$", after=True)
+        w.evict(*bound(w, "a", "b"))
+        assert await w.evicted_of() == Evicted("uid-high", 7)
+        assert w.terminating("a") and w.terminating("b")
+
+
+async def test_what_is_forbidden_is_a_failure_and_the_last_victim_is_spared() -> None:
+    async with world() as w:
+        w.simulator.faults.fail("DELETE", "/pods/a$", 403, reason="Forbidden")
+        w.evict(*bound(w, "a", "b"))
+        assert (await w.evicted_of()).failure == "victim default/a: a fault was asked for"
+        assert not w.terminating("b")
+        assert w.metric("scheduler_preemption_goroutines_execution_total", result="error") == 1
+
+
+async def test_a_victim_that_waits_for_a_permit_is_not_bound() -> None:
+    async with world(framework=binding_framework(scripted("Gate", [], permit=wait(60)))) as w:
+        w.pod("p")
+        w.order("p")
+        await listed(w, 1)
+        w.evict(Displaced("uid-p", "default", "p", attempt=1))
+        assert await w.evicted_of() == Evicted("uid-high", 7)
+        outcome = next(outcome for outcome in w.outcomes if outcome.reason)
+        assert outcome.reason == "waiting on permit for pod: preempted"
+        assert (outcome.plugin, outcome.rejected) == ("DefaultPreemption", False)
+        assert (w.node_of("p"), w.terminating("p")) == ("", False)
+        event = await w.event("Preempted")
+        assert event["note"] == "Preempted by pod uid-high on node n1 (in kube-scheduler memory)."
+
+
+async def test_a_victim_whose_binding_is_under_way_is_deleted_once_it_is_bound() -> None:
+    async with world() as w:
+        w.pod("p")
+        w.simulator.faults.delay("POST", "/binding$", 0.4)
+        w.order("p")
+        await until(lambda: not w.simulator.faults)
+        w.evict(Displaced("uid-p", "default", "p", attempt=1))
+        assert await w.evicted_of() == Evicted("uid-high", 7)
+        assert (await w.outcome("p")).bound
+        assert w.node_of("p") == "n1"
+        await until(lambda: w.terminating("p"))
+        assert (await w.event("Preempted"))["note"] == "Preempted by pod uid-high on node n1"
+
+
+async def test_without_api_calls_all_make_way_at_once() -> None:
+    async with world(api_calls=False) as w:
+        w.evict(*bound(w, "a"))
+        assert await w.evicted_of() == Evicted("uid-high", 7)
+        assert not w.terminating("a")
+
+
+async def test_whoever_leaves_finishes_the_evictions_under_way() -> None:
+    async with world() as w:
+        victims = bound(w, "a")
+        w.simulator.faults.delay("DELETE", "/pods/a$", 0.3)
+        w.evict(*victims)
+        await until(lambda: not w.simulator.faults)
+    assert w.evicted == [Evicted("uid-high", 7)]
+
+
+async def test_permits_are_listed_and_answered_from_outside() -> None:
+    gates = [scripted(name, [], permit=wait(60)) for name in ("Gate", "Door")]
+    async with world(framework=binding_framework(*gates)) as w:
+        for name in ("p", "q", "r", "s"):
+            w.pod(name)
+            w.order(name)
+        await listed(w, 4)
+        answer = w.permits[-1]
+        assert (answer.id, answer.binder, answer.more) == ("me", "b1", 0)
+        pending = answer.waiting[0]
+        assert (pending.uid, pending.namespace, pending.name, pending.node) == ("uid-p", "default", "p", "n1")
+        assert pending.plugins.keys() == {"Gate", "Door"}
+        assert all(0 < seconds <= 60 for seconds in pending.plugins.values())
+        w.bus.post("binder.permits", PermitAnswer("uid-p", "", allow=True))
+        w.bus.post("binder.permits", PermitAnswer("uid-q", "Gate", allow=True))
+        w.bus.post("binder.permits", PermitAnswer("uid-r", "Door", allow=False, reason="no"))
+        w.bus.post("binder.permits", Withdraw("uid-s", 4, "", "the pod is deleted"))
+        await listed(w, 1)
+        assert shown(w) == {"q"}
+        await until(lambda: sum(outcome.until is None for outcome in w.outcomes) == 3)
+        ended = {outcome.uid: outcome.reason for outcome in w.outcomes if outcome.until is None}
+        assert ended == {
+            "uid-p": "",
+            "uid-r": "0/1 nodes are available: 1 no.",
+            "uid-s": "the pod is deleted",
+        }
+        assert w.node_of("p") == "n1"

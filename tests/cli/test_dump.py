@@ -1,0 +1,377 @@
+"""flotilla dump: what the snapshot holds, told in pages and in the log, and how it is held against the API server."""
+
+import asyncio
+import json
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.queue.inspecting import Inspection
+from services.queue.places import Place
+from services.simulator.calls import Answer
+from services.snapshot.comparing import PlacedPod, View, compared, differences, lasting
+from services.snapshot.dumping import MOST_LINES, Cache, Dumps, comparison_lines, lines
+from services.snapshot.inspecting import Inspecting
+from services.snapshot.ledger import Ledger
+from services.snapshot.listing import PAGE, list_now
+from services.snapshot.nodes import Nodes
+from services.snapshot.nominations import Nominations
+from services.snapshot.places import Places
+from services.supervisor.servers import NatsServer
+from shared.bus import Envelope
+from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_LIST
+from shared.bus.wire import MOST_BYTES
+from shared.cluster.load import load_of
+from shared.errors import ClusterError
+from shared.messages.codec import encode
+from shared.messages.inspection import (
+    MOST_DIFFERENCES,
+    MOST_NODES,
+    MOST_PODS_OF_NODES,
+    CacheCompared,
+    CompareCache,
+    Difference,
+    ListCache,
+    ListLedger,
+    ListQueue,
+)
+from shared.messages.state import LedgerEntry
+from shared.runtime.dumping import on_dump_signal
+from shared.runtime.profiling import PROFILE
+from tests.builders import node, pod
+from tests.bus.support import LOG, a_bus, until
+from tests.cli.operating import Operator
+from tests.cli.test_queue import Waiting, an_entry
+from tests.servers import nats_server
+from tests.simulator.support import PODS, Desk
+from tests.simulator.support import node as plain_node
+from tests.simulator.support import pod as plain_pod
+
+NOW = 1000.0
+SMALL = pod("small").request(cpu="500m", memory="1Gi").build()
+
+
+class Held:
+    """What a snapshot holds."""
+
+    def __init__(self, *names: str) -> None:
+        self.nodes, self.pods, self.nominations, self.ledger = Nodes(), Places(), Nominations(), Ledger()
+        for name in names:
+            self.nodes.see(node(name).capacity(cpu=4, memory="8Gi", pods=110).build())
+
+    def put(self, name: str, where: str, *, assumed: bool = False, uid: str = "") -> None:
+        self.pods.put(uid or f"uid-{name}", where, load_of(SMALL), f"shop/{name}", assumed=assumed)
+
+    def assume(self, name: str, where: str, at: float = 990.0, deadline: float = 1020.0, uid: str = "") -> None:
+        uid = uid or f"uid-{name}"
+        self.put(name, where, assumed=True, uid=uid)
+        load, profile = load_of(SMALL), "default-scheduler"
+        self.ledger.enter(LedgerEntry(uid, 7, "shop", name, profile, where, load, 1, 1, deadline, assumed_at=at))
+
+    def nominate(self, name: str, where: str) -> None:
+        self.nominations.see(f"uid-{name}", where, load_of(SMALL), f"shop/{name}")
+
+    def cache(self) -> Cache:
+        return Cache(1, 5, self.nodes, self.pods, self.nominations, self.ledger)
+
+
+# Held against the API server
+
+
+def a_view(nodes: str, waiting: str = "", **pods: str) -> View:
+    placed = {uid: PlacedPod(f"shop/{uid}", where) for uid, where in pods.items()}
+    return View(frozenset(nodes.split()), placed, frozenset(waiting.split()))
+
+
+def test_what_is_the_same_does_not_differ() -> None:
+    assert differences(a_view("a b", p="a"), a_view("a b", p="a")) == []
+
+
+def test_missing_redundant_and_elsewhere() -> None:
+    listed = a_view("a b", p="a", q="b", r="a")
+    cached = a_view("b c", q="b", r="b", s="c")
+    assert differences(listed, cached) == [
+        Difference("node", "missing", "a"),
+        Difference("node", "redundant", "c"),
+        Difference("pod", "elsewhere", "shop/r", "r", listed_on="a", cached_on="b"),
+        Difference("pod", "missing", "shop/p", "p", listed_on="a"),
+        Difference("pod", "redundant", "shop/s", "s", cached_on="c"),
+    ]
+
+
+def test_a_pod_on_its_way_to_a_node_is_assumed_there_before_it_is_listed_there() -> None:
+    held = Held("a")
+    held.assume("p", "a")
+    cached = held.cache().view()
+    assert differences(a_view("a", waiting="uid-p"), cached) == []
+    assert [each.what for each in differences(a_view("a"), cached)] == ["redundant"], "it is gone"
+    held.put("p", "a")
+    assert [each.what for each in differences(a_view("a", waiting="uid-p"), held.cache().view())] == ["redundant"]
+
+
+def test_only_what_lasts_counts() -> None:
+    first = differences(a_view("a", p="a", q="a"), a_view("a b"))
+    second = differences(a_view("a", p="a", r="a"), a_view("a"))
+    assert [each.name for each in lasting(first, second)] == ["shop/p"]
+    moved = differences(a_view("a", p="a"), a_view("a", p="b"))
+    assert lasting(moved, differences(a_view("a", p="c"), a_view("a", p="b"))) == [], "not in the same way"
+
+
+def test_the_answer_is_bounded() -> None:
+    found = [Difference("pod", "missing", f"{'n' * 253}/{i:0>253}", "u" * 36, "a" * 253) for i in range(5000)]
+    answer = compared(a_view("a", p="a", waiting="q r"), found)
+    assert (answer.nodes, answer.pods, answer.waiting) == (1, 1, 2)
+    assert (len(answer.differences), answer.more) == (MOST_DIFFERENCES, 4000)
+    assert len(encode(answer)) < MOST_BYTES / 4
+    assert next(comparison_lines(answer)).endswith(": 5000 differences")
+
+
+def getting(desk: Desk) -> Callable[[str], "asyncio.Future[bytes | None]"]:
+    async def get(path: str) -> bytes | None:
+        answer = desk.ask("GET", path)
+        assert isinstance(answer, Answer)
+        assert answer.status == 200, answer.body
+        return answer.body
+
+    return lambda path: asyncio.ensure_future(get(path))
+
+
+@pytest.mark.asyncio
+async def test_unfinished_pods_and_nodes_are_listed_page_by_page() -> None:
+    desk = Desk()
+    desk.post("/api/v1/nodes", plain_node("n"))
+    for i in range(PAGE + 2):
+        desk.post(PODS, plain_pod(f"p{i}", nodeName="n"))
+    desk.post(PODS, plain_pod("waits"))
+    desk.patch("/api/v1/namespaces/default/pods/p0/status", {"status": {"phase": "Succeeded"}})
+    listed = await list_now(getting(desk))
+    assert listed.nodes == {"n"}
+    assert len(listed.pods) == PAGE + 1
+    assert len(listed.waiting) == 1
+    assert {each.key for each in listed.pods.values()} >= {"default/p1", f"default/p{PAGE + 1}"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("body", [None, b"[]", b"{"])
+async def test_what_is_no_list_is_told_so(body: bytes | None) -> None:
+    async def get(path: str) -> bytes | None:
+        return body
+
+    with pytest.raises(ClusterError, match="GET /api/v1/nodes: "):
+        await list_now(get)
+
+
+# What is held
+
+
+def test_a_node_tells_what_is_requested_of_it_and_who_is_there() -> None:
+    held = Held("a")
+    held.put("p", "a")
+    held.assume("q", "a")
+    held.nominate("r", "a")
+    held.nominate("q", "a")
+    (told,) = Dumps().nodes(ListCache(), held.cache(), NOW).nodes
+    assert (told.name, told.known, told.pod_count) == ("a", True, 2)
+    assert told.requested == {"cpu": 1000, "memory": 2 << 30}
+    assert told.allocatable == {"cpu": 4000, "memory": 8 << 30, "pods": 110}
+    assert [(each.key, each.assumed) for each in told.pods] == [("shop/p", False), ("shop/q", True)]
+    assert [each.key for each in told.nominated] == ["shop/r"], "who has a place needs no room beside it"
+
+
+def test_a_node_that_only_pods_speak_of_is_told_of_too() -> None:
+    held = Held("b")
+    held.put("p", "a")
+    told = Dumps().nodes(ListCache(), held.cache(), NOW)
+    assert [(each.name, each.known, each.pod_count) for each in told.nodes] == [("a", False, 1), ("b", True, 0)]
+    assert told.nodes[0].allocatable == {}
+    assert told.counts == {"nodes": 1, "pods": 1, "assumed_pods": 0, "nominated_pods": 0}
+
+
+def test_nodes_come_in_pages_which_end_early_where_pods_are_many() -> None:
+    held = Held(*(f"n{i:04}" for i in range(MOST_NODES + 50)))
+    for i in range(MOST_PODS_OF_NODES - 10):
+        held.put(f"p{i:05}", "n0000")
+    for i in range(20):
+        held.put(f"q{i}", "n0001")
+    dumps, cache = Dumps(), held.cache()
+    pages = [dumps.nodes(ListCache(limit=10**9), cache, NOW)]
+    while pages[-1].next:
+        pages.append(dumps.nodes(ListCache(pages[-1].listing, pages[-1].next), cache, NOW))
+    assert [len(page.nodes) for page in pages] == [1, MOST_NODES, 49]
+    assert [each.name for page in pages for each in page.nodes] == sorted(each.name for each in held.nodes)
+    assert max(len(encode(page)) for page in pages) < MOST_BYTES / 4
+    assert dumps.nodes(ListCache("of another snapshot"), cache, NOW).listing == ""
+
+
+def test_the_ledger_tells_ages_and_when_each_is_looked_up() -> None:
+    held = Held("a")
+    held.assume("late", "a", at=960.0, deadline=990.0)
+    held.assume("new", "a", at=999.0, deadline=1029.0)
+    held.assume("old", "a", at=0.0, deadline=1010.0)
+    told = Dumps().ledger(ListLedger(), held.cache(), NOW)
+    assert [(each.key, each.age, each.due_in) for each in told.pods] == [
+        ("shop/late", 40.0, -5.0),
+        ("shop/old", None, 15.0),
+        ("shop/new", 1.0, 34.0),
+    ]
+
+
+def test_the_log_is_told_of_so_many_nodes_and_no_more() -> None:
+    held = Held("a")
+    held.assume("p", "a")
+    held.nominate("r", "a")
+    assert list(lines(held.cache(), NOW)) == [
+        "the cache of epoch 1 at 5 holds {'nodes': 1, 'pods': 1, 'assumed_pods': 1, 'nominated_pods': 1}",
+        "node a: 1 pods, cpu 500/4000, memory 1073741824/8589934592, nominated to it shop/r",
+        "assumed for 10.0 s: pod shop/p (uid-p) on a, looked up in 25.0 s",
+    ]
+    many = Held(*(f"n{i}" for i in range(MOST_LINES + 3)))
+    told = list(lines(many.cache(), NOW))
+    assert len(told) == MOST_LINES + 2
+    assert told[-1] == "and 3 more nodes: flotilla dump tells of all"
+
+
+def test_the_log_is_told_what_differs() -> None:
+    assert list(comparison_lines(CacheCompared(failure="403 Forbidden"))) == [
+        "the cache cannot be compared with the API server: 403 Forbidden"
+    ]
+    found = [Difference("pod", "elsewhere", "shop/r", "r", "a", "b"), Difference("node", "missing", "c")]
+    assert list(comparison_lines(CacheCompared(2, 3, 0, found))) == [
+        "compared with 2 nodes and 3 pods of the API server: 2 differences",
+        "elsewhere: pod shop/r (r), listed on a, cached on b",
+        "missing: node c",
+    ]
+
+
+# The signal
+
+
+@pytest.mark.asyncio
+async def test_the_signal_dumps_and_nothing_is_left_of_it() -> None:
+    heard: list[int] = []
+    with on_dump_signal(lambda: heard.append(1)):
+        signal.raise_signal(signal.SIGUSR2)
+        await until(lambda: bool(heard))
+    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+
+
+@pytest.mark.asyncio
+async def test_the_signal_is_the_profilers_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROFILE, "somewhere")
+    with on_dump_signal(lambda: None):
+        assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+
+
+@pytest.mark.asyncio
+async def test_what_is_dumped_to_the_log_ends_with_the_comparison(caplog: pytest.LogCaptureFixture) -> None:
+    held, desk = Held("n"), Desk()
+    desk.post("/api/v1/nodes", plain_node("other"))
+    inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, pause=0.0)
+    with caplog.at_level(logging.INFO, LOG.name):
+        inspecting.dump()
+        await until(lambda: "dump: redundant: node n" in caplog.messages)
+    assert "dump: missing: node other" in caplog.messages
+    inspecting.close()
+
+
+@pytest.mark.asyncio
+async def test_those_who_ask_at_once_are_answered_by_one_comparison() -> None:
+    held, desk, asked = Held("n"), Desk(), 0
+    desk.post("/api/v1/nodes", plain_node("n"))
+    answers: list[object] = []
+
+    def counted(path: str) -> "asyncio.Future[bytes | None]":
+        nonlocal asked
+        asked += 1
+        return getting(desk)(path)
+
+    inspecting = Inspecting(held.cache, counted, time.time, LOG, pause=0.0)
+    for _ in range(3):
+        inspecting.answer(CompareCache(), Envelope({}, "inbox", lambda _, message, __: answers.append(message)))
+    await until(lambda: len(answers) == 3)
+    assert asked == 2
+    assert answers == [CacheCompared(1, 0)] * 3
+    inspecting.close()
+
+
+# The command
+
+
+@asynccontextmanager
+async def services(server: NatsServer, held: Held, desk: Desk) -> AsyncIterator[None]:
+    """They answer as the queue and the snapshot do."""
+    waiting = Waiting(an_entry(pod("web", "shop"), Place.UNSCHEDULABLE))
+    inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, pause=0.0)
+    async with a_bus(server) as bus:
+        await bus.subscribe(QUEUE_LIST, ListQueue, lambda asked, envelope: answer(waiting.inspection, asked, envelope))
+        await bus.subscribe(SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), inspecting.answer)
+        yield
+    inspecting.close()
+
+
+def answer(inspection: Inspection, asked: ListQueue, envelope: Envelope) -> None:
+    envelope.respond(inspection.answer(asked, time.time()))
+
+
+@pytest.mark.asyncio
+async def test_it_writes_a_line_for_each_thing_that_is_held(operator: Operator) -> None:
+    held, desk = Held("n"), Desk()
+    desk.post("/api/v1/nodes", plain_node("n"))
+    uid = desk.post(PODS, plain_pod("p", nodeName="n"))["metadata"]["uid"]
+    held.put("p", "n", uid=uid)
+    held.assume("q", "n", uid=desk.post(PODS, plain_pod("q"))["metadata"]["uid"])
+    async with nats_server() as server, services(server, held, desk):
+        operator.reaches(server)
+        said = await operator.types("dump")
+    written = [json.loads(line) for line in said.lines]
+    assert (said.code, said.err) == (0, "the cache agrees with 1 nodes and 1 pods that the API server lists\n")
+    assert [each["kind"] for each in written] == ["queue", "node", "assumed", "summary"]
+    assert (written[0]["name"], written[0]["place"]) == ("web", "unschedulable")
+    assert written[1]["pods"][0] == {"uid": uid, "key": "shop/p", "assumed": False}
+    assert (written[2]["key"], written[2]["node"]) == ("shop/q", "n")
+    assert written[3]["cache"]["nodes"] == written[3]["assumed"] == 1
+    assert written[3]["comparison"]["pods"] == 1
+
+
+@pytest.mark.asyncio
+async def test_files_are_written_and_differences_end_it_with_1(operator: Operator, tmp_path: Path) -> None:
+    held, desk = Held("n", "gone"), Desk()
+    desk.post("/api/v1/nodes", plain_node("n"))
+    folder = tmp_path / "of" / "today"
+    async with nats_server() as server, services(server, held, desk):
+        operator.reaches(server)
+        said = await operator.types("dump", "--output", str(folder))
+        assert (said.code, said.out) == (1, "")
+        assert said.err.splitlines() == [
+            f"{folder}: 1 queue, 2 node, 0 assumed",
+            "the cache differs in 1 from 1 nodes and 0 pods that the API server lists",
+        ]
+        (tmp_path / "file").touch()
+        bad = await operator.types("dump", "--output", str(tmp_path / "file"))
+        assert (bad.code, bad.err.count("\n")) == (2, 1)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "assumed.jsonl", "node.jsonl", "queue.jsonl", "summary.json",
+    ]  # fmt: skip
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [(each["what"], each["name"]) for each in summary["comparison"]["differences"]] == [("redundant", "gone")]
+    assert [json.loads(line)["name"] for line in (folder / "node.jsonl").read_text().splitlines()] == ["gone", "n"]
+
+
+@pytest.mark.asyncio
+async def test_a_service_that_is_not_there_is_named(operator: Operator) -> None:
+    async with nats_server() as server:
+        operator.reaches(server)
+        said = await operator.types("dump")
+    assert (said.code, said.err.count("\n")) == (1, 1)
+    assert said.err.startswith("flotilla: the queue does not answer: nobody listens")
+
+
+def test_nothing_of_a_pods_spec_is_told() -> None:
+    told = msgspec.json.encode(Dumps().nodes(ListCache(), Held("a").cache(), NOW))
+    assert b"spec" not in told

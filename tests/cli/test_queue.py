@@ -1,0 +1,370 @@
+"""flotilla queue: what a pod's entry is told as, in pages over NATS, and how it is printed."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.cli.pods import PodName, age
+from services.cli.queue import in_full, row
+from services.queue.core import QueueCore
+from services.queue.describing import ANY_EVENT, awaited, described, labels
+from services.queue.entry import Entry
+from services.queue.events import PodPending
+from services.queue.inspecting import MOST_LINES, Inspection
+from services.queue.places import Place
+from services.supervisor.servers import NatsServer
+from shared.bus import Envelope
+from shared.bus.subjects import QUEUE_LIST
+from shared.bus.wire import MOST_BYTES
+from shared.framework.clusterevents import Action, Registration, Resource
+from shared.messages.codec import encode
+from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, ListQueue, Move, QueueListed
+from shared.messages.queue import Outcome, Outcomes, Take, Verdict
+from shared.model.objects import DEFAULT_SCHEDULER
+from shared.plugins.frameworks import load_frameworks
+from tests.builders import PodBuilder, pod
+from tests.bus.support import a_bus
+from tests.cli.operating import Operator
+from tests.servers import nats_server
+
+FRAMEWORK = load_frameworks(None)[DEFAULT_SCHEDULER]
+NOW = 1000.0
+
+
+def an_entry(made: PodBuilder, place: Place, at: float = 990.0, why: str = "ScheduleAttemptFailure") -> Entry:
+    built = made.build()
+    entry = Entry(built.uid, built, FRAMEWORK, seen_at=900.0, queued_at=at, place=place)
+    entry.tell(900.0, Place.ACTIVE, "UnschedulablePodAdd")
+    if place is not Place.ACTIVE:
+        entry.tell(at, place, why)
+    return entry
+
+
+class Waiting:
+    """The pods of a queue, by place."""
+
+    def __init__(self, *entries: Entry, nominated: str = "") -> None:
+        self.by_place: dict[Place, list[Entry]] = {}
+        for entry in entries:
+            self.by_place.setdefault(entry.place, []).append(entry)
+        uids = [entry.uid for entry in entries]
+        self.inspection = Inspection(self.entries, self.counts, lambda: {nominated: uids} if nominated else {})
+
+    def entries(self, place: Place) -> Iterator[Entry]:
+        return iter(self.by_place.get(place, []))
+
+    def counts(self) -> dict[Place, int]:
+        return {place: len(entries) for place, entries in self.by_place.items()}
+
+
+def names(listed: QueueListed) -> list[str]:
+    return [each.name for each in listed.pods]
+
+
+# What is told of a pod
+
+
+def test_a_rejected_pod_tells_why_and_what_it_waits_for() -> None:
+    entry = an_entry(pod("a", "shop").priority(7), Place.UNSCHEDULABLE)
+    entry.attempts, entry.rejections, entry.plugins = 3, 3, ("NodeResourcesFit",)
+    entry.said, entry.said_at = "0/1 nodes are available", 990.0
+    told = described(entry, "node-1")
+    assert (told.namespace, told.name, told.priority, told.place) == ("shop", "a", 7, "unschedulable")
+    assert (told.since, told.why, told.first_seen) == (990.0, "ScheduleAttemptFailure", 900.0)
+    assert (told.attempts, told.plugins, told.nominated) == (3, ("NodeResourcesFit",), "node-1")
+    assert {"NodeAdd", "AssignedPodDelete"} <= set(told.awaits)
+    assert (told.message, told.said_at, told.story) == ("0/1 nodes are available", 990.0, ())
+
+
+def test_asked_for_alone_it_tells_its_story_and_all_that_was_said() -> None:
+    entry = an_entry(pod("a"), Place.UNSCHEDULABLE)
+    entry.said = "x" * 5000
+    assert len(described(entry, "").message) == LONGEST_TEXT
+    told = described(entry, "", in_full=True)
+    assert len(told.message) == 5000
+    assert told.story == (
+        Move(900.0, "active", "UnschedulablePodAdd"),
+        Move(990.0, "unschedulable", "ScheduleAttemptFailure"),
+    )
+
+
+def test_what_is_told_of_it_where_it_is_does_not_make_it_come_there_anew() -> None:
+    entry = an_entry(pod("a"), Place.BINDING, at=980.0, why="decided")
+    entry.tell(995.0, Place.BINDING, "forgotten: the binding failed")
+    told = described(entry, "")
+    assert (told.since, told.why) == (980.0, "decided")
+
+
+def test_a_gated_pod_waits_only_for_what_its_gate_waits_for() -> None:
+    entry = an_entry(pod("g").gate("x"), Place.GATED)
+    entry.gate, entry.plugins = "SchedulingGates", ("NodeResourcesFit", "SchedulingGates")
+    told = described(entry, "")
+    assert told.gate == "SchedulingGates"
+    assert set(told.awaits) == set(labels(FRAMEWORK.registrations["SchedulingGates"]))
+
+
+def test_a_gate_that_breaks_down_has_no_name() -> None:
+    entry = an_entry(pod("g"), Place.GATED)
+    entry.gate = ""
+    told = described(entry, "")
+    assert told.gate == "-"
+    assert "breaks down" in row(told, NOW)[4]
+
+
+def test_who_does_not_say_what_it_waits_for_waits_for_anything() -> None:
+    entry = an_entry(pod("a"), Place.UNSCHEDULABLE)
+    entry.plugins = ("NodeResourcesFit", "http://extender")
+    assert awaited(entry) == (ANY_EVENT,) == ("*All",)
+    assert row(described(entry, ""), NOW)[5] == "any event"
+
+
+def test_labels_are_those_of_kube_scheduler() -> None:
+    registrations = [
+        Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+        Registration(Resource.POD, Action.DELETE),
+        Registration(Resource.CSI_NODE, Action.ADD | Action.UPDATE),
+        Registration(Resource.NODE, Action.ADD),
+    ]
+    assert labels(registrations) == (
+        "NodeAdd", "NodeUpdateNodeLabel", "AssignedPodDelete", "UnschedulablePodDelete",
+        "storage.k8s.io/CSINodeAdd", "storage.k8s.io/CSINodeUpdate",
+    )  # fmt: skip
+
+
+def test_a_pod_that_rests_or_is_with_others_tells_until_when() -> None:
+    resting = an_entry(pod("r"), Place.BACKOFF)
+    resting.backoff_until = 1002
+    assert described(resting, "").rests_until == 1003.0
+    away = an_entry(pod("b"), Place.BINDING)
+    away.deadline, away.node = 1030.0, "node-1"
+    told = described(away, "")
+    assert (told.rests_until, told.deadline, told.node) == (None, 1030.0, "node-1")
+    assert row(told, NOW)[5] == "being bound to node-1, 30 s at most"
+    assert row(described(resting, ""), NOW)[5] == "the end of its rest, 3.0 s"
+
+
+# Pages
+
+
+def test_pods_come_in_queue_order_and_filtered() -> None:
+    waiting = Waiting(
+        an_entry(pod("u", "shop"), Place.UNSCHEDULABLE),
+        an_entry(pod("a"), Place.ACTIVE),
+        an_entry(pod("b"), Place.BINDING),
+        an_entry(pod("e"), Place.ERROR_BACKOFF),
+        an_entry(pod("a", "shop"), Place.BACKOFF),
+    )
+    answer = waiting.inspection.answer
+    everything = answer(ListQueue(), NOW)
+    assert names(everything) == ["a", "a", "e", "u", "b"]
+    assert (everything.total, everything.next, everything.now) == (5, 0, NOW)
+    assert everything.counts["error-backoff"] == 1
+    assert names(answer(ListQueue(places=("binding", "error-backoff")), NOW)) == ["e", "b"]
+    assert names(answer(ListQueue(namespace="shop"), NOW)) == ["a", "u"]
+    alone = answer(ListQueue(namespace="shop", name="a"), NOW)
+    assert [each.namespace for each in alone.pods] == ["shop"]
+    assert alone.pods[0].story
+
+
+def test_pages_tell_where_pods_are_now_and_leave_out_who_has_gone() -> None:
+    entries = [an_entry(pod(f"p{i}"), Place.ACTIVE) for i in range(4)]
+    waiting = Waiting(*entries)
+    first = waiting.inspection.answer(ListQueue(limit=2), NOW)
+    assert names(first) == ["p0", "p1"]
+    entries[2].place = Place.DONE
+    entries[3].place = Place.IN_FLIGHT
+    second = waiting.inspection.answer(ListQueue(first.listing, first.next), NOW)
+    assert [(each.name, each.place) for each in second.pods] == [("p3", "in-flight")]
+    assert second.next == 0
+    assert waiting.inspection.answer(ListQueue("of another queue", 2), NOW).listing == ""
+
+
+def test_the_largest_page_is_far_below_what_a_message_may_hold() -> None:
+    entries = []
+    for i in range(2 * MOST_PODS):
+        entry = an_entry(pod(f"{i:0>253}", "n" * 253), Place.UNSCHEDULABLE)
+        entry.plugins, entry.said = tuple(FRAMEWORK.registrations), "€" * 10_000
+        entries.append(entry)
+    page = Waiting(*entries).inspection.answer(ListQueue(limit=10**9), NOW)
+    assert len(page.pods) == MOST_PODS
+    assert len(encode(page)) < MOST_BYTES / 2
+
+
+def test_the_log_is_told_of_so_many_pods_and_no_more() -> None:
+    gated = an_entry(pod("g"), Place.GATED)
+    gated.gate, gated.plugins = "SchedulingGates", ("SchedulingGates",)
+    told = list(Waiting(gated, nominated="node-1").inspection.lines(NOW))
+    assert told == [
+        "the queue holds 1 gated",
+        "pod default/g (default/g): gated for 10.0 s, tried 0x, gate SchedulingGates, nominated to node-1",
+    ]
+    many = [an_entry(pod(f"p{i}"), Place.ACTIVE) for i in range(MOST_LINES + 5)]
+    lines = list(Waiting(*many).inspection.lines(NOW))
+    assert len(lines) == MOST_LINES + 2
+    assert lines[-1] == "and 5 more pods: flotilla dump tells of all"
+
+
+# The command
+
+
+@asynccontextmanager
+async def a_queue(server: NatsServer, waiting: Waiting) -> AsyncIterator[None]:
+    """Answers as the service does."""
+
+    def answer(asked: ListQueue, envelope: Envelope) -> None:
+        envelope.respond(waiting.inspection.answer(asked, time.time()))
+
+    async with a_bus(server) as bus:
+        await bus.subscribe(QUEUE_LIST, ListQueue, answer)
+        yield
+
+
+def some_pods() -> Waiting:
+    now = time.time()
+    rejected = an_entry(pod("web", "shop"), Place.UNSCHEDULABLE, at=now - 65)
+    rejected.attempts, rejected.rejections, rejected.plugins = 2, 2, ("NodeAffinity",)
+    rejected.said, rejected.said_at = "0/3 nodes are available: 3 node(s) didn't match", now - 65
+    return Waiting(rejected, an_entry(pod("next"), Place.ACTIVE))
+
+
+@pytest.mark.asyncio
+async def test_it_prints_a_line_a_pod(operator: Operator) -> None:
+    async with nats_server() as server, a_queue(server, some_pods()):
+        operator.reaches(server)
+        code, out, err = await operator.types("queue")
+        lines = out.splitlines()
+        assert (code, err) == (0, "")
+        assert lines[0] == "the queue: 1 unschedulable, 1 active"
+        assert lines[1].split() == ["POD", "PLACE", "SINCE", "TRIED", "WHY", "WAITS", "FOR"]
+        assert lines[2].split()[:2] == ["default/next", "active"]
+        assert lines[3].split()[:5] == ["shop/web", "unschedulable", "1m5s", "2", "NodeAffinity"]
+        assert "NodeAdd" in lines[3]
+        assert len((await operator.types("queue", "--place", "active")).lines) == 3
+        assert (await operator.types("queue", "--limit", "1")).lines[-1] == "1 more"
+        assert (await operator.types("queue", "-n", "nowhere")).lines == ["the queue: 1 unschedulable, 1 active"]
+
+
+@pytest.mark.asyncio
+async def test_it_shows_one_pod_in_full(operator: Operator) -> None:
+    async with nats_server() as server, a_queue(server, some_pods()):
+        operator.reaches(server)
+        by_key = await operator.types("queue", "shop/web")
+        assert by_key.code == 0
+        assert "Said last:    0/3 nodes are available: 3 node(s) didn't match (1m5s ago)" in by_key.lines
+        assert "Rejected by:  NodeAffinity" in by_key.lines
+        assert by_key.lines[-1].split()[2:] == ["unschedulable", "ScheduleAttemptFailure"]
+        assert (await operator.types("queue", "web", "-n", "shop")).out == by_key.out
+        missing = await operator.types("queue", "web")
+        assert (missing.code, missing.out) == (1, "")
+        assert missing.err.startswith("flotilla: default/web is not in the queue")
+
+
+@pytest.mark.asyncio
+async def test_json_has_every_page_and_every_field(operator: Operator) -> None:
+    waiting = Waiting(*(an_entry(pod(f"p{i}"), Place.ACTIVE) for i in range(2 * MOST_PODS + 1)))
+    async with nats_server() as server, a_queue(server, waiting):
+        operator.reaches(server)
+        found = json.loads((await operator.types("queue", "-o", "json")).out)
+        assert [each["name"] for each in found["pods"]] == [f"p{i}" for i in range(2 * MOST_PODS + 1)]
+        assert found["total"] == 2 * MOST_PODS + 1
+        assert found["counts"]["active"] == found["total"]
+        assert found["pods"][0]["attempts"] == 0
+        some = json.loads((await operator.types("queue", "-o", "json", "--limit", "600")).out)
+        assert (len(some["pods"]), some["total"]) == (600, 2 * MOST_PODS + 1)
+
+
+@pytest.mark.asyncio
+async def test_nobody_there_is_one_line_and_exit_code_1(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with nats_server() as server:
+        operator.reaches(server)
+        said = await operator.types("queue")
+        assert said.code == 1
+        assert said.err == (
+            f"flotilla: the queue does not answer: nobody listens "
+            f"(NATS at 127.0.0.1:{server.url.rpartition(':')[2]}, prefix 'test')\n"
+        )
+        monkeypatch.setenv("FLOTILLA_NATS_URL", server.url.replace("flotilla:", "flotilla:wrong"))
+        refused = await operator.types("queue")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "refuses the credentials" in refused.err
+    operator.reaches(server)
+    began = time.monotonic()
+    gone = await operator.types("queue")
+    assert time.monotonic() - began < 8
+    assert (gone.code, gone.out, gone.err.count("\n")) == (1, "", 1)
+    assert "cannot be reached" in gone.err
+    assert "FLOTILLA_NATS_URL" in gone.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["a/b/c"], "'a/b/c' is no pod: NAMESPACE/POD is expected, or POD"),
+        (["shop/"], "'shop/' is no pod"),
+        (["/web"], "'/web' is no pod"),
+        (["shop/web", "-n", "other"], "--namespace: 'other' is not that of shop/web"),
+        (["--nats", "nats://u:secret@h"], "set FLOTILLA_NATS_URL instead"),
+    ],
+)
+def test_bad_usage_is_exit_code_2(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from services.cli.main import main
+
+    assert main(["queue", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "secret" not in said
+
+
+# How it is printed
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (-1, "0s"),
+        (0.4, "0s"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (303, "5m3s"),
+        (3600, "1h"),
+        (7800, "2h10m"),
+        (273600, "3d4h"),
+    ],
+)
+def test_ages_have_two_units(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown
+
+
+def test_a_pod_whose_victims_are_going_waits_for_that() -> None:
+    entry = an_entry(pod("p"), Place.GATED)
+    entry.gate = "DefaultPreemption"
+    told = described(entry, "node-1")
+    assert row(told, NOW)[4:] == (
+        "gate DefaultPreemption; nominated to node-1",
+        "the victims of its preemption being told to go",
+    )
+    assert "Nominated to: node-1" in list(in_full(told, NOW))
+
+
+def test_names_of_pods() -> None:
+    assert str(PodName("shop", "web")) == "shop/web"
+
+
+def test_the_queue_itself_tells_what_a_rejection_came_to_and_its_nomination() -> None:
+    core = QueueCore({FRAMEWORK.name: FRAMEWORK})
+    inspection = Inspection(core.entries, core.counts, core.nominated)
+    made = pod("a", "shop").build()
+    core.handle(PodPending(made, NOW), NOW)
+    core.handle(Take(1, 1, 10), NOW)
+    rejected = Outcome(
+        made.uid, Verdict.UNSCHEDULABLE, message="0/1 nodes", plugins=("NodeAffinity",), nominated="node-1"
+    )
+    core.handle(Outcomes(1, 1, [rejected]), NOW + 1)
+    (told,) = inspection.answer(ListQueue(namespace="shop", name="a"), NOW + 2).pods
+    assert (told.place, told.since, told.attempts, told.plugins) == ("unschedulable", NOW + 1, 1, ("NodeAffinity",))
+    assert (told.message, told.said_at, told.nominated) == ("0/1 nodes", NOW + 1, "node-1")
+    assert [move.place for move in told.story] == ["active", "in-flight", "unschedulable"]
+    assert "NodeUpdateNodeLabel" in told.awaits

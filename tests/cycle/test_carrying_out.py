@@ -1,0 +1,259 @@
+"""Cycle: what a search has found is committed, and told once it stands."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.cycle.committing import COMMIT_DEADLINE
+from services.cycle.core import CycleCore
+from services.cycle.events import Ask, Effect, Failed, Superseded, Tick, Unschedulable, Workers
+from services.cycle.outcomes import outcome_of
+from services.cycle.preempting import Preemption
+from services.cycle.walk import Unfit
+from shared.cluster.load import load_of
+from shared.framework.diagnosis import Rejections
+from shared.framework.status import error, unschedulable
+from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
+from shared.messages.queue import Outcome, Verdict
+from shared.messages.rounds import ClassAnswer, Propose
+from shared.messages.state import Commit, Committed, Conflict
+from shared.model.objects import Pod
+from tests.rounds.script import Script, asked, class_of, offer, placements, summary, written
+from tests.rounds.support import BY_NAME, FRAMEWORKS, kinds, small_pod
+
+P, Q, R = small_pod("p"), small_pod("q"), small_pod("r")
+BIG = small_pod("big", cpu="3")
+VICTIM = Victim("v", "default/v", -1)
+GOING = msgspec.structs.replace(VICTIM, uid="g", terminating=True)
+ROOM = Candidate("a", [VICTIM])
+FULL = Rejections(unschedulable("Too many pods").by("NodeResourcesFit"), 1)
+
+
+def nominated(of: Pod, node: str = "a") -> Pod:
+    return msgspec.structs.replace(of, status=msgspec.structs.replace(of.status, nominated_node_name=node))
+
+
+def script_with(*workers: str, round_size: int = 256) -> Script:
+    script = Script(round_size=round_size)
+    script.core = CycleCore(1, FRAMEWORKS, round_size=round_size, ties=BY_NAME)
+    script.shards = {name: frozenset({i}) for i, name in enumerate(workers)}
+    script.handle(Workers(script.shards, len(workers)))
+    return script
+
+
+def unfit(script: Script, asks: dict[str, Propose]) -> list[Effect]:
+    """No node is feasible for whoever is asked about."""
+    effects: list[Effect] = []
+    while asks:
+        for name, propose in asks.items():
+            told = [ClassAnswer(ask.class_id, summary=summary(0), rejections=[FULL]) for ask in propose.classes]
+            effects = script.answer(propose, name, *told)
+        asks = asked(effects)
+    return effects
+
+
+def searched(effects: list[Effect]) -> Preempt:
+    found = [effect.message for effect in effects if isinstance(effect, Ask) and isinstance(effect.message, Preempt)]
+    return found[0]
+
+
+def find(script: Script, preempt: Preempt, *candidates: Candidate, seq: int = 1, worker: str = "w0") -> list[Effect]:
+    """One worker's findings: these, for every class."""
+    found = [
+        ShardFindings(ask.class_id, summary=summary(0), potential=1, candidates=list(candidates))
+        for ask in preempt.classes
+    ]
+    held = sorted(script.shards[worker])
+    return script.handle(Candidates(worker, 1, preempt.search, preempt.ask, seq, held, found))
+
+
+def nomination(*pods: Pod, seq: int = 1, candidate: Candidate = ROOM) -> tuple[Script, Commit]:
+    """These were found unfit, and candidates were found."""
+    script = script_with("w0")
+    preempt = searched(unfit(script, script.submit(*pods)))
+    return script, written(find(script, preempt, candidate, seq=seq))
+
+
+def test_what_is_found_is_committed_before_it_is_told() -> None:
+    script, commit = nomination(P, seq=7)
+    (wanted,) = commit.nominations
+    assert (wanted.uid, wanted.namespace, wanted.name, wanted.node) == (P.uid, "default", "p", "a")
+    assert (wanted.seen, wanted.victims) == (7, [VICTIM])
+    assert commit.loads[wanted.load] == load_of(P)
+    assert (commit.decisions, commit.denominated) == ([], [])
+    (told,) = script.committed(commit, seq=8)
+    assert isinstance(told, Unschedulable)
+    assert (told.uid, told.number) == (P.uid, 8)
+    assert told.preemption is not None
+    assert told.preemption.nominated == "a"
+    assert script.core.pods_held == 0
+
+
+def test_where_all_go_anyway_nobody_is_waited_for() -> None:
+    script, commit = nomination(P, candidate=Candidate("a", [GOING]))
+    (told,) = script.committed(commit, seq=8)
+    assert isinstance(told, Unschedulable)
+    assert told.number == 0
+
+
+def test_it_rests_on_the_oldest_of_the_answers() -> None:
+    script = script_with("w0", "w1")
+    preempt = searched(unfit(script, script.submit(P)))
+    assert find(script, preempt, ROOM, seq=9) == []
+    (wanted,) = written(find(script, preempt, seq=4, worker="w1")).nominations
+    assert wanted.seen == 4
+
+
+def test_of_a_class_only_the_first_gets_what_is_found() -> None:
+    script, commit = nomination(P, Q, R)
+    assert [each.uid for each in commit.nominations] == [P.uid]
+    assert script.core.pods_held == 3
+    effects = script.committed(commit, seq=8)
+    assert kinds(effects) == ["Unschedulable", "Ask"]
+    again = asked(effects)["w0"]
+    assert (again.min_seq, [(ask.class_id, ask.count) for ask in again.classes]) == (8, [(class_of(Q), 2)])
+
+
+def test_whom_somebody_forestalled_is_decided_anew_with_all_of_the_class() -> None:
+    script, commit = nomination(P, Q)
+    effects = script.committed(commit, Conflict(P.uid, "node a has changed since it was judged"), seq=8)
+    assert kinds(effects) == ["Ask"]
+    assert [ask.count for ask in asked(effects)["w0"].classes] == [2]
+    assert placements(script.settle(asked(effects), w0=[("a", 5), ("b", 4)])) == {"p": "a", "q": "b"}
+
+
+def test_who_has_a_place_needs_no_room() -> None:
+    script, commit = nomination(P, Q)
+    effects = script.committed(commit, Conflict(P.uid, "the pod is on node b already", placed=True), seq=8)
+    assert effects[0] == Superseded(P.uid)
+    assert kinds(effects) == ["Superseded", "Ask"]
+
+
+def test_without_an_answer_it_is_sent_again_and_answered_once() -> None:
+    script, commit = nomination(P)
+    script.now = script.core.next_deadline() or 0.0
+    assert script.now == COMMIT_DEADLINE
+    assert written(script.handle(Tick())) == commit
+    assert kinds(script.committed(commit, seq=8)) == ["Unschedulable"]
+    assert script.committed(commit, seq=8) == []
+    assert script.core.next_deadline() is None
+
+
+def test_what_is_found_waits_for_the_commit_of_a_round() -> None:
+    script = script_with("w0")
+    preempt = searched(unfit(script, script.submit(P)))
+    asks = script.submit(BIG)
+    assert asks, "rounds go on while somebody searches"
+    first = written(script.settle(asks, until="Write", w0=[("b", 5)]))
+    assert find(script, preempt, ROOM) == []
+    effects = script.committed(first, seq=8)
+    second = written(effects)
+    assert [each.uid for each in second.nominations] == [P.uid]
+    assert second.round > first.round
+    assert kinds(script.committed(second, seq=9)) == ["Unschedulable"]
+
+
+def test_a_round_that_is_asked_about_meanwhile_is_decided_on_what_was_judged_after_it() -> None:
+    script = script_with("w0")
+    preempt = searched(unfit(script, script.submit(P)))
+    asks = script.submit(BIG)
+    commit = written(find(script, preempt, ROOM))
+    while asks:
+        offers = [offer(ask.class_id, ("a", 5)) for ask in asks["w0"].classes]
+        effects = script.answer(asks["w0"], "w0", *offers, seq=3)
+        asks = asked(effects)
+    assert effects == [], "judged, and not decided"
+    effects = script.committed(commit, seq=8)
+    assert kinds(effects) == ["Unschedulable", "Ask"]
+    again = asked(effects)["w0"]
+    assert again.min_seq == 8
+    effects = script.settle({"w0": again}, until="Write", w0=[("b", 5)])
+    assert placements(effects) == {"big": "b"}
+
+
+def test_in_strict_mode_nobody_is_decided_before_the_room_is_kept() -> None:
+    script = script_with("w0", round_size=1)
+    preempt = searched(unfit(script, script.submit(P)))
+    assert script.submit(BIG) == {}
+    commit = written(find(script, preempt, ROOM))
+    effects = script.committed(commit, seq=8)
+    assert kinds(effects) == ["Unschedulable", "Ask"]
+    assert asked(effects)["w0"].min_seq == 8
+
+
+# Who loses a nomination
+
+
+def denominated(script: Script, effects: list[Effect]) -> list[str]:
+    commit = written(effects)
+    assert (commit.decisions, commit.nominations) == ([], [])
+    script.handle(Committed(1, commit.round, 9, []))
+    return commit.denominated
+
+
+def test_where_nothing_helps_a_nomination_ends() -> None:
+    script = script_with("w0")
+    preempt = searched(unfit(script, script.submit(nominated(P))))
+    effects = find(script, preempt)
+    assert kinds(effects) == ["Unschedulable", "Write"]
+    assert denominated(script, effects) == [P.uid]
+
+
+def test_where_the_attempt_fails_a_nomination_ends() -> None:
+    script = script_with("w0")
+    asks = script.submit(nominated(P))
+    (ask,) = asks["w0"].classes
+    effects = script.answer(asks["w0"], "w0", ClassAnswer(ask.class_id, failure=error("broken")))
+    assert kinds(effects) == ["Failed", "Write"]
+    assert denominated(script, effects) == [P.uid]
+
+
+def test_who_was_not_nominated_has_nothing_to_lose() -> None:
+    script = script_with("w0")
+    effects = find(script, searched(unfit(script, script.submit(P))))
+    assert kinds(effects) == ["Unschedulable"]
+
+
+def test_who_loses_a_nomination_goes_along_with_what_is_decided() -> None:
+    script = script_with("w0")
+    effects: list[Effect] = []
+    asks = script.submit(nominated(P), BIG)
+    while asks:
+        answers = [
+            offer(ask.class_id, ("a", 5))
+            if ask.class_id == class_of(BIG)
+            else ClassAnswer(ask.class_id, failure=error())
+            for ask in asks["w0"].classes
+        ]
+        effects = script.answer(asks["w0"], "w0", *answers)
+        asks = asked(effects)
+    commit = written(effects)
+    assert ([each.name for each in commit.decisions], commit.denominated) == (["big"], [P.uid])
+
+
+# What the queue is told
+
+WHY = Unfit("no room", ("A",))
+
+
+@pytest.mark.parametrize(
+    ("effect", "had", "told"),
+    [
+        (Unschedulable("p", WHY, Preemption(nominated="a"), 7), False, {"nominated": "a", "preemption": 7}),
+        (Unschedulable("p", WHY, Preemption(nominated="a")), True, {"nominated": "a"}),
+        (Unschedulable("p", WHY, Preemption(nominated="")), True, {"nominated": ""}),
+        (Unschedulable("p", WHY, Preemption(nominated="")), False, {}),
+        (Unschedulable("p", WHY, Preemption()), True, {}),
+        (Unschedulable("p", WHY), True, {"nominated": ""}),
+        (Unschedulable("p", WHY), False, {}),
+    ],
+)
+def test_the_queue_is_told_of_a_nomination(effect: Unschedulable, had: bool, told: dict[str, Any]) -> None:
+    assert outcome_of(effect, had) == Outcome("p", Verdict.UNSCHEDULABLE, message="no room", plugins=("A",), **told)
+
+
+@pytest.mark.parametrize(("had", "nominated"), [(True, ""), (False, None)])
+def test_a_failed_attempt_costs_a_nomination(had: bool, nominated: str | None) -> None:
+    told = outcome_of(Failed("p", error("broken").by("A")), had)
+    assert told == Outcome("p", Verdict.FAILED, message="broken", plugins=("A",), nominated=nominated)

@@ -1,0 +1,154 @@
+"""What is asked of an API server so that a pod makes way for another: its status, its nomination, its deletion."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from services.simulator.service import Simulator
+from shared.errors import InvalidObject
+from shared.kube.client import KubeClient
+from shared.kube.notes import (
+    DisruptionTarget,
+    PodEvent,
+    PodRef,
+    PodScheduled,
+    PodStanding,
+    StandingCondition,
+    event_name,
+    marked,
+    standing,
+)
+from shared.kube.outcome import Outcome
+from tests.kube.support import api_server, client_of, raw_pod
+
+pytestmark = pytest.mark.asyncio
+
+P = PodRef("default", "p", "uid-p")
+BEFORE = PodRef("default", "p", "uid-of-before")
+NOBODY = PodRef("default", "nobody", "uid")
+MARK = DisruptionTarget("my-scheduler: preempting", 1700000000.0, 3)
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Simulator]:
+    async with api_server() as simulator:
+        simulator.store_raw("pods", raw_pod("p"))
+        yield simulator
+
+
+@pytest_asyncio.fixture
+async def client(server: Simulator) -> AsyncIterator[KubeClient]:
+    async with client_of(server) as client:
+        yield client
+
+
+def nominated(server: Simulator) -> str | None:
+    node: str | None = server.stored("pods", "p", "default")["status"].get("nominatedNodeName")
+    return node
+
+
+async def test_a_nomination_is_written_with_the_condition(client: KubeClient, server: Simulator) -> None:
+    assert (await client.patch_pod_condition(P, PodScheduled("Unschedulable", "no room", 0.0), "n1")).ok
+    status = server.stored("pods", "p", "default")["status"]
+    assert (status["nominatedNodeName"], status["conditions"][0]["message"]) == ("n1", "no room")
+    assert (await client.patch_pod_condition(P, PodScheduled("Unschedulable", "still none", None))).ok
+    assert nominated(server) == "n1"
+    assert (await client.patch_pod_condition(P, None, "n2")).ok
+    assert nominated(server) == "n2"
+    assert (await client.patch_pod_condition(P, None, "")).ok
+    assert nominated(server) is None
+    assert len(server.stored("pods", "p", "default")["status"]["conditions"]) == 1
+
+
+async def test_only_the_nomination_that_is_meant_is_cleared(client: KubeClient, server: Simulator) -> None:
+    assert (await client.clear_nomination(P, "n1")).status == 422
+    await client.patch_pod_condition(P, None, "n2")
+    assert (await client.clear_nomination(P, "n1")).status == 422
+    assert (await client.clear_nomination(BEFORE, "n2")).status == 422
+    assert nominated(server) == "n2"
+    assert (await client.clear_nomination(P, "n2")).ok
+    assert nominated(server) is None
+    assert (await client.clear_nomination(NOBODY, "n2")).outcome is Outcome.NOT_FOUND
+
+
+async def test_a_pod_is_marked_beside_its_other_conditions(client: KubeClient, server: Simulator) -> None:
+    await client.patch_pod_condition(P, PodScheduled("Unschedulable", "no", 0.0))
+    assert (await client.patch_pod_condition(P, MARK)).ok
+    conditions = {c["type"]: c for c in server.stored("pods", "p", "default")["status"]["conditions"]}
+    assert conditions.keys() == {"PodScheduled", "DisruptionTarget"}
+    assert conditions["DisruptionTarget"] == {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "my-scheduler: preempting",
+        "lastTransitionTime": "2023-11-14T22:13:20Z",
+        "observedGeneration": 3,
+    }
+    assert (await client.patch_pod_condition(BEFORE, MARK)).outcome is Outcome.CONFLICT
+
+
+async def test_only_the_pod_that_is_meant_is_deleted(client: KubeClient, server: Simulator) -> None:
+    assert (await client.delete_pod(BEFORE)).outcome is Outcome.CONFLICT
+    assert await client.get_pod("default", "p") is not None
+    assert (await client.delete_pod(P)).ok
+    assert await client.get_pod("default", "p") is None
+    assert (await client.delete_pod(P)).outcome is Outcome.NOT_FOUND
+
+
+async def test_what_stands_of_a_pod_is_read(client: KubeClient) -> None:
+    await client.patch_pod_condition(P, MARK)
+    found = await client.pod_standing("default", "p")
+    assert found is not None
+    assert (found.uid, found.node, found.terminating) == ("uid-p", "", False)
+    assert marked(found, MARK.message, 5.0) is None
+    assert await client.pod_standing("default", "nobody") is None
+
+
+async def test_a_pod_that_goes_is_on_its_node_until_it_is_gone(client: KubeClient, server: Simulator) -> None:
+    pod = raw_pod("q")
+    pod["spec"]["nodeName"] = "n1"
+    pod["status"] = {"phase": "Running"}
+    server.store_raw("pods", pod)
+    assert (await client.delete_pod(PodRef("default", "q", "uid-q"))).ok
+    found = await client.pod_standing("default", "q")
+    assert found is not None
+    assert (found.node, found.terminating) == ("n1", True)
+
+
+@pytest.mark.parametrize("raw", [b'{"metadata":{"generation":"many"}}', b"[]", b"no json"])
+async def test_what_is_no_pod_is_not_taken_for_one(raw: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        standing(raw)
+
+
+async def test_a_pod_that_cannot_be_read_is_named(client: KubeClient, server: Simulator) -> None:
+    pod = raw_pod("bad")
+    pod["spec"]["nodeName"] = 7
+    server.store_raw("pods", pod)
+    with pytest.raises(InvalidObject, match="Pod default/bad"):
+        await client.pod_standing("default", "bad")
+
+
+async def test_a_mark_says_since_when_and_is_not_repeated() -> None:
+    def seen(*conditions: StandingCondition) -> PodStanding:
+        return PodStanding("uid-p", "n1", False, 3, list(conditions))
+
+    old = StandingCondition("DisruptionTarget", "True", "EvictionByEvictionAPI", "drain")
+    ended = StandingCondition("DisruptionTarget", "False", "PreemptionByScheduler", "m")
+    same = StandingCondition("DisruptionTarget", "True", "PreemptionByScheduler", "m")
+    assert marked(seen(), "m", 5.0) == DisruptionTarget("m", 5.0, 3)
+    assert marked(seen(ended), "m", 5.0) == DisruptionTarget("m", 5.0, 3)
+    assert marked(seen(old), "m", 5.0) == DisruptionTarget("m", None, 3)
+    assert marked(seen(same), "m", 5.0) is None
+
+
+async def test_an_event_names_the_other_pod(client: KubeClient) -> None:
+    other = PodRef("default", "high", "uid-high")
+    event = PodEvent(P, "Normal", "Preempted", "Preempting", "a note", "my-scheduler", "me-1", 1.0, other)
+    assert (await client.create_event(event)).ok
+    raw = await client.get(f"/apis/events.k8s.io/v1/namespaces/default/events/{event_name('p', 1.0)}")
+    stored = msgspec.json.decode(raw or b"")
+    assert (stored["regarding"]["uid"], stored["related"]["uid"]) == ("uid-p", "uid-high")
+    assert stored["related"]["kind"] == "Pod"

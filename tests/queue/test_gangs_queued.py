@@ -1,0 +1,244 @@
+"""Gangs in the queue: held, handed out together, and told of; nobody waits for who waits."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from services.queue.events import ClusterChange, PodBound, Tick
+from services.queue.places import Place
+from services.queue.standing import PATIENCE
+from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.messages.queue import Gang
+from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, object_from
+from tests.builders import PodBuilder, pod
+from tests.queue.support import POD_ADDED, POD_DELETED, Queue, batch_in, notices, uid
+
+GANG = "GangScheduling"
+
+
+def group(least: int, timeout: int | None = None, name: str = "g") -> ClusterChange:
+    raw = {"metadata": {"name": name}, "spec": {"minMember": least, "scheduleTimeoutSeconds": timeout}}
+    event = ClusterEvent(Resource.POD_GROUP, Action.ADD)
+    return ClusterChange(event, None, object_from(ObjectKind.COSCHEDULING_POD_GROUP, raw))
+
+
+def no_group(name: str = "g") -> ClusterChange:
+    return ClusterChange(ClusterEvent(Resource.POD_GROUP, Action.DELETE), group(1, name=name).now, None)
+
+
+def member(name: str, of: str = "g") -> PodBuilder:
+    return pod(name).label({GROUP_LABEL: of})
+
+
+def a_gang(*names: str, least: int) -> Queue:
+    queue = Queue()
+    queue.tell(group(least))
+    queue.add(*(member(name) for name in names))
+    return queue
+
+
+def taken(queue: Queue, most: int = 100) -> list[tuple[str, Gang | None]]:
+    queue.ask(most)
+    return answered(queue)
+
+
+def answered(queue: Queue) -> list[tuple[str, Gang | None]]:
+    """A Take that has waited is answered by what happened last."""
+    batch = batch_in(queue.effects)
+    return [] if batch is None else [(queued.pod.name, queued.gang) for queued in batch.pods]
+
+
+def of_gang(least: int, *names: str) -> list[tuple[str, Gang | None]]:
+    return [(name, Gang("scheduling.x-k8s.io/default/g", least)) for name in names]
+
+
+def test_a_gang_is_handed_out_when_it_is_complete() -> None:
+    queue = a_gang("a", "b", least=3)
+    assert taken(queue) == []
+    assert {queue.place(name) for name in "ab"} == {Place.GATED}
+    queue.add(member("c"))
+    assert answered(queue) == of_gang(3, "a", "b", "c")
+
+
+def test_it_stands_together_where_its_first_member_stands() -> None:
+    queue = Queue()
+    queue.tell(group(2))
+    queue.add(member("a").priority(5), "x", member("b"), "y")
+    assert taken(queue) == [*of_gang(2, "a", "b"), ("x", None), ("y", None)]
+
+
+def test_it_goes_whole_also_where_fewer_pods_are_wanted() -> None:
+    queue = a_gang("a", "b", "c", least=3)
+    queue.add("x")
+    assert taken(queue, 1) == of_gang(3, "a", "b", "c")
+    assert taken(queue, 1) == [("x", None)]
+
+
+def test_it_waits_for_the_next_batch_where_others_come_first() -> None:
+    queue = Queue()
+    queue.tell(group(2))
+    queue.add("x", member("a"), member("b"))
+    assert taken(queue, 2) == [("x", None)]
+    assert taken(queue, 2) == of_gang(2, "a", "b")
+
+
+def test_when_one_is_woken_all_are_tried_again() -> None:
+    queue = a_gang("a", "b", least=2)
+    taken(queue)
+    queue.reject("a", plugins=("NodeResourcesFit", GANG))
+    queue.reject("b", plugins=(GANG,))
+    assert queue.place("a") is queue.place("b") is Place.UNSCHEDULABLE
+    assert taken(queue) == []
+    queue.now += 5.0
+    queue.change(POD_DELETED)
+    assert answered(queue) == of_gang(2, "a", "b")
+
+
+def test_a_member_whose_binding_has_failed_goes_alone() -> None:
+    queue = a_gang("a", "b", least=2)
+    taken(queue)
+    queue.decide("a", "b")
+    queue.forget("b")
+    queue.at(queue.now + 5.0)
+    assert taken(queue) == [("b", None)]
+
+
+def test_what_is_seen_on_nodes_counts_and_counts_no_more_when_it_is_gone() -> None:
+    queue = a_gang("a", least=2)
+    other = member("other").on("n").build()
+    queue.tell(ClusterChange(POD_ADDED, None, other))
+    assert taken(queue) == [("a", None)]
+    queue.reject("a")
+    queue.tell(ClusterChange(POD_DELETED, other, None))
+    queue.at(queue.now + 5.0)
+    assert taken(queue) == []
+    assert queue.place("a") is Place.GATED
+
+
+def test_of_a_gang_that_is_seen_bound_nothing_is_held() -> None:
+    queue = a_gang("a", "b", least=2)
+    taken(queue)
+    queue.decide("a", "b")
+    for name in "ab":
+        queue.tell(ClusterChange(POD_ADDED, None, member(name).on("n").build()))
+        queue.tell(PodBound(uid(name)))
+    queue.add(member("c"))
+    assert taken(queue) == [("c", None)]
+
+
+def test_gates_of_its_own_are_gone_before_its_gang_holds_it() -> None:
+    queue = a_gang("a", least=2)
+    queue.add(member("b").gate("x"))
+    assert taken(queue) == []
+    queue.add(member("b"))
+    assert answered(queue) == of_gang(2, "a", "b")
+
+
+def test_what_happens_in_the_cluster_is_nothing_to_who_is_held() -> None:
+    queue = a_gang("a", least=2)
+    before = queue.core.story(uid("a"))
+    queue.change(POD_DELETED)
+    assert queue.core.story(uid("a")) == before
+
+
+def test_owners_are_told_after_the_time_of_the_group() -> None:
+    queue = Queue()
+    queue.tell(group(2, timeout=10))
+    queue.add(member("a"), member("b", of="none"))
+    queue.now += 10.0
+    said = notices(queue.tell(Tick()))
+    assert [(notice.name, notice.reason, notice.patch) for notice in said] == [("a", "Unschedulable", True)]
+    assert "1 of its pods are there" in said[0].message
+    queue.now += PATIENCE
+    assert [notice.name for notice in notices(queue.tell(Tick()))] == ["b"]
+
+
+NAMES = [f"p{i}" for i in range(7)]
+name_of = st.sampled_from(NAMES)
+
+
+class Gangs(RuleBasedStateMachine):
+    """Two groups that come, change and go, and pods that change between them, and to none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = Queue()
+        self.pods: dict[str, Pod] = {}
+        self.versions = 0
+
+    @rule(name=name_of, of=st.sampled_from(["g", "h", ""]), gated=st.booleans())
+    def appear_or_change(self, name: str, of: str, gated: bool) -> None:
+        self.versions += 1
+        gated = gated and (name not in self.pods or bool(self.pods[name].spec.scheduling_gates))
+        told = (member(name, of) if of else pod(name)).label(v=str(self.versions))
+        self.pods[name] = (told.gate("x") if gated else told).build()
+        self.queue.add(self.pods[name])
+
+    @rule(name=name_of, bound=st.booleans())
+    def leave(self, name: str, bound: bool) -> None:
+        told = self.pods.pop(name, None)
+        if told is not None and bound:
+            self.queue.tell(ClusterChange(POD_ADDED, None, told))
+            self.queue.bound(name)
+            self.queue.gone(name)
+            self.queue.tell(ClusterChange(POD_DELETED, told, None))
+        elif told is not None:
+            self.queue.gone(name)
+
+    @rule(of=st.sampled_from("gh"), least=st.integers(0, 5), timeout=st.sampled_from([None, 1, 30]))
+    def see(self, of: str, least: int, timeout: int | None) -> None:
+        self.queue.tell(group(least, timeout, of))
+
+    @rule(of=st.sampled_from("gh"))
+    def lose(self, of: str) -> None:
+        self.queue.tell(no_group(of))
+
+    @rule(most=st.integers(1, 5))
+    def take(self, most: int) -> None:
+        by_gang: dict[str, list[int]] = {}
+        for _, gang in taken(self.queue, most):
+            if gang is not None:
+                by_gang.setdefault(gang.key, []).append(gang.least)
+        assert all(len(leasts) >= leasts[0] for leasts in by_gang.values())
+
+    @rule(told=st.lists(name_of, max_size=4), what=st.sampled_from(["decide", "reject", "fail", "forget", "gang"]))
+    def report(self, told: list[str], what: str) -> None:
+        if what == "gang":
+            self.queue.reject(*told, plugins=(GANG,))
+        else:
+            getattr(self.queue, what)(*told)
+
+    @rule(seconds=st.sampled_from([0.3, 2.5, 61.0, 301.0]))
+    def wait(self, seconds: float) -> None:
+        self.queue.at(self.queue.now + seconds)
+
+    @rule()
+    def change(self) -> None:
+        self.queue.change()
+
+    @rule()
+    def begin_a_new_cycle(self) -> None:
+        self.queue.epoch += 1
+        self.queue.takes = 0
+        taken(self.queue, 2)
+
+    def teardown(self) -> None:
+        """Once the groups are there and need no more than there are, all pods without gates get a place."""
+        queue = self.queue
+        for of in "gh":
+            queue.tell(group(2, None, of))
+            queue.add(member(f"{of}1", of), member(f"{of}2", of))
+        wanted = {name for name, told in self.pods.items() if not told.spec.scheduling_gates}
+        queue.epoch += 1
+        queue.takes = 0
+        placed: set[str] = set()
+        for _ in range(30):
+            names = [name for name, _ in taken(queue)]
+            queue.decide(*names)
+            placed |= set(names)
+            queue.at(queue.now + 40.0)
+        assert placed >= wanted | {"g1", "g2", "h1", "h2"}
+
+
+TestGangs = Gangs.TestCase
+TestGangs.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

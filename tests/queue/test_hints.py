@@ -1,0 +1,228 @@
+"""What is asked of plugins when something happens, about whom, and how often."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from services.queue.core import QueueCore
+from services.queue.events import ClusterChange, Observed, PodPending, Problem
+from services.queue.places import Place
+from shared.cluster.objects import ClusterObjects
+from shared.config.profiles import load_config
+from shared.framework.clusterevents import Action, ClusterEvent, Registration, Resource
+from shared.framework.plugin import PreEnqueuePlugin
+from shared.framework.profile import Framework
+from shared.framework.status import SUCCESS, Status, unresolvable
+from shared.messages.queue import Outcome, Outcomes, Take, Verdict
+from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
+from shared.plugins.registry import IN_TREE
+from tests.builders import node, pod
+from tests.queue.support import FIT, FRAMEWORKS, NODE_ADDED, NODE_LABELS, NODE_TAINTS, POD_DELETED, Queue, uid
+
+SMALL = node("small").capacity(cpu="1", memory="1Gi", pods=10).build()
+LARGE = node("large").capacity(cpu="64", memory="64Gi", pods=10).build()
+
+
+class Curious:
+    """A plugin's hint that counts."""
+
+    def __init__(self, answer: bool = False) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    def __call__(self, pod: Pod, before: Node | None, now: Node | None, objects: ClusterObjects) -> bool:
+        self.asked.append(pod.name)
+        return self.answer
+
+
+def with_hints(**registered: Sequence[Registration]) -> dict[str, Framework]:
+    (profile,) = load_config(None).profiles
+    framework = Framework(profile, IN_TREE)
+    framework.registrations = {**framework.registrations, **{name: tuple(made) for name, made in registered.items()}}
+    return {DEFAULT_SCHEDULER: framework}
+
+
+def curious(answer: bool = False) -> tuple[Curious, Queue]:
+    hint = Curious(answer)
+    made = [Registration(Resource.NODE, Action.ADD, hint)]
+    return hint, Queue(frameworks=with_hints(Curious=made))
+
+
+def test_a_node_that_is_too_small_wakes_nobody_and_one_that_is_not_wakes_whom_it_can_hold() -> None:
+    queue = Queue()
+    queue.add(pod("a").request(cpu="8"), pod("b").request(cpu="80"))
+    queue.take()
+    queue.reject("a", "b", plugins=FIT)
+    queue.at(110.0).change(NODE_ADDED, None, SMALL)
+    assert (queue.place("a"), queue.place("b")) == (Place.UNSCHEDULABLE, Place.UNSCHEDULABLE)
+    queue.change(NODE_ADDED, None, LARGE)
+    assert (queue.place("a"), queue.place("b")) == (Place.ACTIVE, Place.UNSCHEDULABLE)
+
+
+def test_pods_that_are_alike_cost_one_question_however_many_they_are() -> None:
+    """Ten thousand pods that nothing helps, and a thousand things that happen: no retry, and next to no cost."""
+    hint, queue = curious()
+    core, now = queue.core, queue.now
+    pods = [pod(f"p{i}").label(half=str(i % 2)).build() for i in range(10_000)]
+    core.handle(Observed([PodPending(one, now) for one in pods]), now)
+    assert len(queue.take(20_000)) == 10_000
+    core.handle(Outcomes(1, 1, [Outcome(one.uid, Verdict.UNSCHEDULABLE, plugins=("Curious",)) for one in pods]), now)
+    for i in range(500):
+        core.handle(ClusterChange(NODE_LABELS, SMALL, SMALL), now)
+        core.handle(ClusterChange(POD_DELETED, pod(f"gone-{i}").on("n").build()), now)
+    assert hint.asked == []
+    for _ in range(10):
+        core.handle(ClusterChange(NODE_ADDED, None, SMALL), now)
+    assert len(hint.asked) == 2 * 10
+    assert core.counts()[Place.UNSCHEDULABLE] == 10_000
+    core.validate()
+
+
+def test_pods_that_come_back_together_cost_one_question() -> None:
+    hint, queue = curious()
+    queue.add(*(f"p{i}" for i in range(50)))
+    taken = queue.take()
+    queue.change(NODE_ADDED, None, SMALL)
+    assert hint.asked == []
+    queue.reject(*taken, plugins=("Curious",))
+    assert len(hint.asked) == 1
+    assert queue.core.counts()[Place.UNSCHEDULABLE] == 50
+
+
+def test_pods_in_flight_hear_of_each_others_changes_and_pods_that_wait_do_not() -> None:
+    queue = Queue(frameworks=with_hints(Curious=[Registration(Resource.POD, Action.UPDATE_POD_LABEL)]))
+    queue.add("waits")
+    queue.take()
+    queue.reject("waits", plugins=("Curious",))
+    queue.add("a", "b", "c")
+    assert queue.take(2) == ["a", "b"]
+    queue.add(pod("a").label(v="2"), pod("waits").tolerate("k"))
+    queue.take()
+    queue.reject("a", "b", "c", plugins=("Curious",))
+    places = [queue.place(name) for name in ("waits", "a", "b", "c")]
+    assert places == [Place.UNSCHEDULABLE, Place.BACKOFF, Place.BACKOFF, Place.UNSCHEDULABLE]
+
+
+def test_whoever_waits_for_something_need_not_rest_when_it_comes() -> None:
+    queue = Queue()
+    queue.add("a", "b", "c")
+    queue.take()
+    queue.reject("a", plugins=(), pending=("NodeName",))
+    queue.reject("b", plugins=("NodeName",), pending=("NodePorts",))
+    queue.reject("c", plugins=("NodeAffinity",), pending=("NodeName",))
+    queue.change(NODE_LABELS)
+    assert [queue.place(name) for name in "abc"] == [Place.UNSCHEDULABLE, Place.UNSCHEDULABLE, Place.BACKOFF]
+    queue.change(POD_DELETED)
+    assert queue.place("b") is Place.ACTIVE
+    queue.change(NODE_ADDED)
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_what_a_pod_waited_for_may_come_while_it_is_in_flight() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.change(POD_DELETED)
+    queue.change(NODE_ADDED)
+    queue.reject("a", plugins=("NodePorts",), pending=("NodeName",))
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_a_hint_that_breaks_down_counts_as_yes_and_is_told() -> None:
+    def broken(pod: Pod, before: object, now: object, objects: ClusterObjects) -> bool:
+        raise ZeroDivisionError("of what?")
+
+    queue = Queue(frameworks=with_hints(Broken=[Registration(Resource.NODE, Action.ADD, broken)]))
+    queue.add("a")
+    queue.take()
+    queue.reject("a", plugins=("Broken",))
+    queue.at(110.0).change(NODE_ADDED, None, SMALL)
+    assert queue.place("a") is Place.ACTIVE
+    (problem,) = (effect for effect in queue.effects if isinstance(effect, Problem))
+    assert str(problem.error) == (
+        "Pod default/a: Broken could not tell whether NodeAdd helps: ZeroDivisionError: of what?"
+    )
+
+
+def test_how_long_plugins_take_is_told_if_anybody_wants_to_know() -> None:
+    ticks = iter(range(100))
+    core = QueueCore(FRAMEWORKS, stopwatch=lambda: float(next(ticks)))
+    core.handle(PodPending(pod("a").request(cpu="8").build(), 100.0), 100.0)
+    core.handle(Take(1, 1, 1), 100.0)
+    core.handle(Outcomes(1, 1, [Outcome(uid("a"), Verdict.UNSCHEDULABLE, plugins=FIT)]), 100.0)
+    core.handle(ClusterChange(NODE_ADDED, None, SMALL), 110.0)
+    core.handle(ClusterChange(NODE_ADDED, None, LARGE), 110.0)
+    assert list(core.tally.hints) == [
+        ("NodeResourcesFit", "NodeAdd", "QueueSkip", 1.0),
+        ("NodeResourcesFit", "NodeAdd", "Queue", 1.0),
+    ]
+
+
+def test_an_update_that_is_no_particular_one_is_nothing_to_who_waits_for_one() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.reject("a", plugins=("NodeAffinity",))
+    queue.at(110.0).change(ClusterEvent(Resource.NODE, Action.UPDATE))
+    assert queue.place("a") is Place.UNSCHEDULABLE
+
+
+def test_who_waits_for_new_nodes_waits_for_taints_that_go() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.reject("a", plugins=("NodeName",))
+    queue.at(110.0).change(NODE_TAINTS, SMALL, LARGE)
+    assert queue.place("a") is Place.ACTIVE
+
+
+def test_a_gated_pod_is_looked_at_only_for_what_its_gate_waits_for() -> None:
+    class Door(PreEnqueuePlugin):
+        name = "Door"
+        shut = True
+
+        def pre_enqueue(self, pod: Pod) -> Status:
+            return unresolvable("shut") if self.shut else SUCCESS
+
+    frameworks = with_hints(Door=[Registration(Resource.NODE, Action.UPDATE_NODE_LABEL)])
+    door = Door()
+    (framework,) = frameworks.values()
+    queue = Queue(frameworks=frameworks)
+    queue.add("a")
+    queue.take()
+    queue.reject("a", plugins=("NodeName",))
+    framework.pre_enqueue = [*framework.pre_enqueue, door]
+    queue.at(110.0).change(NODE_ADDED)
+    assert queue.place("a") is Place.GATED
+    door.shut = False
+    queue.change(NODE_ADDED)
+    assert queue.place("a") is Place.GATED, "NodeName waits for it, but it is Door that keeps the pod out"
+    queue.change(NODE_LABELS)
+    assert queue.place("a") is Place.ACTIVE
+
+
+@pytest.mark.parametrize("same_name", [True, False])
+def test_only_pods_of_lower_or_equal_priority_hear_of_a_lost_nomination(same_name: bool) -> None:
+    queue = Queue()
+    queue.add(pod("high").priority(9), pod("low").priority(1), pod("nominated").priority(5).nominated("n"))
+    queue.take()
+    queue.reject("high", "low", "nominated")
+    queue.at(110.0)
+    if same_name:
+        queue.add(pod("nominated").priority(5))
+    else:
+        queue.gone("nominated")
+    assert (queue.place("high"), queue.place("low")) == (Place.UNSCHEDULABLE, Place.ACTIVE)
+
+
+def test_a_binding_that_was_rejected_is_no_news_to_the_pod_itself_and_one_that_failed_comes_first() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take()
+    queue.decide("a")
+    queue.reject("b", plugins=("NodePorts",))
+    queue.at(110.0).forget("a", plugin="NodeResourcesFit")
+    assert (queue.place("a"), queue.place("b")) == (Place.UNSCHEDULABLE, Place.UNSCHEDULABLE)
+    queue.core.handle(ClusterChange(POD_DELETED), queue.now)
+    assert (queue.place("a"), queue.place("b")) == (Place.BACKOFF, Place.ACTIVE)
+    assert queue.core.story(uid("a")).count("forgotten") == 1

@@ -1,0 +1,105 @@
+"""Which node a pod is nominated to, and who says so."""
+
+import pytest
+
+from services.queue.events import Notify
+from shared.messages.queue import Verdict
+from tests.builders import pod
+from tests.queue.support import Queue, notices, uid
+
+
+@pytest.fixture
+def queue() -> Queue:
+    """With a pod whose preemption has nominated it."""
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.reject("a", nominated="n")
+    return queue
+
+
+def nominated_when_taken(queue: Queue) -> str:
+    queue.at(queue.now + 20.0).change()
+    batch = queue.ask()
+    assert batch is not None
+    (queued,) = batch.pods
+    return queued.pod.status.nominated_node_name
+
+
+def test_what_cycle_says_counts_before_the_pod_shows_it(queue: Queue) -> None:
+    assert queue.core.nominated() == {"n": [uid("a")]}
+    (notice,) = (effect.notice for effect in queue.effects if isinstance(effect, Notify))
+    assert notice.nominated == "n"
+    queue.add(pod("a").label(v="2"))
+    assert nominated_when_taken(queue) == "n"
+
+
+def test_what_the_status_says_counts_once_it_says_something_else(queue: Queue) -> None:
+    queue.add(pod("a").nominated("m"))
+    assert queue.core.nominated() == {"m": [uid("a")]}
+    queue.add("a")
+    assert queue.core.nominated() == {}
+    assert nominated_when_taken(queue) == ""
+
+
+def test_a_nomination_that_is_taken_away_is_gone_though_the_status_still_says_so() -> None:
+    queue = Queue()
+    queue.add(pod("a").nominated("n"))
+    assert queue.core.nominated() == {"n": [uid("a")]}
+    queue.take()
+    (notice,) = notices(queue.reject("a", nominated=""))
+    assert notice.nominated == ""
+    assert queue.core.nominated() == {}
+    assert nominated_when_taken(queue) == ""
+
+
+def test_said_again_as_the_status_has_it_nobody_need_write_it() -> None:
+    queue = Queue()
+    queue.add(pod("a").nominated("n"))
+    queue.take()
+    (notice,) = notices(queue.reject("a", nominated="n"))
+    assert notice.nominated is None
+
+
+def test_if_nothing_is_said_the_status_counts() -> None:
+    queue = Queue()
+    queue.add(pod("a").nominated("n"), "b")
+    queue.take()
+    queue.reject("a", "b")
+    assert queue.core.nominated() == {"n": [uid("a")]}
+
+
+def test_a_decision_ends_it_and_a_failed_binding_does_not_bring_it_back() -> None:
+    queue = Queue()
+    queue.add(pod("a").nominated("n"))
+    queue.take()
+    queue.decide("a")
+    assert queue.core.nominated() == {}
+    queue.forget("a")
+    assert queue.core.nominated() == {}
+    queue.at(queue.now + 2.0)
+    batch = queue.ask()
+    assert batch is not None and batch.pods[0].pod.status.nominated_node_name == ""
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_it_ends_with_the_pod(queue: Queue, bound: bool) -> None:
+    queue.bound("a") if bound else queue.gone("a")
+    assert queue.core.nominated() == {}
+
+
+def test_a_decision_that_was_lost_leaves_what_the_status_says() -> None:
+    queue = Queue()
+    queue.add(pod("a").nominated("n"))
+    queue.take()
+    queue.report(Verdict.DECIDED, "a", node="n")
+    queue.at(queue.now + 60.0)
+    assert queue.core.nominated() == {"n": [uid("a")]}
+
+
+def test_of_a_gated_pod_nothing_is_kept_free() -> None:
+    queue = Queue()
+    queue.add(pod("a").nominated("n").gate("x"))
+    assert queue.core.nominated() == {}
+    queue.add(pod("a").nominated("n"))
+    assert queue.core.nominated() == {"n": [uid("a")]}

@@ -1,0 +1,132 @@
+"""What outlives the queue, with a Redis that comes and goes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+import pytest
+
+from services.queue import remembering
+from services.queue.events import Lapse, Remember
+from services.queue.kept import Kept
+from services.queue.remembering import Remembering
+from services.supervisor.servers import RedisServer
+from shared.errors import UserError
+from shared.store.memory import Memory
+from shared.telemetry import Telemetry
+from tests.bus.support import PREFIX, a_telemetry, sample, until
+from tests.servers import redis_server
+from tests.store.support import linked
+
+pytestmark = pytest.mark.asyncio
+
+ONE = Kept(attempts=1, rejections=1, errors=0, queued_at=7.5, backoff_until=9)
+TWO = Kept(attempts=2, rejections=1, errors=1, queued_at=8.5, backoff_until=10)
+
+
+@asynccontextmanager
+async def at_work(server: RedisServer, telemetry: Telemetry | None = None) -> AsyncIterator[Remembering]:
+    async with Remembering(server.url, PREFIX, telemetry or a_telemetry()) as memory:
+        await memory.recall()
+        running = asyncio.create_task(memory.run())
+        try:
+            yield memory
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+async def recalled(server: RedisServer) -> dict[str, Kept]:
+    async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
+        return await memory.recall()
+
+
+async def comes_to(server: RedisServer, expected: dict[str, Kept]) -> None:
+    async with asyncio.timeout(10.0):
+        while await recalled(server) != expected:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_is_to_be_remembered_is_recalled() -> None:
+    async with redis_server() as server:
+        async with at_work(server) as memory:
+            memory.take(Remember("a", ONE))
+            memory.take(Remember("b", ONE))
+            await comes_to(server, {"a": ONE, "b": ONE})
+            memory.take(Remember("a", TWO))
+            memory.take(Lapse("b"))
+            await comes_to(server, {"a": TWO})
+        assert await recalled(server) == {"a": TWO}
+
+
+async def test_what_was_not_written_yet_is_written_at_the_end() -> None:
+    async with redis_server() as server:
+        async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
+            await memory.recall()
+            for number in range(remembering.MOST_AT_ONCE + 1):
+                memory.take(Remember(f"uid-{number}", ONE))
+        assert len(await recalled(server)) == remembering.MOST_AT_ONCE + 1
+
+
+async def test_redis_that_goes_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = a_telemetry()
+    async with redis_server() as server, at_work(server, telemetry) as memory:
+        memory.take(Remember("a", ONE))
+        await comes_to(server, {"a": ONE})
+        await server.kill()
+        with caplog.at_level(logging.WARNING):
+            memory.take(Remember("a", TWO))
+            memory.take(Remember("b", ONE))
+            await until(lambda: sample(telemetry, "flotilla_queue_memory_failures_total") > 0)
+            memory.take(Remember("b", TWO))
+        await server.start()
+        await comes_to(server, {"a": TWO, "b": TWO})
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1
+    assert lines[0].endswith("what is known of pods will be written later")
+
+
+async def test_a_queue_that_finds_no_redis_begins_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(remembering, "RECALL_PATIENCE", 0.2)
+    async with redis_server() as server:
+        await server.kill()
+        with caplog.at_level(logging.WARNING):
+            async with at_work(server) as memory:
+                assert caplog.records[-1].getMessage().endswith("what was known of pods is not, and they begin anew")
+                memory.take(Remember("a", ONE))
+                await server.start()
+                await comes_to(server, {"a": ONE})
+
+
+async def test_a_url_that_cannot_be_is_refused() -> None:
+    async with Remembering("http://nowhere", PREFIX, a_telemetry()) as memory:
+        with pytest.raises(UserError, match="redis URL"):
+            await memory.recall()
+
+
+async def test_a_record_that_cannot_be_read_is_left_out_and_removed() -> None:
+    async with redis_server() as server:
+        async with linked(server) as link:
+            await Memory(link, PREFIX).write({"a": msgspec.msgpack.encode(ONE), "b": b"\xc1"})
+        async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
+            assert await memory.recall() == {"a": ONE}
+        async with linked(server) as link:
+            assert list(await Memory(link, PREFIX).load()) == ["a"]
+
+
+async def test_no_more_wait_for_redis_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembering, "MOST_WAITING", 2)
+    telemetry = a_telemetry()
+    async with redis_server() as server:
+        async with Remembering(server.url, PREFIX, telemetry) as memory:
+            await memory.recall()
+            for name in "abc":
+                memory.take(Remember(name, ONE))
+            memory.take(Remember("a", TWO))
+        assert sample(telemetry, "flotilla_queue_memory_dropped_total") == 1.0
+        assert await recalled(server) == {"a": TWO, "b": ONE}

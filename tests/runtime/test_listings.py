@@ -1,0 +1,57 @@
+"""Listings: pages of one list fit each other whatever happens meanwhile, and nothing is kept for long."""
+
+from shared.runtime.listings import KEPT_SECONDS, MOST_LISTINGS, Listings
+
+
+def test_pages_follow_each_other_though_the_list_has_changed() -> None:
+    listings: Listings[int] = Listings()
+    things = list(range(5))
+    page = listings.page("", 0, 2, lambda: list(things), 0.0)
+    assert page is not None
+    assert (page.total, list(page.items), page.next) == (5, [0, 1], 2)
+    things.clear()
+    seen = list(page.items)
+    while page.next:
+        page = listings.page(page.listing, page.next, 2, lambda: list(things), 1.0)
+        assert page is not None
+        seen += page.items
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_an_empty_list_is_one_page() -> None:
+    page = Listings[int]().page("", 0, 10, list, 0.0)
+    assert page is not None
+    assert page.listing
+    assert (page.total, list(page.items), page.next) == (0, [], 0)
+
+
+def test_numbers_that_make_no_sense_do_no_harm() -> None:
+    listings: Listings[int] = Listings()
+    page = listings.page("", -3, -1, lambda: [1, 2, 3], 0.0)
+    assert page is not None
+    assert list(page.items) == [1]
+    beyond = listings.page(page.listing, 99, 5, list, 0.0)
+    assert beyond is not None
+    assert (list(beyond.items), beyond.next) == ([], 0)
+
+
+def test_what_nobody_asks_for_is_forgotten() -> None:
+    listings: Listings[int] = Listings()
+    page = listings.page("", 0, 1, lambda: [1, 2], 0.0)
+    assert page is not None
+    assert listings.page(page.listing, 1, 1, list, KEPT_SECONDS - 1) is not None
+    listings.expire(KEPT_SECONDS + 1)
+    assert len(listings) == 1
+    listings.expire(2 * KEPT_SECONDS)
+    assert len(listings) == 0
+    assert listings.page(page.listing, 1, 1, list, 2 * KEPT_SECONDS) is None
+
+
+def test_only_the_last_few_are_kept() -> None:
+    listings: Listings[int] = Listings()
+    first = listings.page("", 0, 1, lambda: [1, 2], 0.0)
+    assert first is not None
+    for _ in range(MOST_LISTINGS):
+        listings.page("", 0, 1, lambda: [1, 2], 0.0)
+    assert len(listings) == MOST_LISTINGS
+    assert listings.page(first.listing, 1, 1, list, 0.0) is None

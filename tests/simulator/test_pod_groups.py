@@ -1,0 +1,111 @@
+"""Pod groups of both APIs, and workloads."""
+
+from typing import Any
+
+import pytest
+
+from services.simulator.calls import Answer
+from tests.simulator.support import MERGE, PODS, Desk, pod, told
+
+GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+WORKLOADS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/workloads"
+COSCHEDULING = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+def group(name: str = "g", **policy: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy or {"gang": {"minCount": 3}}}}
+
+
+def test_groups_of_both_apis_are_kept_apart() -> None:
+    desk = Desk()
+    assert desk.post(GROUPS, group())["apiVersion"] == "scheduling.k8s.io/v1alpha2"
+    theirs = desk.post(COSCHEDULING, {"metadata": {"name": "g"}, "spec": {"minMember": 2}})
+    assert (theirs["apiVersion"], theirs["kind"]) == ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
+    assert desk.get(f"{GROUPS}/g")["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    assert desk.get(f"{COSCHEDULING}/g")["spec"] == {"minMember": 2}
+    desk.delete(f"{COSCHEDULING}/g")
+    assert desk.get(COSCHEDULING)["items"] == []
+    assert [item["metadata"]["name"] for item in desk.get(GROUPS)["items"]] == ["g"]
+
+
+def test_their_state_is_written_apart_from_what_they_are_to_be() -> None:
+    desk = Desk()
+    desk.post(GROUPS, group())
+    watch = desk.watch(f"{GROUPS}?watch=1")
+    conditions = [{"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled", "message": ""}]
+    patched = desk.patch(f"{GROUPS}/g/status", {"status": {"conditions": conditions}}, MERGE)
+    assert (patched["status"]["conditions"], patched["metadata"]["generation"]) == (conditions, 1)
+    assert told(watch) == [("ADDED", "g"), ("MODIFIED", "g")]
+    assert desk.refused("PATCH", f"{GROUPS}/g", {"spec": {"priority": 3}}, MERGE)["code"] == 422
+
+
+def test_a_group_of_the_coscheduling_api_may_change() -> None:
+    desk = Desk()
+    desk.post(COSCHEDULING, {"metadata": {"name": "g"}, "spec": {"minMember": 2}})
+    changed = desk.patch(f"{COSCHEDULING}/g", {"spec": {"minMember": 5, "scheduleTimeoutSeconds": 10}}, MERGE)
+    assert changed["spec"] == {"minMember": 5, "scheduleTimeoutSeconds": 10}
+    assert changed["metadata"]["generation"] == 2
+    assert desk.refused("PATCH", f"{COSCHEDULING}/g", {"spec": {"minMember": 0}}, MERGE)["code"] == 422
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        ({"none": {}}, "spec.schedulingPolicy"),
+        ({"basic": {}, "gang": {"minCount": 1}}, "spec.schedulingPolicy"),
+        ({"gang": {}}, "spec.schedulingPolicy.gang.minCount"),
+        ({"gang": {"minCount": -1}}, "spec.schedulingPolicy.gang.minCount"),
+    ],
+)
+def test_a_group_has_exactly_one_policy_that_makes_sense(policy: dict[str, Any], field: str) -> None:
+    desk = Desk()
+    refused = desk.refused("POST", GROUPS, group(**policy))
+    assert (refused["code"], refused["details"]["causes"][0]["field"]) == (422, field)
+    assert desk.post(GROUPS, group(basic={}))["spec"]["schedulingPolicy"] == {"basic": {}}
+
+
+@pytest.mark.parametrize("policy", [[], "gang", {"gang": 3}, {"gang": {"minCount": "3"}}])
+def test_what_is_no_policy_does_not_decode(policy: Any) -> None:
+    spec = {"schedulingPolicy": policy}
+    assert Desk().refused("POST", GROUPS, {"metadata": {"name": "g"}, "spec": spec})["code"] == 400
+
+
+def test_workloads_have_templates() -> None:
+    desk = Desk()
+    template = {"name": "workers", **group()["spec"]}
+    desk.post(WORKLOADS, {"metadata": {"name": "w"}, "spec": {"podGroupTemplates": [template]}})
+    assert desk.get(f"{WORKLOADS}/w")["spec"]["podGroupTemplates"] == [template]
+    for templates in ([], [{"name": "x"}], [group()["spec"]], [template] * 9):
+        refused = desk.refused("POST", WORKLOADS, {"metadata": {"name": "x"}, "spec": {"podGroupTemplates": templates}})
+        assert refused["code"] == 422
+
+
+def test_a_pod_says_its_group_for_good() -> None:
+    desk = Desk()
+    desk.post(PODS, pod("p", schedulingGroup={"podGroupName": "g"}))
+    assert desk.get(f"{PODS}/p")["spec"]["schedulingGroup"] == {"podGroupName": "g"}
+    other = {"spec": {"schedulingGroup": {"podGroupName": "h"}}}
+    assert desk.refused("PATCH", f"{PODS}/p", other, MERGE)["code"] == 422
+    assert desk.refused("POST", PODS, pod("q", schedulingGroup={}))["code"] == 422
+    assert desk.refused("POST", PODS, pod("q", schedulingGroup="g"))["code"] == 400
+
+
+def test_they_are_found_and_shown() -> None:
+    desk = Desk()
+    found = {resource["name"] for resource in desk.get("/apis/scheduling.k8s.io/v1alpha2")["resources"]}
+    assert {"podgroups", "podgroups/status", "workloads"} == found
+    assert desk.get("/apis/scheduling.k8s.io")["preferredVersion"]["version"] == "v1"
+    theirs = {resource["name"]: resource for resource in desk.get("/apis/scheduling.x-k8s.io/v1alpha1")["resources"]}
+    assert theirs["podgroups"]["shortNames"] == ["pg", "pgs"]
+    desk.post(GROUPS, group())
+    desk.post(COSCHEDULING, {"metadata": {"name": "g"}, "spec": {"minMember": 2}})
+    assert cells(desk, GROUPS)["Policy"] == "gang"
+    assert cells(desk, COSCHEDULING)["MinMember"] == 2
+
+
+def cells(desk: Desk, path: str) -> dict[str, Any]:
+    assert isinstance(desk.ask("GET", path, accept=TABLE), Answer)
+    _, table = desk.call("GET", path, accept=TABLE)
+    names = [column["name"] for column in table["columnDefinitions"]]
+    return dict(zip(names, table["rows"][0]["cells"], strict=True))

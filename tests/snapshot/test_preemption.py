@@ -1,0 +1,328 @@
+"""A nomination as a decision: what stands against it, how the room is kept from then on, and who is told to go."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from services.inprocess.leaving import going, nominated
+from services.inprocess.pipeline import bound
+from services.snapshot.core import SnapshotCore
+from services.snapshot.events import (
+    BindingFinished,
+    Displace,
+    Effect,
+    LookedUp,
+    LookUp,
+    NodeGone,
+    NodeSeen,
+    PodDeleted,
+    PodSeen,
+    Tick,
+)
+from services.snapshot.nominations import CONFIRMATION
+from shared.cluster.load import load_of
+from shared.messages.binding import Displaced, Evict
+from shared.messages.preemption import Victim
+from shared.messages.state import Commit, Nominate, NominationGone, PodGone, PodNominated
+from shared.model.objects import Pod
+from tests.builders import pod
+from tests.rounds.support import SnapshotLog, changes, commit, kinds, refusals, reply, small_node, small_pod
+
+A, B = small_node("a"), small_node("b")
+LOW, OTHER = (pod(name).request(cpu="1").priority(1).build() for name in ("low", "other"))
+P, Q = (pod(name).request(cpu="2").priority(10).build() for name in ("p", "q"))
+BETWEEN = pod("between").request(cpu="1").priority(5).build()
+
+
+def victim(of: Pod, *, terminating: bool = False) -> Victim:
+    return Victim(of.uid, of.key, of.priority, terminating=terminating)
+
+
+def nominate(of: Pod, seen: int, *victims: Victim, node: str = "a", load: int = 0) -> Nominate:
+    return Nominate(of.uid, of.namespace, of.name, "default-scheduler", node, load, seen, list(victims))
+
+
+def nominations(number: int, *wanted: Nominate, loads: Sequence[Pod] = (P,), lose: Sequence[Pod] = ()) -> Commit:
+    return Commit(1, number, [load_of(each) for each in loads], [], list(wanted), [each.uid for each in lose])
+
+
+def a_log(*on_a: Pod) -> SnapshotLog:
+    log = SnapshotLog(A, B)
+    for each in on_a or (LOW,):
+        log.handle(PodSeen(bound(each, "a")))
+    return log
+
+
+def promised(log: SnapshotLog) -> dict[str, str]:
+    return {each.uid: each.node for each in log.core.state().nominations}
+
+
+def evicted(effects: Sequence[Effect]) -> list[Evict]:
+    return [effect.message for effect in effects if isinstance(effect, Displace)]
+
+
+def after_nomination(*victims: Pod) -> SnapshotLog:
+    log = a_log(*victims)
+    log.handle(nominations(1, nominate(P, log.core.seq, *map(victim, victims or (LOW,)))))
+    return log
+
+
+def test_a_nomination_is_safe_published_answered_and_carried_out_in_this_order() -> None:
+    log = a_log()
+    effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW))))
+    assert kinds(effects) == ["Persist", "Publish", "Reply", "Displace"]
+    assert changes(effects) == [PodNominated(P.uid, "a", 0, P.key)]
+    assert log.deltas[-1].loads == [load_of(P)]
+    assert (reply(effects).seq, reply(effects).conflicts) == (log.core.seq, [])
+    assert evicted(effects) == [
+        Evict(
+            epoch=0,
+            attempt=log.core.seq,
+            uid=P.uid,
+            namespace="default",
+            name="p",
+            profile="default-scheduler",
+            node="a",
+            victims=[Displaced(LOW.uid, "default", "low")],
+        )
+    ]
+    assert promised(log) == {P.uid: "a"}
+
+
+def test_who_goes_already_is_not_told_again() -> None:
+    log = a_log(LOW, going(OTHER, "now"))
+    wanted = nominate(P, log.core.seq, victim(LOW), victim(OTHER, terminating=True))
+    (evict,) = evicted(log.handle(nominations(1, wanted)))
+    assert [each.uid for each in evict.victims] == [LOW.uid]
+
+
+def test_where_all_go_already_nobody_is_told() -> None:
+    log = a_log(going(LOW, "now"))
+    effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW, terminating=True))))
+    assert evicted(effects) == []
+    assert promised(log) == {P.uid: "a"}
+
+
+def test_of_an_assumed_victim_the_attempt_is_told() -> None:
+    log = SnapshotLog(A, B)
+    log.handle(commit(1, (LOW, "a", log.core.seq), (OTHER, "a", log.core.seq)))
+    log.handle(BindingFinished(OTHER.uid, log.attempt(OTHER)))
+    wanted = nominate(P, log.core.seq, victim(LOW), victim(OTHER))
+    (evict,) = evicted(log.handle(nominations(2, wanted)))
+    assert {each.uid: each.attempt for each in evict.victims} == {LOW.uid: log.attempt(LOW), OTHER.uid: 0}
+
+
+def test_a_doubled_commit_gets_the_same_answer_and_nobody_is_told_again() -> None:
+    log = a_log()
+    message = nominations(1, nominate(P, log.core.seq, victim(LOW)))
+    first = reply(log.handle(message))
+    effects = log.handle(message)
+    assert kinds(effects) == ["Reply"]
+    assert reply(effects) == first
+
+
+# What stands against it
+
+
+def test_a_pod_with_a_place_is_nominated_nowhere() -> None:
+    log = a_log()
+    seen = log.core.seq
+    log.handle(PodSeen(bound(P, "b")))
+    effects = log.handle(nominations(1, nominate(P, seen, victim(LOW))))
+    assert refusals(effects) == {P.uid: ("the pod is on node b already", True)}
+    assert evicted(effects) == []
+
+
+def test_a_node_that_is_gone_promises_nothing() -> None:
+    log = a_log()
+    log.handle(NodeGone("a"))
+    effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW))))
+    assert refusals(effects) == {P.uid: ("node a is gone", False)}
+
+
+@pytest.mark.parametrize("what", ["a pod comes", "a victim goes", "room is promised"])
+def test_what_was_judged_before_something_happened_there_does_not_stand(what: str) -> None:
+    log = a_log(LOW)
+    seen = log.core.seq
+    match what:
+        case "a pod comes":
+            log.handle(PodSeen(bound(OTHER, "a")))
+        case "a victim goes":
+            log.handle(PodSeen(going(bound(LOW, "a"), "now")))
+        case "room is promised":
+            log.handle(nominations(1, nominate(Q, seen, victim(LOW)), loads=(Q,)))
+    effects = log.handle(nominations(2, nominate(P, seen, victim(LOW))))
+    assert refusals(effects) == {P.uid: ("node a has changed since it was judged", False)}
+    assert (changes(effects), evicted(effects)) == ([], [])
+    assert P.uid not in promised(log)
+
+
+def test_a_victim_that_has_left_costs_nobody_else_his_place() -> None:
+    log = a_log(LOW, OTHER)
+    seen = log.core.seq
+    log.handle(PodDeleted(LOW.uid))
+    effects = log.handle(nominations(1, nominate(P, seen, victim(LOW), victim(OTHER))))
+    assert refusals(effects) == {P.uid: ("pod default/low has left node a since it was judged", False)}
+    assert evicted(effects) == []
+
+
+def test_two_of_one_commit_do_not_get_the_same_node() -> None:
+    log = a_log(LOW)
+    seen = log.core.seq
+    wanted = (nominate(P, seen, victim(LOW)), nominate(Q, seen, victim(LOW), load=1))
+    effects = log.handle(nominations(1, *wanted, loads=(P, Q)))
+    assert refusals(effects) == {Q.uid: ("node a is promised to another pod since it was judged", False)}
+    assert promised(log) == {P.uid: "a"}
+
+
+def test_a_commit_that_names_a_load_it_does_not_have_is_refused_whole() -> None:
+    log = a_log()
+    assert log.handle(nominations(1, nominate(P, log.core.seq, load=1))) == []
+    assert len(log.core.refused) == 1
+
+
+# How the room is kept
+
+
+def test_what_was_judged_without_knowing_of_it_is_refused() -> None:
+    log = a_log()
+    seen = log.core.seq
+    log.handle(nominations(1, nominate(P, seen, victim(LOW))))
+    effects = log.handle(commit(2, (BETWEEN, "a", seen), (small_pod("r"), "b", seen)))
+    assert refusals(effects) == {BETWEEN.uid: ("node a has changed since it was judged", False)}
+    assert refusals(log.handle(commit(3, (BETWEEN, "a", log.core.seq)))) == {}
+
+
+def test_whoever_loads_the_state_knows_of_it() -> None:
+    log = after_nomination()
+    for shards in ([0], [1]):
+        state = log.core.state(shards, 2)
+        assert [(each.uid, each.node, each.key) for each in state.nominations] == [(P.uid, "a", P.key)]
+        assert state.loads[state.nominations[0].load] == load_of(P)
+
+
+def test_those_of_lower_priority_lose_what_they_were_promised_there() -> None:
+    log = a_log(LOW)
+    low, equal = nominated(BETWEEN, "a"), nominated(Q, "a")
+    elsewhere = nominated(small_pod("elsewhere"), "b")
+    for each in (low, equal, elsewhere):
+        log.handle(PodSeen(each))
+    effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW))))
+    assert changes(effects) == [PodNominated(P.uid, "a", 0, P.key), NominationGone(low.uid)]
+    (evict,) = evicted(effects)
+    assert evict.denominated == [Displaced(low.uid, "default", "between")]
+    assert promised(log) == {P.uid: "a", equal.uid: "a", elsewhere.uid: "b"}
+    assert changes(log.handle(PodSeen(low))) == [], "its status is cleared later"
+    assert changes(log.handle(PodSeen(nominated(low, "")))) == []
+    assert low.uid not in promised(log)
+
+
+def test_a_later_nomination_takes_the_place_of_an_earlier_one() -> None:
+    log = after_nomination()
+    effects = log.handle(nominations(2, nominate(P, log.core.seq, node="b")))
+    assert changes(effects) == [PodNominated(P.uid, "b", 0, P.key)]
+    assert promised(log) == {P.uid: "b"}
+
+
+def test_who_is_to_lose_it_loses_it() -> None:
+    log = after_nomination()
+    log.handle(PodSeen(nominated(P, "a")))
+    effects = log.handle(nominations(2, loads=(), lose=(P, Q)))
+    assert changes(effects) == [NominationGone(P.uid)]
+    assert log.handle(PodSeen(nominated(P, "a"))) == [], "its status is cleared later"
+    assert promised(log) == {}
+    assert changes(log.handle(nominations(3, loads=(), lose=(P,)))) == []
+
+
+@pytest.mark.parametrize("end", ["deleted", "finished", "bound"])
+def test_it_ends_with_the_waiting(end: str) -> None:
+    log = after_nomination()
+    match end:
+        case "deleted":
+            effects = log.handle(PodDeleted(P.uid))
+        case "finished":
+            done = msgspec.structs.replace(P, status=msgspec.structs.replace(P.status, phase="Failed"))
+            effects = log.handle(PodSeen(done))
+        case _:
+            effects = log.handle(PodSeen(bound(P, "b")))
+    assert changes(effects)[0] == NominationGone(P.uid)
+    assert promised(log) == {}
+
+
+def test_a_decision_ends_it_also_if_it_comes_to_nothing() -> None:
+    log = after_nomination()
+    log.handle(PodDeleted(LOW.uid))
+    effects = log.handle(commit(2, (P, "a", log.core.seq)))
+    assert refusals(effects) == {}
+    assert changes(effects)[0] == NominationGone(P.uid)
+    effects = log.handle(PodDeleted(P.uid))
+    assert changes(effects) == [PodGone(P.uid)]
+
+
+# What the status shows
+
+
+def test_a_status_that_does_not_show_it_yet_is_no_news() -> None:
+    log = after_nomination()
+    assert changes(log.handle(PodSeen(P))) == []
+    assert promised(log) == {P.uid: "a"}
+    assert changes(log.handle(PodSeen(nominated(P, "a")))) == []
+    assert changes(log.handle(PodSeen(P))) == [NominationGone(P.uid)], "somebody has cleared it"
+
+
+def test_an_earlier_nomination_may_show_late() -> None:
+    log = after_nomination()
+    log.handle(nominations(2, nominate(P, log.core.seq, node="b")))
+    for status in ("a", "a", "b"):
+        assert changes(log.handle(PodSeen(nominated(P, status)))) == []
+        assert promised(log) == {P.uid: "b"}
+    assert changes(log.handle(PodSeen(nominated(P, "a")))) == [PodNominated(P.uid, "a", 0, P.key)], "somebody else"
+
+
+def test_somebody_else_may_nominate_it_to_another_node() -> None:
+    log = after_nomination()
+    assert changes(log.handle(PodSeen(nominated(P, "b")))) == [PodNominated(P.uid, "b", 0, P.key)]
+    assert promised(log) == {P.uid: "b"}
+
+
+def test_room_is_kept_for_what_the_pod_takes_now() -> None:
+    log = after_nomination()
+    larger = nominated(pod("p").request(cpu="3").priority(10).build(), "a")
+    assert changes(log.handle(PodSeen(larger))) == [PodNominated(P.uid, "a", 0, P.key)]
+    assert log.deltas[-1].loads == [load_of(larger)]
+
+
+# Pods that are gone
+
+
+def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
+    log = a_log()
+    seen = log.core.seq
+    log.handle(PodDeleted(P.uid))
+    log.handle(nominations(1, nominate(P, seen, victim(LOW))))
+    attempt = log.core.seq
+    assert log.core.next_deadline() == CONFIRMATION
+    assert log.handle(Tick(), CONFIRMATION) == [LookUp(P.uid, attempt, "default", "p")]
+    assert log.core.next_deadline() == 2 * CONFIRMATION
+    assert changes(log.handle(LookedUp(P.uid, attempt, None), CONFIRMATION)) == []
+    assert changes(log.handle(LookedUp(P.uid, attempt - 1, None, gone=True), CONFIRMATION)) == []
+    assert changes(log.handle(LookedUp(P.uid, attempt, None, gone=True), CONFIRMATION)) == [NominationGone(P.uid)]
+    assert log.core.next_deadline() is None
+
+
+def test_what_the_status_shows_is_not_looked_up() -> None:
+    log = after_nomination()
+    log.handle(PodSeen(nominated(P, "a")))
+    assert log.core.next_deadline() is None
+    log.handle(nominations(2, nominate(P, log.core.seq)))
+    assert log.core.next_deadline() is None, "it shows it already"
+
+
+def test_a_new_leader_knows_what_the_watch_shows() -> None:
+    log = after_nomination()
+    core = SnapshotCore(2, log.core.ledger.values(), log.core.answer)
+    for event in (NodeSeen(A), NodeSeen(B), PodSeen(bound(LOW, "a")), PodSeen(nominated(P, "a"))):
+        core.handle(event, 1.0)
+        core.validate()
+    assert [(each.uid, each.node) for each in core.state().nominations] == [(P.uid, "a")]

@@ -1,0 +1,65 @@
+"""What the queue has Redis remember."""
+
+import pytest
+
+from shared.store.errors import StoreUnreachable
+from shared.store.memory import MOST_AT_ONCE, Memory
+from tests.servers import redis_server
+from tests.store.support import PREFIX, behind_a_relay, linked
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_what_is_written_is_there_until_it_is_forgotten() -> None:
+    async with redis_server() as server, linked(server) as link:
+        memory = Memory(link, PREFIX)
+        assert await memory.load() == {}
+        await memory.write({"a": b"1", "b": b"2"})
+        await memory.write({"a": b"3", "b": None, "never": None})
+        assert await memory.load() == {"a": b"3"}
+        await memory.write({})
+        assert await Memory(link, "other").load() == {}
+        await memory.write({"a": None})
+        assert await link.call("EXISTS", f"{PREFIX}:queue") == 0
+
+
+async def test_more_than_one_command_takes() -> None:
+    async with redis_server() as server, linked(server) as link:
+        memory = Memory(link, PREFIX)
+        many = {f"uid-{number}": b"%d" % number for number in range(2 * MOST_AT_ONCE + 1)}
+        await memory.write(many)
+        assert await memory.load() == many
+        await memory.write(dict.fromkeys(many))
+        assert await memory.load() == {}
+
+
+async def test_what_another_program_keeps_there_is_left_alone() -> None:
+    async with redis_server() as server, linked(server) as link:
+        await link.call("SET", f"{PREFIX}:queue", "something else")
+        memory = Memory(link, PREFIX)
+        for doing in (memory.load(), memory.write({"a": b"1"})):
+            with pytest.raises(StoreUnreachable, match="does not take this"):
+                await doing
+        assert await link.call("GET", f"{PREFIX}:queue") == b"something else"
+
+
+async def test_redis_away_is_told_and_the_same_may_be_written_again() -> None:
+    async with redis_server() as server, linked(server) as link:
+        memory = Memory(link, PREFIX)
+        await memory.write({"a": b"1"})
+        await server.kill()
+        with pytest.raises(StoreUnreachable):
+            await memory.write({"a": b"2"})
+        await server.start()
+        await memory.write({"a": b"2"})
+        assert await memory.load() == {"a": b"2"}
+
+
+async def test_a_write_whose_answer_is_lost_is_done_once_more() -> None:
+    async with behind_a_relay() as (direct, between, link):
+        between.loses_answers = True
+        with pytest.raises(StoreUnreachable):
+            await Memory(link, PREFIX).write({"a": b"1", "b": b"2"})
+        between.loses_answers = False
+        await Memory(link, PREFIX).write({"a": b"1", "b": b"2"})
+        assert await Memory(direct, PREFIX).load() == {"a": b"1", "b": b"2"}
