@@ -84,7 +84,14 @@ class CycleCore:
         self._workers: Mapping[str, frozenset[int]] = {}
         self._knowledge = Knowledge()
         self._extending = extending or Extending()
-        self._searching = Searching(epoch, frameworks, self.ties, self._extending.narrowing)
+        self._searching = Searching(
+            epoch,
+            frameworks,
+            self.ties,
+            self._extending.narrowing,
+            at_once=round_size,
+            stands_alone=self._knowledge.stands_alone,
+        )
         self._committing = Committing(epoch, self._binding_reads)
         self._nodes = 0
         self._min_seq = 0

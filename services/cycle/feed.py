@@ -41,9 +41,12 @@ class Feed:
         self._outcomes: list[Outcome] = []
         self._told = asyncio.Event()
         self._room = asyncio.Event()
+        self._all_told = asyncio.Event()
+        self._all_told.set()
 
     def tell(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
+        self._all_told.clear()
         self._told.set()
         self._room.set()
 
@@ -54,9 +57,8 @@ class Feed:
                 self._room.clear()
                 await self._room.wait()
             number += 1
-            batch = await self._ask(
-                "queue.take", Take(self._epoch, number, room), Batch, TAKE_PATIENCE + ANSWER_PATIENCE
-            )
+            take = Take(self._epoch, number, room)
+            batch = await self._ask("queue.take", take, Batch, TAKE_PATIENCE + ANSWER_PATIENCE, self._all_told)
             if (batch.epoch, batch.number) == (self._epoch, number) and batch.pods:
                 self._take(batch)
 
@@ -68,12 +70,21 @@ class Feed:
             outcomes, self._outcomes = self._outcomes, []
             number += 1
             await self._ask("queue.outcomes", Outcomes(self._epoch, number, outcomes), Received, ANSWER_PATIENCE)
+            if not self._outcomes:
+                self._all_told.set()
             await asyncio.sleep(GATHERING)
 
-    async def _ask(self, subject: str, message: Message, reply: type[M], timeout: float) -> M:
-        """Until there is an answer."""
+    async def _ask(
+        self, subject: str, message: Message, reply: type[M], timeout: float, first: asyncio.Event | None = None
+    ) -> M:
+        """Until there is an answer. After a failure `first` is waited for.
+
+        A queue that has been started anew is to hear of outcomes before it hands out the same pods again.
+        """
         while True:
             try:
                 return await self._bus.request(subject, message, reply, timeout=timeout)
             except (NoAnswer, ProtocolError):  # counted by the bus
                 await asyncio.sleep(PAUSE)
+                if first is not None:
+                    await first.wait()

@@ -7,7 +7,7 @@
 It is pure: whoever runs it sends its messages, takes the answers in, and asks again whoever is late.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.cycle.walk import QueuedPod
@@ -154,6 +154,29 @@ class Search:
             reasons += status.reasons
             nominated = found.nominated if found.nominated is not None else nominated
         return Preemption(", ".join(reasons), nominated=nominated)
+
+    def shared_out(
+        self, first: Preemption, pods: Sequence[QueuedPod], taken: Container[str], ties: Ties
+    ) -> list[Preemption]:
+        """What the first of these pods of a class get: the best node, and then each the best of those that are left.
+
+        For classes to which only the node itself matters: those left are what they were. A node that was taken might
+        make room for another pod as well, but then more would have to leave it. `taken`: by others of the search.
+        """
+        shares = [] if first.nominated in taken else [first]
+        left = [each for each in first.candidates if each.node != first.nominated and each.node not in taken]
+        for queued in pods[len(shares) :]:
+            if not left:
+                break
+            best = best_of(left)
+            chosen = _one_of(best, queued.pod.uid, ties)
+            left.remove(chosen)
+            shares.append(replace(first, nominated=chosen.node, victims=tuple(chosen.victims), best=tuple(best)))
+        return shares
+
+    def is_narrowed(self, class_id: str) -> bool:
+        """Whether somebody has had a say in what was found."""
+        return class_id in self._narrowed
 
     # Inside
 

@@ -1,17 +1,18 @@
 """Searches for pods that could make way: one at a time, beside the rounds, for those that no node has room for.
 
-A search begins once what the same round has decided is committed, so that it is seen. Of the pods of a class only the
-first gets what is found: with room kept for it, and pods going, the others are to be decided anew.
+A search begins once what the same round has decided is committed, so that it is seen. Of the pods of a class the first
+gets the best that is found, and the next ones what is left, as far as each is a matter of one node; all others, with
+room kept and pods going, are to be decided anew.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from services.cycle.committing import Found
 from services.cycle.events import Ask, Effect, Unschedulable
 from services.cycle.narrowing import AskAboutVictims, Narrowing, VictimQuestion, VictimsAnswered
-from services.cycle.preempting import Case, Search
+from services.cycle.preempting import Case, Preemption, Search
 from services.cycle.walk import QueuedPod, Unfit
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
@@ -23,6 +24,8 @@ SEARCH_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
 MOST_CASES = 8
 """Classes in one search."""
+MOST_AT_ONCE = 128
+"""Pods of one class that get what one search has found."""
 MOST_ASK_BYTES = 4 << 20
 """Of what is said of classes in one search, half of what a message may hold: what is known of them may grow."""
 SILENCE = error("the extenders have not been heard of")
@@ -45,7 +48,22 @@ class Progress:
 
 
 class Searching:
-    def __init__(self, epoch: int, frameworks: Mapping[str, Framework], ties: Ties, narrowing: Narrowing) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        frameworks: Mapping[str, Framework],
+        ties: Ties,
+        narrowing: Narrowing,
+        *,
+        at_once: int = MOST_AT_ONCE,
+        stands_alone: Callable[[str], bool] = lambda class_id: False,
+    ) -> None:
+        """`at_once`: so many pods of a class, at most, get what one search has found; 1 is kube-scheduler's way.
+
+        `stands_alone`: whether pods of a class matter to each other by the places they take, and by nothing else.
+        """
+        self._at_once = min(at_once, MOST_AT_ONCE)
+        self._stands_alone = stands_alone
         self._epoch = epoch
         self._frameworks = frameworks
         self._ties = ties
@@ -167,14 +185,29 @@ class Searching:
                 continue
             unfit = self._reasons[class_id].also(found.message)
             if found.nominated:
-                first, *others = case.pods
-                progress.found.append(Found(first, others, unfit, found, search.seen(class_id)))
+                self._share_out(search, case, unfit, found, progress)
                 continue
             progress.effects += [Unschedulable(queued.pod.uid, unfit, found) for queued in case.pods]
             progress.told.extend(case.pods)
             if found.nominated is not None:
                 progress.denominated.extend(case.pods)
         return progress
+
+    def _share_out(self, search: Search, case: Case, unfit: Unfit, first: Preemption, progress: Progress) -> None:
+        """Who gets nothing is decided anew, once what the others get is known to everybody."""
+        alone = self._stands_alone(case.class_id) and not search.is_narrowed(case.class_id)
+        taken = {found.preemption.nominated or "" for found in progress.found}
+        if not alone and first.nominated in taken:
+            progress.again.extend(case.pods)
+            return
+        pods = case.pods[: self._at_once] if alone else case.pods[:1]
+        shares = search.shared_out(first, pods, taken, self._ties)
+        if not shares:
+            progress.again.extend(case.pods)
+            return
+        seen = search.seen(case.class_id)
+        *found, last = [Found(queued, (), unfit, share, seen) for queued, share in zip(pods, shares, strict=False)]
+        progress.found += [*found, replace(last, others=case.pods[len(shares) :])]
 
     def _ask(self, search: Search, workers: Workers, now: float) -> list[Effect]:
         self.deadline = now + SEARCH_DEADLINE

@@ -26,7 +26,7 @@ class Attempts:
             self._on_placed(entry, outcome, snapshot_epoch, now)
             return []
         if entry.place is not Place.IN_FLIGHT:
-            return []  # of an attempt that was given up here
+            return self._of_given_up(entry, outcome)
         notice = Notify(notice_of(entry.pod, outcome))
         entry.said, entry.said_at = outcome.message, now
         activated = outcome.preemption and self._await(entry, outcome.preemption, now)
@@ -35,7 +35,7 @@ class Attempts:
         pending = outcome.pending if rejected else ()
         self._end(entry, Result.UNSCHEDULABLE if rejected else Result.ERROR, plugins, pending, now)
         if outcome.nominated is not None:
-            self._pods.nominations.say(entry.uid, outcome.nominated)
+            self._nominate(entry, outcome.nominated, now)
         if activated:
             self._pods.activate(entry, now)
         return [notice]
@@ -64,9 +64,23 @@ class Attempts:
 
     # Inside
 
+    def _of_given_up(self, entry: Entry, outcome: Outcome) -> list[Effect]:
+        """The attempt counts for nothing here, but room that is kept for the pod is for it to be known."""
+        if not outcome.nominated or entry.place is Place.BINDING:
+            return []
+        self._pods.nominations.say(entry.uid, outcome.nominated)
+        return [Notify(notice_of(entry.pod, outcome))]
+
     def _await(self, entry: Entry, number: int, now: float) -> bool:
         """Whether its preemption is known to have failed already."""
         return self._pods.preempting.begin(entry.uid, number, now) is Report.FAILED
+
+    def _nominate(self, entry: Entry, node: str, now: float) -> None:
+        """What it loses is free for others; if its status has never shown it, nothing else will tell them."""
+        before = self._pods.nominations.applied(entry.pod)
+        self._pods.nominations.say(entry.uid, node)
+        if before.status.nominated_node_name not in ("", node, entry.pod.status.nominated_node_name):
+            self._pods.wake(room(before, at_most=before.priority, but=entry.uid), now)
 
     def _on_placed(self, entry: Entry, outcome: Outcome, snapshot_epoch: int, now: float) -> None:
         if entry.place is Place.BINDING:

@@ -42,6 +42,10 @@ class Nominations:
             return pod
         return replace(pod, status=replace(pod.status, nominated_node_name=node))
 
+    def shown_or_said(self, pod: Pod) -> Pod:
+        """The pod, with the node in its status if there is none."""
+        return pod if pod.status.nominated_node_name else self.applied(pod)
+
     def by_node(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for uid, node in self._nodes.items():

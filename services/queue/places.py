@@ -27,7 +27,7 @@ class Place(StrEnum):
 
 TRANSITIONS: dict[Place, frozenset[Place]] = {
     Place.NEW: frozenset({Place.GATED, Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF}),
-    Place.GATED: frozenset({Place.ACTIVE, Place.BACKOFF, Place.BINDING, Place.DONE}),
+    Place.GATED: frozenset({Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF, Place.BINDING, Place.DONE}),
     Place.ACTIVE: frozenset({Place.GATED, Place.IN_FLIGHT, Place.BINDING, Place.DONE}),
     Place.BACKOFF: frozenset({Place.GATED, Place.ACTIVE, Place.IN_FLIGHT, Place.BINDING, Place.DONE}),
     Place.ERROR_BACKOFF: frozenset({Place.ACTIVE, Place.IN_FLIGHT, Place.BINDING, Place.DONE}),

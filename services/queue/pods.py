@@ -107,15 +107,17 @@ class Pods:
                 heap.resort(entry)
         if entry.place is Place.BINDING:
             return None
+        nominated = old.status.nominated_node_name
+        is_news = nominated != pod.status.nominated_node_name
         if entry.place is not Place.IN_FLIGHT:
             self.nominations.update(old, pod)
         else:
+            if is_news:  # it counts unless the attempt comes to another one
+                self.nominations.read(pod)
             for event in pod_events(old, pod):
                 if self._hints.awaits(event):
                     self._touch(entry, Happening(event, old, pod))
-        nominated = old.status.nominated_node_name
-        lost = nominated and nominated != pod.status.nominated_node_name
-        return room(old, at_most=old.priority) if lost else None
+        return room(old, at_most=old.priority) if nominated and is_news else None
 
     def _update_waiting(self, entry: Entry, pod: Pod, size: int, rank: tuple[object, int], now: float) -> None:
         """It is tried again if it is worth it, and for the first of the changes that makes it so."""
@@ -237,7 +239,7 @@ class Pods:
             self._enter(entry, Place.ACTIVE, now, ACTIVATED)
 
     def preempted(self, uid: str, now: float) -> None:
-        """Its victims have been told to go, or are not waited for. It is gated if something has helped meanwhile."""
+        """Its victims have been told to go. It is gated if something has helped meanwhile."""
         entry = self.get(uid)
         if entry is not None and entry.gate == PREEMPTION:
             self._requeue(entry, Worth.AFTER_REST, now, PREEMPTION_OVER)
@@ -250,7 +252,8 @@ class Pods:
                 self.held.move(entry, Place.ACTIVE, now, REST_OVER)
         self._flush(now)
         while (uid := self.preempting.overdue(now)) is not None:
-            self.preempted(uid, now)
+            if (overdue := self.get(uid)) is not None:
+                self.activate(overdue, now)  # perhaps nobody was told, and then nothing would wake it
         while (entry := self.held.in_flight.first()) is not None and entry.deadline <= now:
             self._enter(entry, Place.ACTIVE, now, OVERDUE)
         while (entry := self.held.binding.first()) is not None and entry.deadline <= now:

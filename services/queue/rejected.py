@@ -7,6 +7,7 @@ from typing import NamedTuple
 from services.queue.entry import Entry
 from services.queue.happenings import Happening
 from services.queue.hints import Hints, Worth
+from services.queue.preempting import PREEMPTION
 from services.queue.standing import HOLDERS
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import EVERYTHING
@@ -116,10 +117,10 @@ class Rejected:
 
 
 def _waits_on(entry: Entry) -> tuple[str, ...]:
-    """Who is held for the sake of its gang waits for nothing that happens in the cluster."""
+    """Who is held for its gang, or until its victims are told to go, waits for nothing else that happens."""
     if entry.gate is None:
         return entry.rejectors
-    return () if entry.gate in HOLDERS else (entry.gate,)
+    return () if entry.gate in HOLDERS or entry.gate == PREEMPTION else (entry.gate,)
 
 
 def _alike(entry: Entry) -> _Alike:

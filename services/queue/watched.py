@@ -102,7 +102,7 @@ class Watched:
         if entry is None:
             self._pods.memory.lapse(uid)
             return []
-        was = entry.place
+        was, nominated = entry.place, self._pods.nominations.shown_or_said(entry.pod)
         self._pods.drop(entry, now, "bound" if bound else "gone")
         ended = _ended(entry, now, bound)
         if bound:
@@ -113,8 +113,8 @@ class Watched:
             return [ended]
         if was is Place.BINDING:
             self._wake(room(entry.assumed()), now)
-        elif entry.pod.status.nominated_node_name:
-            self._wake(room(entry.pod, at_most=entry.pod.priority), now)
+        elif nominated.status.nominated_node_name:
+            self._wake(room(nominated, at_most=nominated.priority), now)
         return [ended, Withdrawn(uid)] if was is Place.IN_FLIGHT else [ended]
 
     def _on_unreadable(self, event: PodUnreadable, now: float) -> list[Effect]:

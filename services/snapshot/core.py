@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from services.snapshot.doomed import Doomed
 from services.snapshot.dumping import Cache
 from services.snapshot.events import (
     Beat,
@@ -50,6 +51,7 @@ from services.snapshot.events import (
     Problem,
     Publish,
     Reply,
+    Spared,
     Tick,
     Withhold,
 )
@@ -64,7 +66,7 @@ from services.snapshot.places import Loads, Places
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.shards import shard_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
-from shared.messages.binding import Withdraw
+from shared.messages.binding import Evict, Withdraw
 from shared.messages.queue import POD_GONE
 from shared.messages.state import (
     EPOCH_SHIFT,
@@ -93,6 +95,7 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 class _Accepted:
     """What of a commit stands, and what does not. `nodes`: those that may not be judged as before."""
 
+    loads: Loads
     changes: list[Change]
     conflicts: list[Conflict] = field(default_factory=list)
     entries: list[LedgerEntry] = field(default_factory=list)
@@ -110,6 +113,7 @@ class SnapshotCore:
         self._pods = Places()
         self._objects = Objects()
         self._nominations = Nominations()
+        self._doomed = Doomed()
         self._ledger = Ledger()
         self._judge = Judge(self._nodes, self._pods, self._objects)
         self._cycle_epoch = 0 if answer is None else answer.epoch
@@ -161,13 +165,16 @@ class SnapshotCore:
                 return self._on_waits(event)
             case LookedUp():
                 return self._on_looked_up(event)
+            case Spared(uid=uid):
+                return self._recount(self._doomed.spare(uid))
             case Tick():
                 return self._on_tick(now)
             case Beat():
                 return [Publish(Heartbeat(self.epoch, self._seq))]
 
     def next_deadline(self) -> float | None:
-        deadlines = (self._ledger.next_due(), self._nominations.next_due(), self._objects.next_deadline)
+        nominated, doomed = self._nominations.next_due(), self._doomed.next_due
+        deadlines = (self._ledger.next_due(), nominated, doomed, self._objects.next_deadline)
         return min((at for at in deadlines if at is not None), default=None)
 
     def state(self, shards: Container[int] = (0,), shard_count: int = 1) -> State:
@@ -264,7 +271,7 @@ class SnapshotCore:
 
     def _on_placed(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
         uid, node, started = pod.uid, pod.spec.node_name, pod.started
-        place = self._pods.get(uid)
+        place, load = self._pods.get(uid), self._doomed.seen(pod.uid, load)
         changes: list[Change] = []
         if self._nominations.forget(uid):
             changes.append(NominationGone(uid))
@@ -309,6 +316,7 @@ class SnapshotCore:
         if uid not in self._pods:
             return []
         self._pods.take(uid)
+        self._doomed.forget(uid)
         changes: list[Change] = [PodGone(uid), *self._objects.release(uid, self._seq + 1)]
         return self._publish(changes, [], settled=settled)
 
@@ -317,7 +325,7 @@ class SnapshotCore:
     def _may_be_nominated(self, pod: Pod) -> bool:
         """Whether it may be nominated after this; one that has a place is not."""
         if pod.uid not in self._pods:
-            return bool(pod.status.nominated_node_name) or pod.uid in self._nominations
+            return bool(pod.status.nominated_node_name) or self._nominations.knows(pod.uid)
         self._nominations.note(pod.uid, pod.status.nominated_node_name)
         return False
 
@@ -342,6 +350,25 @@ class SnapshotCore:
         changes += self._revoke(uid for uid, _ in losers)
         return Displace(evict_of(n, self.epoch, self._seq + 1, self._ledger, losers))
 
+    def _doom(self, evict: Evict, accepted: "_Accepted", now: float) -> None:
+        """Whoever is to make way counts as going from now on."""
+        for victim in evict.victims:
+            place = self._pods[victim.uid]
+            load = self._doomed.doom(victim.uid, evict.uid, place.load, now)
+            self._pods.put(victim.uid, place.node, load, place.key, place.started, assumed=place.assumed)
+            accepted.changes.append(self._pods[victim.uid].told(victim.uid, accepted.loads))
+
+    def _recount(self, loads: Iterable[tuple[str, PodLoad]]) -> list[Effect]:
+        """These pods count for something else, where they are."""
+        told = Loads()
+        changes: list[Change] = []
+        for uid, load in loads:
+            place = self._pods[uid]
+            self._pods.put(uid, place.node, load, place.key, place.started, assumed=place.assumed)
+            if place.node in self._nodes:
+                changes.append(self._pods[uid].told(uid, told))
+        return self._publish(changes, told.items)
+
     def _revoke(self, uids: Iterable[str]) -> list[Change]:
         return [NominationGone(uid) for uid in uids if self._nominations.revoke(uid)]
 
@@ -360,7 +387,7 @@ class SnapshotCore:
         if not all(0 <= load < len(commit.loads) for load in named):
             self.refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
             return []
-        accepted = _Accepted(changes=self._revoke(commit.denominated))
+        accepted = _Accepted(Loads(commit.loads), changes=self._revoke(commit.denominated))
         for unit in units(commit.decisions):
             conflicts = self._judge.decisions(unit)
             accepted.conflicts += conflicts.values()
@@ -374,7 +401,9 @@ class SnapshotCore:
                 continue
             accepted.nodes.append(nominate.node)
             displace = self._nominate(commit, nominate, accepted.changes, now)
-            accepted.displaced += [] if displace is None else [displace]
+            if displace is not None:
+                accepted.displaced.append(displace)
+                self._doom(displace.message, accepted, now)
         return self._accept(commit, accepted)
 
     def _assume(self, commit: Commit, d: Decision, changes: list[Change], now: float) -> LedgerEntry:
@@ -393,7 +422,7 @@ class SnapshotCore:
     def _accept(self, commit: Commit, accepted: "_Accepted") -> list[Effect]:
         delta: Delta | None = None
         if accepted.changes:
-            delta = self._delta(accepted.changes, commit.loads, accepted.nodes)
+            delta = self._delta(accepted.changes, accepted.loads.items, accepted.nodes)
         if accepted.nodes:
             self._decided_at = self._seq
         self._answer = Committed(commit.epoch, commit.round, self._seq, accepted.conflicts)
@@ -441,13 +470,14 @@ class SnapshotCore:
         for uid, attempt, nomination in self._nominations.due(now):
             namespace, _, name = nomination.key.partition("/")
             effects.append(LookUp(uid, attempt, namespace, name))
+        effects += self._recount(self._doomed.expire(now))
         return effects + self._publish(self._objects.expire(now, self._seq + 1), [])
 
     def _on_looked_up(self, found: LookedUp) -> list[Effect]:
         entry = self._ledger.find(found.uid, found.attempt)
         if entry is None:
             is_ghost = found.gone and self._nominations.is_unconfirmed(found.uid, found.attempt)
-            return self._on_pod_gone(found.uid) if is_ghost else []
+            return [*self._on_pod_gone(found.uid), Forgot(found.uid, POD_GONE)] if is_ghost else []
         if found.gone:
             return self._forget(entry, POD_GONE)
         if found.node is None:
@@ -496,6 +526,7 @@ class SnapshotCore:
         self._nodes.validate()
         self._nominations.validate()
         self._ledger.validate()
+        self._doomed.validate()
         ledger = self._ledger.entries()
         self._objects.validate(ledger)
         assumed = {uid for uid, place in self._pods.items() if place.assumed}

@@ -65,6 +65,11 @@ class Dispatcher:
                 self._waiting.append(order)
         return self._send(now)
 
+    def knows(self, beat: BinderBeat) -> bool:
+        """Whether this very process has been heard of, and is not lost."""
+        binder = self._binders.get(beat.binder)
+        return binder is not None and binder.incarnation == beat.incarnation
+
     def beat(self, beat: BinderBeat, now: float) -> Sends:
         binder = self._binders.get(beat.binder)
         if binder is not None and binder.incarnation != beat.incarnation:

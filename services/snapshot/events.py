@@ -101,6 +101,13 @@ class LookedUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Spared:
+    """Event: not all pods that were to make way for this one could be told to."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Event: time has passed."""
 
@@ -191,5 +198,5 @@ class Problem:
     error: FlotillaError
 
 
-Event = Seen | Observed | BindingFinished | BindingFailed | BindingWaits | LookedUp | Commit | Tick | Beat
+Event = Seen | Observed | BindingFinished | BindingFailed | BindingWaits | LookedUp | Spared | Commit | Tick | Beat
 Effect = Persist | Publish | Reply | Dispatch | Displace | Withhold | LookUp | Forgot | Safe | Problem

@@ -50,6 +50,10 @@ class Nominations:
     def __iter__(self) -> Iterator[tuple[str, Nomination]]:
         return iter(self._nominations.items())
 
+    def knows(self, uid: str) -> bool:
+        """Whether a status without a nomination says anything new, or anything that was waited for."""
+        return uid in self._nominations or uid in self._shown or uid in self._expected
+
     def get(self, uid: str) -> Nomination | None:
         return self._nominations.get(uid)
 

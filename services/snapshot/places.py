@@ -1,6 +1,6 @@
 """Places: which pod is where, assumed or bound, by pod and by node."""
 
-from collections.abc import Collection, ItemsView
+from collections.abc import Collection, ItemsView, Iterable
 
 import msgspec
 
@@ -88,8 +88,9 @@ class Places:
 class Loads:
     """Numbers equal loads once in a message."""
 
-    def __init__(self) -> None:
-        self.items: list[PodLoad] = []
+    def __init__(self, items: Iterable[PodLoad] = ()) -> None:
+        """`items` have their numbers already."""
+        self.items: list[PodLoad] = list(items)
         self._numbers: dict[int, int] = {}
 
     def number(self, load: PodLoad) -> int:

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from services.snapshot.carrier import Carrier
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch import Dispatcher, Sends, parts
+from services.snapshot.displacing import Displacing
 from services.snapshot.events import (
     Beat,
     BindingFailed,
@@ -24,6 +27,7 @@ from services.snapshot.events import (
     Reply,
     Safe,
     Seen,
+    Spared,
     Tick,
     Withhold,
 )
@@ -37,7 +41,7 @@ from shared.bus import Bus, Envelope, subjects
 from shared.config.file import read_config
 from shared.errors import ProtocolError, UserError
 from shared.kube.client import KubeClient
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes, Evicted
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
 from shared.messages.state import Commit
@@ -97,6 +101,7 @@ class Shell:
         self._intake = Intake(schedulers)
         self._reader = WatchReader(context.name)
         self._dispatcher = Dispatcher()
+        self._displacing = Displacing()
         self._carrier = Carrier(
             core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
         )
@@ -126,6 +131,7 @@ class Shell:
         await bus.subscribe("snapshot.commits", Commit, self._on_commit)
         await bus.subscribe("snapshot.bound", BindingOutcomes, self._on_outcomes)
         await bus.subscribe("binder.beats", BinderBeat, self._on_binder)
+        await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
         await bus.subscribe(subjects.SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
         try:
             with on_dump_signal(self._inspecting.dump):
@@ -220,7 +226,15 @@ class Shell:
         self._carrier.add([Safe(message.binder, message.epoch, message.number)])
 
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
-        self._send(self._dispatcher.beat(beat, self._context.clock()))
+        now, is_new = self._context.clock(), not self._dispatcher.knows(beat)
+        self._send(self._dispatcher.beat(beat, now))
+        for evict in self._displacing.open(now) if is_new else ():
+            self._bus.post(subjects.BINDER_EVICTIONS, replace(evict, epoch=self._core.epoch))
+
+    def _on_evicted(self, evicted: Evicted, envelope: Envelope) -> None:
+        self._displacing.ended(evicted)
+        if evicted.failure:
+            self._handle(Spared(evicted.uid))
 
     def _on_list(self, asked: ListCache | ListLedger | CompareCache, envelope: Envelope) -> None:
         if self._begun:
@@ -254,6 +268,7 @@ class Shell:
             case Dispatch(orders=orders):
                 self._send(self._dispatcher.give(orders, self._context.clock()))
             case Displace(message=evict):
+                self._displacing.asked(evict, self._context.clock())
                 self._bus.post(subjects.BINDER_EVICTIONS, evict)
             case Withhold(message=withdraw):
                 self._bus.post(subjects.BINDER_PERMITS, withdraw)

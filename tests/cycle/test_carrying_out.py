@@ -115,6 +115,30 @@ def test_of_a_class_only_the_first_gets_what_is_found() -> None:
     assert (again.min_seq, [(ask.class_id, ask.count) for ask in again.classes]) == (8, [(class_of(Q), 2)])
 
 
+def test_pods_of_a_class_share_out_what_is_found_if_only_nodes_matter_to_them() -> None:
+    """The best node goes to the first, the next best to the second; the third is decided anew."""
+    script = script_with("w0")
+    preempt = searched(unfit(script, script.submit(P, Q, R)))
+    worse = Candidate("b", [msgspec.structs.replace(VICTIM, uid="w", priority=3)])
+    commit = written(find(script, preempt, worse, ROOM))
+    assert [(each.uid, each.node, [v.uid for v in each.victims]) for each in commit.nominations] == [
+        (P.uid, "a", ["v"]),
+        (Q.uid, "b", ["w"]),
+    ]
+    effects = script.handle(Committed(1, commit.round, 9, []))
+    told = [effect.uid for effect in effects if isinstance(effect, Unschedulable)]
+    assert told == [P.uid, Q.uid]
+    assert {ask.class_id for propose in asked(effects).values() for ask in propose.classes} == {class_of(R)}
+    assert script.core.pods_held == 1
+
+
+def test_in_strict_mode_only_the_first_of_a_class_gets_what_is_found() -> None:
+    script = script_with("w0", round_size=1)
+    preempt = searched(unfit(script, script.submit(P, Q)))
+    commit = written(find(script, preempt, ROOM, Candidate("b", [VICTIM])))
+    assert [each.uid for each in commit.nominations] == [P.uid]
+
+
 def test_whom_somebody_forestalled_is_decided_anew_with_all_of_the_class() -> None:
     script, commit = nomination(P, Q)
     effects = script.committed(commit, Conflict(P.uid, "node a has changed since it was judged"), seq=8)

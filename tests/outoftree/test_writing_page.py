@@ -41,6 +41,15 @@ def test_its_filter_and_test_run() -> None:
     exec(test, names)
 
 
+def test_its_events_and_their_test_run() -> None:
+    plugin, *others = blocks("python")
+    events, test = (next(block for block in others if part in block) for part in ("def events", "makes_room(web"))
+    names: dict[str, Any] = {"pod_from": pod_from}
+    exec(plugin, names)
+    exec(events.replace("(PerNodeFilter):\n    ...\n", "(SameAppLimit):\n"), names)
+    exec(test, names)
+
+
 def test_its_score_runs() -> None:
     names: dict[str, Any] = {
         "dataclass": dataclass,

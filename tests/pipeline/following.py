@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from tests.pipeline.corner import Corner
-from tests.pipeline.support import Object
+from tests.pipeline.support import Cluster, Object
 
 
 class Following:
@@ -35,12 +34,12 @@ def disruption_of(pod: Object) -> Object:
 
 
 @asynccontextmanager
-async def following(corner: Corner) -> AsyncIterator[Following]:
-    """All pods of the corner's namespace."""
+async def following(cluster: Cluster, namespace: str) -> AsyncIterator[Following]:
+    """All pods of a namespace."""
     seen = Following()
 
     async def follow() -> None:
-        async for happening, pod in corner.cluster.watch(f"/api/v1/namespaces/{corner.namespace}/pods"):
+        async for happening, pod in cluster.watch(f"/api/v1/namespaces/{namespace}/pods"):
             seen.see(happening, pod)
 
     task = asyncio.create_task(follow())

@@ -29,6 +29,7 @@ SOON = 10.0
 """Seconds for what takes a moment on an idle machine."""
 POLL = 0.03
 CACHE_SIZE = "scheduler_cache_size"
+CACHED = ("nodes", "pods", "assumed_pods", "nominated_pods")
 LIMITS = Limits(patience=20.0)
 """Longer than any service takes to be itself again after it was killed."""
 
@@ -44,9 +45,9 @@ class Cluster:
     async def create(self, *made: PodBuilder | NodeBuilder, **spec: object) -> None:
         """One after the other, so that they are of different age. `spec`: what no builder has."""
         for each in made:
-            plain = _plain(each)
-            plain["spec"] |= spec
-            await self._call("POST", _folder_of(each), plain)
+            created = plain(each)
+            created["spec"] |= spec
+            await self._call("POST", _folder_of(each), created)
 
     async def create_many(self, path: str, objects: Iterable[Object]) -> None:
         await self._creator.create(path, objects)
@@ -158,30 +159,32 @@ async def all_ready(pipeline: Pipeline) -> bool:
 
 
 async def cached(pipeline: Pipeline, kind: str, count: int) -> bool:
-    """The snapshot knows of so many of them: nodes, pods or assumed_pods."""
+    """The snapshot knows of so many of them: one of CACHED."""
     answer = await pipeline.ask("snapshot", "/metrics")
     return answer is not None and value_of(answer.body, CACHE_SIZE, type=kind) == count
 
 
 async def cache_is_empty(pipeline: Pipeline) -> bool:
-    return all([await cached(pipeline, kind, 0) for kind in ("nodes", "pods", "assumed_pods")])
+    return all([await cached(pipeline, kind, 0) for kind in CACHED])
 
 
 def web(name: str, namespace: str) -> PodBuilder:
     return pod(name, namespace).container("main", image="app:1")
 
 
-def numbered(made: PodBuilder | NodeBuilder, count: int) -> Iterator[Object]:
-    """So many of the same, under their name with a number."""
-    sample = _plain(made)
+def numbered(made: PodBuilder | NodeBuilder, count: int, **spec: object) -> Iterator[Object]:
+    """So many of the same, under their name with a number. `spec`: what no builder has."""
+    sample = plain(made)
+    sample["spec"] |= spec
     for i in range(count):
         yield sample | {"metadata": sample["metadata"] | {"name": f"{made.metadata.name}-{i:04}"}}
 
 
-def _plain(made: PodBuilder | NodeBuilder) -> Object:
-    plain: Object = msgspec.json.decode(encode_json(made.build()))
-    plain["metadata"].pop("uid", None)
-    return plain
+def plain(made: PodBuilder | NodeBuilder) -> Object:
+    """As it is created."""
+    created: Object = msgspec.json.decode(encode_json(made.build()))
+    created["metadata"].pop("uid", None)
+    return created
 
 
 def _folder_of(made: PodBuilder | NodeBuilder) -> str:

@@ -15,13 +15,29 @@ from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from shared.errors import ClusterError
 from tests.builders import node
-from tests.pipeline.support import Cluster, a_cluster, all_ready, an_auditor, cache_is_empty, numbered, until, web
+from tests.pipeline.following import following
+from tests.pipeline.support import (
+    Cluster,
+    a_cluster,
+    all_ready,
+    an_auditor,
+    cache_is_empty,
+    cached,
+    numbered,
+    plain,
+    until,
+    web,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODES, PODS = 100, 2_000
 KILL_AT = 500
 """Pods bound, by then."""
+URGENT = "urgent"
+"""A priority class for whom others make way."""
+GONE_AT_KILL = 20
+"""So many have made way, by then."""
 PATIENCE = 60.0
 """Seconds from the kill until all is bound. It takes 1 to 5."""
 
@@ -41,7 +57,8 @@ VICTIMS = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pipeline() -> AsyncIterator[Pipeline]:
-    async with Pipeline.running(PipelineOptions()) as running:
+    async with Pipeline.running(PipelineOptions()) as running, a_cluster(running) as cluster:
+        await cluster.create_priorities(**{URGENT: 100})
         yield running
 
 
@@ -63,6 +80,33 @@ async def test_all_is_bound_though_a_process_is_killed(victims: tuple[str, ...],
         await until(lambda: cache_is_empty(pipeline), "the cache is not empty")
 
 
+@pytest.mark.parametrize("victim", ["binder-0", "snapshot", "queue", "cycle"])
+async def test_preemptions_end_though_a_process_is_killed(victim: str, pipeline: Pipeline) -> None:
+    """Every node is needed, so a node that nobody gets, or that two are to have, would show."""
+    case = f"over-{victim}"
+    async with an_auditor(pipeline) as auditor, a_cluster(pipeline) as cluster, following(cluster, case) as seen:
+        await cluster.create_namespace(case)
+        await fill(case, cluster)
+        await until(lambda: cached(pipeline, "pods", NODES), "the pods are not known")
+        before = pipeline.processes[victim]
+        urgent = numbered(web("urgent", case).request(cpu=2), NODES, priorityClassName=URGENT)
+        await cluster.create_many(f"/api/v1/namespaces/{case}/pods", urgent)
+
+        async def some_are_gone() -> bool:
+            return len(seen.gone) >= GONE_AT_KILL
+
+        await until(some_are_gone, "nobody makes way")
+        pipeline.kill(victim)
+        await bound(NODES, auditor, pipeline)
+        assert await auditor.finish() == [], said_by(pipeline)
+        await until(lambda: all_ready(pipeline), "not all services are ready")
+        assert pipeline.processes[victim] != before
+        assert len(seen.gone) == NODES
+        await until(lambda: cached(pipeline, "nominated_pods", 0), "some are still nominated")
+        await cluster.delete_all(case)
+        await until(lambda: cache_is_empty(pipeline), "the cache is not empty")
+
+
 async def begin(case: str, cluster: Cluster) -> "asyncio.Task[None]":
     """Creates nodes, and goes on to create as many pods as they have room for."""
     await cluster.create_namespace(case)
@@ -70,6 +114,13 @@ async def begin(case: str, cluster: Cluster) -> "asyncio.Task[None]":
     await cluster.create_many("/api/v1/nodes", numbered(room, NODES))
     made = web("p", case).request(cpu=1, memory="1Gi")
     return asyncio.create_task(cluster.create_many(f"/api/v1/namespaces/{case}/pods", numbered(made, PODS)))
+
+
+async def fill(case: str, cluster: Cluster) -> None:
+    """Creates nodes, and on each of them a pod that takes all of it."""
+    await cluster.create_many("/api/v1/nodes", numbered(node(case).capacity(cpu=2, memory="64Gi"), NODES))
+    small = (plain(web(f"small-{i:04}", case).request(cpu=2).on(f"{case}-{i:04}")) for i in range(NODES))
+    await cluster.create_many(f"/api/v1/namespaces/{case}/pods", small)
 
 
 async def bound(pods: int, auditor: Auditor, pipeline: Pipeline) -> None:

@@ -12,7 +12,7 @@ from shared.errors import InvariantBroken
 from shared.framework.plugin import PreEnqueuePlugin, QueueSortPlugin
 from shared.framework.profile import Framework
 from shared.framework.status import SUCCESS, Status, unresolvable
-from shared.messages.queue import Take
+from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod, PodCondition, PodStatus
 from shared.plugins.registry import IN_TREE
 from tests.builders import pod
@@ -187,6 +187,19 @@ def test_a_gate_that_breaks_down_is_told_of_and_keeps_only_its_pod_out() -> None
     door.state = "open"
     core.handle(ClusterChange(NODE_ADDED), 101.0)
     assert names(batch_in(core.handle(Take(1, 1, 5), 101.0))) == ["a"]
+
+
+def test_a_gate_that_broke_down_after_an_error_lets_its_pod_rest_as_after_one() -> None:
+    core, door = behind_a_door()
+    core.handle(PodPending(pod("a").build(), 100.0), 100.0)
+    core.handle(Take(1, 1, 5), 100.0)
+    door.state = "broken"
+    core.handle(Outcomes(1, 1, [Outcome(uid("a"), Verdict.FAILED)]), 100.0)
+    assert core.place_of(uid("a")) is Place.GATED
+    door.state = "open"
+    core.handle(ClusterChange(NODE_ADDED), 100.5)
+    assert core.place_of(uid("a")) is Place.ERROR_BACKOFF
+    core.validate()
 
 
 def test_a_pod_that_cannot_be_sorted_costs_no_other() -> None:

@@ -86,6 +86,13 @@ def test_nobody_waits_for_a_report_for_ever(queue: Queue) -> None:
     assert queue.place("a") is Place.ACTIVE
 
 
+def test_if_nobody_was_told_it_is_tried_again_after_a_while(queue: Queue) -> None:
+    queue.at(100.0 + PATIENCE - 0.1)
+    assert queue.place("a") is Place.UNSCHEDULABLE
+    queue.at(100.0 + PATIENCE)
+    assert queue.place("a") is Place.ACTIVE
+
+
 def test_its_own_gates_are_asked_as_well(queue: Queue) -> None:
     queue.change(POD_DELETED, VICTIM)
     queue.add(pod("a").gate("x"))

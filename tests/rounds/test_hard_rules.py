@@ -106,7 +106,7 @@ def _pods(kinds: Sequence[tuple[str, list[Rule], int]], order: Sequence[int]) ->
     pods: list[Pod] = []
     for i, kind in enumerate(order):
         app, rules, priority = kinds[kind % len(kinds)]
-        builder = pod(f"p{i}").label(app=app).priority(priority).request(cpu="1")
+        builder = pod(f"p{i}").label(app=app).priority(priority).never_preempting().request(cpu="1")
         for rule in rules:
             builder = rule(builder)
         pods.append(builder.build())

@@ -44,6 +44,7 @@ from shared.messages.inspection import (
     Move,
     QueueListed,
 )
+from shared.messages.permits import ListPermits, PermitPending, Permits
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.queue import (
     Absorbed,
@@ -280,6 +281,17 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.lists(st.builds(BindingOutcome, TEXT, COUNTS, TEXT, st.none() | TIMES), max_size=2),
     ),
     PermitAnswer: st.builds(PermitAnswer, TEXT, TEXT, st.booleans(), TEXT),
+    ListPermits: st.builds(ListPermits, TEXT),
+    Permits: st.builds(
+        Permits,
+        TEXT,
+        TEXT,
+        st.lists(
+            st.builds(PermitPending, TEXT, TEXT, TEXT, TEXT, TIMES, st.dictionaries(TEXT, TIMES, max_size=2)),
+            max_size=2,
+        ),
+        COUNTS,
+    ),
     Withdraw: st.builds(Withdraw, TEXT, COUNTS, TEXT, TEXT),
     Evict: st.builds(
         Evict, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, st.lists(DISPLACED, max_size=2), st.lists(DISPLACED)

@@ -5,7 +5,7 @@ A pod on a node that is to go terminates for a while first; one without a node g
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,6 +37,8 @@ class ApiServer:
         """Every pod that was ever bound, to which node."""
         self.priorities: dict[str, int] = {}
         """Of every pod that was ever there."""
+        self.evicted: set[str] = set()
+        """The uids of pods that somebody has asked to go."""
         self.broken: list[str] = []
         self.bad_luck = 0.0
         self.stalled_until = 0.0
@@ -145,11 +147,12 @@ class ApiServer:
             return Result(Outcome.NOT_FOUND, 404, "pods not found")
         if pod.uid != ref.uid:
             return Result(Outcome.CONFLICT, 409, "another pod")
+        self.evicted.add(pod.uid)
         self.terminate(pod.uid)
         return Result(Outcome.OK, 200, "")
 
-    def has_room(self, node: Node, *more: Pod) -> bool:
-        on_it = (pod for pod in self.pods.values() if pod.spec.node_name == node.name)
+    def has_room(self, node: Node, *more: Pod, without: Container[str] = ()) -> bool:
+        on_it = (pod for uid, pod in self.pods.items() if pod.spec.node_name == node.name and uid not in without)
         pods = [pod for pod in on_it if pod.status.phase != FINISHED]
         used: dict[str, int] = {"pods": len(pods) + len(more)}
         for pod in (*pods, *more):

@@ -19,7 +19,7 @@ class SimClient:
         self._server = server
 
     async def get(self, path: str) -> bytes | None:
-        raise Unreachable("server", f"GET {path}", "nobody compares here")
+        raise Unreachable("server", f"GET {path}", "nobody compares here", maybe_done=False)
 
     async def get_pod(self, namespace: str, name: str) -> Pod | None:
         try:

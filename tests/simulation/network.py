@@ -37,6 +37,8 @@ class Network:
         self.bad_luck = 0.0
         self.down = False
         self.sent = 0
+        self.overhears: list[Callable[[Message], None]] = []
+        """Told of everything that is sent, whatever becomes of it."""
         self._carried = 0
         self._dice = dice
         self._failed = failed
@@ -66,6 +68,8 @@ class Network:
 
     def post(self, subject: str, message: Message, respond: Callable[[Message], None] | None = None) -> int:
         self.sent += 1
+        for overhear in self.overhears:
+            overhear(message)
         listeners = self.listeners(subject)
         for one in listeners:
             self.carry(lambda one=one: self._deliver(one, copy(message), respond))  # type: ignore[misc]

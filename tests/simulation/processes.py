@@ -30,7 +30,7 @@ from shared.telemetry.tracing import Tracer
 from tests.simulation.apiserver import ApiServer
 from tests.simulation.client import SimClient
 from tests.simulation.network import Network, SimBus
-from tests.simulation.store import SimReader, SimTerms, Store
+from tests.simulation.store import SimReader, SimRemembering, SimTerms, Store
 from tests.simulation.watcher import Watcher
 
 FRAMEWORKS = load_frameworks(None)
@@ -72,6 +72,7 @@ class Process:
         self._skew = skew
         self._bus = SimBus(around.network, name)
         self._terms = SimTerms(around.server, around.store)
+        self._memory = SimRemembering(around.store)
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -81,7 +82,7 @@ class Process:
     def kill(self) -> None:
         """What it has sent is on its way; nothing more comes from it, and what it asked for may still be done."""
         self._bus.die()
-        self._terms.alive = False
+        self._terms.alive = self._memory.alive = False
         self._task.cancel()
 
     async def ended(self) -> None:
@@ -97,7 +98,7 @@ class Process:
             self._around.failures.append(f"{self.name} has failed: {cause.exceptions!r}\n{told}")
         finally:
             self._bus.die()
-            self._terms.alive = False
+            self._terms.alive = self._memory.alive = False
 
     def _life(self) -> Coroutine[Any, Any, None]:
         lives: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
@@ -111,8 +112,10 @@ class Process:
         return lives[self.service]()
 
     async def _queue(self) -> None:
-        self.core = QueueCore(FRAMEWORKS)
-        self.shell = QueueShell(self._context(), self.core)
+        remembering: Any = self._memory
+        kept = await self._memory.recall()
+        self.core = QueueCore(FRAMEWORKS, kept=kept)
+        self.shell = QueueShell(self._context(), self.core, remembering)
         await self.shell.run()
 
     async def _cycle(self) -> None:

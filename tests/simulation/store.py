@@ -1,10 +1,14 @@
-"""Redis, as the snapshot's terms and the workers' loading see it: fenced, atomic, and at times away or empty."""
+"""Redis, as the snapshot's terms, the workers' loading and the queue's memory see it: away or empty at times."""
 
 import asyncio
 from collections.abc import Collection, Sequence
 
 import msgspec
 
+from services.queue.events import Lapse, Remember
+from services.queue.kept import Kept
+from services.queue.remembering import PAUSE as MEMORY_PAUSE
+from services.queue.remembering import PAUSE_AFTER_FAILURE, RECALL_PATIENCE
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Persist
 from shared.cluster.load import PodLoad
@@ -52,6 +56,7 @@ class Store:
         self.shared_hostnames: list[str] = []
         self.ledger: dict[str, LedgerEntry] = {}
         self.answer: Committed | None = None
+        self.kept: dict[str, Kept] = {}
 
     async def reached(self) -> None:
         """Returns when it answers."""
@@ -173,3 +178,39 @@ class SimReader:
         state = State(store.epoch, store.seq, list(nodes.values()), loads, objects, nominations, shared)
         await asyncio.sleep(LATENCY)
         return state
+
+
+class SimRemembering:
+    """As `services.queue.remembering.Remembering`. `alive`: a process that is killed writes no more."""
+
+    def __init__(self, store: Store) -> None:
+        self.alive = True
+        self._store = store
+        self._waiting: dict[str, Kept | None] = {}
+
+    async def recall(self) -> dict[str, Kept]:
+        try:
+            async with asyncio.timeout(RECALL_PATIENCE):
+                await self._store.reached()
+        except TimeoutError:
+            return {}
+        return dict(self._store.kept)
+
+    def take(self, effect: Remember | Lapse) -> None:
+        self._waiting[effect.uid] = effect.kept if isinstance(effect, Remember) else None
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(PAUSE_AFTER_FAILURE if self._store.down else MEMORY_PAUSE)
+            if self._waiting and not self._store.down:
+                await asyncio.sleep(LATENCY)
+                self._write()
+
+    def _write(self) -> None:
+        for uid, kept in self._waiting.items() if self.alive and not self._store.down else ():
+            if kept is None:
+                self._store.kept.pop(uid, None)
+            else:
+                self._store.kept[uid] = kept
+        if not self._store.down:
+            self._waiting = {}

@@ -5,6 +5,7 @@ Each run is named by its seed; `play(seed, ...)` plays it again.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 
 import pytest
 
@@ -19,11 +20,23 @@ SOON = 60.0
 
 
 def play(seed: int, mishaps: frozenset[str], bad_luck: float, *, round_size: int = 0, wishes: float = 0.0) -> None:
+    play_in(partial(World, wishes=wishes), seed, mishaps, bad_luck, round_size=round_size)
+
+
+def play_in(
+    make: Callable[..., World],
+    seed: int,
+    mishaps: frozenset[str],
+    bad_luck: float,
+    *,
+    round_size: int = 0,
+    seconds: float = 40.0,
+) -> None:
     async def run() -> None:
         size = round_size or ROUND_SIZES[seed % len(ROUND_SIZES)]
-        world = World(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=size, wishes=wishes)
+        world = make(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=size)
         try:
-            await world.run()
+            await world.run(seconds)
         except AssertionError as wrong:
             raise AssertionError(f"seed {seed}: {wrong}\n" + "\n".join(world.log)) from None
 

@@ -7,19 +7,21 @@ import msgspec
 
 from shared.cluster.load import load_of
 from shared.model.objects import (
-    LabelSelector,
     MapSelectorSpec,
     Node,
     ObjectMeta,
     PersistentVolume,
     PersistentVolumeSpec,
     Pod,
+    PodGroup,
     Service,
     key_of,
     kind_of,
 )
-from tests.builders import PodBuilder, node, pod, selector
-from tests.simulation.processes import RESTART, Process, Surroundings
+from tests.builders import PodBuilder, node, pod
+from tests.simulation.calm import moved_by_time
+from tests.simulation.processes import EPOCH_BEGINS, RESTART, Process, Surroundings
+from tests.simulation.wishes import APP, HOST, ZONE, with_a_wish
 
 SERVICES = {
     "watcher": "watcher",
@@ -36,36 +38,8 @@ ELSEWHERE = "elsewhere"
 """A large node that takes no new pods of ours: who binds pods beside us puts them there."""
 SETTLED_WITHIN = 150.0
 """Seconds of quiet after which every pod that fits anywhere is bound: patience, the longest rest, and some."""
-
-
-ZONE, HOST, APP = "zone", "kubernetes.io/hostname", "app"
-
-
-def _spread(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
-    return built.spread_hard(ZONE, alike)
-
-
-def _softly_spread(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
-    return built.spread_soft(HOST, alike)
-
-
-def _near(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
-    return built.require_pods(ZONE, alike)
-
-
-def _alone_in_zone(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
-    return built.require_no_pods(ZONE, alike)
-
-
-def _alone_on_node(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
-    return built.require_no_pods(HOST, alike)
-
-
-def _first(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
-    return built.priority(100)
-
-
-WISHES = (_spread, _softly_spread, _near, _alone_in_zone, _alone_on_node, _first)
+SOON = 60.0
+"""The same, where nothing goes wrong: victims of victims are gone, and the longest rest is over."""
 
 
 class World:
@@ -77,6 +51,7 @@ class World:
         self.server, self.store, self.network, self.dice = around.server, around.store, around.network, around.dice
         self.processes: dict[str, Process] = {}
         self.log: list[str] = []
+        self.is_calm = not (mishaps or bad_luck)
         self._mishaps = sorted(mishaps)
         self._bad_luck = bad_luck
         self._wishes = wishes
@@ -88,9 +63,7 @@ class World:
 
     async def run(self, seconds: float = 40.0) -> None:
         """Trouble for so long, then quiet until everything has settled; then all that must hold is looked at."""
-        for name in NODES:
-            self.server.put_node(self._node(name))
-        self.server.put_node(node(ELSEWHERE).capacity(cpu=1000, memory="1000Gi").unschedulable().build())
+        self.furnish()
         for name in SERVICES:
             self.start(name)
         keeper = asyncio.create_task(self._keep())
@@ -103,11 +76,21 @@ class World:
                 self._something_happens()
                 if self._mishaps and self.dice.random() < 0.08:
                     self._mishap(self.dice.choice(self._mishaps))
+                assert not self._broken(), "\n".join(self._broken())
             self._heal()
             await self._settle()
         finally:
             keeper.cancel()
             await self.end()
+
+    def furnish(self) -> None:
+        """What there is before anything happens."""
+        for name in NODES:
+            self.server.put_node(self._node(name))
+        self.server.put_node(node(ELSEWHERE).capacity(cpu=1000, memory="1000Gi").unschedulable().build())
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, what)
 
     async def end(self) -> None:
         for process in (*self.processes.values(), *self._extra):
@@ -139,22 +122,23 @@ class World:
 
     # The cluster
 
+    def happenings(self) -> dict[Callable[[], None], float]:
+        """What can happen, and how often it does compared with the others."""
+        return {
+            self.create: 10,
+            self._delete: 2,
+            self._recreate: 1,
+            self._update: 1,
+            self._bind_elsewhere: 0.5,
+            self._finish: 1,
+            self._renew: 0.7,
+            self._change_object: 2,
+            self._nominate: 1,
+        }
+
     def _something_happens(self) -> None:
-        what = self.dice.choices(
-            (
-                self.create,
-                self._delete,
-                self._recreate,
-                self._update,
-                self._bind_elsewhere,
-                self._finish,
-                self._renew,
-                self._change_object,
-                self._nominate,
-            ),
-            (10, 2, 1, 1, 0.5, 1, 0.7, 2, 1),
-        )[0]
-        what()
+        happenings = self.happenings()
+        self.dice.choices(list(happenings), list(happenings.values()))[0]()
 
     def create(self, name: str = "") -> None:
         for _ in range(1 if name else self.dice.choice((1, 1, 1, 4))):
@@ -165,11 +149,7 @@ class World:
             self.server.put_pod(self._with_wishes(built).build())
 
     def _with_wishes(self, built: PodBuilder) -> PodBuilder:
-        """Some pods matter to others by more than the place they take."""
-        if self._wishes and self.dice.random() < self._wishes:
-            labels = {APP: self.dice.choice("xyz")}
-            built = self.dice.choice(WISHES)(built.label(labels), selector(labels))
-        return built
+        return with_a_wish(built, self.dice) if self._wishes and self.dice.random() < self._wishes else built
 
     def _any_pod(self, *, bound: bool | None = None) -> Pod | None:
         pods = [p for p in self.server.pods.values() if bound is None or bool(p.spec.node_name) == bound]
@@ -274,31 +254,42 @@ class World:
 
     async def _settle(self) -> None:
         began = self.now
-        while (wrong := self.wrong()) and not self._broken() and self.now < began + SETTLED_WITHIN:
+        within = SOON if self.is_calm else SETTLED_WITHIN
+        while (wrong := self.wrong()) and not self._broken() and self.now < began + within:
             await asyncio.sleep(0.5)
         self.settled_after = self.now - began
         assert not wrong, "\n".join(wrong)
 
     def wrong(self) -> list[str]:
         """What is not as it has to be in the end."""
-        checks: tuple[Callable[[], list[str]], ...] = (self._broken, self._left_over, self._not_alike, self._kept)
-        return [text for check in checks for text in check()]
+        return [text for check in self.checks() for text in check()]
+
+    def checks(self) -> tuple[Callable[[], list[str]], ...]:
+        return self._broken, self._left_over, self._not_alike, self._kept
 
     def _broken(self) -> list[str]:
-        return self.server.broken + self.around.failures
+        """What is wrong, whatever comes after it."""
+        queue = self.processes["queue"].core
+        late = moved_by_time(queue, EPOCH_BEGINS + self.now) if self.is_calm and queue is not None else []
+        return self.server.broken + self.around.failures + late
+
+    def story(self, uid: str) -> str:
+        queue = self.processes["queue"].core
+        return str(queue.story(uid)) if queue is not None else ""
 
     def _left_over(self) -> list[str]:
         """Pods that fit somewhere and are not bound."""
         free = [each for each in self.server.nodes.values() if not each.spec.unschedulable]
-        queue = self.processes["queue"].core
         left = [
-            f"{each.name} ({each.uid}) fits and is not bound: {queue.story(each.uid) if queue else ''}"
+            f"{each.name} ({each.uid}) fits and is not bound: {self.story(each.uid)}"
             for each in self.server.pods.values()
-            if not each.spec.node_name
-            and APP not in each.metadata.labels
-            and any(self._is_free(where, each) for where in free)
+            if not each.spec.node_name and self._is_due(each) and any(self._is_free(where, each) for where in free)
         ]
         return [*left[:3], f"and {len(left) - 3} more"] if len(left) > 3 else left
+
+    def _is_due(self, pod: Pod) -> bool:
+        """Whether room is all that it can wait for."""
+        return APP not in pod.metadata.labels
 
     def _is_free(self, where: Node, pod: Pod) -> bool:
         """With what is kept for others that are nominated to it."""
@@ -342,8 +333,9 @@ class World:
         for worker in ("w1", "w2"):
             if (core := self.processes[worker].core) is not None:
                 objects = {(kind_of(obj), key_of(obj)): obj for obj in core.table.objects.all()}
-                if objects != self.server.objects:
-                    wrong.append(f"{worker} knows other objects: {sorted(objects.keys() ^ self.server.objects.keys())}")
+                truth = {key: obj for key, obj in self.server.objects.items() if not isinstance(obj, PodGroup)}
+                if objects != truth:
+                    wrong.append(f"{worker} knows other objects: {sorted(objects.keys() ^ truth.keys())}")
                 nominations = core.table.nominations
                 found |= {uid: node for node in nominations for uid in nominations.of(node)}
         if found != nominated:

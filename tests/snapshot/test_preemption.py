@@ -8,6 +8,7 @@ import pytest
 from services.inprocess.leaving import going, nominated
 from services.inprocess.pipeline import bound
 from services.snapshot.core import SnapshotCore
+from services.snapshot.doomed import PATIENCE
 from services.snapshot.events import (
     BindingFinished,
     Displace,
@@ -18,13 +19,14 @@ from services.snapshot.events import (
     NodeSeen,
     PodDeleted,
     PodSeen,
+    Spared,
     Tick,
 )
 from services.snapshot.nominations import CONFIRMATION
-from shared.cluster.load import load_of
+from shared.cluster.load import PodLoad, load_of
 from shared.messages.binding import Displaced, Evict
 from shared.messages.preemption import Victim
-from shared.messages.state import Commit, Nominate, NominationGone, PodGone, PodNominated
+from shared.messages.state import Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.model.objects import Pod
 from tests.builders import pod
 from tests.rounds.support import SnapshotLog, changes, commit, kinds, refusals, reply, small_node, small_pod
@@ -37,6 +39,10 @@ BETWEEN = pod("between").request(cpu="1").priority(5).build()
 
 def victim(of: Pod, *, terminating: bool = False) -> Victim:
     return Victim(of.uid, of.key, of.priority, terminating=terminating)
+
+
+def as_going(of: Pod) -> PodLoad:
+    return msgspec.structs.replace(load_of(of), preempted=True)
 
 
 def nominate(of: Pod, seen: int, *victims: Victim, node: str = "a", load: int = 0) -> Nominate:
@@ -72,8 +78,8 @@ def test_a_nomination_is_safe_published_answered_and_carried_out_in_this_order()
     log = a_log()
     effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW))))
     assert kinds(effects) == ["Persist", "Publish", "Reply", "Displace"]
-    assert changes(effects) == [PodNominated(P.uid, "a", 0, P.key)]
-    assert log.deltas[-1].loads == [load_of(P)]
+    assert changes(effects) == [PodNominated(P.uid, "a", 0, P.key), PodPlaced(LOW.uid, "a", 1, LOW.key)]
+    assert log.deltas[-1].loads == [load_of(P), as_going(LOW)]
     assert (reply(effects).seq, reply(effects).conflicts) == (log.core.seq, [])
     assert evicted(effects) == [
         Evict(
@@ -209,7 +215,7 @@ def test_those_of_lower_priority_lose_what_they_were_promised_there() -> None:
     for each in (low, equal, elsewhere):
         log.handle(PodSeen(each))
     effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW))))
-    assert changes(effects) == [PodNominated(P.uid, "a", 0, P.key), NominationGone(low.uid)]
+    assert changes(effects)[:2] == [PodNominated(P.uid, "a", 0, P.key), NominationGone(low.uid)]
     (evict,) = evicted(effects)
     assert evict.denominated == [Displaced(low.uid, "default", "between")]
     assert promised(log) == {P.uid: "a", equal.uid: "a", elsewhere.uid: "b"}
@@ -302,6 +308,7 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
     log.handle(PodDeleted(P.uid))
     log.handle(nominations(1, nominate(P, seen, victim(LOW))))
     attempt = log.core.seq
+    log.handle(PodDeleted(LOW.uid))
     assert log.core.next_deadline() == CONFIRMATION
     assert log.handle(Tick(), CONFIRMATION) == [LookUp(P.uid, attempt, "default", "p")]
     assert log.core.next_deadline() == 2 * CONFIRMATION
@@ -313,10 +320,57 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
 
 def test_what_the_status_shows_is_not_looked_up() -> None:
     log = after_nomination()
+    log.handle(PodDeleted(LOW.uid))
     log.handle(PodSeen(nominated(P, "a")))
     assert log.core.next_deadline() is None
     log.handle(nominations(2, nominate(P, log.core.seq)))
     assert log.core.next_deadline() is None, "it shows it already"
+
+
+# Those who are to make way
+
+
+def loads_of(log: SnapshotLog) -> dict[str, PodLoad]:
+    state = log.core.state()
+    return {uid: state.loads[pod.load] for node in state.nodes for uid, pod in node.pods.items()}
+
+
+def test_whoever_is_to_make_way_counts_as_going_from_the_decision_on() -> None:
+    log = after_nomination()
+    assert loads_of(log) == {LOW.uid: as_going(LOW)}
+    assert changes(log.handle(PodSeen(bound(LOW, "a")))) == [], "it is still told of as before"
+    log.handle(PodSeen(bound(pod("low").label(x="y").request(cpu="1").priority(1).build(), "a")))
+    assert loads_of(log)[LOW.uid].labels == {"x": "y"}
+    assert loads_of(log)[LOW.uid].preempted
+    log.handle(PodDeleted(LOW.uid))
+    assert log.core.next_deadline() == CONFIRMATION
+
+
+def test_once_it_is_shown_to_go_nothing_is_to_be_remembered() -> None:
+    log = after_nomination()
+    shown = going(bound(LOW, "a"), "now")
+    log.handle(PodSeen(shown))
+    assert loads_of(log) == {LOW.uid: load_of(shown)}
+    log.handle(Spared(P.uid))
+    assert loads_of(log)[LOW.uid].preempted
+
+
+def test_whoever_could_not_be_told_counts_as_before() -> None:
+    log = after_nomination(LOW, OTHER)
+    log.handle(PodSeen(going(bound(OTHER, "a"), "now")))
+    assert changes(log.handle(Spared(Q.uid))) == [], "others are meant"
+    assert changes(log.handle(Spared(P.uid))) == [PodPlaced(LOW.uid, "a", 0, LOW.key)]
+    assert loads_of(log)[LOW.uid] == load_of(LOW)
+    assert changes(log.handle(Spared(P.uid))) == []
+
+
+def test_whoever_does_not_go_for_too_long_counts_as_before() -> None:
+    log = after_nomination()
+    assert log.core.next_deadline() == PATIENCE
+    assert changes(log.handle(Tick(), PATIENCE - 1)) == []
+    assert changes(log.handle(Tick(), PATIENCE)) == [PodPlaced(LOW.uid, "a", 0, LOW.key)]
+    assert loads_of(log) == {LOW.uid: load_of(LOW)}
+    assert log.core.next_deadline() == CONFIRMATION
 
 
 def test_a_new_leader_knows_what_the_watch_shows() -> None:

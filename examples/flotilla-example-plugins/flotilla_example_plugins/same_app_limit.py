@@ -1,9 +1,11 @@
 """A filter that looks at one node at a time."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
+from shared.cluster.objects import ClusterObjects
 from shared.errors import UserError
+from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.pernode import PerNodeFilter
@@ -24,6 +26,19 @@ class SameAppLimit(PerNodeFilter):
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.namespace, pod.metadata.labels.get(self._label)
+
+    def events(self) -> Sequence[Registration]:
+        return (
+            Registration(Resource.NODE, Action.ADD),
+            Registration(Resource.POD, Action.DELETE | Action.UPDATE_POD_LABEL, self.makes_room),
+        )
+
+    def makes_room(self, pod: Pod, before: Pod, now: Pod | None, objects: ClusterObjects) -> bool:
+        """A pod of the app is gone, or is of another app now; or the rejected pod itself has other labels."""
+        if now is not None and now.uid == pod.uid:
+            return True
+        app = self.signature(pod)
+        return self.signature(before) == app and (now is None or self.signature(now) != app)
 
     def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
         namespace, app = state.pod.namespace, state.pod.metadata.labels.get(self._label)

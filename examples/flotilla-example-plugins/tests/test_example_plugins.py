@@ -7,6 +7,7 @@ from flotilla_example_plugins.same_app_limit import SameAppLimit
 
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.objects import ClusterObjects
 from shared.errors import UserError
 from shared.framework.cyclestate import CycleState
 from shared.framework.status import Code
@@ -36,6 +37,19 @@ def test_an_app_has_so_many_pods_a_node() -> None:
     assert plugin.explain(state, verdicts["full"]).message == "node(s) had 2 pods of app web"
     assert not plugin.filter(CycleState(a_pod(app="db")), view).any()
     assert not plugin.filter(CycleState(a_pod()), view).any()
+
+
+def test_a_pod_of_the_app_that_goes_makes_room() -> None:
+    web, alike, other = (
+        pod_from({"metadata": {"name": name, "uid": name, "labels": {"app": app}}})
+        for name, app in (("web-1", "web"), ("web-2", "web"), ("db", "db"))
+    )
+    helps, cluster = SameAppLimit({}).makes_room, ClusterObjects()
+    assert helps(web, alike, None, cluster)
+    assert helps(web, alike, a_pod("web-2", app="db"), cluster)
+    assert not helps(web, other, None, cluster)
+    assert not helps(web, alike, a_pod("web-2", app="web", tier="front"), cluster)
+    assert helps(web, other, web, cluster)
 
 
 def test_pods_that_are_judged_apart_have_other_signatures() -> None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from services.cli.demo.creating import Creator
+from services.cli.demo.report import SERVERS
 from services.cli.demo.screen import Screen, table
 from services.cli.demo.workload import NAMESPACE, URGENT, Object
 from services.supervisor.pipeline import Pipeline
@@ -19,6 +20,7 @@ from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 
 SCENE = {"scene": "full"}
+FILLING, LATE = {"role": "filler"}, {"role": "late"}
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 TOLD = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason%3DPreempted"
 FILLERS_A_NODE = 4
@@ -29,6 +31,9 @@ PRIORITIES = {"demo-idle": 1, "demo-low": 5, "demo-usual": 10}
 """Classes of those that fill the nodes; the least important are to make way."""
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 LOOK_EVERY = 0.1
+"""Seconds; longer where there is much to look at."""
+LOOK_LESS = 1e-3
+"""Seconds more for each pod."""
 PATIENCE = 60.0
 MOST_SHOWN = 8
 
@@ -55,6 +60,9 @@ class Overtaken:
     late: Mapping[str, Late]
     priorities: Mapping[str, int]
     places: Mapping[str, str]
+    seconds: float = 0.0
+    cpu: float = 0.0
+    """Seconds of all services together, from the first late pod created to the last one bound."""
 
     @property
     def victims(self) -> list[str]:
@@ -113,11 +121,11 @@ class Overtaking:
             places.update({pod["metadata"]["name"]: _node_of(pod) for pod in pods})
             return len(places) == len(fillers) and all(places.values())
 
-        await self._until(client, filled, "are bound")
+        await self._until(client, FILLING, filled, "are bound")
         self._screen.settle(f"  {self._count} nodes filled by {len(fillers)} pods of low priority")
         late = {f"late-{i:03}": Late() for i in range(self._count)}
-        began = time.monotonic()
-        await self._creator.create(PODS, (_pod(name, CPUS_WANTED, URGENT) for name in late))
+        began, spent = time.monotonic(), self._cpu()
+        await self._creator.create(PODS, (_pod(name, CPUS_WANTED, URGENT, LATE) for name in late))
 
         def look(pods: Pods) -> bool:
             for pod in pods:
@@ -128,14 +136,21 @@ class Overtaking:
             self._screen.passing(f"{len(late)} of high priority: {nominated} nominated, {bound} bound")
             return bound == len(late)
 
-        await self._until(client, look, "of high priority are bound")
+        await self._until(client, LATE, look, "of high priority are bound")
+        seconds, cpu = time.monotonic() - began, self._cpu() - spent
         await self._learn_victims(client, late, places)
         priorities = {name: PRIORITIES[filler["spec"]["priorityClassName"]] for name, filler in fillers.items()}
-        return Overtaken(late, priorities, places)
+        return Overtaken(late, priorities, places, seconds, cpu)
 
-    async def _until(self, client: KubeClient, holds: Callable[[Pods], bool], what: str) -> None:
+    def _cpu(self) -> float:
+        """Of the services alone."""
+        return sum(seconds for name, seconds in self._pipeline.cpu().items() if name not in SERVERS)
+
+    async def _until(
+        self, client: KubeClient, labels: dict[str, str], holds: Callable[[Pods], bool], what: str
+    ) -> None:
         deadline = time.monotonic() + PATIENCE
-        selector = quote(",".join(f"{key}={value}" for key, value in SCENE.items()))
+        selector = quote(",".join(f"{key}={value}" for key, value in (SCENE | labels).items()))
         while True:
             pods = _items(await client.get(f"{PODS}?labelSelector={selector}"))
             if holds(pods):
@@ -146,7 +161,7 @@ class Overtaking:
             if time.monotonic() > deadline:
                 bound = sum(bool(_node_of(pod)) for pod in pods)
                 raise ClusterError(f"not all pods {what} after {PATIENCE:g} s: {bound} of {len(pods)}")
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(LOOK_EVERY + LOOK_LESS * len(pods))
 
     async def _learn_victims(self, client: KubeClient, late: Mapping[str, Late], places: Mapping[str, str]) -> None:
         """Events are written beside the work: who made way is told a moment later."""
@@ -179,10 +194,10 @@ class Overtaking:
 
     def _fillers(self) -> Iterator[Object]:
         for i in range(FILLERS_A_NODE * self._count):
-            yield _pod(f"filler-{i:04}", 1, self._random.choice(list(PRIORITIES)))
+            yield _pod(f"filler-{i:04}", 1, self._random.choice(list(PRIORITIES)), FILLING)
 
 
-def _pod(name: str, cpus: int, priority_class: str) -> Object:
+def _pod(name: str, cpus: int, priority_class: str, labels: dict[str, str]) -> Object:
     container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": {"cpu": str(cpus)}}}
     spec: Object = {
         "containers": [container],
@@ -191,7 +206,7 @@ def _pod(name: str, cpus: int, priority_class: str) -> Object:
         "terminationGracePeriodSeconds": 1,
         "priorityClassName": priority_class,
     }
-    return {"metadata": {"name": name, "namespace": NAMESPACE, "labels": SCENE}, "spec": spec}
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "labels": SCENE | labels}, "spec": spec}
 
 
 def _items(body: bytes | None) -> list[Any]:
@@ -222,6 +237,8 @@ def overtaken_lines(overtaken: Overtaken) -> list[str]:
         ("pods that made way", f"{len(overtaken.victims):,}"),
         ("created to nominated, median", f"{median(nominated or [0.0]):.2f} s"),
         ("created to bound, median", f"{median(bound or [0.0]):.2f} s"),
+        ("rate", f"{len(bound) / max(overtaken.seconds, 0.001):,.0f} pods/s"),
+        ("CPU of all services, a pod", f"{1e6 * overtaken.cpu / max(1, len(bound)):,.0f} µs"),
     ]
     shown = [
         f"  {name}  on {each.node or 'no node'}, instead of {', '.join(_with_priority(overtaken, each)) or 'nobody'}"

@@ -1,0 +1,34 @@
+"""Evictions that binders were asked for, until one of them says how it ended.
+
+Nobody knows which binder has taken one, and whoever is lost has lost what it had. So all that is open is asked for again
+once there is a new binder: where it is under way, or has ended, that does no harm.
+"""
+
+from collections import OrderedDict
+
+from shared.messages.binding import Evict, Evicted
+
+PATIENCE = 25.0
+"""Seconds after which it is not asked for any more: the queue will soon have the pod tried again in any case."""
+
+
+class Displacing:
+    def __init__(self) -> None:
+        self._open: OrderedDict[tuple[str, int], tuple[Evict, float]] = OrderedDict()
+        """The first to be given up first."""
+
+    def asked(self, evict: Evict, now: float) -> None:
+        self._give_up(now)
+        self._open[evict.uid, evict.attempt] = evict, now + PATIENCE
+
+    def ended(self, evicted: Evicted) -> None:
+        self._open.pop((evicted.uid, evicted.attempt), None)
+
+    def open(self, now: float) -> list[Evict]:
+        """What is to be asked for again."""
+        self._give_up(now)
+        return [evict for evict, _ in self._open.values()]
+
+    def _give_up(self, now: float) -> None:
+        while self._open and next(iter(self._open.values()))[1] <= now:
+            self._open.popitem(last=False)

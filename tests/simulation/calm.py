@@ -1,0 +1,19 @@
+"""What must not happen where nothing goes wrong: time is nobody's only reason to move on."""
+
+from services.queue.core import QueueCore
+from services.queue.places import Place
+from services.queue.pods import OVERDUE, TIME_LIMIT
+from services.queue.preempting import PATIENCE
+
+
+def moved_by_time(queue: QueueCore, now: float) -> list[str]:
+    """Moves that time has made, and waits that are about to end so; to be looked at now and then."""
+    tally = queue.tally
+    late = {why: sum(tally.incoming[place, why] for place in Place) for why in (TIME_LIMIT, OVERDUE)}
+    wrong = [f"{count} pods were moved for no reason but time: {why}" for why, count in late.items() if count]
+    if tally.scheduled_after_flush:
+        wrong.append(f"{tally.scheduled_after_flush} pods were bound after the time limit had moved them")
+    due = queue._pods.preempting.next_deadline()
+    if due is not None and due < now + PATIENCE / 2:
+        wrong.append("nobody tells of the end of a preemption")
+    return wrong

@@ -1,0 +1,238 @@
+"""Groups of pods that are placed together or not at all, and that compete for room which suffices for some of them."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from shared.messages.codec import Message
+from shared.messages.queue import POD_GONE, Forgotten
+from shared.messages.state import Commit, Committed
+from shared.model.objects import (
+    GROUP_LABEL,
+    GangPolicy,
+    GroupApi,
+    Node,
+    ObjectMeta,
+    Pod,
+    PodGroup,
+    PodGroupSpec,
+    PodSchedulingGroup,
+    SchedulingPolicy,
+    group_of,
+    key_of,
+    kind_of,
+)
+from shared.model.resources import allocatable, filter_requests
+from tests.builders import pod
+from tests.simulation.apiserver import FINISHED, GRACE
+from tests.simulation.world import World
+
+MOST_TURNS = 12
+"""So often room is made in the end; each time at least one gang that waits gets it."""
+
+
+class GangWorld(World):
+    """Once the dust has settled, a gang has no member on a node, or at least as many as it needs.
+
+    Unless it has lost some (`excused`): members were deleted or finished, a binding failed for good, or Redis lost what
+    had been decided. Who has a place then keeps it. A commit takes of a gang all that are decided together, or none.
+    """
+
+    def __init__(self, seed: int, *, mishaps: frozenset[str], bad_luck: float, round_size: int) -> None:
+        super().__init__(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=round_size)
+        self.groups: dict[str, PodGroup] = {}
+        self.placed_gangs: set[str] = set()
+        self.excused: set[str] = set()
+        self._wrong: list[str] = []
+        self._commits: dict[tuple[int, int], Commit] = {}
+        self._gang_of: dict[str, str] = {}
+        self.network.overhears.append(self._overhear)
+
+    # What happens
+
+    def happenings(self) -> dict[Callable[[], None], float]:
+        return {
+            self._create_gang: 3,
+            self.create: 3,
+            self._one_more: 1,
+            self._delete: 1,
+            self._finish: 1,
+            self._gang_goes: 1.5,
+            self._update: 1,
+        }
+
+    def create(self, name: str = "") -> None:
+        self._number += 1
+        self._put(pod(name or f"p{self._number}").uid(f"u{self._number}").build(), self.dice.choice(("500m", "1")))
+
+    def _create_gang(self) -> None:
+        """The group comes before its members, between them, or after; they come by and by."""
+        self._number += 1
+        name, least = f"g{self._number}", self.dice.choice((2, 3, 5))
+        api = self.dice.choice(list(GroupApi))
+        cpu = self.dice.choice(("500m", "1", "1500m"))
+        steps: list[Callable[[], None]] = [
+            lambda: self._put_member(name, api, cpu) for _ in range(least + self.dice.choice((0, 0, 1)))
+        ]
+        steps.insert(self.dice.randrange(len(steps) + 1), lambda: self._put_group(name, api, least))
+        for step in steps:
+            self.later(self.dice.choice((0.0, 0.0, 0.0, 0.3, 2.0)), step)
+
+    def _put_group(self, name: str, api: GroupApi, least: int) -> None:
+        policy = SchedulingPolicy(gang=GangPolicy(min_count=least))
+        of = {GroupApi.SCHEDULING: PodGroupSpec(scheduling_policy=policy)}
+        spec = of.get(api, PodGroupSpec(min_member=least))
+        group = PodGroup(api_version=api, metadata=ObjectMeta(name=name, namespace="default"), spec=spec)
+        self.groups[name] = group
+        self.server.put_object(group)
+
+    def _put_member(self, name: str, api: GroupApi, cpu: str) -> None:
+        self._number += 1
+        built = pod(f"{name}-{self._number}").uid(f"u{self._number}")
+        if api is GroupApi.COSCHEDULING:
+            built = built.label({GROUP_LABEL: name})
+        member = built.build()
+        if api is GroupApi.SCHEDULING:
+            spec = replace(member.spec, scheduling_group=PodSchedulingGroup(pod_group_name=name))
+            member = replace(member, spec=spec)
+        self._gang_of[member.uid] = name
+        self._put(member, cpu)
+
+    def _put(self, new: Pod, cpu: str) -> None:
+        sized = pod(new.name).request(cpu=cpu, memory="100Mi").build()
+        self.server.put_pod(replace(new, spec=replace(new.spec, containers=sized.spec.containers)))
+
+    def _one_more(self) -> None:
+        """A member that is not needed."""
+        if self.groups:
+            name = self.dice.choice(list(self.groups))
+            self._put_member(name, self.groups[name].api, self.dice.choice(("500m", "1")))
+
+    def _delete(self) -> None:
+        if (found := self._any_pod()) is not None:
+            self._excuse([found.uid])
+            self.server.terminate(found.uid)
+
+    def _finish(self) -> None:
+        before = {uid: each.status.phase for uid, each in self.server.pods.items()}
+        super()._finish()
+        self._excuse(uid for uid, each in self.server.pods.items() if each.status.phase != before[uid])
+
+    def _gang_goes(self) -> None:
+        if self.groups:
+            self._remove_gang(self.dice.choice(list(self.groups)))
+
+    def _remove_gang(self, name: str) -> None:
+        group = self.groups.pop(name)
+        self.server.delete_object(kind_of(group), key_of(group))
+        for each in self.members(group):
+            self.server.terminate(each.uid)
+
+    def _mishap(self, kind: str) -> None:
+        if kind == "flush":
+            self.excused.update(self.groups)
+        super()._mishap(kind)
+
+    # What must hold
+
+    def members(self, group: PodGroup) -> list[Pod]:
+        return [each for each in self.server.pods.values() if group_of(each) == group.ref]
+
+    def _excuse(self, uids: Iterable[str]) -> None:
+        self.excused.update(self._gang_of[uid] for uid in uids if uid in self._gang_of)
+
+    def _overhear(self, message: Message) -> None:
+        match message:
+            case Commit():
+                self._commits[message.epoch, message.round] = message
+            case Committed():
+                self._on_committed(message)
+            case Forgotten():
+                self._excuse(each.uid for each in message.pods if not each.reason.startswith(POD_GONE))
+
+    def _on_committed(self, committed: Committed) -> None:
+        commit = self._commits[committed.epoch, committed.round]
+        conflicts = {conflict.uid for conflict in committed.conflicts}
+        for gang in {decision.gang for decision in commit.decisions if decision.gang}:
+            together = {decision.uid for decision in commit.decisions if decision.gang == gang}
+            if together & conflicts and not together <= conflicts:
+                self._wrong.append(f"at {self.now:.3f} a part of {gang} was committed: {sorted(together - conflicts)}")
+
+    def _broken(self) -> list[str]:
+        return super()._broken() + self._wrong
+
+    def checks(self) -> tuple[Callable[[], list[str]], ...]:
+        return *super().checks(), self._torn, self._gangs_left_over
+
+    def _torn(self) -> list[str]:
+        """Gangs of which some have a place, and not enough."""
+        wrong = []
+        for name, group in self.groups.items():
+            placed = _placed(self.members(group))
+            if name not in self.excused and 0 < len(placed) < group.least:
+                wrong.append(f"{name} needs {group.least}, and has only {[each.name for each in placed]}")
+        return wrong
+
+    def _is_due(self, pod: Pod) -> bool:
+        """A member of a gang only if that has a place already, or as good as."""
+        ref = group_of(pod)
+        group = None if ref is None else self.groups.get(ref.name)
+        return ref is None or (group is not None and not self._waits_together(group))
+
+    def _waits_together(self, group: PodGroup) -> bool:
+        members = self.members(group)
+        return group.least - len(_placed(members)) > 1 or len(_alive(members)) < group.least
+
+    def _gangs_left_over(self) -> list[str]:
+        return [
+            f"{name} needs {group.least}, and would fit: {[self.story(each.uid) for each in self.members(group)][:2]}"
+            for name, group in self.groups.items()
+            if self._fits(group)
+        ]
+
+    def _fits(self, group: PodGroup) -> bool:
+        """Whether there is room for all that it lacks, its smallest members first."""
+        members = _alive(self.members(group))
+        missing = group.least - len(_placed(members))
+        waiting = sorted(_cpu(each) for each in members if not each.spec.node_name)[: max(missing, 0)]
+        if missing <= 0 or len(members) < group.least or len(waiting) < missing:
+            return False
+        room = [self._room(where) for where in self.server.nodes.values() if not where.spec.unschedulable]
+        for size in reversed(waiting):
+            fitting = [i for i, free in enumerate(room) if free >= size]
+            if not fitting:
+                return False
+            room[min(fitting, key=lambda i: room[i])] -= size
+        return True
+
+    def _room(self, where: Node) -> int:
+        on_it = (each for each in self.server.pods.values() if each.spec.node_name == where.name)
+        return allocatable(where)["cpu"] - sum(_cpu(each) for each in on_it if each.status.phase != FINISHED)
+
+    async def _settle(self) -> None:
+        """And then there is room for one after another, until every gang that is complete has had its place."""
+        for _ in range(MOST_TURNS):
+            await super()._settle()
+            for name, group in list(self.groups.items()):
+                if len(_placed(self.members(group))) >= group.least or len(_alive(self.members(group))) < group.least:
+                    self.placed_gangs.add(name)
+                    self._remove_gang(name)
+            if not self.groups:
+                return
+            for each in [each for each in self.server.pods.values() if each.uid not in self._gang_of]:
+                self.server.terminate(each.uid)
+            await asyncio.sleep(max(GRACE) + 0.1)
+        raise AssertionError(f"after {MOST_TURNS} turns these still wait for room: {list(self.groups)}")
+
+
+def _alive(members: Iterable[Pod]) -> list[Pod]:
+    return [each for each in members if each.status.phase != FINISHED and not each.metadata.deletion_timestamp]
+
+
+def _placed(members: Iterable[Pod]) -> list[Pod]:
+    return [each for each in _alive(members) if each.spec.node_name]
+
+
+def _cpu(each: Pod) -> int:
+    return filter_requests(each).get("cpu", 0)

@@ -1,0 +1,133 @@
+"""A cluster that is full of pods of three priorities, so that most that come have others make way for them."""
+
+import asyncio
+from collections.abc import Callable
+
+from shared.kube.notes import DISRUPTION_TARGET
+from shared.messages.binding import Evict
+from shared.messages.codec import Message
+from shared.model.objects import (
+    ObjectMeta,
+    Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
+from tests.builders import pod, selector
+from tests.simulation.apiserver import FINISHED
+from tests.simulation.world import World
+
+LOWEST, MIDDLE, HIGHEST = 0, 10, 100
+TIER = "tier"
+TIERS = "xy"
+AVAILABLE = 3
+"""So many pods of a tier are always to be there, if possible."""
+
+
+class PreemptionWorld(World):
+    """`victims`: who was ever to make way, by whom. Without mishaps and bad luck more is expected of everybody."""
+
+    def __init__(self, seed: int, *, mishaps: frozenset[str], bad_luck: float, round_size: int) -> None:
+        super().__init__(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=round_size)
+        self.victims: dict[str, str] = {}
+        self.evictions = 0
+        self._outstanding: dict[str, set[str]] = {}
+        self._wrong: list[str] = []
+        self.network.overhears.append(self._overhear)
+
+    # What happens
+
+    def happenings(self) -> dict[Callable[[], None], float]:
+        return {self.create: 8, self._go: 2, self._recreate: 0.5, self._update: 1, self._finish: 1, self._count: 2}
+
+    def create(self, name: str = "") -> None:
+        for _ in range(1 if name else self.dice.choice((1, 1, 1, 4))):
+            self._number += 1
+            priority = self.dice.choices((LOWEST, MIDDLE, HIGHEST), (6, 3, 1))[0]
+            built = pod(name or f"p{self._number}").uid(f"u{self._number}").priority(priority)
+            built = built.request(cpu=self.dice.choice(("500m", "1", "1500m", "2")), memory="100Mi")
+            if self.dice.random() < 0.5:
+                built = built.label({TIER: self.dice.choice(TIERS)})
+            self.server.put_pod(built.build())
+
+    def _go(self) -> None:
+        if (found := self._any_pod()) is not None:
+            self.server.terminate(found.uid)
+
+    def _count(self) -> None:
+        """How many of each tier may go at present."""
+        for tier in TIERS:
+            there = [p for p in self.server.pods.values() if p.spec.node_name and p.metadata.labels.get(TIER) == tier]
+            healthy = sum(p.metadata.deletion_timestamp is None for p in there)
+            status = PodDisruptionBudgetStatus(disruptions_allowed=max(0, healthy - AVAILABLE))
+            spec, metadata = PodDisruptionBudgetSpec(selector=selector({TIER: tier})), ObjectMeta(name=tier)
+            self.server.put_object(PodDisruptionBudget(metadata=metadata, spec=spec, status=status))
+
+    # What must hold
+
+    def checks(self) -> tuple[Callable[[], list[str]], ...]:
+        return *super().checks(), self._unfair, self._could_preempt, self._nominated
+
+    def _broken(self) -> list[str]:
+        return super()._broken() + self._wrong
+
+    def _overhear(self, message: Message) -> None:
+        if isinstance(message, Evict):
+            self._on_evict(message)
+
+    def _on_evict(self, evict: Evict) -> None:
+        self.evictions += 1
+        now, priorities = asyncio.get_running_loop().time(), self.server.priorities
+        for victim in evict.victims:
+            self.victims[victim.uid] = evict.uid
+            if priorities[victim.uid] >= priorities[evict.uid]:
+                self._wrong.append(f"at {now:.3f} {victim.name} is to make way for {evict.name}")
+        still = {uid for uid in self._outstanding.get(evict.uid, ()) if self._makes_way(uid)}
+        if still and self.is_calm:
+            self._wrong.append(f"at {now:.3f} {evict.name} preempts again, and {sorted(still)} have not gone yet")
+        self._outstanding[evict.uid] = {victim.uid for victim in evict.victims}
+        for loser in evict.denominated:
+            self._outstanding.pop(loser.uid, None)
+
+    def _makes_way(self, uid: str) -> bool:
+        """Whether it still takes room, and does not go for a reason of its own."""
+        pod = self.server.pods.get(uid)
+        if pod is None or pod.status.phase == FINISHED:
+            return False
+        return any(condition.type == DISRUPTION_TARGET for condition in pod.status.conditions)
+
+    def _unfair(self) -> list[str]:
+        """Nobody went but those who were to."""
+        return [f"{uid} was deleted and was nobody's victim" for uid in self.server.evicted - self.victims.keys()]
+
+    def _could_preempt(self) -> list[str]:
+        """Pods that would fit somewhere if those of lower priority made way."""
+        left = [
+            f"{each.name} ({each.uid}) could preempt on {where.name}: {self.story(each.uid)}"
+            for each in self.server.pods.values()
+            if not each.spec.node_name
+            for where in self.server.nodes.values()
+            if not where.spec.unschedulable and self._would_fit(each, where.name)
+        ]
+        return left[:3]
+
+    def _would_fit(self, each: Pod, where: str) -> bool:
+        lower = {
+            uid: other
+            for uid, other in self.server.pods.items()
+            if other.spec.node_name == where and other.priority < each.priority
+        }
+        if not lower:
+            return False
+        return self.server.has_room(self.server.nodes[where], each, without=lower.keys())
+
+    def _nominated(self) -> list[str]:
+        """At rest nobody has a nomination any more: who had one got the place, or will not."""
+        told = {p.uid: p.status.nominated_node_name for p in self.server.pods.values() if not p.spec.node_name}
+        wrong = [f"{uid} ({self.story(uid)}) is still nominated to {where}" for uid, where in told.items() if where]
+        queue, snapshot = self.processes["queue"].core, self.processes["snapshot"].core
+        if queue is not None and queue.nominated():
+            wrong.append(f"the queue still knows of nominations: {queue.nominated()}")
+        if snapshot is not None and len(snapshot._nominations):
+            wrong.append(f"the snapshot still has nominations: {[uid for uid, _ in snapshot._nominations]}")
+        return wrong

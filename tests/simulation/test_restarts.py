@@ -1,0 +1,84 @@
+"""What the queue has learned of pods outlives it, as far as Redis remembers."""
+
+import asyncio
+
+from services.queue.places import Place
+from tests.builders import node
+from tests.simulation.test_simulation import on_virtual_time, small_world
+from tests.simulation.world import World
+
+WAITING = frozenset(Place) - {Place.NEW, Place.DONE}
+A_WHILE = 0.5
+"""Seconds in which Redis has heard of everything."""
+
+
+def test_a_queue_that_starts_anew_goes_on_with_attempts_and_rests_as_they_were() -> None:
+    async def run() -> None:
+        world = await small_world()
+        await tried_again(world)
+        before = known(world)
+        assert max(attempts for attempts, *_ in before.values()) > 1
+        await start_anew(world)
+        after = known(world)
+        await world.end()
+        assert after.keys() == before.keys()
+        for uid, (attempts, rejections, errors, rests_until) in before.items():
+            assert attempts <= after[uid][0] <= attempts + 1, uid
+            assert after[uid][1:] == (rejections, errors, rests_until), uid
+
+    on_virtual_time(run)
+
+
+def test_pods_begin_anew_where_redis_has_lost_what_it_knew() -> None:
+    async def run() -> None:
+        world = await small_world()
+        await tried_again(world)
+        await asyncio.sleep(A_WHILE)
+        world.store.flush()
+        await start_anew(world)
+        attempts = [entry[0] for entry in known(world).values()]
+        await world.end()
+        assert attempts
+        assert max(attempts) <= 1
+
+    on_virtual_time(run)
+
+
+def test_what_is_known_of_pods_that_are_gone_is_forgotten() -> None:
+    async def run() -> None:
+        world = await small_world()
+        assert world.store.kept
+        world.processes["queue"].kill()
+        for uid in list(world.server.pods):
+            world.server.delete_pod(uid)
+        world.start("queue")
+        await asyncio.sleep(3.0)
+        left = dict(world.store.kept)
+        await world.end()
+        assert left == {}
+
+    on_virtual_time(run)
+
+
+async def tried_again(world: World) -> None:
+    """Nodes come that have room, and are not for everybody."""
+    for turn in range(3):
+        world.server.put_node(node(f"big{turn}").capacity(cpu=64, memory="64Gi").taint("reserved").build())
+        await asyncio.sleep(4.0)
+
+
+async def start_anew(world: World) -> None:
+    await asyncio.sleep(A_WHILE)
+    world.processes["queue"].kill()
+    world.start("queue")
+    while not known(world):
+        await asyncio.sleep(0.001)
+
+
+def known(world: World) -> dict[str, tuple[int, int, int, int]]:
+    """Of each pod: attempts, rejections, errors in a row, and the second through which it rests."""
+    queue = world.processes["queue"].core
+    if queue is None:
+        return {}
+    entries = [entry for place in Place for entry in (queue.entries(place) if place in WAITING else ())]
+    return {each.uid: (each.attempts, each.rejections, each.errors, each.backoff_until) for each in entries}
