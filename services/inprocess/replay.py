@@ -15,7 +15,7 @@ from services.cycle import events as cycle
 from services.inprocess.cases import Case
 from services.inprocess.comparison import Difference
 from services.inprocess.pipeline import Outcome, Pipeline, reliable
-from services.snapshot.events import NodeSeen, ObjectSeen, Observed, PodDeleted, PodSeen, Seen
+from services.snapshot.events import NodeSeen, ObjectSeen, Observed, PodDeleted, PodSeen, Seen, Spared
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.cyclestate import CycleState
 from shared.framework.explanation import Explanation
@@ -103,10 +103,12 @@ class Replay:
         return outcome
 
     def _forget_nominations(self) -> None:
-        """Room is kept for nobody but whose status said so from the start."""
+        """Room is kept for nobody but whose status said so from the start, and nobody is to make way."""
         decided = {uid for uid, told in self._pipeline.outcomes.items() if isinstance(told, cycle.Decided)}
         there = (*self._case.pods, *self._case.pending)
         waiting = [pod for pod in there if not pod.spec.node_name and pod.uid not in decided]
+        for pod in waiting:
+            self._pipeline.observe(Spared(pod.uid))
         self._pipeline.observe(Observed([PodDeleted(pod.uid) for pod in waiting]))
         self._pipeline.observe(Observed([PodSeen(pod) for pod in waiting]))
         self._pipeline.settle()

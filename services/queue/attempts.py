@@ -27,7 +27,7 @@ class Attempts:
             return []
         if entry.place is not Place.IN_FLIGHT:
             return self._of_given_up(entry, outcome)
-        notice = Notify(notice_of(entry.pod, outcome))
+        notice = Notify(notice_of(entry.pod, outcome, self._pods.nominations.unshown(entry.pod)))
         entry.said, entry.said_at = outcome.message, now
         activated = outcome.preemption and self._await(entry, outcome.preemption, now)
         rejected = outcome.verdict is Verdict.UNSCHEDULABLE

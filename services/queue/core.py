@@ -23,7 +23,7 @@ what to whom. Each pod has a short story, told when something impossible is abou
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from services.queue.attempts import Attempts
 from services.queue.backoff import Backoff
@@ -62,14 +62,18 @@ from shared.messages.queue import (
     Batch,
     Forgotten,
     Gang,
+    Outcome,
     Outcomes,
     QueueContents,
     QueuedPod,
     Received,
     Take,
+    Verdict,
 )
 
 POPPED = "PodPopped"
+MOST_GANG_BYTES = 7 << 20
+"""Of the pods of a gang, which go in one message."""
 MOST_BYTES = 4 << 20
 """Of pods in one batch, half of what a message may hold; a larger pod goes alone."""
 
@@ -171,26 +175,40 @@ class QueueCore:
 
     def _serve(self, take: Take, now: float) -> list[Effect]:
         """Answers with what there is, and with nothing only when it has waited long enough."""
-        pods = self._draw(take.most, now)
+        pods, effects = self._draw(take.most, now)
         if not pods and now < self._pulls.patience_ends:
-            return []
+            return effects
         batch = Batch(take.epoch, take.number, pods, self._snapshot_seq)
         self._pulls.answer(batch)
-        return [Answer(batch)]
+        return [*effects, Answer(batch)]
 
-    def _draw(self, most: int, now: float) -> list[QueuedPod]:
+    def _draw(self, most: int, now: float) -> tuple[list[QueuedPod], list[Effect]]:
         pods: list[QueuedPod] = []
+        effects: list[Effect] = []
         size = 0
         while len(pods) < most and (first := self._pods.next_up()) is not None:
             drawn = self._gangs.draw(first)
             if isinstance(drawn, Status):
                 self._pods.hold(first, drawn.plugin, now)
                 continue
-            size += sum(entry.size for entry in drawn.entries)
+            of_drawn = sum(entry.size for entry in drawn.entries)
+            if drawn.gang is not None and of_drawn > MOST_GANG_BYTES:
+                effects += self._fail_gang(drawn.entries, f"pod group {drawn.gang.key}: {_too_large(of_drawn)}", now)
+                continue
+            size += of_drawn
             if pods and (size > MOST_BYTES or len(pods) + len(drawn.entries) > most):
                 break
             pods += [self._hand_out(entry, drawn.gang, now) for entry in drawn.entries]
-        return pods
+        return pods, effects
+
+    def _fail_gang(self, entries: Sequence[Entry], why: str, now: float) -> list[Effect]:
+        """An attempt that ends before it has begun: cycle cannot be told of all of them at once."""
+        effects: list[Effect] = []
+        for entry in entries:
+            self._pods.hand_out(entry, now)
+            failed = Outcome(entry.uid, Verdict.FAILED, message=why)
+            effects += self._attempts.report(failed, self._snapshot_epoch, now)
+        return effects
 
     def _hand_out(self, entry: Entry, gang: Gang | None, now: float) -> QueuedPod:
         self._pods.hand_out(entry, now)
@@ -301,3 +319,7 @@ class QueueCore:
         self._pods.validate()
         if self._pulls.waiting is not None and self._pods.next_up() is not None:
             raise InvariantBroken("cycle waits for pods that are there")
+
+
+def _too_large(size: int) -> str:
+    return f"its pods take {size} bytes, and only {MOST_GANG_BYTES} can be placed together"

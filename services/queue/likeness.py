@@ -12,9 +12,14 @@ _TEXT = msgspec.msgpack.Encoder(enc_hook=int.__repr__, order="deterministic")
 
 
 def likeness(pod: Pod) -> bytes:
-    """Equal for pods that differ in name and uid only, and in conditions; not where claims are called after a pod."""
+    """Equal for pods of one controller that differ in name and uid only, and in conditions.
+
+    Not where claims are called after a pod.
+    """
     meta = pod.metadata
     personal = bool(pod.spec.resource_claims) or any(volume.ephemeral is not None for volume in pod.spec.volumes)
     status = replace(pod.status, conditions=[]) if pod.status.conditions else pod.status
     name = (meta.name, pod.uid) if personal else None
-    return blake2b(_TEXT.encode((meta.namespace, meta.labels, pod.spec, status, name)), digest_size=16).digest()
+    controller = next((owner.uid for owner in meta.owner_references if owner.controller), None)
+    parts = (meta.namespace, meta.labels, pod.spec, status, name, controller)
+    return blake2b(_TEXT.encode(parts), digest_size=16).digest()

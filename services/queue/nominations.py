@@ -46,6 +46,11 @@ class Nominations:
         """The pod, with the node in its status if there is none."""
         return pod if pod.status.nominated_node_name else self.applied(pod)
 
+    def unshown(self, pod: Pod) -> str | None:
+        """What was said, where the status does not show it."""
+        said = self._nodes.get(pod.uid)
+        return None if said == pod.status.nominated_node_name else said
+
     def by_node(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for uid, node in self._nodes.items():

@@ -11,8 +11,12 @@ ERROR_REASON = "SchedulerError"
 CONDITION = "PodScheduled"
 
 
-def notice_of(pod: Pod, outcome: Outcome) -> Notice:
-    """An event always; the condition and the nominated node only if the pod does not say so already."""
+def notice_of(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
+    """An event always; the condition and the nominated node only if the pod does not say so already.
+
+    `unshown`: what was said of its nomination before, and has not come to stand there. The word may have got lost.
+    """
+    nominated = unshown if outcome.nominated is None else outcome.nominated
     reason = UNSCHEDULABLE_REASON if outcome.verdict is Verdict.UNSCHEDULABLE else ERROR_REASON
     return Notice(
         uid=pod.uid,
@@ -22,7 +26,7 @@ def notice_of(pod: Pod, outcome: Outcome) -> Notice:
         reason=reason,
         message=outcome.message,
         patch=not _says(pod, reason, outcome.message),
-        nominated=None if outcome.nominated == pod.status.nominated_node_name else outcome.nominated,
+        nominated=None if nominated == pod.status.nominated_node_name else nominated,
     )
 
 

@@ -1,7 +1,7 @@
 """Evictions that binders were asked for, until one of them says how it ended.
 
-Nobody knows which binder has taken one, and whoever is lost has lost what it had. So all that is open is asked for again
-once there is a new binder: where it is under way, or has ended, that does no harm.
+Nobody knows which binder has taken one, and whoever is lost has lost what it had. So all that is open is asked for
+again once there is a new binder: where it is under way, or has ended, that does no harm.
 """
 
 from collections import OrderedDict

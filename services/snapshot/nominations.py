@@ -41,9 +41,6 @@ class Nominations:
         self._unconfirmed: dict[str, tuple[float, int]] = {}
         """When each is to be looked up, in that order, and the number it was decided by."""
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._nominations
-
     def __len__(self) -> int:
         return len(self._nominations)
 

@@ -27,6 +27,7 @@ class KeptRoom:
         self._known_at = NOTHING_SEEN
         self._rows: Rows = np.empty(0, dtype=np.intp)
         self._highest: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._kept = _Kept([])
 
     def rows(self, pod_class: PodClass) -> Rows:
         """Where pods of at least its priority are nominated; ascending."""
@@ -36,22 +37,10 @@ class KeptRoom:
 
     def judge_kept(self, pod_class: PodClass, rows: Rows, supposed: Hypothesis | None = None) -> Judged:
         """As if those were there, on top of what is supposed."""
-        kinds: list[LoadKind] = []
-        at: list[int] = []
-        for i, row in enumerate(rows.tolist()):
-            others = self._others(pod_class, self._table.names[row])
-            kinds += others
-            at += [i] * len(others)
-        if not kinds:
+        self._look()
+        there = self._kept.others(pod_class, rows)
+        if there is None:
             return self._what_if.judge(pod_class, rows, supposed)
-        shared = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-        there = Changes(
-            nodes=len(rows),
-            at=np.array(at, dtype=np.intp),
-            which=np.array([shared[kind] for kind in kinds], dtype=np.intp),
-            count=np.ones(len(kinds), dtype=np.int64),
-            kinds=list(shared),
-        )
         return self._what_if.judge(pod_class, rows, there if supposed is None else Both(supposed, there))
 
     def judge(self, pod_class: PodClass, rows: Rows, supposed: Hypothesis | None) -> Judged:
@@ -100,23 +89,56 @@ class KeptRoom:
         table = self._table
         if self._known_at != table.load_log.position:
             self._known_at = table.load_log.position
-            highest = {
-                row: max(nominated.kind.load.priority for nominated in table.nominations.of(node).values())
-                for node in table.nominations
-                if (row := table.row_of(node)) is not None
-            }
-            self._rows = np.array(sorted(highest), dtype=np.intp)
-            self._highest = np.array([highest[row] for row in self._rows.tolist()], dtype=np.int64)
+            rows = ((table.row_of(node), node) for node in table.nominations)
+            found = sorted((row, node) for row, node in rows if row is not None)
+            self._kept = _Kept(
+                [(row, uid, each.kind) for row, node in found for uid, each in table.nominations.of(node).items()]
+            )
+            self._rows = np.array([row for row, _ in found], dtype=np.intp)
+            self._highest = self._kept.highest(self._rows)
 
-    def _others(self, pod_class: PodClass, node: str) -> list[LoadKind]:
-        """A nominated pod has its class to itself; of any other class, who stands for it is not who is judged."""
+
+class _Kept:
+    """Nominated pods in the order of their rows, to be found by class and row without looking at each."""
+
+    def __init__(self, nominated: Sequence[tuple[int, str, LoadKind]]) -> None:
+        numbers: dict[LoadKind, int] = {}
+        self._rows: Rows = np.array([row for row, _, _ in nominated], dtype=np.intp)
+        self._which = np.array([numbers.setdefault(kind, len(numbers)) for _, _, kind in nominated], dtype=np.intp)
+        self._priority = np.array([kind.load.priority for _, _, kind in nominated], dtype=np.int64)
+        self._at = {uid: at for at, (_, uid, _) in enumerate(nominated)}
+        self._kinds = list(numbers)
+
+    def highest(self, rows: Rows) -> NDArray[np.int64]:
+        """The highest priority of each of the rows, which are all there are."""
+        begins = np.searchsorted(self._rows, rows)
+        priorities: NDArray[np.int64] = np.maximum.reduceat(self._priority, begins) if rows.size else self._priority
+        return priorities
+
+    def others(self, pod_class: PodClass, rows: Rows) -> Changes | None:
+        """As changes of these rows: those there of at least the priority of the class, but for the pod itself.
+
+        A nominated pod has its class to itself; of any other class, who stands for it is not who is judged.
+        """
         pod = pod_class.state.pod
-        own = pod.uid if pod.status.nominated_node_name else ""
-        return [
-            nominated.kind
-            for uid, nominated in self._table.nominations.of(node).items()
-            if nominated.kind.load.priority >= pod.priority and uid != own
-        ]
+        begins = np.searchsorted(self._rows, rows, side="left")
+        counts = np.searchsorted(self._rows, rows, side="right") - begins
+        at = np.repeat(np.arange(len(rows), dtype=np.intp), counts)
+        entries = np.arange(len(at), dtype=np.intp) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+        counted = self._priority[entries] >= pod.priority
+        itself = self._at.get(pod.uid) if pod.status.nominated_node_name else None
+        if itself is not None:
+            counted &= entries != itself
+        if not counted.any():
+            return None
+        used, which = np.unique(self._which[entries[counted]], return_inverse=True)
+        return Changes(
+            nodes=len(rows),
+            at=at[counted],
+            which=which.astype(np.intp),
+            count=np.ones(len(which), dtype=np.int64),
+            kinds=[self._kinds[number] for number in used.tolist()],
+        )
 
 
 def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | None:

@@ -1,7 +1,6 @@
 """The operator's commands on a pipeline that runs: what waits, permits by hand, a dump that agrees with the cluster."""
 
 import json
-import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,48 +11,26 @@ import pytest_asyncio
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from shared.config.settings import Settings
 from tests.builders import node
 from tests.cli.operating import Operator, Said
 from tests.pipeline.corner import a_corner
+from tests.pipeline.ownplugins import BY_HAND, own_plugins
 from tests.pipeline.support import until
 
-PLUGIN = """
-from shared.framework.plugin import Permission, PermitPlugin
-from shared.framework.status import Code, Status
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-class ByHand(PermitPlugin):
-    name = "ByHand"
-
-    def permit(self, state, node):
-        waits = "by-hand" in state.pod.metadata.labels
-        return Permission(Status(Code.WAIT), 60.0) if waits else Permission()
-"""
-CONFIG = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- plugins: {permit: {enabled: [{name: ByHand}]}}
-"""
-pytestmark = pytest.mark.asyncio
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pipeline(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pipeline]:
+    with own_plugins(tmp_path_factory.mktemp("plugins")) as settings:
+        async with Pipeline.running(PipelineOptions(workers=1, settings=settings)) as running:
+            yield running
 
 
-@pytest_asyncio.fixture
-async def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pipeline]:
-    """With a plugin of its own, installed as any package is."""
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    site = tmp_path / "site"
-    about = site / "by_hand-1.0.dist-info"
-    about.mkdir(parents=True)
-    (site / "by_hand.py").write_text(PLUGIN)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: by-hand\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[flotilla.plugins]\nByHand = by_hand:ByHand\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), *filter(None, [os.environ.get("PYTHONPATH")]))))
-    options = PipelineOptions(workers=1, settings=Settings(config=str(tmp_path / "config.yaml")))
-    async with Pipeline.running(options) as running:
-        monkeypatch.setenv("FLOTILLA_NATS_URL", running.nats_url)
-        yield running
+@pytest.fixture(autouse=True)
+def reached(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator's commands go to the pipeline."""
+    monkeypatch.setenv("FLOTILLA_NATS_URL", pipeline.nats_url)
 
 
 async def says(operator: Operator, wanted: str, *arguments: str) -> Said:
@@ -80,9 +57,7 @@ async def test_an_operator_sees_and_moves_what_waits(pipeline: Pipeline, operato
         alone = await operator.types("queue", "shop/large")
         assert any("0/1 nodes are available: 1 Insufficient cpu" in line for line in alone.lines)
 
-        await corner.cluster.create(
-            corner.pod("web").label({"by-hand": ""}), corner.pod("other").label({"by-hand": ""})
-        )
+        await corner.cluster.create(corner.pod("web").label(BY_HAND), corner.pod("other").label(BY_HAND))
         await says(operator, "shop/other", "permit", "list")
         allowed = await operator.types("permit", "allow", "shop/web")
         assert allowed.lines == ["shop/web: allowed for ByHand; binder-0 goes on to bind it to n"]
@@ -97,7 +72,7 @@ async def test_an_operator_sees_and_moves_what_waits(pipeline: Pipeline, operato
 
 
 async def test_a_dump_agrees_with_the_cluster(pipeline: Pipeline, operator: Operator, tmp_path: Path) -> None:
-    async with a_corner(pipeline, "shop") as corner:
+    async with a_corner(pipeline, "dumped") as corner:
         await corner.has_nodes(node("a").capacity(cpu=2, memory="8Gi"), node("b").capacity(cpu=2, memory="8Gi"))
         await corner.cluster.create(*(corner.pod(f"web-{i}").request(cpu=1) for i in range(5)))
         await says(operator, "1 unschedulable", "queue")
@@ -120,7 +95,7 @@ async def test_a_dump_agrees_with_the_cluster(pipeline: Pipeline, operator: Oper
             "SIGUSR2: only the queue and the snapshot have something to dump",
         ):
             await until(lambda wanted=wanted: logged(pipeline, wanted), f"nothing is logged of {wanted}")  # type: ignore[misc]
-        corner.left = {line.split()[0].removeprefix("shop/") for line in (await operator.types("queue")).lines[2:]}
+        corner.left = {line.split()[0].removeprefix("dumped/") for line in (await operator.types("queue")).lines[2:]}
 
 
 async def logged(pipeline: Pipeline, wanted: str) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -167,9 +166,7 @@ async def test_nobody_makes_way_for_an_equal(pipeline: Pipeline) -> None:
         await has_full_nodes(corner, 2, {"a": {"first": ("much", 2)}})
         await create(corner, corner.pod("second").request(cpu=1), "much")
         none = "0/1 nodes are available: 1 No preemption victims found for incoming pod."
-        await corner.is_unschedulable(
-            "second", f"{NO_ROOM.format(1)} no new claims to deallocate, preemption: {none}"
-        )
+        await corner.is_unschedulable("second", f"{NO_ROOM.format(1)} no new claims to deallocate, preemption: {none}")
         assert seen.gone == {}
         corner.left = {"second"}
 

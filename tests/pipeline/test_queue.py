@@ -37,9 +37,7 @@ async def pipeline(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pi
 
 
 @pytest.fixture
-def operator(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Operator:
+def operator(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Operator:
     monkeypatch.setenv("FLOTILLA_NATS_URL", pipeline.nats_url)
     return Operator(monkeypatch, capsys)
 

@@ -4,7 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from services.queue.events import ClusterChange, PodBound, Tick
+from services.queue.core import MOST_GANG_BYTES
+from services.queue.events import ClusterChange, Observed, PodBound, PodPending, Tick
 from services.queue.places import Place
 from services.queue.standing import PATIENCE
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
@@ -80,6 +81,19 @@ def test_it_waits_for_the_next_batch_where_others_come_first() -> None:
     queue.add("x", member("a"), member("b"))
     assert taken(queue, 2) == [("x", None)]
     assert taken(queue, 2) == of_gang(2, "a", "b")
+
+
+def test_what_no_message_holds_is_told_to_its_owners_and_holds_up_nobody() -> None:
+    queue = Queue()
+    queue.tell(group(2))
+    queue.tell(Observed([PodPending(member(name).build(), queue.now, MOST_GANG_BYTES // 2 + 1) for name in "ab"]))
+    queue.add("x")
+    queue.ask(100)
+    assert [told.message for told in notices(queue.effects)] == 2 * [
+        "pod group scheduling.x-k8s.io/default/g: its pods take 7340034 bytes, and only 7340032 can be placed together"
+    ]
+    assert answered(queue) == [("x", None)]
+    assert {queue.place(name) for name in "ab"} == {Place.ERROR_BACKOFF}
 
 
 def test_when_one_is_woken_all_are_tried_again() -> None:

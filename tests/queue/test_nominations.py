@@ -3,6 +3,7 @@
 import pytest
 
 from services.queue.events import Notify
+from services.queue.places import Place
 from shared.messages.queue import Verdict
 from tests.builders import pod
 from tests.queue.support import Queue, notices, uid
@@ -103,3 +104,77 @@ def test_of_a_gated_pod_nothing_is_kept_free() -> None:
     assert queue.core.nominated() == {}
     queue.add(pod("a").nominated("n"))
     assert queue.core.nominated() == {"n": [uid("a")]}
+
+
+def test_room_that_was_kept_by_an_attempt_of_an_earlier_queue_is_not_forgotten() -> None:
+    """1. The queue is started anew while cycle has a pod, and lists it. 2. Cycle tells it of that attempt: the pod is
+    nominated. It used to be ignored; then nobody but the pod itself was kept out of the room, as it did not know.
+    """
+    queue = Queue()
+    queue.add("a")
+    (notice,) = notices(queue.reject("a", nominated="n"))
+    assert notice.nominated == "n"
+    assert queue.place("a") is Place.ACTIVE
+    batch = queue.ask()
+    assert batch is not None
+    (queued,) = batch.pods
+    assert queued.pod.status.nominated_node_name == "n"
+
+
+def test_a_late_word_of_a_pod_that_is_decided_keeps_no_room() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.decide("a")
+    assert notices(queue.reject("a", nominated="n")) == []
+    assert queue.core.nominated() == {}
+
+
+def test_what_the_status_comes_to_say_during_an_attempt_counts_after_it() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.add(pod("a").nominated("n"))
+    queue.reject("a")
+    assert queue.core.nominated() == {"n": [uid("a")]}
+    assert nominated_when_taken(queue) == "n"
+
+
+def test_what_an_attempt_comes_to_counts_more_than_what_the_status_came_to_say_during_it() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.add(pod("a").nominated("n"))
+    queue.reject("a", nominated="m")
+    assert nominated_when_taken(queue) == "m"
+
+
+def test_a_word_that_does_not_come_to_show_is_told_again_with_the_next_one() -> None:
+    queue = Queue()
+    queue.add(pod("a").nominated("n"))
+    queue.take()
+    queue.reject("a", nominated="")
+    assert nominated_when_taken(queue) == ""
+    (notice,) = notices(queue.reject("a"))
+    assert notice.nominated == ""
+    queue.add("a")
+    assert nominated_when_taken(queue) == ""
+    (notice,) = notices(queue.reject("a"))
+    assert notice.nominated is None
+
+
+@pytest.mark.parametrize("end", ["taken away", "deleted"])
+def test_room_that_no_status_has_shown_to_be_kept_helps_others_when_it_is_free(queue: Queue, end: str) -> None:
+    queue.add("b")
+    assert queue.take() == ["b"]
+    queue.reject("b")
+    queue.at(queue.now + 20.0)
+    assert queue.place("b") is Place.UNSCHEDULABLE
+    if end == "deleted":
+        queue.gone("a")
+    else:
+        queue.change()
+        queue.take()
+        queue.reject("b")
+        queue.reject("a", nominated="")
+    assert queue.place("b") is not Place.UNSCHEDULABLE

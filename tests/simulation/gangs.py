@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from shared.messages.codec import Message
 from shared.messages.queue import POD_GONE, Forgotten
-from shared.messages.state import Commit, Committed
+from shared.messages.state import Commit, Committed, Decision
 from shared.model.objects import (
     GROUP_LABEL,
     GangPolicy,
@@ -158,6 +158,19 @@ class GangWorld(World):
             together = {decision.uid for decision in commit.decisions if decision.gang == gang}
             if together & conflicts and not together <= conflicts:
                 self._wrong.append(f"at {self.now:.3f} a part of {gang} was committed: {sorted(together - conflicts)}")
+
+        if self.is_calm:
+            self._wrong += self._torn_by(commit.decisions)
+
+    def _torn_by(self, decisions: Iterable[Decision]) -> list[str]:
+        """Gangs that have a place for fewer of them than they need, now that this is committed."""
+        placed, wrong = self.processes["snapshot"].core._pods, []
+        for name in {self._gang_of.get(decision.uid, "") for decision in decisions} & self.groups.keys():
+            group = self.groups[name]
+            there = [each.name for each in self.members(group) if each.uid in placed]
+            if name not in self.excused and 0 < len(there) < group.least:
+                wrong.append(f"at {self.now:.3f} {name} needs {group.least}, and only {there} have a place")
+        return wrong
 
     def _broken(self) -> list[str]:
         return super()._broken() + self._wrong

@@ -13,6 +13,7 @@ from services.snapshot.events import (
     BindingFinished,
     Displace,
     Effect,
+    Forgot,
     LookedUp,
     LookUp,
     NodeGone,
@@ -26,6 +27,7 @@ from services.snapshot.nominations import CONFIRMATION
 from shared.cluster.load import PodLoad, load_of
 from shared.messages.binding import Displaced, Evict
 from shared.messages.preemption import Victim
+from shared.messages.queue import POD_GONE
 from shared.messages.state import Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.model.objects import Pod
 from tests.builders import pod
@@ -299,6 +301,15 @@ def test_room_is_kept_for_what_the_pod_takes_now() -> None:
     assert log.deltas[-1].loads == [load_of(larger)]
 
 
+def test_a_status_that_is_cleared_and_set_again_is_somebody_elses_word() -> None:
+    log = after_nomination()
+    log.handle(PodSeen(nominated(P, "a")))
+    log.handle(nominations(2, loads=(), lose=(P,)))
+    assert changes(log.handle(PodSeen(nominated(P, "")))) == []
+    assert changes(log.handle(PodSeen(nominated(P, "a")))) == [PodNominated(P.uid, "a", 0, P.key)]
+    assert promised(log) == {P.uid: "a"}
+
+
 # Pods that are gone
 
 
@@ -314,7 +325,9 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
     assert log.core.next_deadline() == 2 * CONFIRMATION
     assert changes(log.handle(LookedUp(P.uid, attempt, None), CONFIRMATION)) == []
     assert changes(log.handle(LookedUp(P.uid, attempt - 1, None, gone=True), CONFIRMATION)) == []
-    assert changes(log.handle(LookedUp(P.uid, attempt, None, gone=True), CONFIRMATION)) == [NominationGone(P.uid)]
+    effects = log.handle(LookedUp(P.uid, attempt, None, gone=True), CONFIRMATION)
+    assert changes(effects) == [NominationGone(P.uid)]
+    assert effects[-1] == Forgot(P.uid, POD_GONE), "whoever waits for room hears of it"
     assert log.core.next_deadline() is None
 
 

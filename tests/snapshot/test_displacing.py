@@ -1,0 +1,42 @@
+"""Which evictions are asked for again when there is a new binder."""
+
+from services.snapshot.dispatch import BINDER_PATIENCE, Dispatcher
+from services.snapshot.displacing import PATIENCE, Displacing
+from shared.messages.binding import BinderBeat, Evict, Evicted
+
+
+def an_evict(name: str, attempt: int) -> Evict:
+    return Evict(1, attempt, f"uid-{name}", "default", name, "default-scheduler", "n", [], [])
+
+
+def test_what_nobody_has_said_the_end_of_is_open() -> None:
+    displacing = Displacing()
+    first, second = an_evict("a", 1), an_evict("b", 2)
+    displacing.asked(first, 0.0)
+    displacing.asked(second, 0.0)
+    assert displacing.open(1.0) == [first, second]
+    displacing.ended(Evicted("uid-a", 1))
+    displacing.ended(Evicted("uid-b", 1))
+    assert displacing.open(1.0) == [second]
+    displacing.ended(Evicted("uid-b", 2, "no right to"))
+    assert displacing.open(1.0) == []
+
+
+def test_after_some_time_it_is_not_asked_for_any_more() -> None:
+    displacing = Displacing()
+    late = an_evict("b", 2)
+    displacing.asked(an_evict("a", 1), 0.0)
+    displacing.asked(late, 5.0)
+    assert displacing.open(PATIENCE) == [late]
+    assert displacing.open(PATIENCE + 5.0) == []
+
+
+def test_a_binder_is_new_until_it_is_heard_of_and_again_once_it_was_lost() -> None:
+    dispatcher = Dispatcher()
+    first, second = BinderBeat("one", "first", 10), BinderBeat("one", "second", 10)
+    assert not dispatcher.knows(first)
+    dispatcher.beat(first, 0.0)
+    assert dispatcher.knows(first)
+    assert not dispatcher.knows(second)
+    dispatcher.tick(BINDER_PATIENCE + 0.1)
+    assert not dispatcher.knows(first)
