@@ -215,6 +215,7 @@ class BinderCore:
             if not permission.status.ok:
                 self._endings.fail(attempt, failure(ExtensionPoint.PERMIT, permission.status), now)
                 return
+            self._endings.activate(attempt)
             if permission.waits:
                 self._wait(attempt, PermitWait(permission.waits, now), now)
                 return

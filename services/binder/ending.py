@@ -8,7 +8,7 @@ from collections.abc import Callable
 from services.binder import points
 from services.binder.attempt import Attempt, Identity, State
 from services.binder.book import Book
-from services.binder.events import Effect, Ended, Problem, Record, Said, SetCondition, Took
+from services.binder.events import Activated, Effect, Ended, Problem, Record, Said, SetCondition, Took
 from services.binder.points import Failure
 from services.binder.reports import Reports
 from shared.config.points import ExtensionPoint
@@ -43,6 +43,7 @@ class Endings:
             troubles = points.post_bind(attempt.framework, attempt.cycle, order.node)
             self.took(attempt, ExtensionPoint.POST_BIND, Code.SUCCESS, began)
             self._tell_troubles(attempt, troubles)
+        self.activate(attempt)
         message = f"Successfully assigned {order.namespace}/{order.name} to {order.node}"
         self._effects.append(Record(Said.SCHEDULED, order.uid, order.namespace, order.name, order.profile, message))
         self._end(attempt, State.BOUND, "", BindingOutcome(order.uid, order.attempt), now)
@@ -73,6 +74,13 @@ class Endings:
         """An extension point is over for the attempt, whether that is its end or not."""
         name = points.NAMES[point]
         self._effects.append(Took(name, code, attempt.framework.name, self._clock() - began))
+
+    def activate(self, attempt: Attempt) -> None:
+        """The pods that plugins have named so far are told to the queue, once."""
+        named = attempt.cycle.activated
+        if named:
+            self._effects.append(Activated(sorted(named)))
+            named.clear()
 
     def _roll_back(self, attempt: Attempt) -> None:
         if attempt.reserved:

@@ -183,6 +183,12 @@ class Took(msgspec.Struct, frozen=True, gc=False):
     seconds: float
 
 
+class Activated(msgspec.Struct, frozen=True, gc=False):
+    """Effect: plugins want these pods (uids) to be tried again."""
+
+    uids: list[str]
+
+
 class Waited(msgspec.Struct, frozen=True, gc=False):
     """Effect: for metrics: a wait for permits is over."""
 
@@ -197,4 +203,4 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
 
 
 Event = Orders | Called | LookedUp | PermitAnswer | Withdraw | Acknowledged | Tick | Leave
-Effect = Call | LookUp | Report | Record | SetCondition | Beat | Ended | Took | Waited | Problem
+Effect = Call | LookUp | Report | Record | SetCondition | Beat | Ended | Took | Waited | Activated | Problem

@@ -11,6 +11,7 @@ from services.binder.cores import Effect as AnyEffect
 from services.binder.cores import Event as AnyEvent
 from services.binder.events import (
     Acknowledged,
+    Activated,
     Beat,
     Call,
     Called,
@@ -41,6 +42,7 @@ from shared.bus.subjects import (
     BINDER_NOTICES,
     BINDER_PERMITS,
     BINDER_WAITING,
+    QUEUE_ACTIVATE,
     QUEUE_EVICTED,
     SNAPSHOT_BOUND,
     binder,
@@ -60,7 +62,7 @@ from shared.messages.binding import (
     Withdraw,
 )
 from shared.messages.permits import ListPermits, Permits
-from shared.messages.queue import Received
+from shared.messages.queue import Activate, Received
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner
 from shared.telemetry.logs import Repeated
@@ -189,6 +191,8 @@ class Shell:
         match effect:
             case Call():
                 self._call(effect)
+            case Activated(uids=uids):
+                self._context.bus.post(QUEUE_ACTIVATE, Activate(uids))
             case Took():
                 self._metrics.took(effect)
             case Record() if self._telling is not None:

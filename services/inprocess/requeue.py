@@ -12,7 +12,7 @@ from services.queue.backoff import Backoff
 from services.queue.changes import node_events, object_events, pod_events
 from services.queue.core import QueueCore
 from services.queue.entry import Entry
-from services.queue.events import Activate, Answer, ClusterChange, Event, PodBound, PodGone, PodPending, Tick
+from services.queue.events import Answer, ClusterChange, Event, PodBound, PodGone, PodPending, Tick
 from services.queue.places import Place
 from services.queue.pods import Patience
 from shared.cluster.objects import ClusterObjects
@@ -21,6 +21,7 @@ from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
 from shared.framework.profile import Framework
 from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.messages.queue import (
+    Activate,
     Forgotten,
     ForgottenPod,
     Outcome,

@@ -30,7 +30,6 @@ from services.queue.backoff import Backoff
 from services.queue.entry import Entry
 from services.queue.events import (
     Acknowledge,
-    Activate,
     Answer,
     Effect,
     Event,
@@ -58,6 +57,7 @@ from shared.messages.binding import Evicted
 from shared.messages.queue import (
     TAKE_PATIENCE,
     Absorbed,
+    Activate,
     Assumed,
     Batch,
     Forgotten,

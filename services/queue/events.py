@@ -9,7 +9,7 @@ from services.queue.kept import Kept
 from shared.errors import FlotillaError
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.binding import Evicted, Notice
-from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Outcomes, Received, Take
+from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Outcomes, Received, Take
 from shared.model.objects import Pod
 
 Position = tuple[int, int]
@@ -68,12 +68,6 @@ class Observed(msgspec.Struct, frozen=True):
 
     seen: Sequence[Seen]
     at: Position | None = None
-
-
-class Activate(msgspec.Struct, frozen=True):
-    """Event: a plugin wants these pods to be tried again, whatever else happens."""
-
-    uids: Sequence[str]
 
 
 class Listed(msgspec.Struct, frozen=True):

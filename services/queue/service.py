@@ -32,6 +32,7 @@ from services.queue.spans import PodSpans
 from shared.bus import Envelope
 from shared.bus.subjects import (
     BINDER_NOTICES,
+    QUEUE_ACTIVATE,
     QUEUE_EVICTED,
     QUEUE_FORGOTTEN,
     QUEUE_INSPECT,
@@ -46,7 +47,7 @@ from shared.framework.clusterevents import Action, Resource
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice, Notices
 from shared.messages.inspection import ListQueue
-from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
+from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
@@ -124,6 +125,7 @@ class Shell:
         await bus.subscribe(QUEUE_OUTCOMES, Outcomes, self._on_outcomes)
         await bus.subscribe(QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_forgotten)
         await bus.subscribe(QUEUE_EVICTED, Evicted, self._on_evicted)
+        await bus.subscribe(QUEUE_ACTIVATE, Activate, self._on_activate)
         await bus.subscribe(QUEUE_INSPECT, Inspect, self._on_inspect)
         await bus.subscribe(QUEUE_LIST, ListQueue, self._on_list)
         self._on_watch_effects(self._reader.start(self._context.clock()))
@@ -182,6 +184,9 @@ class Shell:
         self._feed(message)
 
     def _on_forgotten(self, message: Forgotten | Assumed | Absorbed, envelope: Envelope) -> None:
+        self._feed(message)
+
+    def _on_activate(self, message: Activate, envelope: Envelope) -> None:
         self._feed(message)
 
     def _on_evicted(self, message: Evicted, envelope: Envelope) -> None:

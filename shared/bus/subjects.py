@@ -11,6 +11,7 @@ QUEUE_TAKE = "queue.take"
 QUEUE_OUTCOMES = "queue.outcomes"
 QUEUE_FORGOTTEN = "queue.forgotten"
 QUEUE_EVICTED = "queue.evicted"
+QUEUE_ACTIVATE = "queue.activate"
 QUEUE_INSPECT = "queue.inspect"
 QUEUE_LIST = "queue.list"
 WORKER_BEATS = "worker.beats"
@@ -37,6 +38,7 @@ _SHARED = frozenset(
         QUEUE_OUTCOMES,
         QUEUE_FORGOTTEN,
         QUEUE_EVICTED,
+        QUEUE_ACTIVATE,
         QUEUE_INSPECT,
         QUEUE_LIST,
         WORKER_BEATS,

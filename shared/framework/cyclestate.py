@@ -10,10 +10,11 @@ class CycleState:
     """Each plugin keeps its own state under its own name; a plugin in a skip set is not run at that point.
 
     `objects`: what the cluster has beside nodes and pods. `summaries`: the merged ones, by plugin; `late`: those of
-    feasible nodes only.
+    feasible nodes only. `activated`: uids of pods that are to be tried again, whatever they wait for; a binding plugin
+    may add to it, and it counts once the pod at hand has its permits, or is bound.
     """
 
-    __slots__ = ("late", "objects", "pod", "skip_filter", "skip_score", "states", "summaries")
+    __slots__ = ("activated", "late", "objects", "pod", "skip_filter", "skip_score", "states", "summaries")
 
     def __init__(self, pod: Pod, objects: ClusterObjects | None = None) -> None:
         self.pod = pod
@@ -23,6 +24,7 @@ class CycleState:
         self.late: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
+        self.activated: set[str] = set()
 
     def write(self, plugin: str, key: str, value: Any) -> None:
         self.states[plugin, key] = value

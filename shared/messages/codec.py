@@ -28,7 +28,18 @@ from shared.messages.inspection import (
 )
 from shared.messages.permits import ListPermits, Permits
 from shared.messages.preemption import Candidates, Preempt
-from shared.messages.queue import Absorbed, Assumed, Batch, Forgotten, Inspect, Outcomes, QueueContents, Received, Take
+from shared.messages.queue import (
+    Absorbed,
+    Activate,
+    Assumed,
+    Batch,
+    Forgotten,
+    Inspect,
+    Outcomes,
+    QueueContents,
+    Received,
+    Take,
+)
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
 from shared.messages.state import Commit, Committed, Delta, Heartbeat, State
 from shared.messages.watch import Relist, WatchBeat, Watched
@@ -46,6 +57,7 @@ Message = (
     | Forgotten
     | Assumed
     | Absorbed
+    | Activate
     | Inspect
     | QueueContents
     | ListQueue

@@ -138,6 +138,12 @@ class Absorbed(msgspec.Struct, frozen=True, omit_defaults=True, tag="absorbed"):
     watch_seq: int
 
 
+class Activate(msgspec.Struct, frozen=True, omit_defaults=True, tag="activate"):
+    """From a binder: a plugin wants these pods (uids) to be tried again, whatever they wait for."""
+
+    uids: list[str]
+
+
 class Inspect(msgspec.Struct, frozen=True, omit_defaults=True, tag="inspect"):
     """What does the queue hold?"""
 

@@ -4,10 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.queue.events import Activate, Listed, PodUnreadable
+from services.queue.events import Listed, PodUnreadable
 from services.queue.places import Place
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
-from shared.messages.queue import Batch, Outcome, Outcomes, Take, Verdict
+from shared.messages.queue import Activate, Batch, Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod
 from tests.builders import node, pod
 from tests.queue.support import (

@@ -48,6 +48,7 @@ from shared.messages.permits import ListPermits, PermitPending, Permits
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.queue import (
     Absorbed,
+    Activate,
     Assumed,
     Batch,
     Forgotten,
@@ -292,6 +293,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         ),
         COUNTS,
     ),
+    Activate: st.builds(Activate, st.lists(TEXT, max_size=3)),
     Withdraw: st.builds(Withdraw, TEXT, COUNTS, TEXT, TEXT),
     Evict: st.builds(
         Evict, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, st.lists(DISPLACED, max_size=2), st.lists(DISPLACED)

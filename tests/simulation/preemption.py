@@ -38,7 +38,9 @@ class PreemptionWorld(World):
     # What happens
 
     def happenings(self) -> dict[Callable[[], None], float]:
-        return {self.create: 8, self._go: 2, self._recreate: 0.5, self._update: 1, self._finish: 1, self._count: 2}
+        often = {self.create: 8.0, self._go: 2.0, self._recreate: 0.5, self._update: 1.0, self._finish: 1.0}
+        rarely = {} if self.is_calm else {self._renew: 0.4, self._delete: 0.5}
+        return {**often, self._count: 2.0, **rarely}
 
     def create(self, name: str = "") -> None:
         for _ in range(1 if name else self.dice.choice((1, 1, 1, 4))):

@@ -1,0 +1,48 @@
+"""Plugins have other pods tried again."""
+
+from services.binder.events import Activated, Call
+from shared.framework.cyclestate import CycleState
+from shared.framework.plugin import Permission, PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
+from shared.framework.status import SUCCESS, Status, unschedulable
+from tests.binder.support import Script, binding_framework, one, only, wait
+
+
+class Rousing(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
+    name = "Rousing"
+
+    def __init__(self, permission: Permission) -> None:
+        self._permission = permission
+
+    def reserve(self, state: CycleState, node: str) -> Status:
+        state.activated |= {"b", "a"}
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, node: str) -> None:
+        """It holds nothing."""
+
+    def permit(self, state: CycleState, node: str) -> Permission:
+        return self._permission
+
+    def pre_bind(self, state: CycleState, node: str) -> Status:
+        return SUCCESS
+
+    def post_bind(self, state: CycleState, node: str) -> None:
+        state.activated.add("c")
+
+
+def test_the_pods_are_named_once_the_pod_at_hand_has_its_permit_and_once_it_is_bound() -> None:
+    script = Script(binding_framework(Rousing(Permission())))
+    effects = script.order()
+    assert only(Activated, effects) == [Activated(["a", "b"])]
+    assert only(Activated, script.answer(one(Call, effects))) == [Activated(["c"])]
+
+
+def test_who_waits_for_a_permit_may_be_what_others_have_waited_for() -> None:
+    script = Script(binding_framework(Rousing(wait(10.0))))
+    assert only(Activated, script.order()) == [Activated(["a", "b"])]
+    assert only(Activated, script.permit("Rousing")) == []
+
+
+def test_nobody_is_tried_again_for_a_pod_that_is_rejected() -> None:
+    script = Script(binding_framework(Rousing(Permission(unschedulable("no")))))
+    assert only(Activated, script.order()) == []
