@@ -476,8 +476,7 @@ class SnapshotCore:
     def _on_looked_up(self, found: LookedUp) -> list[Effect]:
         entry = self._ledger.find(found.uid, found.attempt)
         if entry is None:
-            is_ghost = found.gone and self._nominations.is_unconfirmed(found.uid, found.attempt)
-            return [*self._on_pod_gone(found.uid), Forgot(found.uid, POD_GONE)] if is_ghost else []
+            return self._on_nominee_found(found)
         if found.gone:
             return self._forget(entry, POD_GONE)
         if found.node is None:
@@ -494,6 +493,18 @@ class SnapshotCore:
             return [*self._publish([PodGone(found.uid), *changes], [], settled=settled), free]
         changes.append(PodPlaced(found.uid, found.node, 0, key))
         return [*self._publish(changes, [entry.load], writes=(found.node,), settled=settled), free]
+
+    def _on_nominee_found(self, found: LookedUp) -> list[Effect]:
+        """A nomination that nobody writes down was lost on its way to the queue: nobody is to wait for it."""
+        nomination = self._nominations.get(found.uid)
+        if nomination is None or not self._nominations.is_unconfirmed(found.uid, found.attempt):
+            return []
+        if found.gone:
+            return [*self._on_pod_gone(found.uid), Forgot(found.uid, POD_GONE)]
+        if found.node is not None or found.nominated == nomination.node:
+            return []
+        free = Forgot(found.uid, f"{POD_GONE} from node {nomination.node}, which it has never heard of")
+        return [*self._publish(self._revoke((found.uid,)), []), free]
 
     # Inside
 

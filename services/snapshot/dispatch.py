@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shared.messages.binding import BinderBeat, BindingOutcome
-from shared.messages.state import BindingOrder
+from shared.messages.state import EPOCH_SHIFT, BindingOrder
 from shared.model.objects import encode_msgpack
 
 BINDER_PATIENCE = 2.0
@@ -47,6 +47,8 @@ class Dispatcher:
         self._waiting: deque[BindingOrder] = deque()
         self._waits: set[Attempt] = set()
         self._holder: dict[Attempt, str] = {}
+        self._shared: set[Attempt] = set()
+        """Those that another binder had before: it may have asked the API server already, and be late."""
 
     @property
     def waiting(self) -> int:
@@ -63,6 +65,8 @@ class Dispatcher:
             if attempt not in self._waits and attempt not in self._holder:
                 self._waits.add(attempt)
                 self._waiting.append(order)
+                if order.attempt >> EPOCH_SHIFT < order.epoch:
+                    self._shared.add(attempt)  # an earlier term has given it to somebody
         return self._send(now)
 
     def knows(self, beat: BinderBeat) -> bool:
@@ -92,6 +96,7 @@ class Dispatcher:
             held[attempt].word_by = outcome.until + WORD_PATIENCE
             return []
         del held[attempt], self._holder[attempt]
+        self._shared.discard(attempt)
         return self._send(now) if self._waiting else []
 
     def tick(self, now: float) -> Sends:
@@ -111,19 +116,29 @@ class Dispatcher:
                 if now >= held.order.deadline:
                     attempt = (held.order.uid, held.order.attempt)
                     del binder.held[attempt], self._holder[attempt]
+                    self._shared.discard(attempt)
             if again:
                 sends.append((name, [held.order for held in again]))
         return sends
 
     def believes(self, binder: str, outcome: BindingOutcome) -> bool:
-        """That a pod is bound, anybody may say; that it will not be, not who has lost the order to another."""
-        return outcome.bound or self._holder.get((outcome.uid, outcome.attempt), binder) == binder
+        """That a pod is bound, anybody may say; that it will not be, not who has lost the order to another.
+
+        Nor who got it from another: that one may be about to bind it. Then the deadline brings it to light.
+        """
+        attempt = (outcome.uid, outcome.attempt)
+        if outcome.bound:
+            return True
+        return self._holder.get(attempt, binder) == binder and (
+            outcome.until is not None or attempt not in self._shared
+        )
 
     def clear(self) -> None:
         """A new term: every order will be given anew."""
         self._waiting.clear()
         self._waits.clear()
         self._holder.clear()
+        self._shared.clear()
         for binder in self._binders.values():
             binder.held.clear()
 
@@ -134,6 +149,7 @@ class Dispatcher:
         binder = self._binders.pop(name)
         self._waiting.extendleft(held.order for held in reversed(binder.held.values()))
         self._waits.update(binder.held)
+        self._shared.update(binder.held)
         for attempt in binder.held:
             del self._holder[attempt]
 

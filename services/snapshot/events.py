@@ -92,12 +92,16 @@ class BindingWaits:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """Event: where the API server says that a pod is; None where it is not bound. `gone`: deleted, or finished."""
+    """Event: where the API server says that a pod is; None where it is not bound. `gone`: deleted, or finished.
+
+    `nominated`: to which node, by its status.
+    """
 
     uid: str
     attempt: int
     node: str | None
     gone: bool = False
+    nominated: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,4 +59,5 @@ def outcome(wanted: LookUp, pod: Pod | None) -> LookedUp:
     """What the pod that has the name now says about the one that was assumed."""
     if pod is None or pod.uid != wanted.uid or pod.status.phase in FINISHED_PHASES:
         return LookedUp(wanted.uid, wanted.attempt, None, gone=True)
-    return LookedUp(wanted.uid, wanted.attempt, pod.spec.node_name or None)
+    node, nominated = pod.spec.node_name or None, pod.status.nominated_node_name
+    return LookedUp(wanted.uid, wanted.attempt, node, nominated=nominated)

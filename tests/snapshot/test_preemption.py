@@ -323,12 +323,24 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
     assert log.core.next_deadline() == CONFIRMATION
     assert log.handle(Tick(), CONFIRMATION) == [LookUp(P.uid, attempt, "default", "p")]
     assert log.core.next_deadline() == 2 * CONFIRMATION
-    assert changes(log.handle(LookedUp(P.uid, attempt, None), CONFIRMATION)) == []
+    assert changes(log.handle(LookedUp(P.uid, attempt, None, nominated="a"), CONFIRMATION)) == []
     assert changes(log.handle(LookedUp(P.uid, attempt - 1, None, gone=True), CONFIRMATION)) == []
     effects = log.handle(LookedUp(P.uid, attempt, None, gone=True), CONFIRMATION)
     assert changes(effects) == [NominationGone(P.uid)]
     assert effects[-1] == Forgot(P.uid, POD_GONE), "whoever waits for room hears of it"
     assert log.core.next_deadline() is None
+
+
+def test_a_nomination_that_nobody_was_told_of_does_not_keep_room_for_ever() -> None:
+    """1. A pod is nominated. 2. Its cycle ends before the queue hears of that. 3. Room is kept from all like it."""
+    log = after_nomination()
+    attempt = log.core.seq
+    assert log.handle(LookedUp(P.uid, attempt, "b")) == [], "it is bound; the watch will say so"
+    effects = log.handle(LookedUp(P.uid, attempt, None), CONFIRMATION)
+    assert changes(effects) == [NominationGone(P.uid)]
+    assert isinstance(effects[-1], Forgot), "whoever waits for room hears of it"
+    assert promised(log) == {}
+    assert log.handle(LookedUp(P.uid, attempt, None), CONFIRMATION) == []
 
 
 def test_what_the_status_shows_is_not_looked_up() -> None:
