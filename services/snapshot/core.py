@@ -166,7 +166,7 @@ class SnapshotCore:
             case LookedUp():
                 return self._on_looked_up(event)
             case Spared(uid=uid):
-                return self._recount(self._doomed.spare(uid))
+                return self._reprieve(self._doomed.spare(uid))
             case Tick():
                 return self._on_tick(now)
             case Beat():
@@ -358,8 +358,10 @@ class SnapshotCore:
             self._pods.put(victim.uid, place.node, load, place.key, place.started, assumed=place.assumed)
             accepted.changes.append(self._pods[victim.uid].told(victim.uid, accepted.loads))
 
-    def _recount(self, loads: Iterable[tuple[str, PodLoad]]) -> list[Effect]:
-        """These pods count for something else, where they are."""
+    def _reprieve(self, loads: list[tuple[str, PodLoad]]) -> list[Effect]:
+        """These pods stay, and count for this where they are. Whoever waited for them to go is to look for others."""
+        if not loads:
+            return []
         told = Loads()
         changes: list[Change] = []
         for uid, load in loads:
@@ -367,7 +369,8 @@ class SnapshotCore:
             self._pods.put(uid, place.node, load, place.key, place.started, assumed=place.assumed)
             if place.node in self._nodes:
                 changes.append(self._pods[uid].told(uid, told))
-        return self._publish(changes, told.items)
+        free = Forgot(loads[0][0], f"{POD_GONE} from those who were to make way")
+        return [*self._publish(changes, told.items), free]
 
     def _revoke(self, uids: Iterable[str]) -> list[Change]:
         return [NominationGone(uid) for uid in uids if self._nominations.revoke(uid)]
@@ -470,7 +473,7 @@ class SnapshotCore:
         for uid, attempt, nomination in self._nominations.due(now):
             namespace, _, name = nomination.key.partition("/")
             effects.append(LookUp(uid, attempt, namespace, name))
-        effects += self._recount(self._doomed.expire(now))
+        effects += self._reprieve(list(self._doomed.expire(now)))
         return effects + self._publish(self._objects.expire(now, self._seq + 1), [])
 
     def _on_looked_up(self, found: LookedUp) -> list[Effect]:

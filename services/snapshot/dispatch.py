@@ -95,6 +95,8 @@ class Dispatcher:
         if outcome.until is not None:
             held[attempt].word_by = outcome.until + WORD_PATIENCE
             return []
+        if not outcome.bound and attempt in self._shared:
+            return []
         del held[attempt], self._holder[attempt]
         self._shared.discard(attempt)
         return self._send(now) if self._waiting else []
@@ -129,9 +131,8 @@ class Dispatcher:
         attempt = (outcome.uid, outcome.attempt)
         if outcome.bound:
             return True
-        return self._holder.get(attempt, binder) == binder and (
-            outcome.until is not None or attempt not in self._shared
-        )
+        has_it = self._holder.get(attempt, binder) == binder
+        return has_it and (outcome.until is not None or attempt not in self._shared)
 
     def clear(self) -> None:
         """A new term: every order will be given anew."""
@@ -163,6 +164,7 @@ class Dispatcher:
             attempt = (order.uid, order.attempt)
             self._waits.discard(attempt)
             if order.deadline <= now:
+                self._shared.discard(attempt)
                 continue  # the snapshot looks it up
             self._binders[name].held[attempt] = _Held(order, now + WORD_PATIENCE)
             self._holder[attempt] = name

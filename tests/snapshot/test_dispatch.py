@@ -1,8 +1,10 @@
 """Which binder gets which orders, and what happens to them when it is lost."""
 
+from msgspec.structs import replace
+
 from services.snapshot.dispatch import BINDER_PATIENCE, WORD_PATIENCE, Dispatcher, Sends
 from shared.messages.binding import BinderBeat, BindingOutcome
-from shared.messages.state import BindingOrder
+from shared.messages.state import EPOCH_SHIFT, BindingOrder
 
 
 def order(number: int) -> BindingOrder:
@@ -107,11 +109,26 @@ def test_who_has_lost_an_order_is_not_believed_that_it_failed() -> None:
     dispatcher.give([order(1)], 0.0)
     dispatcher.beat(beat("two"), BINDER_PATIENCE)
     assert sent(dispatcher.tick(BINDER_PATIENCE + 0.1)) == {"two": [1]}
-    failed = BindingOutcome("uid-1", 1, "rejected")
+    failed, waits = BindingOutcome("uid-1", 1, "rejected"), BindingOutcome("uid-1", 1, until=20.0)
     assert not dispatcher.believes("one", failed)
     assert dispatcher.word("one", failed, 3.0) == []
     assert dispatcher.held == 1
-    assert dispatcher.believes("two", failed)
+    assert not dispatcher.believes("two", failed), "the other one may have asked for it to be bound"
+    assert dispatcher.believes("two", waits)
     assert dispatcher.believes("one", done(1)), "it may have bound it before"
     assert dispatcher.word("one", done(1), 3.1) == []
     assert dispatcher.held == 0
+
+
+def test_of_an_order_from_an_earlier_term_only_that_it_is_bound_is_believed() -> None:
+    attempt = 1 << EPOCH_SHIFT
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.give([replace(order(1), epoch=2, attempt=attempt)], 0.0)
+    preempted = BindingOutcome("uid-1", attempt, "preempted")
+    for _ in range(2):
+        assert not dispatcher.believes("one", preempted)
+        assert dispatcher.word("one", preempted, 0.1) == []
+    assert dispatcher.believes("one", BindingOutcome("uid-1", attempt))
+    dispatcher.give([replace(order(2), epoch=2, attempt=2 << EPOCH_SHIFT)], 0.0)
+    assert dispatcher.believes("one", BindingOutcome("uid-2", 2 << EPOCH_SHIFT, "preempted"))
