@@ -28,7 +28,7 @@ from shared.framework.tiebreak import Ties
 from shared.messages.binding import BindingOrders, Evict
 from shared.messages.codec import M, copy
 from shared.messages.preemption import Candidates
-from shared.messages.queue import ForgottenPod
+from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod
@@ -252,7 +252,8 @@ class Pipeline:
         """Nobody carries it out."""
 
     def _on_forgotten(self, forgotten: ForgottenPod) -> None:
-        self.submit([nominated(self._pods[forgotten.uid], "")])
+        if not forgotten.reason.startswith(POD_GONE):
+            self.submit([nominated(self._pods[forgotten.uid], "")])
 
 
 def bound(pod: Pod, node: str) -> Pod:
