@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 PIP := -m pip --disable-pip-version-check
 PIP_TOOLS := pip-tools==7.6.2
 ARGS ?=
+# One more than there are CPUs: some tests wait for a while.
+TESTERS = $$(($$(nproc 2>/dev/null || echo 2) + 1))
 GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spread-default podaffinity-hard podaffinity-soft \
 	volumes preemption nominated config mixed sequence config-file hints registered requeue
 
@@ -20,7 +22,7 @@ help:  ## print this help
 setup: $(STAMP)  ## build .venv (again when requirements or pyproject change)
 
 test: $(STAMP)  ## run the tests; ARGS="-k name" goes to pytest
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
+	$(BIN)/pytest --numprocesses $(TESTERS) --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: $(STAMP)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .

@@ -86,7 +86,7 @@ def prepared(evaluator: ShardEvaluator, pods: list[Pod]) -> list[PodClass]:
 
 @pytest.mark.parametrize("framework", [FRAMEWORK, LOCAL, OWN], ids=["default", "local", "one by one"])
 @pytest.mark.parametrize("mode", ["random", "name"])
-@settings(deadline=None, max_examples=25, phases=PHASES)
+@settings(deadline=None, max_examples=12, phases=PHASES)
 @given(data=st.data(), start=START, histories=HISTORIES)
 def test_history_does_not_show(
     framework: Framework,
@@ -117,7 +117,7 @@ def test_history_does_not_show(
             assert answers(kept, classes[number]) == answers(fresh, new)
 
 
-@settings(deadline=None, max_examples=10, phases=PHASES)
+@settings(deadline=None, max_examples=6, phases=PHASES)
 @given(MODES, START, HISTORIES)
 def test_many_classes_at_once_are_as_one_by_one(
     mode: Literal["random", "name"], start: list[Node], histories: list[list[Step]]
@@ -137,7 +137,7 @@ def test_many_classes_at_once_are_as_one_by_one(
             assert answers(together, pod_class) == answers(singly, other)
 
 
-@settings(deadline=None, max_examples=40, phases=PHASES)
+@settings(deadline=None, max_examples=20, phases=PHASES)
 @given(MODES, st.lists(nodes(), min_size=1, max_size=7), st.lists(STEPS, max_size=10), st.integers(0, len(PODS) - 1))
 def test_a_ladder_is_what_placing_one_pod_after_another_gives(
     mode: Literal["random", "name"], start: list[Node], steps: list[Step], number: int
@@ -152,7 +152,7 @@ def test_a_ladder_is_what_placing_one_pod_after_another_gives(
     assert climbed_by_placing(evaluator, pod_class, 12, ranges) == expected
 
 
-@settings(deadline=None, max_examples=30, phases=PHASES)
+@settings(deadline=None, max_examples=15, phases=PHASES)
 @given(MODES, START, st.lists(STEPS, max_size=12), st.integers(1, 3))
 def test_shards_together_know_what_one_table_knows(
     mode: Literal["random", "name"], start: list[Node], steps: list[Step], shards: int

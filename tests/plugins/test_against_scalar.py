@@ -35,7 +35,7 @@ from tests.plugins import scalar
 from tests.plugins.scalar import Host
 from tests.plugins.strategies import ARRIVING, GPU, HUGE_PAGES, TERMS, clusters
 
-RANDOM = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RANDOM = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FitStatus = Callable[[Pod, Host], Status | None]
 Score = Callable[[Pod, Host], int]

@@ -74,7 +74,7 @@ def scheduled(nodes: Sequence[Node], pods: Sequence[Pod], ties: Ties, *, shards:
     return placements(run, pods)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 50), TIES)
 def test_strict_mode_is_the_plain_loop_for_every_number_of_shards(seed: int, nodes: int, pods: int, ties: Ties) -> None:
     world = World(seed)
@@ -84,7 +84,7 @@ def test_strict_mode_is_the_plain_loop_for_every_number_of_shards(seed: int, nod
         assert scheduled(cluster, batch, ties, shards=shards, round_size=1) == expected, f"{shards} shards"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(
     st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 100), TIES, st.integers(1, 7), st.sampled_from([3, 256])
 )
@@ -120,7 +120,7 @@ def crowd(shapes: Sequence[Shape], pods: int, likings: tuple[int, int]) -> tuple
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(SHAPES, min_size=1, max_size=8), st.integers(2, 16), LIKINGS, st.sampled_from([1, 2, 3, 7]))
 @example(
     [(4, "b", 0, 32), (2, "a", 0, 32), (1, "b", 0, 32), (16, "c", 0, 32), (1, "b", 0, 32), (1, "c", 0, 32)],

@@ -50,17 +50,17 @@ def on_virtual_time(run: Callable[[], Coroutine[None, None, None]]) -> None:
     assert loop.errors == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_only_messages_go_astray(seed: int) -> None:
     play(seed, frozenset(), 0.15)
 
 
-@pytest.mark.parametrize("seed", [*range(4, 10), 19, 100, 111])
+@pytest.mark.parametrize("seed", [4, 7, 9, 19, 111])
 def test_everything_happens(seed: int) -> None:
     play(seed, EVERYTHING, 0.15)
 
 
-@pytest.mark.parametrize("seed", range(200, 204))
+@pytest.mark.parametrize("seed", range(200, 202))
 def test_snapshots_come_and_go_and_the_api_server_stands_still(seed: int) -> None:
     play(seed, FAILOVER, 0.05)
 
