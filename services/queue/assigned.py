@@ -12,7 +12,16 @@ from typing import Generic, TypeVar
 import msgspec
 
 from shared.messages.watch import PodChange, Unreadable
-from shared.model.objects import ObjectMeta, Pod, PodSpec, PodStatus, Volume, dec_hook, encode_msgpack
+from shared.model.objects import (
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Volume,
+    dec_hook,
+    encode_msgpack,
+)
 
 T = TypeVar("T")
 
@@ -187,11 +196,16 @@ def _telling(raw: bytes) -> list[Volume]:
     return volumes or _NO_VOLUMES
 
 
+def _granting(statuses: list[ContainerStatus]) -> list[ContainerStatus]:
+    """Those that say what a container was granted."""
+    return [status for status in statuses if status.resources is not None or status.allocated_resources]
+
+
 def _resources(status: PodStatus) -> PodStatus:
     return PodStatus(
         conditions=[condition for condition in status.conditions if condition.type == _RESIZE],
-        container_statuses=status.container_statuses,
-        init_container_statuses=status.init_container_statuses,
+        container_statuses=_granting(status.container_statuses),
+        init_container_statuses=_granting(status.init_container_statuses),
         resources=status.resources,
         allocated_resources=status.allocated_resources,
         resource_claim_statuses=status.resource_claim_statuses,
