@@ -160,7 +160,9 @@ def overtaken(**changes: Late) -> Overtaken:
 
 def test_the_second_scene_tells_who_made_way_for_whom() -> None:
     text = "\n".join(overtaken_lines(overtaken()))
-    assert "  late-0  on n0, instead of a (priority 1), b (priority 1)" in text
+    assert (
+        "  late-0  on n0: nominated after 0.10 s, bound after 0.20 s, instead of a (priority 1), b (priority 1)" in text
+    )
     assert "pods that made way 4" in [" ".join(line.split()) for line in text.splitlines()]
     assert overtaken().held
     assert "✗" not in text

@@ -30,6 +30,7 @@ CPUS_WANTED = 2
 PRIORITIES = {"demo-idle": 1, "demo-low": 5, "demo-usual": 10}
 """Classes of those that fill the nodes; the least important are to make way."""
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+TELL_EVERY = 0.2
 LOOK_EVERY = 0.1
 """Seconds; longer where there is much to look at."""
 LOOK_LESS = 1e-3
@@ -121,22 +122,17 @@ class Overtaking:
             places.update({pod["metadata"]["name"]: _node_of(pod) for pod in pods})
             return len(places) == len(fillers) and all(places.values())
 
-        await self._until(client, FILLING, filled, "are bound")
+        await self._until(client, filled, "of low priority are bound")
         self._screen.settle(f"  {self._count} nodes filled by {len(fillers)} pods of low priority")
         late = {f"late-{i:03}": Late() for i in range(self._count)}
         began, spent = time.monotonic(), self._cpu()
-        await self._creator.create(PODS, (_pod(name, CPUS_WANTED, URGENT, LATE) for name in late))
-
-        def look(pods: Pods) -> bool:
-            for pod in pods:
-                if (each := late.get(pod["metadata"]["name"])) is not None:
-                    _follow(each, pod, time.monotonic() - began)
-            bound = sum(bool(each.node) for each in late.values())
-            nominated = sum(each.nominated_after is not None for each in late.values())
-            self._screen.passing(f"{len(late)} of high priority: {nominated} nominated, {bound} bound")
-            return bound == len(late)
-
-        await self._until(client, LATE, look, "of high priority are bound")
+        following = asyncio.create_task(_follow_all(client, late, began))
+        try:
+            await self._creator.create(PODS, (_pod(name, CPUS_WANTED, URGENT, LATE) for name in late))
+            await self._until_bound(late, following)
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
         seconds, cpu = time.monotonic() - began, self._cpu() - spent
         await self._learn_victims(client, late, places)
         priorities = {name: PRIORITIES[filler["spec"]["priorityClassName"]] for name, filler in fillers.items()}
@@ -146,21 +142,33 @@ class Overtaking:
         """Of the services alone."""
         return sum(seconds for name, seconds in self._pipeline.cpu().items() if name not in SERVERS)
 
-    async def _until(
-        self, client: KubeClient, labels: dict[str, str], holds: Callable[[Pods], bool], what: str
-    ) -> None:
+    async def _until_bound(self, late: Mapping[str, Late], following: "asyncio.Task[None]") -> None:
         deadline = time.monotonic() + PATIENCE
-        selector = quote(",".join(f"{key}={value}" for key, value in (SCENE | labels).items()))
         while True:
-            pods = _items(await client.get(f"{PODS}?labelSelector={selector}"))
+            bound = sum(bool(each.node) for each in late.values())
+            nominated = sum(each.nominated_after is not None for each in late.values())
+            self._screen.passing(f"{len(late)} of high priority: {nominated} nominated, {bound} bound")
+            if bound == len(late):
+                return
+            if following.done():
+                following.result()
+            self._check(deadline, f"of high priority are bound: {bound} of {len(late)}")
+            await asyncio.sleep(TELL_EVERY)
+
+    def _check(self, deadline: float, what: str) -> None:
+        """ClusterError once the pipeline has failed, or it has taken too long."""
+        if self._pipeline.failure.done():
+            self._pipeline.failure.result()
+        if time.monotonic() > deadline:
+            raise ClusterError(f"after {PATIENCE:g} s not all pods {what}")
+
+    async def _until(self, client: KubeClient, holds: Callable[[Pods], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            pods = _items(await client.get(_listing(FILLING)))
             if holds(pods):
                 return
-            failure = self._pipeline.failure
-            if failure.done():
-                failure.result()
-            if time.monotonic() > deadline:
-                bound = sum(bool(_node_of(pod)) for pod in pods)
-                raise ClusterError(f"not all pods {what} after {PATIENCE:g} s: {bound} of {len(pods)}")
+            self._check(deadline, what)
             await asyncio.sleep(LOOK_EVERY + LOOK_LESS * len(pods))
 
     async def _learn_victims(self, client: KubeClient, late: Mapping[str, Late], places: Mapping[str, str]) -> None:
@@ -209,6 +217,25 @@ def _pod(name: str, cpus: int, priority_class: str, labels: dict[str, str]) -> O
     return {"metadata": {"name": name, "namespace": NAMESPACE, "labels": SCENE | labels}, "spec": spec}
 
 
+def _listing(labels: dict[str, str]) -> str:
+    return f"{PODS}?labelSelector=" + quote(",".join(f"{key}={value}" for key, value in (SCENE | labels).items()))
+
+
+async def _follow_all(client: KubeClient, late: Mapping[str, Late], began: float) -> None:
+    """Takes down when each is nominated and bound, until this is cancelled or the watch ends."""
+    stream = await client.stream(f"{_listing(LATE)}&watch=1", PATIENCE)
+    rest = b""
+    try:
+        while chunk := await stream.read():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in filter(None, lines):
+                pod = msgspec.json.decode(line)["object"]
+                if (each := late.get(pod["metadata"].get("name", ""))) is not None:
+                    _follow(each, pod, time.monotonic() - began)
+    finally:
+        stream.close()
+
+
 def _items(body: bytes | None) -> list[Any]:
     items: list[Any] = [] if body is None else msgspec.json.decode(body)["items"]
     return items
@@ -241,12 +268,19 @@ def overtaken_lines(overtaken: Overtaken) -> list[str]:
         ("CPU of all services, a pod", f"{1e6 * overtaken.cpu / max(1, len(bound)):,.0f} µs"),
     ]
     shown = [
-        f"  {name}  on {each.node or 'no node'}, instead of {', '.join(_with_priority(overtaken, each)) or 'nobody'}"
+        f"  {name}  on {each.node or 'no node'}{_when(each)}, instead of "
+        f"{', '.join(_with_priority(overtaken, each)) or 'nobody'}"
         for name, each in list(late.items())[:MOST_SHOWN]
     ]
     more = [f"  and {len(late) - MOST_SHOWN} more"] if len(late) > MOST_SHOWN else []
     verdicts = [f"  {'✓' if holds else '✗'} {text}" for text, holds in overtaken.checks()]
     return ["", *shown, *more, "", *table(figures), "", *verdicts]
+
+
+def _when(each: Late) -> str:
+    told = (("nominated", each.nominated_after), ("bound", each.bound_after))
+    times = [f"{what} after {after:.2f} s" for what, after in told if after is not None]
+    return f": {', '.join(times)}" if times else ""
 
 
 def _with_priority(overtaken: Overtaken, each: Late) -> list[str]:
