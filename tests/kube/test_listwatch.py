@@ -217,7 +217,7 @@ async def test_a_listing_that_is_asked_for_begins_at_once() -> None:
     slow = Timing(first_wait=60.0)
     async with api_server() as server, client_of(server) as client, following(client, slow) as (ear, listwatch):
         put(server, "a")
-        await until(lambda: ear.world == world(server, "a"))
+        await until(lambda: ear.count(Watching) == 1 and ear.world == world(server, "a"))
         for lists in (2, 3):
             listwatch.list_again()
             await until(lambda lists=lists: ear.count(ListEnds) == lists and ear.count(Watching) == lists)  # type: ignore[misc]
