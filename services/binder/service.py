@@ -195,14 +195,8 @@ class Shell:
                 self._context.bus.post(QUEUE_ACTIVATE, Activate(uids))
             case Took():
                 self._metrics.took(effect)
-            case Record() if self._telling is not None:
-                self._telling.record(effect)
             case Ended():
                 self._on_ended(effect)
-            case SetCondition() if self._telling is not None:
-                self._telling.condition(effect)
-            case LookUp() if self._calls is not None:
-                self._calls.put(effect)
             case Report(message=message):
                 self._reports.put(message)
             case Beat(room=room):
@@ -214,9 +208,21 @@ class Shell:
                 self._metrics.refused.inc()
                 self._sparingly.warning(type(error).__name__, "%s", error)
             case Record() | SetCondition() | LookUp():
-                pass  # there is no API server
+                self._reach_out(effect)
             case _ if self._evictor is not None:
                 self._evictor.carry_out(effect)
+
+    def _reach_out(self, effect: Record | SetCondition | LookUp) -> None:
+        """To the API server; where none is asked to bind, none is told or asked anything else."""
+        if self._telling is None or self._calls is None:
+            return
+        match effect:
+            case Record():
+                self._telling.record(effect)
+            case SetCondition():
+                self._telling.condition(effect)
+            case LookUp():
+                self._calls.put(effect)
 
     def _on_ended(self, end: Ended) -> None:
         if self._spans.enabled:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from services.cycle.events import Write
 from services.cycle.preempting import Preemption
 from services.cycle.walk import QueuedPod, Unfit, Walk
-from shared.cluster.load import PodLoad
+from shared.messages.loads import Loads
 from shared.messages.state import Commit, Committed, Decision, Nominate
 from shared.model.objects import Pod
 
@@ -93,7 +93,7 @@ class Committing:
             self._denominated[pod.uid] = None
 
     def write_round(self, number: int, walked: Walk, now: float) -> Write:
-        loads = _Loads()
+        loads = Loads()
         decisions: list[Decision] = []
         for queued, rung in walked.decided:
             meta, profile, load = queued.pod.metadata, queued.profile, loads.number(queued.load)
@@ -108,7 +108,7 @@ class Committing:
         if self.under_way is not None or not (self._found or self._denominated):
             return []
         found, self._found = self._found, []
-        loads = _Loads()
+        loads = Loads()
         nominations = [_nomination(each, loads) for each in found]
         commit = Commit(self._epoch, self._next(), loads.items, [], nominations, self._losers())
         return [self._send(UnderWay(commit, found=tuple(found)), now)]
@@ -139,22 +139,7 @@ class Committing:
         return Write(under_way.commit, under_way.round)
 
 
-class _Loads:
-    """Numbers each load once: pods of one class share theirs."""
-
-    def __init__(self) -> None:
-        self.items: list[PodLoad] = []
-        self._numbers: dict[int, int] = {}
-
-    def number(self, load: PodLoad) -> int:
-        number = self._numbers.get(id(load))
-        if number is None:
-            number = self._numbers[id(load)] = len(self.items)
-            self.items.append(load)
-        return number
-
-
-def _nomination(found: Found, loads: _Loads) -> Nominate:
+def _nomination(found: Found, loads: Loads) -> Nominate:
     meta, profile, node = found.queued.pod.metadata, found.queued.profile, found.preemption.nominated or ""
     load, victims = loads.number(found.queued.load), list(found.preemption.victims)
     return Nominate(meta.uid, meta.namespace, meta.name, profile, node, load, found.seen, victims)

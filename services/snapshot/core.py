@@ -62,11 +62,12 @@ from services.snapshot.ledger import BINDING_DEADLINE, Ledger, entry_of, order_o
 from services.snapshot.nodes import Nodes
 from services.snapshot.nominations import Nomination, Nominations
 from services.snapshot.objects import Objects
-from services.snapshot.places import Loads, Places
+from services.snapshot.places import Places
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.shards import shard_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
 from shared.messages.binding import Evict, Withdraw
+from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
 from shared.messages.state import (
     EPOCH_SHIFT,

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from services.snapshot.places import Loads
 from shared.cluster.load import PodLoad
 from shared.errors import InvariantBroken
+from shared.messages.loads import Loads
 from shared.messages.state import PodNominated
 
 CONFIRMATION = 30.0

@@ -1,11 +1,12 @@
 """Places: which pod is where, assumed or bound, by pod and by node."""
 
-from collections.abc import Collection, ItemsView, Iterable
+from collections.abc import Collection, ItemsView
 
 import msgspec
 
 from shared.cluster.load import PodLoad
 from shared.errors import InvariantBroken
+from shared.messages.loads import Loads
 from shared.messages.state import PodPlaced, PodState
 
 
@@ -18,10 +19,10 @@ class Place(msgspec.Struct, gc=False):
     key: str = ""
     started: float | None = None
 
-    def told(self, uid: str, loads: "Loads") -> PodPlaced:
+    def told(self, uid: str, loads: Loads) -> PodPlaced:
         return PodPlaced(uid, self.node, loads.number(self.load), self.key, self.started)
 
-    def state(self, loads: "Loads") -> PodState:
+    def state(self, loads: Loads) -> PodState:
         return PodState(loads.number(self.load), self.key, self.started)
 
 
@@ -83,19 +84,3 @@ class Places:
             raise InvariantBroken("the index of pods by node does not agree with the pods")
         if sum(users[0] for _, users in self._loads.values()) != len(self._places):
             raise InvariantBroken("the users of loads are not as many as the pods")
-
-
-class Loads:
-    """Numbers equal loads once in a message."""
-
-    def __init__(self, items: Iterable[PodLoad] = ()) -> None:
-        """`items` have their numbers already."""
-        self.items: list[PodLoad] = list(items)
-        self._numbers: dict[int, int] = {}
-
-    def number(self, load: PodLoad) -> int:
-        number = self._numbers.get(id(load))
-        if number is None:
-            number = self._numbers[id(load)] = len(self.items)
-            self.items.append(load)
-        return number

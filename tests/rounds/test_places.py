@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from services.snapshot.places import Loads, Places
+from services.snapshot.places import Places
+from shared.messages.loads import Loads
 from shared.cluster.load import load_of
 from shared.errors import InvariantBroken
 from tests.rounds.support import small_pod, uid
