@@ -30,31 +30,26 @@ from services.cycle.events import (
     Unschedulable,
     Workers,
 )
-from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, is_judged, most_judged, plain_class
-from services.cycle.gang import GangRound, bound_together, decided_anew, take_gang
+from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, plain_class
+from services.cycle.filling import MOST_POD_BYTES, classes_asked, next_pods
+from services.cycle.gang import GangRound, decided_anew, take_gang
+from services.cycle.intake import Intake
 from services.cycle.knowledge import Knowledge
 from services.cycle.narrowing import VictimsAnswered
 from services.cycle.round import Round
 from services.cycle.searching import Progress, Searching
 from services.cycle.walk import QueuedPod, Walk, walk
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
-from shared.framework.classify import Classifier
 from shared.framework.profile import Framework
-from shared.framework.status import Status, error
 from shared.framework.tiebreak import Ties
 from shared.messages.preemption import Candidates
-from shared.messages.rounds import ClassAsk, Proposals, Propose
+from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Conflict
-from shared.model.objects import Pod, encode_msgpack
 
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
 MOST_ASKS = 8
 """So often is a class asked about in one round. If its summary still moves then, what was true an ask ago will do."""
-MOST_ALIKE = 256
-"""So many pods of one class in a row make a round, whatever its size is to be."""
-MOST_POD_BYTES = 4 << 20
-"""Of whole pods in one message, half of what a message may hold."""
 
 
 class CycleCore:
@@ -78,12 +73,12 @@ class CycleCore:
         self.pace = pace
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self.rounds = 0
-        self._classifiers = {name: Classifier(name, f.signature) for name, f in frameworks.items()}
         self._backlog: deque[QueuedPod] = deque()
         self._held: set[str] = set()
         self._workers: Mapping[str, frozenset[int]] = {}
         self._knowledge = Knowledge()
         self._extending = extending or Extending()
+        self._intake = Intake(frameworks, self._extending)
         self._searching = Searching(
             epoch,
             frameworks,
@@ -92,7 +87,7 @@ class CycleCore:
             at_once=round_size,
             stands_alone=self._knowledge.stands_alone,
         )
-        self._committing = Committing(epoch, self._binding_reads)
+        self._committing = Committing(epoch, self._intake.goes_along)
         self._nodes = 0
         self._min_seq = 0
         self._batch_seq = 0
@@ -166,22 +161,13 @@ class CycleCore:
         for pod in batch.pods:
             if pod.uid in self._held:
                 continue
-            framework = self.frameworks.get(pod.spec.scheduler_name)
-            if framework is None:
-                reason = f"spec.schedulerName: there is no profile {pod.spec.scheduler_name!r}"
-                effects.append(Failed(pod.uid, error(f"Pod {pod.key}: {reason}")))
-                continue
-            try:
-                classified = self._classifiers[framework.name].classify(pod)
-            except Exception as cause:
-                effects.append(Failed(pod.uid, _unreadable(pod, cause)))
+            taken = self._intake.take(pod, batch.gangs.get(pod.uid))
+            if isinstance(taken, Failed):
+                effects.append(taken)
                 self._committing.denominate(pod)
                 continue
             self._held.add(pod.uid)
-            size = len(encode_msgpack(pod)) if self._binding_reads(pod) else 0
-            class_id = self._extending.class_of(classified.class_id, pod)
-            gang = bound_together(batch.gangs.get(pod.uid))
-            self._backlog.append(QueuedPod(pod, class_id, classified.load, framework.name, size, gang))
+            self._backlog.append(taken)
         return effects + self._go_ahead(now)
 
     def _on_workers(self, event: Workers, now: float) -> list[Effect]:
@@ -231,33 +217,11 @@ class CycleCore:
     def _begin_round(self, gang: GangRound | None, now: float) -> list[Effect]:
         """One of a gang is another step with what is left open of it."""
         self.rounds += 1
-        pods = self._next_pods(self._backlog if gang is None else gang.open)
+        waiting = self._backlog if gang is None else gang.open
+        pods = next_pods(waiting, self.round_size, self._knowledge, self._nodes)
         self._round = Round(self.rounds, pods, gang)
         self._round.topologies = self._knowledge.topologies(self._round.classes)
         return self._ask(self._round, now)
-
-    def _next_pods(self, waiting: deque[QueuedPod]) -> list[QueuedPod]:
-        """The next in line: a round's worth, or as many as fit into a message where they go along to the binder.
-
-        Pods of one class in a row are decided together as they would be one by one, so strict mode does so, too; unless
-        one of them matters to the next by more than the place it takes.
-        """
-        pods = [waiting.popleft()]
-        size, alike = pods[0].size, self._knowledge.stands_alone(pods[0].class_id)
-        judged = int(is_judged(pods[0].class_id))
-        while waiting and len(pods) < max(self.round_size, MOST_ALIKE):
-            following = waiting[0]
-            if following.gang is not None and pods[0].gang is None:
-                break
-            size += following.size
-            alike = alike and following.class_id == pods[0].class_id
-            judged += is_judged(following.class_id)
-            if size > MOST_POD_BYTES or (len(pods) >= self.round_size and not alike):
-                break
-            if judged > most_judged(self._nodes):
-                break
-            pods.append(waiting.popleft())
-        return pods
 
     def _ask(self, round_: Round, now: float) -> list[Effect]:
         round_.next_ask()
@@ -273,19 +237,7 @@ class CycleCore:
         return [Ask(worker, self._propose(round_, worker)) for worker in self._workers if worker not in round_.answered]
 
     def _propose(self, round_: Round, worker: str) -> Propose:
-        room = MOST_POD_BYTES
-        asks: list[ClassAsk] = []
-        for class_id, sample in round_.classes.items():
-            if class_id not in round_.open:
-                continue
-            pod: Pod | None = None
-            if room > 0 and not self._knowledge.is_known(class_id, worker):  # left out, it is asked for
-                pod = sample.pod
-                room -= len(encode_msgpack(pod))
-            count = _ladder_length(round_.counts[class_id], len(self._workers))
-            guess, borrowed = round_.guesses[class_id], round_.borrowed[class_id]
-            each, among = is_judged(class_id), round_.among.get(class_id)
-            asks.append(ClassAsk(class_id, sample.profile, count, pod, guess, each, among, borrowed))
+        asks = classes_asked(round_, worker, len(self._workers), self._knowledge)
         # What is being committed will most likely be the next that the workers see.
         wanted = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
         round_.min_seq = max(wanted, self._batch_seq)
@@ -379,11 +331,6 @@ class CycleCore:
         if round_.ask >= MOST_ASKS and not is_first and not round_.borrowed[class_id]:
             return True
         return merged.agrees_with(guess)
-
-    def _binding_reads(self, pod: Pod) -> bool:
-        """Whether the pod is to go along to the binder."""
-        framework = self.frameworks[pod.spec.scheduler_name]
-        return framework.binding_reads_pod or self._extending.binder_reads(pod)
 
     # Its end
 
@@ -525,12 +472,3 @@ class CycleCore:
         where += [queued.pod.uid for queued in (*self._searching.held(), *self._committing.held())]
         if len(where) != len(set(where)) or set(where) != self._held:
             raise InvariantBroken(f"cycle holds {len(self._held)} pods and can account for {len(where)}")
-
-
-def _ladder_length(pods: int, workers: int) -> int:
-    """Enough rungs for all pods if the shards share them within a factor of two; else the rest waits a round."""
-    return min(pods, 2 * -(-pods // workers) + 8)
-
-
-def _unreadable(pod: Pod, cause: Exception) -> Status:
-    return error(str(cause) if isinstance(cause, FlotillaError) else f"Pod {pod.key}: {cause!r}")
