@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from signal import SIGKILL
 
 import msgspec
@@ -33,7 +34,8 @@ class Offspring:
 
     def send_signal(self, signal: int) -> None:
         if not self._ended.done():
-            os.kill(self.pid, signal)
+            with suppress(ProcessLookupError):  # it has ended, and word of it is on its way
+                os.kill(self.pid, signal)
 
     def kill(self) -> None:
         self.send_signal(SIGKILL)

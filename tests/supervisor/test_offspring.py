@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 
 import psutil
@@ -97,3 +98,15 @@ async def test_a_launch_that_nobody_waits_for_leaves_nothing(nursery: Nursery) -
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
+
+
+async def test_one_that_has_ended_unheard_can_be_signalled(nursery: Nursery) -> None:
+    """Its parent has collected it already, and the word of that has not been read yet: there is no such process."""
+    process = await wait(nursery)
+    os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + PATIENCE
+    while psutil.pid_exists(process.pid):  # the loop must not run meanwhile, or it would hear
+        assert time.monotonic() < deadline
+    assert process.returncode is None
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == -signal.SIGKILL
