@@ -20,10 +20,19 @@ class ApiSettings:
 class Settings:
     name: str = ""
     """What this process is called among its like; must differ between them. Default: the service, host and pid."""
+    identity: str = ""
+    """Who this process is in Leases: who finds itself in one need not wait for it to run out. Default: its name."""
     prefix: str = "flotilla"
     """Begins every NATS subject and Redis key, so that several Flotillas can share servers."""
     nats_url: str = field(default="nats://127.0.0.1:4222", repr=False)
     """May hold user and password."""
+    nats_ca: str | None = None
+    """A file with the certificates that NATS's has to be signed by; none: those that the system trusts."""
+    nats_cert: str | None = None
+    """A file with the certificate by which NATS knows us; `nats_key` is its key."""
+    nats_key: str | None = None
+    nats_credentials: str | None = None
+    """A file with a user's JWT and seed (`.creds`), instead of user and password."""
     redis_url: str = field(default="redis://127.0.0.1:6379/0", repr=False)
     """May hold a password; `unix://` works as well."""
     api: ApiSettings = field(default_factory=ApiSettings)

@@ -30,11 +30,16 @@ class Source:
 
 SOURCES = (
     Source("name", "FLOTILLA_NAME", values.name, "--name", "NAME", "what this process is called among its like"),
+    Source("identity", "FLOTILLA_IDENTITY", values.text),
     Source("prefix", "FLOTILLA_PREFIX", values.prefix, "--prefix", "WORD", "begins every NATS subject and Redis key"),
     Source(
         "nats_url", "FLOTILLA_NATS_URL", values.url("nats", "tls"), "--nats", "URL",
         "the NATS server; with a password only by FLOTILLA_NATS_URL", secret=True,
     ),
+    Source("nats_ca", "FLOTILLA_NATS_CA", values.file),
+    Source("nats_cert", "FLOTILLA_NATS_CERT", values.file),
+    Source("nats_key", "FLOTILLA_NATS_KEY", values.file),
+    Source("nats_credentials", "FLOTILLA_NATS_CREDENTIALS", values.file),
     Source(
         "redis_url", "FLOTILLA_REDIS_URL", values.url("redis", "rediss", "unix"), "--redis", "URL",
         "the Redis or Valkey server; with a password only by FLOTILLA_REDIS_URL", secret=True,
