@@ -73,7 +73,7 @@ MOST_HELD = 2 * ROOM
 """Orders that are taken: the snapshot may count as ended, or as lost, what is not."""
 BEAT = 0.5
 
-HANDED_BACK = Failure("the binder is leaving", told=False)
+HANDED_BACK = Failure("the binder is leaving", told=False, handed_back=True)
 
 
 class BinderCore:
@@ -131,6 +131,11 @@ class BinderCore:
         """Whether a call that has not been made yet is still to be made."""
         attempt = self._book.find(call.uid, call.attempt)
         return attempt is not None and attempt.step == call.step
+
+    @property
+    def epoch(self) -> int:
+        """The newest of the snapshot that was heard of."""
+        return self._epoch
 
     @property
     def held(self) -> int:
@@ -246,6 +251,9 @@ class BinderCore:
 
     def _on_withdraw(self, withdraw: Withdraw, now: float) -> None:
         """What may be bound already is not taken back, and the order of what is not here may yet come."""
+        if 0 < withdraw.epoch < self._epoch:
+            self._problem(f"a withdrawal of epoch {withdraw.epoch}, now {self._epoch}")
+            return
         attempt = self._book.either(withdraw.uid, withdraw.attempt)
         if attempt is None:
             self._book.withdraw(withdraw)

@@ -101,7 +101,14 @@ class Endings:
             pod = (order.uid, order.namespace, order.name)
             self._effects.append(Record(Said.FAILED, *pod, order.profile, why.message))
             self._effects.append(SetCondition(*pod, why.reason, why.message))
-        return BindingOutcome(order.uid, order.attempt, why.message, plugin=why.plugin, rejected=why.rejected)
+        return BindingOutcome(
+            order.uid,
+            order.attempt,
+            why.message,
+            plugin=why.plugin,
+            rejected=why.rejected,
+            handed_back=why.handed_back,
+        )
 
     def _tell_troubles(self, attempt: Attempt, troubles: list[str]) -> None:
         order = attempt.order

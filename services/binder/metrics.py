@@ -6,6 +6,7 @@ from prometheus_client import Counter, Histogram
 
 from services.binder.events import Done, Refused, Result, Took, Waited
 from services.binder.eviction import Over
+from shared.kube.eventmetrics import EventMetrics
 from shared.telemetry.metrics import Metrics
 
 POINT_SECONDS = tuple(0.0001 * 2**i for i in range(12))
@@ -29,11 +30,10 @@ class BinderMetrics:
         self.call_seconds = metrics.histogram("flotilla_bind_call_duration_seconds", "How long calls that bind take.")
         self.held = metrics.gauge("flotilla_binder_held", "Orders that are being carried out.")
         self.refused = metrics.counter("flotilla_binder_refused_total", "Orders and other things that were not right.")
-        self.events_dropped = metrics.counter(
-            "flotilla_events_dropped_total", "Events and conditions that were not written: too many waited."
-        )
-        self.events_failed = metrics.counter(
-            "flotilla_events_failed_total", "Events and conditions that the API server did not take."
+        self.events = EventMetrics(metrics)
+        self.statuses_joined = metrics.counter(
+            "flotilla_statuses_joined_total",
+            "Conditions and nominations that were written as one with a later one of the pod.",
         )
         self.victims = metrics.histogram(
             "scheduler_preemption_victims", "How many pods make way for one.", buckets=VICTIMS

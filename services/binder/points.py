@@ -35,6 +35,7 @@ class Failure(msgspec.Struct, frozen=True):
     """Why a pod is not bound. `told`: whether its owner should read of it; `reason`: of the PodScheduled condition.
 
     `plugin` had it fail; `rejected`: the pod does not fit there, and waits until something is done about it.
+    `handed_back`: another binder may have it bound.
     """
 
     message: str
@@ -43,6 +44,7 @@ class Failure(msgspec.Struct, frozen=True):
     told: bool = True
     plugin: str = ""
     rejected: bool = False
+    handed_back: bool = False
 
 
 def failure(point: ExtensionPoint, status: Status) -> Failure:

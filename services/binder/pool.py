@@ -33,6 +33,11 @@ class Pool(Generic[T]):
     def idle(self) -> bool:
         return not self._workers
 
+    @property
+    def is_behind(self) -> bool:
+        """Something waits, for all workers have their hands full."""
+        return bool(self._waiting) and len(self._workers) >= self._most_workers
+
     def put(self, item: T) -> bool:
         """Whether there was room for it."""
         if len(self._waiting) >= self._most_waiting:

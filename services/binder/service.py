@@ -48,9 +48,10 @@ from shared.bus.subjects import (
     binder,
 )
 from shared.config.file import read_config
-from shared.errors import FlotillaError
+from shared.errors import FlotillaError, ProtocolError
 from shared.extenders.client import ExtenderClient
 from shared.kube.client import KubeClient
+from shared.kube.connection import given_connection
 from shared.messages.binding import (
     BinderBeat,
     BindingOrders,
@@ -76,14 +77,15 @@ LEAVE_LOOK = 0.01
 
 async def main(context: Context, *, api_calls: bool = True) -> None:
     """Without `api_calls` every pod counts as bound at once, and nobody is told: for measuring all the rest."""
-    config = load_scheduler_config(read_config(context.settings.config))
+    source = read_config(context.settings.config)
+    config = load_scheduler_config(source)
     frameworks = load_frameworks(config)
     core = BinderCore(context.name, frameworks, clock=time.perf_counter, extenders=config.extenders)
     extenders = ExtenderClient(config.extenders)
     client: KubeClient | None = None
     try:
         if api_calls:
-            client = await KubeClient.open(context.settings.api, context.telemetry)
+            client = await KubeClient.open(context.settings.api, context.telemetry, given_connection(source))
         await Shell(context, core, client, extenders).run()
     finally:
         await extenders.close()
@@ -99,6 +101,7 @@ class Shell:
         self._core = core
         self._evicting = Evicting()
         cores = Cores(core, self._evicting)
+        self._queue_epoch = 0
         self._incarnation = secrets.token_hex(8)
         self._metrics = BinderMetrics(context.metrics)
         self._spans = BindSpans(context.tracer)
@@ -118,7 +121,9 @@ class Shell:
             self._report, most_workers=MOST_CALLS, most_waiting=MOST_HELD, failed=self._failed
         )
         if client is not None:
-            self._telling = Telling(client, context.name, context.clock, self._metrics, context.log)
+            self._telling = Telling(
+                client, context.name, context.clock, self._metrics, context.log, self._bindings_wait
+            )
             calling = Calling(
                 client, self._runner.feed, core.awaits, context.clock, self._metrics, self._spans, extenders
             )
@@ -151,16 +156,22 @@ class Shell:
             if self._telling is not None:
                 await self._telling.close()
 
+    def _bindings_wait(self) -> bool:
+        """More than are made at a time."""
+        return self._calls is not None and self._calls.is_behind
+
     async def _leave(self) -> None:
-        """Orders that are still under way after that are left to their deadline."""
+        """Orders that are still under way after that go to other binders."""
         self._runner.feed(Leave())
         deadline = asyncio.get_running_loop().time() + LEAVE_PATIENCE
         while asyncio.get_running_loop().time() < deadline:
             told = self._telling is None or self._telling.idle
             if not (self._core.held or self._core.untold or self._evicting.held) and told:
-                return
+                break
             await asyncio.sleep(LEAVE_LOOK)
-        self._context.log.warning("%d orders are left to their deadline", self._core.held)
+        else:
+            self._context.log.warning("%d orders are left to other binders", self._core.held)
+        self._context.bus.post(BINDER_BEATS, BinderBeat(self._context.name, self._incarnation, 0, gone=True))
 
     # What comes in
 
@@ -181,6 +192,11 @@ class Shell:
             self._runner.feed(message)
 
     def _on_notices(self, message: Notices, envelope: Envelope) -> None:
+        if 0 < message.epoch < self._queue_epoch:
+            refused = ProtocolError(f"notices of the queue of epoch {message.epoch}, now {self._queue_epoch}")
+            self._carry_out(Problem(refused))
+            return
+        self._queue_epoch = max(self._queue_epoch, message.epoch)
         if self._telling is not None:
             for notice in message.notices:
                 self._telling.notice(notice)
@@ -249,7 +265,11 @@ class Shell:
         except FlotillaError as cause:
             self._failed(cause)
         else:
-            self._runner.feed(Acknowledged(received.number))
+            if 0 < received.sender_epoch < self._core.epoch:
+                older = f"a snapshot of epoch {received.sender_epoch}, now {self._core.epoch}, has received outcomes"
+                self._carry_out(Problem(ProtocolError(older)))
+            else:
+                self._runner.feed(Acknowledged(received.number))
 
     def _failed(self, cause: BaseException) -> None:
         self._sparingly.error(type(cause).__name__, "%r", cause, exc_info=cause)

@@ -392,7 +392,7 @@ class CycleCore:
         return progress.effects + self._go_ahead(now)
 
     def _on_committed(self, committed: Committed, now: float) -> list[Effect]:
-        if committed.seq >> EPOCH_SHIFT < self._newest_seq >> EPOCH_SHIFT:
+        if committed.seq >> EPOCH_SHIFT < max(self._newest_seq, self._batch_seq) >> EPOCH_SHIFT:
             self.refused.append(ProtocolError(f"commit {committed.round} is answered by a snapshot of an earlier term"))
             return []
         ended = self._committing.take(committed)

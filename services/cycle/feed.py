@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from shared.bus import Bus, NoAnswer
 from shared.errors import ProtocolError
-from shared.messages.codec import Message
 from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take
 
 FEWEST_HELD = 32
@@ -20,7 +19,7 @@ GATHERING = 0.01
 PAUSE = 0.1
 """Seconds before the same is asked again, where nobody has answered."""
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", Batch, Received)
 
 
 class Feed:
@@ -31,13 +30,19 @@ class Feed:
         round_size: int,
         held: Callable[[], int],
         take: Callable[[Batch], None],
+        refuse: Callable[[ProtocolError], None],
     ) -> None:
-        """`held`: how many pods wait for an outcome. While one round runs, the next one is fetched."""
+        """`held`: how many pods wait for an outcome. While one round runs, the next one is fetched.
+
+        `refuse` is told of what an older queue says.
+        """
         self._bus = bus
         self._epoch = epoch
         self._most = max(2 * round_size, FEWEST_HELD)
         self._held = held
         self._take = take
+        self._refuse = refuse
+        self._queue_epoch = 0
         self._outcomes: list[Outcome] = []
         self._told = asyncio.Event()
         self._room = asyncio.Event()
@@ -74,17 +79,33 @@ class Feed:
                 self._all_told.set()
             await asyncio.sleep(GATHERING)
 
+    async def all_told(self) -> None:
+        """Returns when every outcome has arrived; `report` runs meanwhile."""
+        await self._all_told.wait()
+
     async def _ask(
-        self, subject: str, message: Message, reply: type[M], timeout: float, first: asyncio.Event | None = None
+        self, subject: str, message: Take | Outcomes, reply: type[M], timeout: float, first: asyncio.Event | None = None
     ) -> M:
-        """Until there is an answer. After a failure `first` is waited for.
+        """Until there is an answer of the newest queue. After a failure `first` is waited for.
 
         A queue that has been started anew is to hear of outcomes before it hands out the same pods again.
         """
         while True:
             try:
-                return await self._bus.request(subject, message, reply, timeout=timeout)
+                answer = await self._bus.request(subject, message, reply, timeout=timeout)
+                if self._is_of_newest(answer):
+                    return answer
             except (NoAnswer, ProtocolError):  # counted by the bus
-                await asyncio.sleep(PAUSE)
-                if first is not None:
-                    await first.wait()
+                pass
+            await asyncio.sleep(PAUSE)
+            if first is not None:
+                await first.wait()
+
+    def _is_of_newest(self, answer: Batch | Received) -> bool:
+        epoch = answer.sender_epoch
+        if 0 < epoch < self._queue_epoch:
+            what = f"{type(answer).__name__} {answer.number} of the queue of epoch {epoch}, now {self._queue_epoch}"
+            self._refuse(ProtocolError(what))
+            return False
+        self._queue_epoch = max(self._queue_epoch, epoch)
+        return True

@@ -1,7 +1,8 @@
 """Membership: which workers there are, and which shards each of them holds.
 
-Whoever beats is a member; whoever does not for a while is none, and its shards go to others. Shards move as little as
-can be: a member keeps what it holds, up to its fair share. A new cycle learns from the beats what is held already.
+Whoever beats is a member; whoever does not for a while is none, and its shards go to others. So do at once those of a
+member that says that it leaves. Shards move as little as can be: a member keeps what it holds, up to its fair share. A
+new cycle learns from the beats what is held already.
 """
 
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ class _Member:
     assignment: int = 0
     loaded_at: float = 0.0
     """When it was last heard to have all it holds, or was given it."""
+    leaving: bool = False
 
 
 class Membership:
@@ -48,7 +50,7 @@ class Membership:
             return []
         member = self._members.get(beat.worker)
         if member is None:
-            self._members[beat.worker] = _Member(beat.incarnation, now, self._claim(beat))
+            self._members[beat.worker] = _Member(beat.incarnation, now, self._claim(beat), leaving=beat.leaving)
             return self._share(now)
         member.heard_at = now
         if beat.seq or not member.shards:
@@ -56,6 +58,9 @@ class Membership:
         if member.incarnation != beat.incarnation:
             member.incarnation = beat.incarnation
             self.changed = True  # it has begun anew: what it was asked is lost
+        if member.leaving != beat.leaving:
+            member.leaving = beat.leaving
+            return self._share(now)
         if member.assignment and (beat.epoch, beat.assignment) != (self.epoch, member.assignment):
             return [(beat.worker, self._assign(member))]
         return []
@@ -108,8 +113,12 @@ class Membership:
         return sends
 
     def _balance(self) -> None:
-        """Nobody holds more than its fair share, rounded up, and everything is held."""
+        """Nobody holds more than its fair share, rounded up, and everything is held, as long as somebody stays."""
         members = [self._members[name] for name in sorted(self._members)]
+        for member in members:
+            if member.leaving:
+                member.shards.clear()
+        members = [member for member in members if not member.leaving]
         if not members:
             return
         least, more = divmod(self.shard_count, len(members))

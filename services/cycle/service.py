@@ -31,6 +31,7 @@ from shared.config.file import read_config
 from shared.extenders.client import ExtenderClient
 from shared.framework.tiebreak import Ties
 from shared.kube.client import KubeClient
+from shared.kube.connection import given_connection
 from shared.kube.listwatch import ListWatch
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Batch as PulledBatch
@@ -40,13 +41,16 @@ from shared.messages.state import Committed
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
-from shared.runtime.terms import begin_term
+from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
 
 PACE = 0.02
 """Seconds between two rounds that are not full: fewer and fuller ones cost less a pod."""
 LOOK = 0.25
 """Seconds between two looks at who is lost."""
+FINISH_PATIENCE = 1.5
+"""Seconds that a cycle which is asked to end takes for the pods that it has."""
+FINISH_LOOK = 0.01
 RESULTS = {
     Verdict.DECIDED: "scheduled",
     Verdict.UNSCHEDULABLE: "unschedulable",
@@ -58,22 +62,23 @@ RESULTS = {
 
 async def main(context: Context) -> None:
     settings = context.settings
-    config = load_scheduler_config(read_config(settings.config))
+    source = read_config(settings.config)
+    config, given = load_scheduler_config(source), given_connection(source)
     frameworks = load_frameworks(config)
-    client = await KubeClient.open(settings.api, context.telemetry)
+    client = await KubeClient.open(settings.api, context.telemetry, given)
     try:
         extenders = ExtenderClient(config.extenders)
         try:
-            epoch = await begin_term(context, client, f"{settings.prefix}-cycle")
-            core = CycleCore(
-                epoch,
-                frameworks,
-                round_size=settings.round_size,
-                ties=Ties(seed=settings.seed),
-                pace=PACE,
-                extending=Extending(extenders.extenders),
-            )
-            await Shell(context, core, extenders, client).run()
+            async with leadership(context, config.leader_election, f"{settings.prefix}-cycle", given) as lead:
+                core = CycleCore(
+                    lead.epoch,
+                    frameworks,
+                    round_size=settings.round_size,
+                    ties=Ties(seed=settings.seed),
+                    pace=PACE,
+                    extending=Extending(extenders.extenders),
+                )
+                await lead.during(Shell(context, core, extenders, client).run())
         finally:
             await extenders.close()
     finally:
@@ -90,7 +95,9 @@ class Shell:
         self._core = core
         self._membership = Membership(core.epoch, settings.shard_count)
         self._pods: dict[str, QueuedPod] = {}
-        self._feed = Feed(context.bus, core.epoch, settings.round_size, lambda: core.pods_held, self._take)
+        self._feed = Feed(
+            context.bus, core.epoch, settings.round_size, lambda: core.pods_held, self._take, core.refused.append
+        )
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
         )
@@ -123,9 +130,26 @@ class Shell:
                 tasks.create_task(self._runner.broken())
                 if self._asking.sends_nodes:
                     tasks.create_task(ListWatch(self._client, NODES, self._whole.hear, random.Random()).run())
+        except asyncio.CancelledError:
+            await self._finish()
+            raise
         finally:
             self._runner.close()
             await self._asking.close()
+
+    async def _finish(self) -> None:
+        """What is under way comes to its end, if it does soon. What does not, the queue hands to the next cycle."""
+        telling = asyncio.create_task(self._feed.report())
+        try:
+            async with asyncio.timeout(FINISH_PATIENCE):
+                while self._core.pods_held:
+                    await asyncio.sleep(FINISH_LOOK)
+                await self._feed.all_told()
+        except TimeoutError:
+            self._context.log.warning("%d pods are left to the next cycle", self._core.pods_held)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
     # What comes in
 

@@ -84,16 +84,18 @@ class QueueCore:
         frameworks: Mapping[str, Framework],
         objects: ClusterObjects | None = None,
         *,
+        epoch: int = 0,
         backoff: Backoff | None = None,
         patience: Patience | None = None,
         kept: Mapping[str, Kept] | None = None,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
-        """`frameworks` by scheduler name; pods of other names are not ours.
+        """`frameworks` by scheduler name; pods of other names are not ours. `epoch`: the queue's own, 0 if it has none.
 
         `objects`: the cluster as it is after what is told, kept so by whoever tells. `kept`: what Remember said of each
         pod last, if Lapse was not said since. `stopwatch`: seconds, to tell how long plugins take for their hints.
         """
+        self.epoch = epoch
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self.objects = ClusterObjects() if objects is None else objects
         self._problems: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
@@ -178,7 +180,7 @@ class QueueCore:
         pods, effects = self._draw(take.most, now)
         if not pods and now < self._pulls.patience_ends:
             return effects
-        batch = Batch(take.epoch, take.number, pods, self._snapshot_seq)
+        batch = Batch(take.epoch, take.number, pods, self._snapshot_seq, self.epoch)
         self._pulls.answer(batch)
         return [*effects, Answer(batch)]
 
@@ -231,7 +233,7 @@ class QueueCore:
         if self._pulls.first_arrival(message.number):
             for outcome in message.outcomes:
                 effects += self._attempts.report(outcome, self._snapshot_epoch, now)
-        effects.append(Acknowledge(Received(message.epoch, message.number)))
+        effects.append(Acknowledge(Received(message.epoch, message.number, self.epoch)))
         return effects
 
     def _on_forgotten(self, message: Forgotten, now: float) -> None:

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
 from services.queue.events import Lapse, Remember
 from services.queue.kept import Kept
 from shared.errors import UserError
-from shared.store.errors import StoreUnreachable
+from shared.store.errors import Deposed, StoreUnreachable
 from shared.store.link import RedisLink, connect
 from shared.store.memory import Memory
 from shared.telemetry import Telemetry
@@ -29,7 +29,7 @@ PAUSE = 0.05
 PAUSE_AFTER_FAILURE = 1.0
 ONE_ATTEMPT = 0.1
 """Seconds to connect in, of which nothing is said before they have passed in vain."""
-LAST_PATIENCE = 2.0
+LAST_PATIENCE = 1.0
 """Seconds for the last write."""
 MOST_AT_ONCE = 1 << 12
 """Pods in one write."""
@@ -40,10 +40,20 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Kept)
 
 
+class Term(Protocol):
+    """The one that the queue is in."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    async def raise_term(self, beyond: int) -> int: ...
+
+
 class Remembering:
     def __init__(self, url: str, prefix: str, telemetry: Telemetry) -> None:
         self._url = url
         self._prefix = prefix
+        self._epoch = 0
         self._log: logging.Logger = telemetry.log
         self._sparingly = Repeated(telemetry.log)
         self._link: RedisLink | None = None
@@ -64,11 +74,23 @@ class Remembering:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def recall(self) -> dict[str, Kept]:
-        """What there is, by the uid of the pod. UserError if a setting is wrong; nothing if Redis is away."""
+    async def try_out(self) -> None:
+        """UserError if a setting is wrong. That Redis is away is no matter yet."""
+        with suppress(StoreUnreachable):
+            self._link = await connect(self._url, self._log, ONE_ATTEMPT)
+
+    async def recall(self, term: Term) -> dict[str, Kept]:
+        """What there is, by the uid of the pod. UserError if a setting is wrong; nothing if Redis is away.
+
+        From here on no older queue writes there. LeaseLost if there is a newer one.
+        """
+        self._epoch = term.epoch
         try:
-            self._link = await connect(self._url, self._log, RECALL_PATIENCE)
-            return self._read(await Memory(self._link, self._prefix).load())
+            if self._link is None:
+                self._link = await connect(self._url, self._log, RECALL_PATIENCE)
+            memory = Memory(self._link, self._prefix)
+            await self._claim(memory, term)
+            return self._read(await memory.load())
         except StoreUnreachable as cause:
             self._failures.inc()
             self._log.warning("%s; what was known of pods is not, and they begin anew", cause)
@@ -83,19 +105,31 @@ class Remembering:
         self._changed.set()
 
     async def run(self) -> None:
-        """Writes, for as long as the queue lives."""
+        """Writes, for as long as the queue lives. Deposed if there is a newer one."""
         while True:
             await self._changed.wait()
             await asyncio.sleep(PAUSE if await self._write() else PAUSE_AFTER_FAILURE)
 
-    async def close(self) -> None:
+    async def finish(self) -> None:
         """What still waits is written if Redis takes it at once."""
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, Deposed):
             async with asyncio.timeout(LAST_PATIENCE):
                 while self._link is not None and self._waiting and await self._write():
                     pass
+
+    async def close(self) -> None:
+        await self.finish()
         if self._link is not None:
             await self._link.close()
+
+    async def _claim(self, memory: Memory, term: Term) -> None:
+        """Redis may remember more terms than the Lease, if that was deleted."""
+        try:
+            await memory.claim(self._epoch)
+        except Deposed as newer:
+            self._log.warning("%s; beginning a later one", newer)
+            self._epoch = await term.raise_term(newer.newest)
+            await memory.claim(self._epoch)
 
     def _read(self, records: Mapping[str, bytes]) -> dict[str, Kept]:
         found: dict[str, Kept] = {}
@@ -118,7 +152,7 @@ class Remembering:
             if self._link is None:
                 self._link = await connect(self._url, self._log, ONE_ATTEMPT)
             encoded = {uid: None if kept is None else _ENCODER.encode(kept) for uid, kept in batch.items()}
-            await Memory(self._link, self._prefix).write(encoded)
+            await Memory(self._link, self._prefix).write(self._epoch, encoded)
         except (StoreUnreachable, UserError) as cause:
             self._failures.inc()
             self._sparingly.warning("memory", "%s; what is known of pods will be written later", cause)

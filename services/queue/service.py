@@ -4,6 +4,7 @@ what is known of pods to be remembered."""
 import asyncio
 from collections.abc import Iterable
 from time import perf_counter
+from typing import Any
 
 from services.queue.backoff import Backoff
 from services.queue.core import QueueCore
@@ -29,7 +30,7 @@ from services.queue.pods import Patience
 from services.queue.remembering import Remembering
 from services.queue.sightings import Sightings
 from services.queue.spans import PodSpans
-from shared.bus import Envelope
+from shared.bus import Envelope, Subscription
 from shared.bus.subjects import (
     BINDER_NOTICES,
     QUEUE_ACTIVATE,
@@ -45,6 +46,7 @@ from shared.bus.subjects import (
 from shared.config.file import read_config
 from shared.framework.clusterevents import Action, Resource
 from shared.framework.profile import Framework
+from shared.kube.connection import given_connection
 from shared.messages.binding import Evicted, Notice, Notices
 from shared.messages.inspection import ListQueue
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
@@ -52,6 +54,7 @@ from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.dumping import on_dump_signal
+from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
 from shared.watch.reader import Effect as WatchEffect
 from shared.watch.reader import WatchReader
@@ -65,19 +68,27 @@ MEMORY = "memory"
 
 
 async def main(context: Context) -> None:
-    config = load_scheduler_config(read_config(context.settings.config))
+    settings = context.settings
+    source = read_config(settings.config)
+    config = load_scheduler_config(source)
     backoff = Backoff(initial=config.pod_initial_backoff_seconds, longest=config.pod_max_backoff_seconds)
-    patience = Patience(unschedulable=context.settings.unschedulable_patience)
+    patience = Patience(unschedulable=settings.unschedulable_patience)
     frameworks = load_frameworks(config)
-    context.health.wait_for(LISTING, "the cluster has not been listed yet")
-    context.health.wait_for(MEMORY, "what was known of pods has not been read yet")
-    async with Remembering(context.settings.redis_url, context.settings.prefix, context.telemetry) as remembering:
-        kept = await remembering.recall()
-        context.health.clear(MEMORY)
-        core = QueueCore(frameworks, backoff=backoff, patience=patience, kept=kept, stopwatch=perf_counter)
-        shell = Shell(context, core, remembering, annotations=waits_for_annotations(frameworks.values()))
-        with on_dump_signal(shell.dump):
-            await shell.run()
+    annotations = waits_for_annotations(frameworks.values())
+    async with Remembering(settings.redis_url, settings.prefix, context.telemetry) as remembering:
+        await remembering.try_out()
+        given = given_connection(source)
+        async with leadership(context, config.leader_election, f"{settings.prefix}-queue", given) as lead:
+            context.health.wait_for(LISTING, "the cluster has not been listed yet")
+            context.health.wait_for(MEMORY, "what was known of pods has not been read yet")
+            kept = await remembering.recall(lead)
+            context.health.clear(MEMORY)
+            core = QueueCore(
+                frameworks, epoch=lead.epoch, backoff=backoff, patience=patience, kept=kept, stopwatch=perf_counter
+            )
+            shell = Shell(context, core, remembering, annotations=annotations)
+            with on_dump_signal(shell.dump):
+                await lead.during(shell.run())
 
 
 def waits_for_annotations(frameworks: Iterable[Framework]) -> bool:
@@ -121,13 +132,15 @@ class Shell:
         bus = self._bus
         self._context.health.ready()
         await bus.subscribe(WATCH, (Watched, WatchBeat), self._on_watch)
-        await bus.subscribe(QUEUE_TAKE, Take, self._on_take)
-        await bus.subscribe(QUEUE_OUTCOMES, Outcomes, self._on_outcomes)
+        answering: list[Subscription[Any]] = [
+            await bus.subscribe(QUEUE_TAKE, Take, self._on_take),
+            await bus.subscribe(QUEUE_OUTCOMES, Outcomes, self._on_outcomes),
+            await bus.subscribe(QUEUE_INSPECT, Inspect, self._on_inspect),
+            await bus.subscribe(QUEUE_LIST, ListQueue, self._on_list),
+        ]
         await bus.subscribe(QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_forgotten)
         await bus.subscribe(QUEUE_EVICTED, Evicted, self._on_evicted)
         await bus.subscribe(QUEUE_ACTIVATE, Activate, self._on_activate)
-        await bus.subscribe(QUEUE_INSPECT, Inspect, self._on_inspect)
-        await bus.subscribe(QUEUE_LIST, ListQueue, self._on_list)
         self._on_watch_effects(self._reader.start(self._context.clock()))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -137,6 +150,10 @@ class Shell:
                     tasks.create_task(self._remembering.run())
         finally:
             self._runner.close()
+            for subscription in answering:
+                await subscription.close()
+            if self._remembering is not None:
+                await self._remembering.finish()
 
     def dump(self) -> None:
         """What it holds, as lines of the log."""
@@ -214,7 +231,7 @@ class Shell:
         self._runner.feed(event)
         while self._notices:
             batch, self._notices = self._notices[:MOST_NOTICES], self._notices[MOST_NOTICES:]
-            self._bus.post(BINDER_NOTICES, Notices(batch))
+            self._bus.post(BINDER_NOTICES, Notices(batch, self._core.epoch))
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

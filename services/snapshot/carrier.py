@@ -71,18 +71,37 @@ class Carrier:
     async def run(self) -> None:
         while True:
             await self._wake.wait()
-            effects, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-            if not self._waiting:
-                self._wake.clear()
-            persists = [effect for effect in effects if isinstance(effect, Persist)]
-            if self._restate or (persists and not await self._terms.write(persists)):
-                self._waiting = effects + self._waiting
+            if self._restate or not await self._write():
                 await self._begin_anew()
-                continue
-            for effect in effects:
-                if not isinstance(effect, Persist):
-                    self._carry_out(effect)
-            await asyncio.sleep(GATHERING)
+            else:
+                await asyncio.sleep(GATHERING)
+
+    async def finish(self) -> None:
+        """After `run` was cancelled: writes what waits, unless that takes a new term."""
+        while self._waiting and not self._restate and await self._write():
+            pass
+
+    async def _write(self) -> bool:
+        """The first of what waits is written and carried out; False if the state in Redis is lost.
+
+        Until it is safe it is not forgotten: of what this is cancelled in, it is not known whether it is written.
+        """
+        effects, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+        if not self._waiting:
+            self._wake.clear()
+        persists = [effect for effect in effects if isinstance(effect, Persist)]
+        written = False
+        try:
+            written = not persists or await self._terms.write(persists)
+        finally:
+            if not written:
+                self._waiting = effects + self._waiting
+        if not written:
+            return False
+        for effect in effects:
+            if not isinstance(effect, Persist):
+                self._carry_out(effect)
+        return True
 
     async def _begin_anew(self) -> None:
         while True:

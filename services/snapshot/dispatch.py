@@ -15,7 +15,8 @@ BINDER_PATIENCE = 2.0
 """Seconds without a beat after which a binder counts as lost."""
 WORD_PATIENCE = 3.0
 """Seconds without a word on an order after which it is sent again: it, or the word, may have been lost."""
-
+LEAST_LEFT = 5.0
+"""Seconds until its deadline with which an order is still worth giving to another binder."""
 MOST_BYTES = 4 << 20
 """Of orders in one message, half of what a message may hold."""
 SMALL_ORDER = 1 << 11
@@ -76,10 +77,12 @@ class Dispatcher:
 
     def beat(self, beat: BinderBeat, now: float) -> Sends:
         binder = self._binders.get(beat.binder)
-        if binder is not None and binder.incarnation != beat.incarnation:
+        if binder is not None and (beat.gone or binder.incarnation != beat.incarnation):
             self._lose(beat.binder)
             binder = None
-        if binder is None:
+        if beat.gone:
+            pass
+        elif binder is None:
             self._binders[beat.binder] = _Binder(beat.incarnation, beat.room, now)
         else:
             binder.room, binder.heard_at = beat.room, now
@@ -100,6 +103,19 @@ class Dispatcher:
         del held[attempt], self._holder[attempt]
         self._shared.discard(attempt)
         return self._send(now) if self._waiting else []
+
+    def hand_back(self, binder: str, outcome: BindingOutcome, now: float) -> Sends | None:
+        """Another one is to have it, at once. None where that cannot be, and the pod is to be decided anew."""
+        attempt = (outcome.uid, outcome.attempt)
+        if self._holder.get(attempt) != binder:
+            return []
+        order = self._binders[binder].held[attempt].order
+        if order.deadline - now < LEAST_LEFT and attempt not in self._shared:
+            return None
+        del self._binders[binder].held[attempt], self._holder[attempt]
+        self._waits.add(attempt)
+        self._waiting.appendleft(order)
+        return self._send(now)
 
     def tick(self, now: float) -> Sends:
         """To be called now and then: notices who is lost, and what there was no word on.

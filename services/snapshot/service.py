@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -39,8 +40,9 @@ from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms
 from shared.bus import Bus, Envelope, subjects
 from shared.config.file import read_config
-from shared.errors import ProtocolError, UserError
+from shared.errors import ClusterError, ProtocolError, UserError
 from shared.kube.client import KubeClient
+from shared.kube.connection import given_connection
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes, Evicted
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
@@ -49,6 +51,7 @@ from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context
 from shared.runtime.dumping import on_dump_signal
+from shared.runtime.leadership import leadership
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
 from shared.watch.reader import Effect as WatchEffect
@@ -58,23 +61,28 @@ CHECK = 2.0
 """Seconds between two looks at whether the state is still in Redis, where there is nothing to write."""
 BEAT = 0.25
 """Seconds between two heartbeats, and between two looks at deadlines."""
+FINISH_PATIENCE = 1.5
+"""Seconds for what waits to be written when the process is asked to end."""
 MOST_WAITING = 1 << 12
 """Of binding orders that no binder has room for, or of what is to be written; with more, nothing further is decided."""
 
 
 async def main(context: Context) -> None:
-    config = load_scheduler_config(read_config(context.settings.config))
+    source = read_config(context.settings.config)
+    config, given = load_scheduler_config(source), given_connection(source)
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
-    context.health.wait_for("listing", "the cluster has not been listed yet")
-    client = await KubeClient.open(context.settings.api, context.telemetry)
+    settings = context.settings
+    client = await KubeClient.open(settings.api, context.telemetry, given)
     try:
-        link = await connect(context.settings.redis_url, context.log)
+        link = await connect(settings.redis_url, context.log)
         try:
-            terms = Terms(client, link, context.settings.prefix, context.name, context.health, context.log)
-            recovered = await terms.take()
-            core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer)
-            ledger_lost = recovered.lost and terms.epoch > 1
-            await Shell(context, client, terms, core, schedulers, ledger_lost=ledger_lost).run()
+            async with leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given) as lead:
+                context.health.wait_for("listing", "the cluster has not been listed yet")
+                terms = Terms(lead, link, settings.prefix, context.health, context.log)
+                recovered = await terms.take()
+                core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer)
+                ledger_lost = recovered.lost and lead.before > 0
+                await lead.during(Shell(context, client, terms, core, schedulers, ledger_lost=ledger_lost).run())
         finally:
             await link.close()
     finally:
@@ -108,6 +116,7 @@ class Shell:
         self._spans = CommitSpans(context.telemetry.tracer)
         self._listed = asyncio.Event()
         self._begun = False
+        self._ending = False
         self._told_term = 0
         self._check_at = 0.0
         self._look_ups = LookUps(client.get_pod, self._handle, context.log)
@@ -152,7 +161,20 @@ class Shell:
         self._context.health.clear("listing")
         self._context.health.ready()
         self._context.log.info("term %d goes on from %s", self._core.epoch, self._core.counts())
-        await self._carrier.run()
+        try:
+            await self._carrier.run()
+        except asyncio.CancelledError:
+            await self._finish()
+            raise
+
+    async def _finish(self) -> None:
+        """What was accepted is written, and handed on. From here on nothing is: whoever asks will ask the next one."""
+        self._ending = True
+        with suppress(TimeoutError, ClusterError):
+            async with asyncio.timeout(FINISH_PATIENCE):
+                await self._carrier.finish()
+        if self._carrier.waiting:
+            self._context.log.warning("%d effects could not be written in time", self._carrier.waiting)
 
     async def _outlast_bindings(self) -> None:
         """What the earlier terms have assumed is unknown. When its deadline has passed, the watch has shown it."""
@@ -206,7 +228,7 @@ class Shell:
             self._handle(Observed(seen))
 
     def _on_commit(self, commit: Commit, envelope: Envelope) -> None:
-        if not self._begun or not self._terms.healthy:
+        if not self._begun or self._ending or not self._terms.healthy:
             return  # cycle sends it again
         if max(self._dispatcher.waiting, self._carrier.waiting) > MOST_WAITING:
             return
@@ -214,10 +236,15 @@ class Shell:
         self._handle(commit)
 
     def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
-        if not self._begun:
+        if not self._begun or self._ending:
             return  # the binder tells it again
         now = self._context.clock()
         for outcome in message.outcomes:
+            if outcome.handed_back:
+                sends = self._dispatcher.hand_back(message.binder, outcome, now)
+                if sends is not None:
+                    self._send(sends)
+                    continue
             if self._dispatcher.believes(message.binder, outcome):
                 self._handle(_event_of(outcome))
             self._send(self._dispatcher.word(message.binder, outcome, now))
@@ -271,7 +298,7 @@ class Shell:
                 self._displacing.asked(evict, self._context.clock())
                 self._bus.post(subjects.BINDER_EVICTIONS, evict)
             case Withhold(message=withdraw):
-                self._bus.post(subjects.BINDER_PERMITS, withdraw)
+                self._bus.post(subjects.BINDER_PERMITS, replace(withdraw, epoch=self._core.epoch))
             case Forgot(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
                 self._forgotten.append(ForgottenPod(uid, reason, plugin, rejected))
             case LookUp():
@@ -279,7 +306,7 @@ class Shell:
             case Safe(binder=binder, epoch=epoch, number=number):
                 reporter = self._reporters.pop((binder, epoch, number), None)
                 if reporter is not None:
-                    reporter.respond(Received(epoch, number))
+                    reporter.respond(Received(epoch, number, self._core.epoch))
             case Problem(error=error):
                 self._sparingly.warning(type(error).__name__, "%s", error)
 

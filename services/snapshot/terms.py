@@ -1,4 +1,4 @@
-"""The snapshot's terms: each is taken at the API server, opened in Redis, and begun with the whole state."""
+"""The snapshot's terms: the first is that in which it leads; each is opened in Redis, and begun with all state."""
 
 import asyncio
 import logging
@@ -7,30 +7,25 @@ from collections.abc import Sequence
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Persist
 from shared.errors import ClusterError
-from shared.kube.client import KubeClient
-from shared.kube.terms import take_term
 from shared.messages.state import Committed, LedgerEntry, State
 from shared.runtime import Health
+from shared.runtime.leadership import Leadership, LeaseLost
 from shared.store.errors import Deposed, StateLost, StoreUnreachable
 from shared.store.link import RedisLink
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
 
 PAUSE = 0.2
-"""Seconds between two attempts where Redis or the API server does not answer."""
+"""Seconds between two attempts where Redis does not answer."""
 
 
 class Terms:
     """What is written belongs to the present term; where that is over, a new one is needed."""
 
-    def __init__(
-        self, client: KubeClient, link: RedisLink, prefix: str, holder: str, health: Health, log: logging.Logger
-    ) -> None:
-        self._client = client
+    def __init__(self, lead: Leadership, link: RedisLink, prefix: str, health: Health, log: logging.Logger) -> None:
+        self._lead = lead
         self._link = link
         self._prefix = prefix
-        self._lease = f"{prefix}-snapshot"
-        self._holder = holder
         self._health = health
         self._log = log
         self._writer: Writer | None = None
@@ -39,15 +34,19 @@ class Terms:
         """Whether what is to be written can be, as far as is known."""
 
     async def take(self) -> Recovered:
-        """The next term, and what the one before has left. Waits for the API server and Redis."""
+        """The next term, and what the one before has left. Waits for Redis; LeaseLost where another one leads."""
+        beyond = 0
         while True:
             try:
-                self.epoch = await take_term(self._client, self._lease, self._holder)
+                first = not self.epoch
+                self.epoch = self._lead.epoch if first else await self._lead.raise_term(beyond)
                 recovered = await open_term(self._link, self._prefix, self.epoch)
+            except LeaseLost:
+                raise
             except Deposed as newer:
                 # Redis remembers more terms than the Lease does: somebody has deleted the Lease.
-                self._log.warning("%s; taking the terms up to it", newer)
-                await self._pass_over(newer.newest)
+                self._log.warning("%s; beginning a later one", newer)
+                beyond = newer.newest
             except ClusterError as cause:
                 await self._wait(cause)
             else:
@@ -91,10 +90,6 @@ class Terms:
     ) -> None:
         self._writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count)
         await self._writer.rewrite(state, ledger, answer)
-
-    async def _pass_over(self, newest: int) -> None:
-        while self.epoch < newest:
-            self.epoch = await take_term(self._client, self._lease, self._holder)
 
     def _recover(self) -> None:
         self.healthy = True

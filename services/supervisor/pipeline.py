@@ -4,6 +4,8 @@ However it ends (an error, a signal, in the middle of starting) no process and n
 """
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -14,7 +16,7 @@ from services.supervisor.core import SupervisorCore
 from services.supervisor.cpu import CpuAccounts
 from services.supervisor.events import Effect, Ended, Event, GiveUp, Launch, Started, Stopping, Tell
 from services.supervisor.offspring import Nursery
-from services.supervisor.options import PipelineOptions
+from services.supervisor.options import SINGLE, PipelineOptions
 from services.supervisor.probe import Answer, get
 from services.supervisor.relay import Relay
 from services.supervisor.servers import NatsServer, RedisServer, temporary_folder
@@ -45,6 +47,8 @@ class Pipeline:
         self._core = SupervisorCore([*self._kinds, *EMBEDDED], self._kinds)
         self._cpu = CpuAccounts()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._identity = f"{socket.gethostname()}-{os.getpid()}"
+        """The same for all that is started here: who is started again need not wait for its own Lease to run out."""
 
     @classmethod
     @asynccontextmanager
@@ -178,6 +182,7 @@ class Pipeline:
         settings = replace(
             self.options.settings,
             name=name,
+            identity=f"{self._identity}-{name}",
             nats_url=self.nats_url,
             redis_url=self.redis_url,
             api=self.api,
@@ -185,6 +190,8 @@ class Pipeline:
             http_port=0,
             log_format="json" if self.options.as_json else "text",
         )
+        if self.options.nats_url is None:  # what is said of certificates is for another server than ours
+            settings = replace(settings, nats_ca=None, nats_cert=None, nats_key=None, nats_credentials=None)
         return environment_for(settings) | dict(self.options.variables.get(name, {}))
 
     async def _wait_until_ready(self, deadline: float) -> None:
@@ -277,12 +284,18 @@ class Pipeline:
             self.failure.set_exception(error)
 
     async def _stop(self) -> None:
-        """First the services, which have leases to give back, then the servers."""
+        """First the services, then the servers.
+
+        Workers and binders go first: those who see to what they hand back are still there.
+        """
         self._handle(Stopping())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(service.stop() for service in self._services.values()))
+        leading = [service for name, service in self._services.items() if self._kinds[name] in SINGLE]
+        others = [service for name, service in self._services.items() if self._kinds[name] not in SINGLE]
+        for services in (others, leading):
+            await asyncio.gather(*(service.stop() for service in services))
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
         await self._nursery.stop()
         self.failure.cancel()

@@ -114,12 +114,19 @@ class NatsServer(Server):
         write_secret(
             config,
             f'listen: "127.0.0.1:{self._port}"\nports_file_dir: "{self.folder}"\nmax_payload: 8388608\n'
-            f'authorization {{ user: flotilla, password: "{self._password}" }}\n',
+            + self._admission(),
         )
         for old in self.folder.glob("nats-server*.ports"):
             old.unlink()
         await self._launch([executable, "--config", str(config)], lambda: self._read_port() and listens(self._port))
-        self.url = f"nats://flotilla:{quote(self._password)}@127.0.0.1:{self._port}"
+        self.url = self._url(self._port)
+
+    def _admission(self) -> str:
+        """What its configuration says of who is let in, and how."""
+        return f'authorization {{ user: flotilla, password: "{self._password}" }}\n'
+
+    def _url(self, port: int) -> str:
+        return f"nats://flotilla:{quote(self._password)}@127.0.0.1:{port}"
 
     def _read_port(self) -> bool:
         for path in self.folder.glob("nats-server*.ports"):
@@ -138,15 +145,19 @@ class RedisServer(Server):
     name = "redis-server"
 
     async def start(self) -> None:
-        executable = find("valkey-server", find("redis-server", _bundled_redis()))
+        executable = redis_executable()
         config, path = self.folder / "redis.conf", self.folder / "redis.sock"
         path.unlink(missing_ok=True)
         write_secret(
             config,
-            f'port 0\nunixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\nsave ""\nappendonly no\n',
+            f'unixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\nsave ""\nappendonly no\n' + self._more(),
         )
         await self._launch([executable, str(config)], lambda: accepts(path))
         self.url = f"unix://{path}"
+
+    def _more(self) -> str:
+        """Further lines of its configuration."""
+        return "port 0\n"
 
 
 @asynccontextmanager
@@ -173,6 +184,10 @@ async def end(process: Process, patience: float = STOP_PATIENCE) -> int:
 def find(name: str, bundled: Path | str) -> str:
     """The server on PATH, else the bundled one."""
     return shutil.which(name) or str(bundled)
+
+
+def redis_executable() -> str:
+    return find("valkey-server", find("redis-server", _bundled_redis()))
 
 
 def _bundled_redis() -> Path:

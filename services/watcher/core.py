@@ -29,7 +29,8 @@ from services.watcher.events import (
 from services.watcher.outline import outline
 from services.watcher.resources import MOST_BODY_BYTES, RESOURCES, Change, describe, unreadable
 from shared.errors import FlotillaError, InvariantBroken
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, WatchEvent, Watching
+from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, Watching
+from shared.kube.wire import WatchEvent
 from shared.messages.watch import (
     Kind,
     ListingBegins,

@@ -5,9 +5,12 @@ from collections.abc import Callable
 
 from services.watcher.events import Complain
 from shared.kube.client import KubeClient
+from shared.kube.eventmetrics import EventMetrics
+from shared.kube.eventwriter import EventWriter
 from shared.kube.notes import PodEvent, PodRef, PodScheduled
 from shared.kube.outcome import Outcome
 from shared.telemetry.logs import Repeated
+from shared.telemetry.metrics import Metrics
 
 MOST_WAITING = 1000
 """Owners who are still to be told; further ones are not."""
@@ -15,7 +18,7 @@ REASON = "SchedulerError"
 
 
 class Owners:
-    """One after the other, so that many bad pods at once do not keep the API server busy."""
+    """One condition after the other: many bad pods at once are not to keep the API server busy. Events come last."""
 
     def __init__(
         self,
@@ -24,12 +27,14 @@ class Owners:
         instance: str,
         clock: Callable[[], float],
         sparingly: Repeated,
+        metrics: Metrics | None = None,
     ) -> None:
         self._client = client
         self._schedulers = schedulers
         self._instance = instance
         self._clock = clock
         self._sparingly = sparingly
+        self._metrics = EventMetrics(metrics or Metrics())
         self._waiting: asyncio.Queue[Complain] = asyncio.Queue(MOST_WAITING)
 
     def tell(self, complaint: Complain) -> None:
@@ -40,16 +45,21 @@ class Owners:
         try:
             self._waiting.put_nowait(complaint)
         except asyncio.QueueFull:
+            self._metrics.crowded.inc()
             self._sparingly.warning("crowded", "more than %d pods are unusable; some owners are not told", MOST_WAITING)
 
     async def run(self) -> None:
-        while True:
-            await self._tell(await self._waiting.get())
+        events = EventWriter(self._client, self._metrics, self._sparingly, yields=lambda: not self._waiting.empty())
+        try:
+            while True:
+                await self._tell(await self._waiting.get(), events)
+        finally:
+            await events.close()
 
-    async def _tell(self, complaint: Complain) -> None:
+    async def _tell(self, complaint: Complain, events: EventWriter) -> None:
         change, now = complaint.change, self._clock()
         pod = PodRef(change.namespace, change.name, change.uid)
-        said = await self._client.create_event(
+        events.record(
             PodEvent(
                 pod=pod,
                 type="Warning",
@@ -64,7 +74,7 @@ class Owners:
         since = None if complaint.said_unscheduled else now
         condition = PodScheduled(REASON, change.problem, since, complaint.generation)
         patched = await self._client.patch_pod_condition(pod, condition)
-        for what, result in (("Event", said), ("condition", patched)):
-            if not result.ok and result.outcome not in (Outcome.NOT_FOUND, Outcome.CONFLICT):
-                where = f"{change.namespace}/{change.name}"
-                self._sparingly.warning(what, "pod %s: no %s could be written: %s", where, what, result.message)
+        if not patched.ok and patched.outcome not in (Outcome.NOT_FOUND, Outcome.CONFLICT):
+            where = f"{change.namespace}/{change.name}"
+            self._metrics.failed.inc()
+            self._sparingly.warning("condition", "pod %s: no condition could be written: %s", where, patched.message)

@@ -28,6 +28,7 @@ from shared.bus import Envelope
 from shared.config.file import read_config
 from shared.errors import ProtocolError
 from shared.kube.client import KubeClient
+from shared.kube.connection import given_connection
 from shared.kube.errors import Refused
 from shared.kube.listwatch import Events, ListEnds, ListPage, ListWatch, Trouble, Watching
 from shared.kube.listwatch import Heard as Said
@@ -35,7 +36,7 @@ from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched
 from shared.model.kinds import QUEUE_KINDS
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
-from shared.runtime.terms import begin_term
+from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
 
 GATHERING = 0.01
@@ -48,12 +49,13 @@ DENIALS = frozenset({403, 404})
 
 
 async def main(context: Context) -> None:
-    config = load_scheduler_config(read_config(context.settings.config))
+    source = read_config(context.settings.config)
+    config, given = load_scheduler_config(source), given_connection(source)
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
-    client = await KubeClient.open(context.settings.api, context.telemetry)
+    client = await KubeClient.open(context.settings.api, context.telemetry, given)
     try:
-        epoch = await begin_term(context, client, f"{context.settings.prefix}-watcher")
-        await Shell(context, client, WatcherCore(epoch), schedulers).run()
+        async with leadership(context, config.leader_election, f"{context.settings.prefix}-watcher", given) as lead:
+            await lead.during(Shell(context, client, WatcherCore(lead.epoch), schedulers).run())
     finally:
         await client.close()
 
@@ -66,7 +68,7 @@ class Shell:
         self._sparingly = Repeated(context.log)
         self._metrics = WatchMetrics(context.metrics)
         self._spans = WatchSpans(context.tracer, schedulers)
-        self._owners = Owners(client, schedulers, context.name, context.clock, self._sparingly)
+        self._owners = Owners(client, schedulers, context.name, context.clock, self._sparingly, context.metrics)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core,
             Tick(),

@@ -22,6 +22,9 @@ from shared.store.reader import Reader
 from shared.telemetry.logs import Repeated
 
 BEAT = 0.5
+LEAVE_PATIENCE = 1.0
+"""Seconds that a worker which is asked to end waits to be rid of its shards: cycle may be ending as well."""
+LEAVE_LOOK = 0.05
 LOAD_PAUSE = 0.1
 """Seconds between two attempts to load, while there is no whole state."""
 
@@ -44,6 +47,7 @@ class Shell:
         self._reader = Reader(link, context.settings.prefix)
         self._incarnation = secrets.token_hex(4)
         self._loading: asyncio.Task[None] | None = None
+        self._leaving = False
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
         )
@@ -68,10 +72,21 @@ class Shell:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT, self._beat))
                 tasks.create_task(self._runner.broken())
+        except asyncio.CancelledError:
+            await self._leave()
+            raise
         finally:
             self._runner.close()
             if self._loading is not None:
                 self._loading.cancel()
+
+    async def _leave(self) -> None:
+        """Says so, and goes on answering until others have its shards, or nobody gives them to others."""
+        self._leaving = True
+        deadline = asyncio.get_running_loop().time() + LEAVE_PATIENCE
+        while self._core.shards and asyncio.get_running_loop().time() < deadline:
+            self._beat()
+            await asyncio.sleep(LEAVE_LOOK)
 
     # What comes in
 
@@ -115,6 +130,7 @@ class Shell:
             shards=sorted(core.shards),
             shard_count=core.shard_count,
             seq=core.seq if core.loaded else 0,
+            leaving=self._leaving,
         )
         self._context.bus.post("worker.beats", beat)
 

@@ -15,18 +15,20 @@ class BindingOrders(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind")
 class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-beat"):
     """A binder lives, and has room for so many orders in all. `incarnation` differs for each start of the process.
 
-    A binder that does not beat any more, or has begun anew, has lost its orders: the snapshot looks them up.
+    A binder that does not beat any more, or has begun anew, or is `gone`, has lost its orders: others get them.
     """
 
     binder: str
     incarnation: str
     room: int
+    gone: bool = False
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`reason`: why it will not be bound; empty if it is. `until`: not known yet, it waits for a permit till then.
 
-    `plugin` had it fail; `rejected`: it would not have the pod there, as opposed to an error.
+    `plugin` had it fail; `rejected`: it would not have the pod there, as opposed to an error. `handed_back`: nothing
+    was asked of the API server that could bind it, and another binder is to have the order.
     """
 
     uid: str
@@ -35,6 +37,7 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     until: float | None = None
     plugin: str = ""
     rejected: bool = False
+    handed_back: bool = False
 
     @property
     def bound(self) -> bool:
@@ -60,12 +63,16 @@ class PermitAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit"
 
 
 class Withdraw(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw"):
-    """To all binders: whoever has this attempt ends it as rejected by `plugin`, unless its pod may be bound already."""
+    """To all binders: whoever has this attempt ends it as rejected by `plugin`, unless its pod may be bound already.
+
+    `epoch`: the snapshot's, where it is that which says so.
+    """
 
     uid: str
     attempt: int
     plugin: str
     reason: str
+    epoch: int = 0
 
 
 class Displaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -122,6 +129,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):
-    """To any one binder."""
+    """To any one binder. `epoch`: the queue's."""
 
     notices: list[Notice]
+    epoch: int = 0

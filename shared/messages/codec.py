@@ -111,8 +111,10 @@ def decoder(*types: type[M]) -> Callable[[bytes | memoryview], M]:
     def decode_message(raw: bytes | memoryview) -> M:
         try:
             return decode_bytes(raw)
-        except msgspec.DecodeError as cause:
+        except ValueError as cause:  # text that is none is not told as an error of the decoder's own
             raise ProtocolError(f"not a message: {cause}") from None
+        except RecursionError:
+            raise ProtocolError("not a message: it is nested too deep") from None
 
     return decode_message
 

@@ -49,12 +49,14 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
     """In queue order. Answers the Take of the same epoch and number.
 
     `seq`: snapshot's; these pods are to be judged on a state no older than that, for it may be what woke them.
+    `sender_epoch`: the queue's.
     """
 
     epoch: int
     number: int
     pods: list[QueuedPod]
     seq: int = 0
+    sender_epoch: int = 0
 
 
 class Verdict(StrEnum):
@@ -93,10 +95,14 @@ class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):
 
 
 class Received(msgspec.Struct, frozen=True, omit_defaults=True, tag="received"):
-    """The message of this epoch and number has arrived and will not be forgotten."""
+    """The message of this epoch and number has arrived and will not be forgotten.
+
+    `sender_epoch`: that of the queue or the snapshot, which says so.
+    """
 
     epoch: int
     number: int
+    sender_epoch: int = 0
 
 
 POD_GONE = "the pod is gone"

@@ -7,8 +7,8 @@ from shared.cluster.volumes import VolumeDecision
 from shared.messages.preemption import Victim
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
-EPOCH_SHIFT = 40
-"""A snapshot's sequence numbers begin at its epoch times 2^40: all of them are greater than any of an earlier leader.
+EPOCH_SHIFT = 36
+"""A snapshot's sequence numbers begin at its epoch times 2^36: all of them are greater than any of an earlier leader.
 So nothing judged on an earlier leader's state passes for new, and no two attempts share a number."""
 
 

@@ -7,7 +7,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-be
     """A worker lives. `incarnation` differs for each start of the process.
 
     `assignment` is the newest one it has taken (0: none), of cycle's `epoch`; `shards` are those it holds by it.
-    `seq` is how far it has followed the state, 0 while it loads.
+    `seq` is how far it has followed the state, 0 while it loads. `leaving`: it is about to end, and is to have none.
     """
 
     worker: str
@@ -17,6 +17,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-be
     shards: list[int] = []
     shard_count: int = 0
     seq: int = 0
+    leaving: bool = False
 
 
 class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):

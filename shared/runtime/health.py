@@ -1,4 +1,4 @@
-"""Health: why a process is not ready, until it is."""
+"""Health: why a process is not ready, until it is; and whether it leads, where one of several does."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,15 @@ STARTING = "service"
 
 
 class Health:
-    """Not ready from the start, until the service says so with `ready`."""
+    """Not ready from the start, until the service says so with `ready`.
+
+    One that stands by is ready as it is: it is there for when it is needed.
+    """
 
     def __init__(self) -> None:
+        self.role = ""
+        """Among several of which one leads: `standby: X leads` or `leads, term N`; empty where nobody leads."""
+        self.standing_by = False
         self._reasons: dict[str, str] = {STARTING: "is starting"}
         self._checks: dict[str, Callable[[], str]] = {}
 
@@ -22,6 +28,17 @@ class Health:
     def ready(self) -> None:
         """The service itself has started."""
         self.clear(STARTING)
+
+    def stand_by(self, role: str) -> None:
+        """Another one leads; this one is ready to."""
+        self.role, self.standing_by = role, True
+        self.clear(STARTING)
+
+    def lead(self, role: str) -> None:
+        """This one leads, and is ready when its service says so."""
+        if self.standing_by:
+            self.wait_for(STARTING, "is starting")
+        self.role, self.standing_by = role, False
 
     def check(self, key: str, why: Callable[[], str]) -> None:
         """Asked each time: why this part is not ready, empty if it is."""

@@ -2,13 +2,15 @@
 it means.
 
 Unlike the snapshot's state it may be lost, or be a little old: then pods wait a little less or more than they should,
-and that is all. So nobody is kept from writing, and nothing has to be written in one step.
+and that is all. So nothing has to be written in one step; only, no older queue writes over what a newer one wrote.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from shared.store.link import CALL_PATIENCE, Argument, RedisLink
+from shared.store.errors import Deposed
+from shared.store.link import Argument, RedisLink
+from shared.store.scripts import CLAIM, REMEMBER, Script
 
 LOAD_PATIENCE = 10.0
 """Seconds that all records may take to come over the network."""
@@ -22,30 +24,40 @@ Records = Mapping[str, bytes | None]
 class Memory:
     def __init__(self, link: RedisLink, prefix: str) -> None:
         self._link = link
-        self._key = f"{prefix}:queue"
+        self._records = f"{prefix}:queue"
+        self._term = f"{prefix}:queue:term"
+
+    async def claim(self, epoch: int) -> None:
+        """From here on no queue of an earlier epoch writes. Deposed if a later one has claimed it."""
+        await self._run(CLAIM, epoch, [self._term], [])
 
     async def load(self) -> dict[str, bytes]:
         """StoreUnreachable if Redis does not tell."""
-        found: Mapping[bytes, bytes] = await self._link.call("HGETALL", self._key, patience=LOAD_PATIENCE)
+        found: Mapping[bytes, bytes] = await self._link.call("HGETALL", self._records, patience=LOAD_PATIENCE)
         return {uid.decode(errors="replace"): record for uid, record in found.items()}
 
-    async def write(self, records: Records) -> None:
-        """In one round trip. After StoreUnreachable some of it may be written; the same may be written again."""
-        kept: list[Argument] = []
-        gone: list[Argument] = []
-        for uid, record in records.items():
-            if record is None:
-                gone.append(uid)
-            else:
-                kept += (uid, record)
-        async with self._link.client.pipeline(transaction=False) as commands:
-            for part in _parts(kept, 2 * MOST_AT_ONCE):
-                commands.execute_command("HSET", self._key, *part)
-            for part in _parts(gone, MOST_AT_ONCE):
-                commands.execute_command("HDEL", self._key, *part)
-            await self._link.within(CALL_PATIENCE, commands.execute())
+    async def write(self, epoch: int, records: Records) -> None:
+        """Deposed if a later queue has claimed it: then no more is written.
+
+        After StoreUnreachable some of it may be written; the same may be written again.
+        """
+        for part in _parts(records):
+            kept: list[Argument] = []
+            for uid, record in part.items():
+                if record is not None:
+                    kept += (uid, record)
+            gone = [uid for uid, record in part.items() if record is None]
+            await self._run(REMEMBER, epoch, [self._term, self._records], [len(kept), *kept, *gone])
+
+    async def _run(self, script: Script, epoch: int, keys: list[str], arguments: list[Argument]) -> None:
+        match await self._link.run(script, keys, [epoch, *arguments]):
+            case [b"deposed", bytes(newest)]:
+                raise Deposed(epoch, int(newest))
+            case _:
+                pass
 
 
-def _parts(arguments: Sequence[Argument], most: int) -> list[list[Argument]]:
-    left = iter(arguments)
-    return [list(islice(left, most)) for _ in range(0, len(arguments), most)]
+def _parts(records: Records) -> Iterator[dict[str, bytes | None]]:
+    left = iter(records.items())
+    while part := dict(islice(left, MOST_AT_ONCE)):
+        yield part

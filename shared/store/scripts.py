@@ -48,6 +48,26 @@ if write == tonumber(ARGV[4]) then return {'done'} end
 """
 )
 
+CLAIM = Script("""
+-- What the queue has remembered: from here on no earlier queue writes it.
+-- KEYS: term. ARGV: epoch.
+local found = redis.call('GET', KEYS[1])
+if found and tonumber(found) > tonumber(ARGV[1]) then return {'deposed', found} end
+redis.call('SET', KEYS[1], ARGV[1])
+return {'done'}
+""")
+
+REMEMBER = Script("""
+-- KEYS: term, records. ARGV: epoch, how many arguments set; these: field, value, ...; what is removed.
+local found = redis.call('GET', KEYS[1])
+if found and tonumber(found) > tonumber(ARGV[1]) then return {'deposed', found} end
+local last = 2 + tonumber(ARGV[2])
+if last > 2 then redis.call('HSET', KEYS[2], unpack(ARGV, 3, last)) end
+if #ARGV > last then redis.call('HDEL', KEYS[2], unpack(ARGV, last + 1)) end
+redis.call('SET', KEYS[1], ARGV[1])
+return {'done'}
+""")
+
 BEGIN = Script(
     """
 -- Empties the shards, those of the count before as well, and the other keys; until FINISH there is no state to be read.

@@ -111,8 +111,8 @@ def test_whoever_leaves_hands_back_what_waits() -> None:
     assert not only(Record, effects) and not only(SetCondition, effects)
     script.order("q")
     assert script.outcomes() == [
-        BindingOutcome("p", 1, "the binder is leaving"),
-        BindingOutcome("q", 1, "the binder is leaving"),
+        BindingOutcome("p", 1, "the binder is leaving", handed_back=True),
+        BindingOutcome("q", 1, "the binder is leaving", handed_back=True),
     ]
     assert journal == ["A.reserve(n1)", "A.permit", "A.unreserve(n1)"]
 

@@ -147,7 +147,7 @@ def test_whoever_only_pauses_is_superseded_and_handed_back() -> None:
     call = one(Call, script.order(attempt=2))
     script.answer(call)
     script.handle(Leave())
-    assert script.outcomes()[-1] == BindingOutcome("p", 2, "the binder is leaving")
+    assert script.outcomes()[-1] == BindingOutcome("p", 2, "the binder is leaving", handed_back=True)
     script.handle(Tick())
     assert script.core.held == 0
 

@@ -1,5 +1,6 @@
 """Who holds which shards, as workers come, go and begin anew."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,3 +113,40 @@ def test_whatever_happens_every_shard_is_held_once_and_fairly(steps: list[tuple[
     if shares:
         fewest = min(shares.values()) if len(membership._members) <= SHARDS else 0
         assert max(shares.values()) - fewest <= 1
+
+
+def leaving(told: WorkerBeat) -> WorkerBeat:
+    return msgspec.structs.replace(told, leaving=True)
+
+
+def test_the_shards_of_a_worker_that_leaves_go_to_others_at_once() -> None:
+    membership, assigned = settled("a", "b")
+    membership.workers()
+    said = leaving(beat("a", assign=assigned["a"]))
+    sends = dict(membership.beat(said, 1.0))
+    assert (sends["a"].shards, sends["b"].shards) == ([], list(range(SHARDS)))
+    assert membership.changed and held(membership) == {"b": SHARDS}
+    assert membership.beat(said, 1.1) == [("a", sends["a"])], "until it shows that it has heard"
+    assert membership.beat(leaving(beat("a", assign=sends["a"])), 1.2) == []
+    membership.beat(beat("b", assign=sends["b"]), 5.0)
+    assert membership.tick(1.3 + WORKER_PATIENCE) == [], "it is gone, and nothing changes"
+
+
+def test_a_worker_that_has_left_and_comes_again_gets_its_share() -> None:
+    membership, assigned = settled("a", "b")
+    membership.beat(leaving(beat("a", assign=assigned["a"])), 1.0)
+    membership.beat(beat("a", "second"), 2.0)
+    assert held(membership) == {"a": SHARDS // 2, "b": SHARDS // 2}
+
+
+def test_where_all_leave_nobody_holds_anything() -> None:
+    membership, assigned = settled("a")
+    assert membership.beat(leaving(beat("a", assign=assigned["a"])), 1.0)[0][1].shards == []
+    assert not membership.workers().complete
+
+
+def test_a_new_cycle_gives_nothing_to_one_that_is_leaving() -> None:
+    membership = Membership(2, SHARDS)
+    membership.beat(leaving(beat("a", assign=Assign(1, 7, [0, 1], SHARDS))), 0.0)
+    membership.beat(beat("b"), 0.0)
+    assert dict(membership.tick(SETTLING))["b"].shards == list(range(SHARDS))

@@ -1,53 +1,114 @@
-"""Terms rise by one each time, whoever takes them."""
+"""A Lease object: terms are written into it, by one of several who try at a time."""
 
 import asyncio
 
 import pytest
 
+from services.simulator.service import Simulator
 from shared.errors import ClusterError
+from shared.kube.client import KubeClient
+from shared.kube.election import Record
 from shared.kube.errors import Refused
-from shared.kube.terms import take_term
+from shared.kube.lease import Lease
 from tests.kube.support import api_server, client_of
 
 pytestmark = pytest.mark.asyncio
 
+NAMESPACE = "kube-system"
+PATIENCE = 5.0
 
-async def test_the_first_term_is_one_and_they_rise() -> None:
+
+def a_lease(client: KubeClient, holder: str = "me") -> Lease:
+    return Lease(client, NAMESPACE, "flotilla-x", holder, 14.2)
+
+
+def spec_of(server: Simulator) -> dict[str, object]:
+    spec = server.stored("leases", "flotilla-x", NAMESPACE, group="coordination.k8s.io")["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+async def take(lease: Lease, term: int) -> bool:
+    await lease.look(PATIENCE)
+    return await lease.write(term, acquired=True, patience=PATIENCE)
+
+
+async def test_where_there_is_none_it_is_made_and_then_renewed() -> None:
     async with api_server() as server, client_of(server) as client:
-        assert [await take_term(client, "flotilla-x", f"me-{i}") for i in range(3)] == [1, 2, 3]
-        spec = server.stored("leases", "flotilla-x", "kube-system", group="coordination.k8s.io")["spec"]
-        assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("me-2", 3)
-        assert await take_term(client, "flotilla-y", "me") == 1
+        lease = a_lease(client)
+        assert await lease.look(PATIENCE) is None
+        assert await lease.write(7, acquired=True, patience=PATIENCE)
+        made = spec_of(server)
+        assert (made["holderIdentity"], made["leaseTransitions"], made["leaseDurationSeconds"]) == ("me", 7, 15)
+        assert await lease.write(7, acquired=False, patience=PATIENCE)
+        renewed = spec_of(server)
+        assert renewed["acquireTime"] == made["acquireTime"]
+        assert renewed["renewTime"] != made["renewTime"]
+        seen = await a_lease(client, "you").look(PATIENCE)
+        assert seen == Record("me", 7, str(renewed["renewTime"]), 15.0)
 
 
-async def test_no_two_get_the_same_term() -> None:
+async def test_of_several_who_try_at_a_time_one_gets_it() -> None:
     async with api_server() as server, client_of(server) as client:
-        terms = await asyncio.gather(*[take_term(client, "flotilla-x", f"me-{i}") for i in range(8)])
-        assert sorted(terms) == list(range(1, 9))
+        leases = [a_lease(client, f"me-{i}") for i in range(8)]
+        for _ in range(2):  # where there is none, and where there is one
+            await asyncio.gather(*[lease.look(PATIENCE) for lease in leases])
+            wrote = [lease.write(1, acquired=True, patience=PATIENCE) for lease in leases]
+            assert sum(await asyncio.gather(*wrote)) == 1
+
+
+async def test_who_was_overtaken_looks_and_may_write_again() -> None:
+    async with api_server() as server, client_of(server) as client:
+        mine, other = a_lease(client), a_lease(client, "you")
+        await take(mine, 1)
+        await take(other, 2)
+        assert not await mine.write(1, acquired=False, patience=PATIENCE)
+        assert await take(mine, 3)
+
+
+async def test_what_is_given_back_is_nobodys_and_keeps_its_term() -> None:
+    async with api_server() as server, client_of(server) as client:
+        mine, other = a_lease(client), a_lease(client, "you")
+        await take(mine, 5)
+        assert not await other.release(9, PATIENCE), "it is not theirs"
+        assert not await mine.release(4, PATIENCE), "another process under the same name has it"
+        assert await mine.release(5, PATIENCE)
+        record = await other.look(PATIENCE)
+        assert record is not None and (record.holder, record.term, record.duration) == ("", 5, 1.0)
 
 
 async def test_a_lease_of_somebody_else_is_kept_whole() -> None:
     lease = {
-        "metadata": {"name": "flotilla-x", "namespace": "kube-system", "labels": {"a": "b"}},
-        "spec": {"leaseTransitions": 41, "holderIdentity": "them", "leaseDurationSeconds": 60},
+        "metadata": {"name": "flotilla-x", "namespace": NAMESPACE, "labels": {"a": "b"}},
+        "spec": {"leaseTransitions": 41, "holderIdentity": "them", "leaseDurationSeconds": 60, "preferredHolder": "us"},
     }
     async with api_server() as server, client_of(server) as client:
         server.store_raw("leases", lease, group="coordination.k8s.io")
-        assert await take_term(client, "flotilla-x", "me") == 42
-        stored = server.stored("leases", "flotilla-x", "kube-system", group="coordination.k8s.io")
+        assert await take(a_lease(client), 42)
+        stored = server.stored("leases", "flotilla-x", NAMESPACE, group="coordination.k8s.io")
         assert stored["metadata"]["labels"] == {"a": "b"}
+        assert stored["spec"]["preferredHolder"] == "us"
 
 
 async def test_what_is_no_term_is_refused() -> None:
-    lease = {"metadata": {"name": "x", "namespace": "kube-system"}, "spec": {"leaseTransitions": "many"}}
+    lease = {"metadata": {"name": "flotilla-x", "namespace": NAMESPACE}, "spec": {"leaseTransitions": "many"}}
     async with api_server() as server, client_of(server) as client:
         server.store_raw("leases", lease, group="coordination.k8s.io")
-        with pytest.raises(ClusterError, match=r"Lease x: spec\.leaseTransitions: 'many' is no term"):
-            await take_term(client, "x", "me")
+        problem = r"Lease kube-system/flotilla-x: spec\.leaseTransitions: 'many' is no term"
+        with pytest.raises(ClusterError, match=problem):
+            await a_lease(client).look(PATIENCE)
 
 
 async def test_a_server_that_refuses_is_named() -> None:
     async with api_server() as server, client_of(server) as client:
         server.faults.fail("POST", "leases", 422, reason="Invalid")
-        with pytest.raises(Refused, match="422 a fault was asked for"):
-            await take_term(client, "x", "me")
+        with pytest.raises(Refused, match="POST Lease kube-system/flotilla-x: 422 a fault was asked for"):
+            await take(a_lease(client), 1)
+
+
+async def test_a_namespace_that_is_not_there_is_told() -> None:
+    async with api_server() as server, client_of(server) as client:
+        nowhere = Lease(client, "nowhere", "flotilla-x", "me", 15.0)
+        assert await nowhere.look(PATIENCE) is None
+        with pytest.raises(Refused, match='POST Lease nowhere/flotilla-x: 404 namespaces "nowhere" not found'):
+            await nowhere.write(1, acquired=True, patience=PATIENCE)

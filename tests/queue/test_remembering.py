@@ -22,6 +22,15 @@ from tests.store.support import linked
 
 pytestmark = pytest.mark.asyncio
 
+
+class OnlyTerm:
+    epoch = 1
+
+    async def raise_term(self, beyond: int) -> int:
+        raise AssertionError("there is no newer one")
+
+
+TERM = OnlyTerm()
 ONE = Kept(attempts=1, rejections=1, errors=0, queued_at=7.5, backoff_until=9)
 TWO = Kept(attempts=2, rejections=1, errors=1, queued_at=8.5, backoff_until=10)
 
@@ -29,7 +38,7 @@ TWO = Kept(attempts=2, rejections=1, errors=1, queued_at=8.5, backoff_until=10)
 @asynccontextmanager
 async def at_work(server: RedisServer, telemetry: Telemetry | None = None) -> AsyncIterator[Remembering]:
     async with Remembering(server.url, PREFIX, telemetry or a_telemetry()) as memory:
-        await memory.recall()
+        await memory.recall(TERM)
         running = asyncio.create_task(memory.run())
         try:
             yield memory
@@ -41,7 +50,7 @@ async def at_work(server: RedisServer, telemetry: Telemetry | None = None) -> As
 
 async def recalled(server: RedisServer) -> dict[str, Kept]:
     async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
-        return await memory.recall()
+        return await memory.recall(TERM)
 
 
 async def comes_to(server: RedisServer, expected: dict[str, Kept]) -> None:
@@ -65,7 +74,7 @@ async def test_what_is_to_be_remembered_is_recalled() -> None:
 async def test_what_was_not_written_yet_is_written_at_the_end() -> None:
     async with redis_server() as server:
         async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
-            await memory.recall()
+            await memory.recall(TERM)
             for number in range(remembering.MOST_AT_ONCE + 1):
                 memory.take(Remember(f"uid-{number}", ONE))
         assert len(await recalled(server)) == remembering.MOST_AT_ONCE + 1
@@ -106,15 +115,15 @@ async def test_a_queue_that_finds_no_redis_begins_all_the_same(
 async def test_a_url_that_cannot_be_is_refused() -> None:
     async with Remembering("http://nowhere", PREFIX, a_telemetry()) as memory:
         with pytest.raises(UserError, match="redis URL"):
-            await memory.recall()
+            await memory.recall(TERM)
 
 
 async def test_a_record_that_cannot_be_read_is_left_out_and_removed() -> None:
     async with redis_server() as server:
         async with linked(server) as link:
-            await Memory(link, PREFIX).write({"a": msgspec.msgpack.encode(ONE), "b": b"\xc1"})
+            await Memory(link, PREFIX).write(1, {"a": msgspec.msgpack.encode(ONE), "b": b"\xc1"})
         async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
-            assert await memory.recall() == {"a": ONE}
+            assert await memory.recall(TERM) == {"a": ONE}
         async with linked(server) as link:
             assert list(await Memory(link, PREFIX).load()) == ["a"]
 
@@ -124,7 +133,7 @@ async def test_no_more_wait_for_redis_than_may(monkeypatch: pytest.MonkeyPatch) 
     telemetry = a_telemetry()
     async with redis_server() as server:
         async with Remembering(server.url, PREFIX, telemetry) as memory:
-            await memory.recall()
+            await memory.recall(TERM)
             for name in "abc":
                 memory.take(Remember(name, ONE))
             memory.take(Remember("a", TWO))

@@ -16,7 +16,7 @@ from services.queue import remembering
 from services.queue.service import main
 from services.supervisor.servers import NatsServer, RedisServer
 from shared.bus import Bus, Envelope, NoAnswer
-from shared.config.settings import Settings
+from shared.config.settings import ApiSettings, Settings
 from shared.messages.binding import Evicted, Notice, Notices
 from shared.messages.inspection import ListQueue, QueueListed
 from shared.messages.queue import (
@@ -50,6 +50,7 @@ from shared.store.memory import Memory
 from shared.telemetry import Telemetry
 from tests.builders import NodeBuilder, PodBuilder, node, pod
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry, sample, until
+from tests.kube.support import api_server
 from tests.queue.support import uid
 from tests.servers import nats_server, redis_server
 from tests.store.support import linked
@@ -69,8 +70,9 @@ class Run:
 class World:
     """Everybody but the queue. The cluster has the pods in `pods`; a listing is told whenever one is asked for."""
 
-    def __init__(self, bus: Bus, nats: NatsServer, redis: RedisServer) -> None:
+    def __init__(self, bus: Bus, nats: NatsServer, redis: RedisServer, api: ApiSettings) -> None:
         self.bus = bus
+        self.api = api
         self.nats = nats
         self.redis = redis
         self.pods: list[PodBuilder] = []
@@ -100,7 +102,7 @@ class World:
             context = Context(
                 service="queue",
                 name="queue-1",
-                settings=Settings(prefix=PREFIX, redis_url=self.redis.url, **settings),
+                settings=Settings(prefix=PREFIX, redis_url=self.redis.url, api=self.api, **settings),
                 bus=bus,
                 telemetry=telemetry,
                 health=health,
@@ -150,7 +152,8 @@ class World:
 
     async def report(self, number: int, *outcomes: Outcome) -> None:
         message = Outcomes(1, number, list(outcomes))
-        assert await self.bus.request("queue.outcomes", message, Received, timeout=PATIENCE) == Received(1, number)
+        received = await self.bus.request("queue.outcomes", message, Received, timeout=PATIENCE)
+        assert (received.epoch, received.number) == (1, number)
 
     async def contents(self) -> QueueContents:
         return await self.bus.request("queue.inspect", Inspect(), QueueContents, timeout=PATIENCE)
@@ -176,8 +179,8 @@ def node_change(one: NodeBuilder) -> NodeChange:
 
 @asynccontextmanager
 async def servers() -> AsyncIterator[World]:
-    async with nats_server() as nats, redis_server() as redis, a_bus(nats) as others:
-        world = World(others, nats, redis)
+    async with nats_server() as nats, redis_server() as redis, a_bus(nats) as others, api_server() as api:
+        world = World(others, nats, redis, ApiSettings(server=api.url))
         await world.start()
         yield world
 

@@ -39,6 +39,10 @@ class SimClient:
     async def create_event(self, event: object) -> Result:
         return Result(Outcome.OK, 201, "")
 
+    async def attempt(self, method: str, path: str, body: bytes | None = None, *, content_type: str = "") -> Result:
+        """The count of a series of Events."""
+        return Result(Outcome.OK, 200, "")
+
     async def patch_pod_condition(
         self, pod: PodRef, condition: Condition | None, nominated: str | None = None
     ) -> Result:

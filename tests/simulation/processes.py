@@ -114,7 +114,7 @@ class Process:
     async def _queue(self) -> None:
         remembering: Any = self._memory
         kept = await self._memory.recall()
-        self.core = QueueCore(FRAMEWORKS, kept=kept)
+        self.core = QueueCore(FRAMEWORKS, epoch=self._around.server.term("queue"), kept=kept)
         self.shell = QueueShell(self._context(), self.core, remembering)
         await self.shell.run()
 

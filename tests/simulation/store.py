@@ -206,6 +206,9 @@ class SimRemembering:
                 await asyncio.sleep(LATENCY)
                 self._write()
 
+    async def finish(self) -> None:
+        self._write()
+
     def _write(self) -> None:
         for uid, kept in self._waiting.items() if self.alive and not self._store.down else ():
             if kept is None:

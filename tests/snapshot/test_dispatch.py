@@ -132,3 +132,46 @@ def test_of_an_order_from_an_earlier_term_only_that_it_is_bound_is_believed() ->
     assert dispatcher.believes("one", BindingOutcome("uid-1", attempt))
     dispatcher.give([replace(order(2), epoch=2, attempt=2 << EPOCH_SHIFT)], 0.0)
     assert dispatcher.believes("one", BindingOutcome("uid-2", 2 << EPOCH_SHIFT, "preempted"))
+
+
+FIRST = 1 << EPOCH_SHIFT
+"""An attempt that only this term can have given to anybody."""
+
+
+def handed_back() -> BindingOutcome:
+    return BindingOutcome("uid-1", FIRST, "the binder is leaving", handed_back=True)
+
+
+def with_order(**fields: float) -> Dispatcher:
+    """The first of two binders has it, and takes no more."""
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.give([replace(order(1), attempt=FIRST, **fields)], 0.0)
+    dispatcher.beat(beat("one", room=0), 0.1)
+    return dispatcher
+
+
+def test_an_order_that_is_handed_back_goes_to_another_binder_at_once() -> None:
+    dispatcher = with_order()
+    dispatcher.beat(beat("two"), 0.1)
+    assert sent(dispatcher.hand_back("one", handed_back(), 0.2) or []) == {"two": [FIRST]}
+    assert dispatcher.hand_back("one", handed_back(), 0.3) == [], "it is with another one by now"
+    assert dispatcher.believes("two", BindingOutcome("uid-1", FIRST, "no such node")), "nobody else can have bound it"
+
+
+def test_an_order_that_is_handed_back_waits_for_a_binder() -> None:
+    dispatcher = with_order()
+    assert dispatcher.hand_back("one", handed_back(), 0.2) == []
+    assert sent(dispatcher.beat(beat("two"), 0.3)) == {"two": [FIRST]}
+
+
+def test_an_order_that_is_handed_back_too_late_is_nobodys() -> None:
+    assert with_order(deadline=30.0).hand_back("one", handed_back(), 29.0) is None
+
+
+def test_the_orders_of_a_binder_that_says_it_is_gone_go_to_others_at_once() -> None:
+    dispatcher = with_order()
+    dispatcher.beat(beat("two"), 0.1)
+    assert sent(dispatcher.beat(BinderBeat("one", "first", 0, gone=True), 0.2)) == {"two": [FIRST]}
+    assert not dispatcher.believes("two", BindingOutcome("uid-1", FIRST, "conflict")), "the first may have bound it"
+    assert not dispatcher.knows(beat("one"))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen
+from services.snapshot.events import NodeSeen, ObjectSeen, PodSeen
 from shared.messages.state import LedgerEntry
 from shared.model.objects import ObjectKind
 from shared.store.link import RedisLink
@@ -18,7 +18,7 @@ from shared.store.writer import Writer
 from tests.builders import pod
 from tests.samples import an_object
 from tests.servers import redis_server
-from tests.store.support import PREFIX, SHARDS, begin, commit, linked, linked_to, loaded, persists, plain, small_node
+from tests.store.support import PREFIX, SHARDS, begin, commit, linked, persists, small_node
 
 pytestmark = pytest.mark.asyncio
 
@@ -65,7 +65,7 @@ async def test_the_page_names_the_keys() -> None:
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
         await writer.write(persists(core, commit(core, 1, [("a", "n1")])))
-        await Memory(link, PREFIX).write({"uid": b"record"})
+        await Memory(link, PREFIX).write(1, {"uid": b"record"})
         whole = await seen(link)
         fields = {field.decode() for field in await link.call("HKEYS", f"{PREFIX}:meta")}
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
@@ -75,23 +75,6 @@ async def test_the_page_names_the_keys() -> None:
     assert whole | half == rows("Keys")
     assert half.keys() - whole.keys() == {"<prefix>:ledger:next"}
     assert fields == set(rows("Meta"))
-
-
-async def test_a_user_needs_no_more_than_the_page_says() -> None:
-    item = PAGE.read_text().split("the keys `~<prefix>:*` and the commands ")[1].split(". ")[0]
-    commands = [f"+{command}" for command in re.findall("`([a-z]+)`", item)]
-    core = SnapshotCore(1)
-    persists(core, NodeSeen(small_node("n1")))
-    async with redis_server() as server, linked(server) as link:
-        await link.call("ACL", "SETUSER", "me", "on", ">secret", f"~{PREFIX}:*", "-@all", *commands)
-        url = server.url.replace("unix://", "unix://me:secret@") + "?db=1"
-        async with linked_to(url) as mine:
-            writer = await begin(mine, core)
-            await writer.write(persists(core, commit(core, 1, [("a", "n1")]), PodDeleted("a")))
-            await writer.rewrite(core.state(), core.ledger.values(), None)
-            await Memory(mine, PREFIX).write({"uid": b"record", "gone": None})
-            assert await Memory(mine, PREFIX).load() == {"uid": b"record"}
-            assert plain(await loaded(mine)) == plain(core.state())
 
 
 async def test_a_term_that_was_just_opened_has_the_fields_that_the_page_says() -> None:

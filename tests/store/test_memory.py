@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.store.errors import StoreUnreachable
+from shared.store.errors import Deposed, StoreUnreachable
 from shared.store.memory import MOST_AT_ONCE, Memory
 from tests.servers import redis_server
 from tests.store.support import PREFIX, behind_a_relay, linked
@@ -14,12 +14,12 @@ async def test_what_is_written_is_there_until_it_is_forgotten() -> None:
     async with redis_server() as server, linked(server) as link:
         memory = Memory(link, PREFIX)
         assert await memory.load() == {}
-        await memory.write({"a": b"1", "b": b"2"})
-        await memory.write({"a": b"3", "b": None, "never": None})
+        await memory.write(1, {"a": b"1", "b": b"2"})
+        await memory.write(1, {"a": b"3", "b": None, "never": None})
         assert await memory.load() == {"a": b"3"}
-        await memory.write({})
+        await memory.write(1, {})
         assert await Memory(link, "other").load() == {}
-        await memory.write({"a": None})
+        await memory.write(1, {"a": None})
         assert await link.call("EXISTS", f"{PREFIX}:queue") == 0
 
 
@@ -27,9 +27,9 @@ async def test_more_than_one_command_takes() -> None:
     async with redis_server() as server, linked(server) as link:
         memory = Memory(link, PREFIX)
         many = {f"uid-{number}": b"%d" % number for number in range(2 * MOST_AT_ONCE + 1)}
-        await memory.write(many)
+        await memory.write(1, many)
         assert await memory.load() == many
-        await memory.write(dict.fromkeys(many))
+        await memory.write(1, dict.fromkeys(many))
         assert await memory.load() == {}
 
 
@@ -37,7 +37,7 @@ async def test_what_another_program_keeps_there_is_left_alone() -> None:
     async with redis_server() as server, linked(server) as link:
         await link.call("SET", f"{PREFIX}:queue", "something else")
         memory = Memory(link, PREFIX)
-        for doing in (memory.load(), memory.write({"a": b"1"})):
+        for doing in (memory.load(), memory.write(1, {"a": b"1"})):
             with pytest.raises(StoreUnreachable, match="does not take this"):
                 await doing
         assert await link.call("GET", f"{PREFIX}:queue") == b"something else"
@@ -46,12 +46,12 @@ async def test_what_another_program_keeps_there_is_left_alone() -> None:
 async def test_redis_away_is_told_and_the_same_may_be_written_again() -> None:
     async with redis_server() as server, linked(server) as link:
         memory = Memory(link, PREFIX)
-        await memory.write({"a": b"1"})
+        await memory.write(1, {"a": b"1"})
         await server.kill()
         with pytest.raises(StoreUnreachable):
-            await memory.write({"a": b"2"})
+            await memory.write(1, {"a": b"2"})
         await server.start()
-        await memory.write({"a": b"2"})
+        await memory.write(1, {"a": b"2"})
         assert await memory.load() == {"a": b"2"}
 
 
@@ -59,7 +59,33 @@ async def test_a_write_whose_answer_is_lost_is_done_once_more() -> None:
     async with behind_a_relay() as (direct, between, link):
         between.loses_answers = True
         with pytest.raises(StoreUnreachable):
-            await Memory(link, PREFIX).write({"a": b"1", "b": b"2"})
+            await Memory(link, PREFIX).write(1, {"a": b"1", "b": b"2"})
         between.loses_answers = False
-        await Memory(link, PREFIX).write({"a": b"1", "b": b"2"})
+        await Memory(link, PREFIX).write(1, {"a": b"1", "b": b"2"})
         assert await Memory(direct, PREFIX).load() == {"a": b"1", "b": b"2"}
+
+
+async def test_what_a_newer_queue_has_claimed_an_older_one_does_not_write() -> None:
+    async with redis_server() as server, linked(server) as link:
+        memory = Memory(link, PREFIX)
+        await memory.claim(4)
+        await memory.write(4, {"a": b"1"})
+        await memory.claim(5)
+        assert await memory.load() == {"a": b"1"}
+        with pytest.raises(Deposed, match="epoch 4: what is in Redis is of epoch 5"):
+            await memory.write(4, {"a": b"2", "b": b"2"})
+        with pytest.raises(Deposed):
+            await memory.claim(4)
+        await memory.claim(5)
+        await memory.write(5, {"a": None, "c": b"3"})
+        assert await memory.load() == {"c": b"3"}
+
+
+async def test_a_term_that_redis_has_lost_is_written_again() -> None:
+    async with redis_server() as server, linked(server) as link:
+        memory = Memory(link, PREFIX)
+        await memory.claim(4)
+        await link.call("FLUSHALL")
+        await memory.write(4, {"a": b"1"})
+        with pytest.raises(Deposed):
+            await memory.write(3, {"a": b"2"})

@@ -34,7 +34,7 @@ async def test_two_writers() -> None:
     async with redis_server() as server, linked(server) as link, linked(server) as other:
         first = await begin(link, old)
         await open_term(other, PREFIX, 2)
-        with pytest.raises(Deposed, match="epoch 1: the state in Redis is of epoch 2"):
+        with pytest.raises(Deposed, match="epoch 1: what is in Redis is of epoch 2"):
             await first.write(persists(old, commit(old, 1, [("a", "n")])))
         with pytest.raises(Deposed):
             await first.rewrite(old.state(), [], None)

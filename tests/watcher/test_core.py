@@ -10,7 +10,8 @@ import pytest
 from services.watcher.core import MOST_CHANGES, RELIST_PAUSE, WatcherCore
 from services.watcher.events import Asked, Beat, Complain, Effect, Heard, ListAgain, Publish, Skipped, Tick
 from services.watcher.resources import MOST_BODY_BYTES
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, WatchEvent
+from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage
+from shared.kube.wire import WatchEvent
 from shared.messages.codec import copy
 from shared.messages.watch import (
     Kind,

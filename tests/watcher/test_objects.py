@@ -7,7 +7,8 @@ from services.watcher.absence import PATIENCE
 from services.watcher.core import WatcherCore
 from services.watcher.events import Asked, Denied, Effect, Heard, ListAgain, Missing
 from services.watcher.resources import RESOURCES
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, WatchEvent, Watching
+from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, Watching
+from shared.kube.wire import WatchEvent
 from shared.messages.watch import (
     OBJECT_KINDS,
     Kind,

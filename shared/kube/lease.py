@@ -1,0 +1,109 @@
+"""A Lease object: read, and written in the place of what was read, so that of several writers one succeeds.
+
+What others have written into it, labels for instance, stays.
+"""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from shared.errors import ClusterError
+from shared.kube.client import KubeClient
+from shared.kube.election import Record
+from shared.kube.errors import Refused
+from shared.kube.notes import micro_time
+from shared.kube.outcome import Answer
+
+RELEASED_SECONDS = 1
+"""Of a Lease that nobody holds: it must be more than nothing."""
+
+_CONFLICT, _NOT_FOUND = 409, 404
+
+
+class Lease:
+    """Not to be used by several tasks at once."""
+
+    def __init__(self, client: KubeClient, namespace: str, name: str, holder: str, seconds: float) -> None:
+        """`seconds`: for how long others are to leave it alone after each write."""
+        self.where = f"Lease {namespace}/{name}"
+        self._client = client
+        self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._namespace = namespace
+        self._name = name
+        self._holder = holder
+        self._seconds = max(1, math.ceil(seconds))
+        self._found: dict[str, Any] | None = None
+
+    async def look(self, patience: float) -> Record | None:
+        """None if there is none. ClusterError if the server does not say, or what is there is no Lease."""
+        answer = await self._client.call("GET", f"{self._folder}/{self._name}", timeout=patience)
+        if answer.status == _NOT_FOUND:
+            self._found = None
+            return None
+        if not answer.ok:
+            raise self._refused("GET", answer)
+        self._found = self._read(answer.body)
+        return self._record(self._found)
+
+    async def write(self, term: int, *, acquired: bool, patience: float) -> bool:
+        """In the place of what was read or written last. False if that is not there any more, and nothing is written.
+
+        After any other ClusterError it may be written, or come to be.
+        """
+        now = micro_time(datetime.now(UTC).timestamp())
+        spec: dict[str, Any] = {
+            "holderIdentity": self._holder,
+            "leaseTransitions": term,
+            "leaseDurationSeconds": self._seconds,
+            "renewTime": now,
+        }
+        return await self._write(spec | ({"acquireTime": now} if acquired else {}), patience)
+
+    async def release(self, newest: int, patience: float) -> bool:
+        """Nobody's, if it is ours in this term or one before. `patience`: for each of two calls."""
+        record = await self.look(patience)
+        if record is None or record.holder != self._holder or record.term > newest:
+            return False
+        now = micro_time(datetime.now(UTC).timestamp())
+        free = {"holderIdentity": "", "leaseDurationSeconds": RELEASED_SECONDS, "renewTime": now}
+        return await self._write(free, patience)
+
+    # Inside
+
+    async def _write(self, spec: dict[str, Any], patience: float) -> bool:
+        if self._found is None:
+            metadata = {"name": self._name, "namespace": self._namespace}
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+            method, path = "POST", self._folder
+        else:
+            lease = self._found | {"spec": self._found["spec"] | spec}
+            method, path = "PUT", f"{self._folder}/{self._name}"
+        answer = await self._client.call(method, path, msgspec.json.encode(lease), timeout=patience)
+        if answer.status == _CONFLICT or (answer.status == _NOT_FOUND and self._found is not None):
+            return False
+        if not answer.ok:
+            raise self._refused(method, answer)
+        self._found = self._read(answer.body)
+        return True
+
+    def _read(self, raw: bytes) -> dict[str, Any]:
+        try:
+            lease = msgspec.json.decode(raw, type=dict[str, Any])
+            lease["spec"] = msgspec.convert(lease.get("spec") or {}, dict[str, Any])
+        except (msgspec.DecodeError, msgspec.ValidationError) as cause:
+            raise ClusterError(f"{self.where}: not a Lease: {cause}") from cause
+        return lease
+
+    def _record(self, lease: dict[str, Any]) -> Record:
+        spec = lease["spec"]
+        term, seconds = spec.get("leaseTransitions") or 0, spec.get("leaseDurationSeconds") or 0
+        if not isinstance(term, int) or term < 0:
+            raise ClusterError(f"{self.where}: spec.leaseTransitions: {term!r} is no term")
+        if not isinstance(seconds, int):
+            raise ClusterError(f"{self.where}: spec.leaseDurationSeconds: {seconds!r} is no duration")
+        return Record(str(spec.get("holderIdentity") or ""), term, str(spec.get("renewTime") or ""), float(seconds))
+
+    def _refused(self, method: str, answer: Answer) -> Refused:
+        return Refused(self._client.server, f"{method} {self.where}", answer.status, answer.message)

@@ -1,0 +1,295 @@
+"""Leading, where one of several does: waiting for it as a standby, keeping it, giving it back.
+
+    async with leadership(context, config.leader_election, "flotilla-queue") as lead:
+        await lead.during(...)  # lead.epoch is ours alone
+
+The Lease is kept in a thread with a connection of its own: neither a busy event loop nor what else is asked of the API
+server keeps a renewal waiting. The thread gives up if the loop has not turned for as long as a renewal may take: who
+does nothing does not lead.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from shared.config.structs import LeaderElection
+from shared.errors import ClusterError
+from shared.kube.client import KubeClient
+from shared.kube.connection import NOTHING_GIVEN, GivenConnection
+from shared.kube.election import (
+    JITTER,
+    Election,
+    Event,
+    Failed,
+    Follow,
+    Lead,
+    Look,
+    Looked,
+    Lose,
+    Overtaken,
+    Raise,
+    Tick,
+    Timings,
+    Write,
+    Written,
+)
+from shared.kube.lease import Lease
+from shared.runtime.context import Context
+from shared.telemetry.logs import Repeated
+
+TERM = "term"
+RELEASE_PATIENCE = 0.5
+"""Seconds for each of the two calls that give a Lease back."""
+
+
+class LeaseLost(ClusterError):
+    """Somebody else may lead: whoever is told this is to stop at once."""
+
+
+class Leadership:
+    """`before`: the term before ours as far as anybody knows, 0 if there was none."""
+
+    def __init__(self, lease: str, before: int, epoch: int, keeper: "_Keeper") -> None:
+        self.lease = lease
+        self.before = before
+        self.epoch = epoch
+        self._keeper = keeper
+
+    async def during(self, work: Awaitable[None]) -> None:
+        """Does the work. If the Lease is lost, the work is cancelled, and LeaseLost raised, as from a task group."""
+        async with asyncio.TaskGroup() as tasks:
+            losing = tasks.create_task(self._lost())
+            await work
+            losing.cancel()
+
+    async def _lost(self) -> None:
+        await asyncio.shield(self._keeper.lost)
+
+    async def raise_term(self, beyond: int = 0) -> int:
+        """A new term, above ours and this one. Waits for the API server; LeaseLost if it is not to be had."""
+        self.epoch = await self._keeper.raise_term(max(beyond, self.epoch))
+        return self.epoch
+
+
+@asynccontextmanager
+async def leadership(
+    context: Context, config: LeaderElection, name: str, given: GivenConnection = NOTHING_GIVEN
+) -> AsyncIterator[Leadership]:
+    """Waits until this process leads. The Lease of this name is given back at the end, unless it is lost."""
+    keeper = _Keeper(context, config, name, given)
+    keeper.start()
+    try:
+        before, epoch = await keeper.leads()
+        yield Leadership(name, before, epoch, keeper)
+    finally:
+        await keeper.end()
+
+
+def timings_of(config: LeaderElection) -> Timings:
+    """Where nobody is elected, durations are not checked in the file; those that cannot be are the usual ones then."""
+    if not config.lease_duration > config.renew_deadline > JITTER * config.retry_period > 0:
+        return Timings(elect=config.leader_elect)
+    return Timings(
+        elect=config.leader_elect,
+        lease_duration=config.lease_duration,
+        renew_deadline=config.renew_deadline,
+        retry_period=config.retry_period,
+    )
+
+
+class _Keeper:
+    """The two sides: what is called in the service's loop, and what runs in the thread."""
+
+    def __init__(self, context: Context, config: LeaderElection, name: str, given: GivenConnection) -> None:
+        self._context = context
+        self._name = name
+        self._given = given
+        self._identity = context.settings.identity or context.name
+        self._timings = timings_of(config)
+        self._namespace = config.resource_namespace
+        self._log: logging.Logger = context.log
+        self._sparingly = Repeated(context.log)
+        self._master = context.metrics.gauge(
+            "leader_election_master_status", "1: this process leads; 0: another one does.", ["name"]
+        ).labels(name)
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._term: tuple[int, int] = (0, 0)
+        self._term_changed = asyncio.Event()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.lost.add_done_callback(lambda lost: lost.cancelled() or lost.exception())
+        self._election = Election(self._identity, self._timings)
+        self._thread = threading.Thread(target=self._live, name=f"lease-{name}", daemon=True)
+        self._thread_loop: asyncio.AbstractEventLoop | None = None
+        self._campaigning: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._raise_beyond: int | None = None
+        self._ending = False
+        self._turned_at = time.monotonic()
+        """When the service's loop has last turned."""
+
+    # In the service's loop
+
+    def start(self) -> None:
+        self._master.set(0)
+        self._thread.start()
+
+    async def leads(self) -> tuple[int, int]:
+        """The term before, and ours."""
+        return await self._term_above(0)
+
+    async def raise_term(self, beyond: int) -> int:
+        self._raise_beyond = beyond
+        self._in_thread(self._wake.set)
+        return (await self._term_above(beyond))[1]
+
+    async def end(self) -> None:
+        """Gives the Lease back, which takes a bounded time."""
+        self._ending = True
+        self._in_thread(lambda: self._campaigning and self._campaigning.cancel())
+        await asyncio.shield(self._ended)
+        self._thread.join()
+        self._master.set(0)
+        self.lost.cancel()
+
+    async def _term_above(self, term: int) -> tuple[int, int]:
+        while self._term[1] <= term:
+            self._term_changed.clear()
+            changed = asyncio.ensure_future(self._term_changed.wait())
+            waits: set[asyncio.Future[Any]] = {changed, self.lost}
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+            if self.lost.done():
+                self.lost.result()
+        return self._term
+
+    def _in_thread(self, what: Callable[[], object]) -> None:
+        loop = self._thread_loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(what)
+
+    def _on_turn(self) -> None:
+        self._turned_at = time.monotonic()
+
+    def _on_lead(self, told: Lead) -> None:
+        self._context.health.clear(TERM)
+        self._context.health.lead(f"leads, term {told.term}")
+        self._master.set(1)
+        self._log.info("term %d of %s begins", told.term, self._name)
+        self._term = (told.before, told.term)
+        self._term_changed.set()
+
+    def _on_follow(self, holder: str) -> None:
+        role = f"standby: {holder} leads"
+        self._context.health.clear(TERM)
+        if self._context.health.role != role:
+            self._log.info("%s: %s", self._name, role)
+        self._context.health.stand_by(role)
+
+    def _on_lost(self, why: str) -> None:
+        self._master.set(0)
+        if not self.lost.done():
+            self.lost.set_exception(LeaseLost(f"{self._name} is lost: {why}"))
+
+    def _on_failure(self, cause: BaseException) -> None:
+        if not self.lost.done():
+            self.lost.set_exception(cause)
+
+    def _on_trouble(self, cause: ClusterError) -> None:
+        """Who leads is ready all the same, for as long as it may lead."""
+        if self._term == (0, 0):
+            self._context.health.wait_for(TERM, str(cause))
+        self._sparingly.warning(f"lease {type(cause).__name__}", "%s", cause)
+
+    # In the thread
+
+    def _live(self) -> None:
+        try:
+            asyncio.run(self._keep())
+        except BaseException as cause:
+            self._say(self._on_failure, cause)
+        finally:
+            self._say(self._on_end)
+
+    def _on_end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _say(self, what: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the service's loop has ended
+            self._loop.call_soon_threadsafe(what, *arguments)
+
+    async def _keep(self) -> None:
+        self._thread_loop = asyncio.get_running_loop()
+        client = await KubeClient.open(self._context.settings.api, given=self._given)
+        try:
+            lease = Lease(client, self._namespace, self._name, self._identity, self._timings.lease_duration)
+            self._campaigning = asyncio.create_task(self._campaign(lease))
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._campaigning
+            if not self._election.over and self._election.wanted:
+                await self._release(lease)
+        finally:
+            await client.close()
+
+    async def _campaign(self, lease: Lease) -> None:
+        """Until the end, or it is lost."""
+        event: Event = Tick()
+        while not self._ending:
+            effects = self._election.handle(event, time.monotonic(), time.time())
+            event = Tick()
+            for effect in effects:
+                match effect:
+                    case Look() | Write():
+                        event = await self._ask(lease, effect)
+                    case Follow(holder=holder):
+                        self._say(self._on_follow, holder)
+                    case Lead():
+                        self._say(self._on_lead, effect)
+                    case Lose(why=why):
+                        self._say(self._on_lost, why)
+                        return
+            if isinstance(event, Tick):
+                event = await self._pause()
+
+    async def _pause(self) -> Event:
+        """Until there is something to be asked."""
+        self._say(self._on_turn)
+        beyond, self._raise_beyond = self._raise_beyond, None
+        if beyond is not None:
+            return Raise(beyond)
+        seconds = self._election.next_deadline() - time.monotonic()
+        if seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), None if math.isinf(seconds) else seconds)
+            self._wake.clear()
+        return Tick()
+
+    async def _ask(self, lease: Lease, effect: Look | Write) -> Event:
+        if self._election.term and time.monotonic() - self._turned_at > self._timings.renew_deadline:
+            await asyncio.sleep(min(effect.patience, self._timings.retry_period))
+            return Failed()
+        try:
+            if isinstance(effect, Look):
+                return Looked(await lease.look(effect.patience))
+            written = await lease.write(effect.term, acquired=effect.acquired, patience=effect.patience)
+            return Written() if written else Overtaken()
+        except ClusterError as cause:
+            self._say(self._on_trouble, cause)
+            return Failed()
+
+    async def _release(self, lease: Lease) -> None:
+        try:
+            if await lease.release(self._election.wanted, RELEASE_PATIENCE):
+                self._say(self._log.info, "%s is given back", self._name)
+        except ClusterError as cause:
+            self._say(self._log.warning, "%s could not be given back: %s", self._name, cause)

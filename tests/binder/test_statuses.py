@@ -1,0 +1,158 @@
+"""What waits to be written into pods' statuses."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.binder.statuses import Place, Status, Statuses, Told, Unnominated
+from shared.kube.notes import PodRef, PodScheduled
+
+WHY = [PodScheduled("Unschedulable", f"reason {i}", 1.0) for i in range(3)]
+
+
+def ref(name: str = "p") -> PodRef:
+    return PodRef("default", name, f"uid-{name}")
+
+
+def status(message: int | None = 0, nominated: str | None = None, name: str = "p") -> Status:
+    return Status(ref(name), None if message is None else WHY[message], nominated)
+
+
+def taken(statuses: Statuses) -> list[Told]:
+    found = []
+    while (told := statuses.take()) is not None:
+        found.append(told)
+        statuses.done(told)
+        statuses.validate()
+    return found
+
+
+def test_of_several_that_wait_the_last_is_written() -> None:
+    statuses = Statuses(10)
+    places = [statuses.put(status(i)) for i in range(3)]
+    assert places == [Place.OWN, Place.JOINED, Place.JOINED]
+    assert taken(statuses) == [status(2)]
+    assert statuses.idle
+
+
+def test_what_the_last_says_nothing_of_stays() -> None:
+    statuses = Statuses(10)
+    statuses.put(status(0, "n1"))
+    statuses.put(status(1))
+    statuses.put(status(None, ""))
+    assert taken(statuses) == [status(1, "")]
+
+
+def test_a_nomination_that_is_taken_back_keeps_its_place() -> None:
+    statuses = Statuses(10)
+    back = Unnominated(ref(), "n1")
+    order: list[Told] = [status(0, "n1"), back, status(1, "n1")]
+    for told in [*order[:2], back, order[2]]:
+        statuses.put(told)
+    assert taken(statuses) == order
+
+
+def test_of_one_pod_nothing_is_written_beside_another_thing() -> None:
+    statuses = Statuses(10)
+    statuses.put(status(0))
+    first = statuses.take()
+    statuses.put(status(1))
+    statuses.put(status(0, name="q"))
+    assert statuses.take() == status(0, name="q")
+    assert statuses.take() is None
+    assert first is not None
+    statuses.done(first)
+    assert statuses.take() == status(1)
+
+
+def test_what_was_not_written_joins_what_came_meanwhile() -> None:
+    statuses = Statuses(10)
+    statuses.put(status(0, "n1"))
+    first = statuses.take()
+    assert first is not None
+    statuses.put(status(1))
+    statuses.again(first)
+    assert taken(statuses) == [status(1, "n1")]
+
+
+def test_of_a_pod_that_is_bound_nothing_more_is_said() -> None:
+    statuses = Statuses(10)
+    statuses.put(status(0))
+    statuses.forget("uid-p")
+    statuses.forget("uid-q")
+    assert taken(statuses) == []
+    assert statuses.idle
+
+
+def test_of_a_pod_that_is_bound_meanwhile_nothing_is_tried_again() -> None:
+    statuses = Statuses(10)
+    statuses.put(status(0))
+    first = statuses.take()
+    assert first is not None
+    statuses.forget("uid-p")
+    statuses.again(first)
+    assert taken(statuses) == []
+    assert statuses.idle
+
+
+def test_too_many_pods_are_refused() -> None:
+    statuses = Statuses(1)
+    assert statuses.put(status(0)) is Place.OWN
+    assert statuses.put(status(0, name="q")) is Place.NONE
+    assert statuses.put(status(1)) is Place.JOINED
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["status", "back", "take", "take", "done", "again", "forget"]),
+        st.sampled_from("pqr"),
+        st.integers(0, 2),
+        st.sampled_from([None, "", "n1"]),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS)
+def test_the_last_word_of_a_pod_is_written_last_and_never_two_at_a_time(
+    steps: list[tuple[str, str, int, str | None]],
+) -> None:
+    statuses = Statuses(3)
+    writing: list[Told] = []
+    written: dict[str, Told] = {}
+    wanted: dict[str, PodScheduled | None] = {}
+    for step, name, message, nominated in steps:
+        match step:
+            case "status":
+                statuses.put(status(message, nominated, name))
+                wanted[name] = WHY[message]
+            case "back":
+                statuses.put(Unnominated(ref(name), "n1"))
+            case "take":
+                told = statuses.take()
+                if told is not None:
+                    assert told.pod not in [other.pod for other in writing]
+                    writing.append(told)
+            case "done" if writing:
+                told = writing.pop(0)
+                statuses.done(told)
+                if isinstance(told, Status):
+                    written[told.pod.name] = told
+            case "again" if writing:
+                statuses.again(writing.pop(0))
+            case "forget":
+                statuses.forget(f"uid-{name}")
+                wanted.pop(name, None)
+        statuses.validate()
+    for told in writing:
+        statuses.done(told)
+        if isinstance(told, Status):
+            written[told.pod.name] = told
+    for told in taken(statuses):
+        if isinstance(told, Status):
+            written[told.pod.name] = told
+    assert statuses.idle
+    for name, condition in wanted.items():
+        said = written[name]
+        assert isinstance(said, Status)
+        assert said.condition == condition

@@ -1,0 +1,57 @@
+"""A leader whose event loop has little time for anything: `python -m tests.leadership.busy SERVER [stuck]`."""
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+from shared.bus import Bus
+from shared.config.settings import ApiSettings, Settings
+from shared.config.structs import LeaderElection
+from shared.runtime import Context, Health
+from shared.runtime.leadership import LeaseLost, leadership
+from tests.bus.support import a_telemetry
+
+CONFIG = LeaderElection(True, 1.0, 0.7, 0.1, "leases", "", "leases")
+STALLS = 6
+STALL = 0.5
+STUCK = 2.5
+"""Seconds without a turn of the loop: longer than the Lease lasts, after what was renewed while it still counted."""
+
+
+async def main(server: str, stuck: bool) -> None:
+    no_bus: Any = None
+    bus: Bus = no_bus
+    context = Context(
+        service="x",
+        name="busy",
+        settings=Settings(api=ApiSettings(server=server)),
+        bus=bus,
+        telemetry=a_telemetry(),
+        health=Health(),
+        http_url="",
+    )
+
+    async def work() -> None:
+        for _ in range(1 if stuck else STALLS):
+            turn_round(STUCK if stuck else STALL)
+            await asyncio.sleep(0.01)
+
+    try:
+        async with leadership(context, CONFIG, "flotilla-x") as lead:
+            await lead.during(work())
+    except* LeaseLost:
+        print("has lost it", flush=True)
+    else:
+        print("keeps it", flush=True)
+
+
+def turn_round(seconds: float) -> None:
+    """Without ever letting go of the processor."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], "stuck" in sys.argv))

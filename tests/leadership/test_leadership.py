@@ -1,0 +1,233 @@
+"""Leading, with a real API server's answers: taken, kept, given back, lost."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from services.simulator.errors import ApiError
+from services.simulator.service import Simulator
+from shared.bus import Bus
+from shared.config.settings import ApiSettings, Settings
+from shared.config.structs import LeaderElection
+from shared.runtime import Context, Health
+from shared.runtime.leadership import Leadership, LeaseLost, leadership
+from tests.bus.support import PATIENCE, a_telemetry, until
+from tests.kube.support import api_server, client_of
+
+pytestmark = pytest.mark.asyncio
+
+NAME = "flotilla-x"
+NAMESPACE = "leases"
+FAST = LeaderElection(True, 1.0, 0.7, 0.1, "leases", "", NAMESPACE)
+
+
+class World:
+    def __init__(self, server: Simulator) -> None:
+        self.server = server
+
+    def context(self, name: str) -> Context:
+        no_bus: Any = None
+        bus: Bus = no_bus
+        return Context(
+            service="x",
+            name=name,
+            settings=Settings(api=ApiSettings(server=self.server.url)),
+            bus=bus,
+            telemetry=a_telemetry(),
+            health=Health(),
+            http_url="",
+        )
+
+    def spec(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self.server.stored("leases", NAME, NAMESPACE, group="coordination.k8s.io")["spec"]
+        return spec
+
+    def write_over(self, **fields: Any) -> None:
+        """As somebody would who looks at nothing before."""
+        stored = self.server.stored("leases", NAME, NAMESPACE, group="coordination.k8s.io")
+        stored["spec"] |= fields
+        stored["metadata"].pop("resourceVersion", None)
+        self.server.store_raw("leases", stored, group="coordination.k8s.io")
+
+
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    async with api_server() as server:
+        server.store_raw("namespaces", {"metadata": {"name": NAMESPACE}})
+        yield World(server)
+
+
+class Candidate:
+    """Leads from when it can until it is told to stop, or has lost."""
+
+    def __init__(self, world: World, name: str, config: LeaderElection = FAST) -> None:
+        self.context = world.context(name)
+        self.config = config
+        self.lead: Leadership | None = None
+        self.failure: BaseException | None = None
+        self._task = asyncio.create_task(self._live())
+
+    async def _live(self) -> None:
+        try:
+            async with leadership(self.context, self.config, NAME) as lead:
+                self.lead = lead
+                self.context.health.ready()
+                await lead.during(asyncio.sleep(600))
+        except* LeaseLost as lost:
+            self.failure = lost.exceptions[0]
+
+    @property
+    def status(self) -> float:
+        found = self.context.telemetry.metrics.registry.get_sample_value(
+            "leader_election_master_status", {"name": NAME}
+        )
+        assert found is not None
+        return found
+
+    async def leads(self) -> Leadership:
+        await until(lambda: self.lead is not None)
+        assert self.lead is not None
+        return self.lead
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def loses(self) -> str:
+        await asyncio.wait_for(asyncio.shield(self._task), PATIENCE)
+        return str(self.failure)
+
+
+async def test_one_leads_and_the_other_is_ready_to() -> None:
+    async with a_world() as world:
+        first = Candidate(world, "one")
+        lead = await first.leads()
+        assert lead.before == 0
+        assert world.spec()["holderIdentity"] == "one"
+        assert world.spec()["leaseTransitions"] == lead.epoch
+        assert (first.context.health.role, first.status) == (f"leads, term {lead.epoch}", 1.0)
+        second = Candidate(world, "two")
+        await until(lambda: second.context.health.standing_by)
+        assert (second.context.health.role, second.status) == ("standby: one leads", 0.0)
+        assert second.context.health.reasons() == [], "it is ready as it is"
+        await asyncio.sleep(1.2)  # longer than the Lease lasts
+        assert second.lead is None
+        began = time.monotonic()
+        await first.stop()
+        next_ = await second.leads()
+        assert time.monotonic() - began < 0.7, "it need not wait for the Lease to run out"
+        assert (next_.epoch, next_.before) == (lead.epoch + 1, lead.epoch)
+        assert first.status == 0.0
+        await second.stop()
+        assert world.spec()["holderIdentity"] == ""
+
+
+async def test_who_was_killed_is_followed_once_its_lease_has_run_out_and_by_itself_at_once() -> None:
+    async with a_world() as world:
+        dead = {"holderIdentity": "one", "leaseTransitions": 41, "renewTime": "x", "leaseDurationSeconds": 1}
+        lease = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": dead}
+        world.server.store_raw("leases", lease, group="coordination.k8s.io")
+        began = time.monotonic()
+        second = Candidate(world, "two")
+        assert (await second.leads()).before == 41
+        assert 1.0 <= time.monotonic() - began < 1.6
+        await second.stop()
+        world.write_over(holderIdentity="one", leaseDurationSeconds=60)
+        began = time.monotonic()
+        first = Candidate(world, "one")
+        await first.leads()
+        assert time.monotonic() - began < 0.6
+        await first.stop()
+
+
+async def test_who_cannot_renew_loses_before_another_may_lead() -> None:
+    async with a_world() as world:
+        first = Candidate(world, "one")
+        await first.leads()
+        world.server.faults.fail("*", "leases", 500, times=10_000)
+        began = time.monotonic()
+        assert await first.loses() == f"{NAME} is lost: it was not renewed within 0.7 s"
+        assert time.monotonic() - began < 1.0
+        assert first.status == 0.0
+        world.server.faults.clear()
+        assert world.spec()["holderIdentity"] == "one", "what is not ours for sure is left alone"
+
+
+async def test_who_does_not_ask_deposes_and_the_deposed_ends() -> None:
+    async with a_world() as world:
+        first = Candidate(world, "one")
+        epoch = (await first.leads()).epoch
+        second = Candidate(world, "two", LeaderElection(False, 1.0, 0.7, 0.1, "leases", "", NAMESPACE))
+        assert (await second.leads()).epoch == epoch + 1
+        assert await first.loses() == f"{NAME} is lost: two has it, in term {epoch + 1}"
+        await second.stop()
+
+
+async def test_a_lease_that_is_deleted_or_restored_from_a_backup_does_not_take_terms_back() -> None:
+    async with a_world() as world:
+        first = Candidate(world, "one")
+        epoch = (await first.leads()).epoch
+        world.write_over(leaseTransitions=1)
+        await until(lambda: world.spec()["leaseTransitions"] == epoch)
+        async with client_of(world.server) as client:
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
+            assert (await client.call("DELETE", path)).ok
+        await until(lambda: _holder(world) == "one")
+        assert world.spec()["leaseTransitions"] == epoch
+        await first.stop()
+        world.write_over(leaseTransitions=1)
+        second = Candidate(world, "two")
+        assert (await second.leads()).epoch >= epoch, "the minutes since 2026 are its least"
+        await second.stop()
+
+
+def _holder(world: World) -> str:
+    try:
+        return str(world.spec()["holderIdentity"])
+    except ApiError:
+        return ""
+
+
+async def test_a_leader_may_begin_another_term() -> None:
+    async with a_world() as world:
+        first = Candidate(world, "one")
+        lead = await first.leads()
+        before = lead.epoch
+        assert await lead.raise_term() == lead.epoch == before + 1
+        assert await lead.raise_term(before + 100) == before + 101
+        assert world.spec()["leaseTransitions"] == before + 101
+        await asyncio.sleep(1.0)
+        assert first.failure is None and world.spec()["leaseTransitions"] == before + 101, "it is renewed in that term"
+        world.write_over(holderIdentity="two")
+        with pytest.raises(LeaseLost):
+            await lead.raise_term()
+        await first.loses()
+
+
+async def test_a_busy_loop_does_not_keep_a_renewal_waiting() -> None:
+    """Half a second at a time it does not turn, for three times as long as the Lease lasts."""
+    async with a_world() as world:
+        busy = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.leadership.busy", world.server.url, stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await asyncio.wait_for(busy.communicate(), PATIENCE)
+        assert said == b"keeps it\n"
+        assert world.spec()["holderIdentity"] == "", "given back"
+
+
+async def test_who_does_nothing_any_more_does_not_lead() -> None:
+    async with a_world() as world:
+        stuck = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.leadership.busy", world.server.url, "stuck", stdout=asyncio.subprocess.PIPE
+        )
+        await until(lambda: _holder(world) == "busy")
+        candidate = Candidate(world, "two")
+        await candidate.leads()
+        said, _ = await asyncio.wait_for(stuck.communicate(), PATIENCE)
+        assert said == b"has lost it\n"
+        await candidate.stop()

@@ -1,0 +1,83 @@
+"""What an older leader still says is refused by those who know of a newer one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from services.binder.events import Problem
+from services.cycle.feed import Feed
+from shared.bus import Envelope
+from shared.errors import ProtocolError
+from shared.messages.binding import Withdraw
+from shared.messages.queue import Batch, Outcome, Outcomes, QueuedPod, Received, Take, Verdict
+from tests.binder.support import Script
+from tests.builders import pod
+from tests.bus.support import a_bus, until
+from tests.servers import nats_server
+
+
+@dataclass
+class Queues:
+    """Both of them answer, the older one first. `newest`: what the newer one is; before that is told, there is none."""
+
+    newest: int = 0
+    older: int = 4
+    taken: list[str] = field(default_factory=list)
+    refused: list[ProtocolError] = field(default_factory=list)
+    received: set[int] = field(default_factory=set)
+
+    def on_take(self, take: Take, envelope: Envelope) -> None:
+        epoch = self.newest if take.number == 1 else self.older
+        pods = [QueuedPod(pod(f"of-{epoch}-{take.number}").build(), 1, 0.0, 0.0)]
+        envelope.respond(Batch(take.epoch, take.number, pods, 0, epoch))
+
+    def on_outcomes(self, outcomes: Outcomes, envelope: Envelope) -> None:
+        self.received.add(outcomes.number)
+        envelope.respond(Received(outcomes.epoch, outcomes.number, self.older))
+
+
+@asynccontextmanager
+async def a_feed(queues: Queues) -> AsyncIterator[Feed]:
+    async with nats_server() as nats, a_bus(nats) as bus, a_bus(nats) as theirs:
+        await theirs.subscribe("queue.take", Take, queues.on_take)
+        await theirs.subscribe("queue.outcomes", Outcomes, queues.on_outcomes)
+
+        def take(batch: Batch) -> None:
+            queues.taken += [each.pod.metadata.name for each in batch.pods]
+
+        feed = Feed(bus, 1, 8, lambda: 0, take, queues.refused.append)
+        working = [asyncio.create_task(feed.pull()), asyncio.create_task(feed.report())]
+        try:
+            yield feed
+        finally:
+            for task in working:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+
+@pytest.mark.asyncio
+async def test_cycle_takes_no_pods_and_no_receipts_of_an_older_queue() -> None:
+    queues = Queues(newest=5)
+    async with a_feed(queues) as feed:
+        await until(lambda: len(queues.refused) >= 2)
+        assert queues.taken == ["of-5-1"]
+        assert "Batch 2 of the queue of epoch 4, now 5" in str(queues.refused[0])
+        feed.tell(Outcome("x", Verdict.DECIDED, "n"))
+        await until(lambda: any("Received" in str(each) for each in queues.refused))
+        queues.older = 6
+        await asyncio.wait_for(feed.all_told(), 5.0)
+        await until(lambda: len(queues.taken) > 1)
+        assert queues.taken[1].startswith("of-6-"), "the same is asked again until the newest has answered"
+
+
+def test_a_binder_withdraws_nothing_for_an_older_snapshot() -> None:
+    script = Script()
+    script.epoch = 7
+    script.order("p", attempt=3)
+    told = script.handle(Withdraw("p", 3, "", "the pod is deleted", epoch=6))
+    assert [str(each.error) for each in told if isinstance(each, Problem)] == ["a withdrawal of epoch 6, now 7"]
+    assert not [each for each in script.handle(Withdraw("p", 3, "", "x", epoch=7)) if isinstance(each, Problem)]

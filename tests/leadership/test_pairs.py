@@ -1,0 +1,104 @@
+"""Two processes of each service of which one leads: whatever becomes of the leader, the other goes on."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from services.auditor.service import Auditor
+from services.supervisor.options import SINGLE
+from tests.bus.support import a_bus
+from tests.kube.support import raw_node, raw_pod
+from tests.leadership.fleet import PREFIX, a_fleet, a_pipeline
+
+pytestmark = pytest.mark.asyncio
+
+NODES, PODS = 4, 240
+PAUSE = 0.025
+"""Seconds between two pods: they come for six seconds, while the leaders go."""
+LEASE = 3.0
+
+
+async def test_every_leader_is_killed_once_while_pods_come_and_every_pod_is_bound_once(tmp_path: Path) -> None:
+    async with a_pipeline(tmp_path) as fleet, a_bus(fleet.nats, prefix=PREFIX) as bus:
+        for number in range(NODES):
+            fleet.server.store_raw("nodes", raw_node(f"n-{number}"))
+        watching = Auditor.watching(fleet.api, redis_url=fleet.redis.url, bus=bus, prefix=PREFIX)
+        async with watching as auditor:
+            terms = {kind: fleet.term(kind) for kind in SINGLE}
+            kills = {PODS // 10 * (number + 1): kind for number, kind in enumerate(SINGLE)}
+            for number in range(PODS):
+                if number in kills:
+                    fleet.signal(f"{kills[number]}-0", signal.SIGKILL)
+                fleet.server.store_raw("pods", raw_pod(f"p-{number}", cpu="1m"))
+                await asyncio.sleep(PAUSE)
+            await fleet.until(
+                lambda: all(fleet.node_of(f"p-{number}") for number in range(PODS)), "some pods are not bound"
+            )
+            assert await auditor.finish() == []
+            for kind in SINGLE:
+                assert await fleet.leads(f"{kind}-1")
+                assert fleet.term(kind) > terms[kind]
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+async def test_the_next_one_leads_at_once_after_a_leader_that_was_asked_to_end(kind: str, tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, (kind,)) as fleet:
+        await fleet.ready(f"{kind}-1")
+        answer = await fleet.ask(f"{kind}-1", "/readyz")
+        assert answer is not None and answer.status == 200
+        before = fleet.term(kind)
+        began = time.monotonic()
+        fleet.signal(f"{kind}-0", signal.SIGTERM)
+        assert await fleet.ended(f"{kind}-0") == 0
+        assert await fleet.leader(kind) == f"{kind}-1"
+        assert time.monotonic() - began < LEASE - 0.5
+        assert fleet.term(kind) == before + 1
+
+
+async def test_a_leader_that_sleeps_and_wakes_up_harms_nothing_and_ends(tmp_path: Path) -> None:
+    async with a_pipeline(tmp_path) as fleet:
+        fleet.server.store_raw("nodes", raw_node("n-0"))
+        for kind in SINGLE:
+            fleet.signal(f"{kind}-0", signal.SIGSTOP)
+        fleet.server.store_raw("pods", raw_pod("first", cpu="1m"))
+        await fleet.until(lambda: bool(fleet.node_of("first")), "it is not bound")
+        terms = {kind: fleet.term(kind) for kind in SINGLE}
+        for kind in SINGLE:
+            fleet.signal(f"{kind}-0", signal.SIGCONT)
+        for number in range(20):
+            fleet.server.store_raw("pods", raw_pod(f"p-{number}", cpu="1m"))
+        for kind in SINGLE:
+            assert await fleet.ended(f"{kind}-0") == 1
+            assert fleet.said(f"{PREFIX}-{kind} is lost: it was not renewed within 2 s")
+        await fleet.until(lambda: all(fleet.node_of(f"p-{number}") for number in range(20)), "some are not bound")
+        assert {kind: fleet.term(kind) for kind in SINGLE} == terms
+
+
+async def test_who_is_started_again_in_the_same_place_goes_on_at_once(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, ("queue",)) as fleet:
+        await fleet.ready("queue-1")
+        before = fleet.term("queue")
+        fleet.signal("queue-0", signal.SIGKILL)
+        await fleet.ended("queue-0")
+        began = time.monotonic()
+        await fleet.start("queue", "queue-0")
+        assert await fleet.leader("queue") == "queue-0"
+        assert time.monotonic() - began < LEASE - 0.5
+        assert fleet.term("queue") == before + 1
+
+
+async def test_workers_and_binders_that_are_asked_to_end_are_not_missed(tmp_path: Path) -> None:
+    async with a_pipeline(tmp_path) as fleet:
+        fleet.server.store_raw("nodes", raw_node("n-0"))
+        await fleet.start("binder", "binder-1")
+        await fleet.ready("binder-1")
+        for name in ("worker-0", "binder-0"):
+            began = time.monotonic()
+            fleet.signal(name, signal.SIGTERM)
+            fleet.server.store_raw("pods", raw_pod(f"after-{name}", cpu="1m"))
+            await fleet.until(lambda name=name: bool(fleet.node_of(f"after-{name}")), "it is not bound")  # type: ignore[misc]
+            assert time.monotonic() - began < 3.0, "nobody has waited for its beats to be missed"
+            assert await fleet.ended(name) == 0
