@@ -5,6 +5,8 @@ sends stay in order. The connection comes back by itself, and subscriptions with
 """
 
 import asyncio
+import re
+import secrets
 import time
 from typing import Any, TypeVar, overload
 
@@ -12,8 +14,10 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
 
+from shared.bus.access import NatsAccess
 from shared.bus.connection import Connection
 from shared.bus.errors import NoAnswer, Refusal, Refused, Silence
+from shared.bus.inboxes import CLI, INBOXES, inbox
 from shared.bus.metrics import REPLY, BusMetrics
 from shared.bus.outbox import Outbox
 from shared.bus.requests import Requests
@@ -22,14 +26,18 @@ from shared.bus.subscription import Handler, Subscription
 from shared.bus.wire import HEADER_BYTES, MOST_BYTES, Reader, headers_for
 from shared.messages.codec import Message, encode
 from shared.telemetry import Telemetry
+from shared.telemetry.logs import Repeated
 from shared.telemetry.tracing import TraceContext
 
+UNIQUE_BYTES = 12
 PATIENCE = 30.0
 """Seconds that NATS may take to be there when a process starts."""
 MOST_PENDING = 1 << 16
 """Messages that may wait for one handler; more are thrown away and counted."""
 MOST_PENDING_BYTES = 64 << 20
 ROOM_PATIENCE = 1.0
+_VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
+"""As the server tells it; the client knows the subject in small letters only."""
 
 M = TypeVar("M", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -41,12 +49,19 @@ D = TypeVar("D", bound=Message)
 class Bus:
     """Made by `Bus.connect`."""
 
-    def __init__(self, url: str, prefix: str, name: str, telemetry: Telemetry) -> None:
+    def __init__(self, access: NatsAccess, prefix: str, name: str, telemetry: Telemetry) -> None:
         self._prefix = check_name(prefix, "the prefix") + "."
         self._log = telemetry.log
         self._metrics = BusMetrics(telemetry.metrics)
+        self._sparingly = Repeated(telemetry.log)
         self._connection = Connection(
-            url, name, telemetry.log, on_lost=self._lost, on_back=self._back, on_error=self._heard_error
+            access,
+            name,
+            telemetry.log,
+            payload=MOST_BYTES,
+            on_lost=self._lost,
+            on_back=self._back,
+            on_error=self._heard_error,
         )
         self._outbox = Outbox(self._connection, self._metrics, self._prefix)
         self._requests = Requests("")
@@ -56,16 +71,24 @@ class Bus:
 
     @classmethod
     async def connect(
-        cls, url: str, prefix: str, name: str, telemetry: Telemetry, *, patience: float = PATIENCE
+        cls,
+        access: NatsAccess | str,
+        prefix: str,
+        name: str,
+        telemetry: Telemetry,
+        *,
+        role: str = CLI,
+        patience: float = PATIENCE,
     ) -> "Bus":
-        """UserError where the URL or the credentials are wrong, ClusterError where nobody answers in time."""
-        bus = cls(url, prefix, name, telemetry)
+        """Answers come to an inbox of the `role`. A URL alone is as good as an access that holds nothing else.
+
+        UserError where the URL, a certificate or the credentials are wrong, ClusterError where nobody answers in time.
+        """
+        bus = cls(NatsAccess(url=access) if isinstance(access, str) else access, prefix, name, telemetry)
         await bus._connection.open(patience)
-        bus._requests = Requests(bus._connection.client.new_inbox())
+        bus._requests = Requests(bus._prefix + inbox(role, secrets.token_hex(UNIQUE_BYTES)))
         await bus._connection.client.subscribe(bus._requests.subject, cb=bus._requests.take)
         bus._online.set()
-        if bus._most_bytes < MOST_BYTES - HEADER_BYTES:
-            bus._log.warning("NATS at %s takes messages of %d bytes only", bus._connection.where, bus._most_bytes)
         return bus
 
     @property
@@ -187,7 +210,9 @@ class Bus:
         Of a `group` of subscribers, one gets each message. Returns once the server knows of it.
         """
         reader = Reader(*(types if isinstance(types, tuple) else (types,)))
-        subscription = Subscription(subject, reader, handler, self._respond, self._metrics, self._log)
+        subscription = Subscription(
+            subject, reader, handler, self._respond, self._metrics, self._log, inboxes=self._prefix + INBOXES
+        )
         client = self._connection.client
         nats = await client.subscribe(
             self._prefix + subject,
@@ -231,3 +256,11 @@ class Bus:
             subscription = self._subscriptions.get(error.sub)
             if subscription is not None:
                 subscription.overflown()
+        elif violation := _VIOLATION.search(str(error)):
+            self._forbidden(*violation.groups())
+
+    def _forbidden(self, direction: str, full_subject: str) -> None:
+        subject = full_subject.removeprefix(self._prefix.lower())
+        self._metrics.forbidden(direction, subject)
+        what = "send to" if direction == "publish" else "listen to"
+        self._sparingly.error(subject, "NATS does not let us %s %s: a permission is missing", what, full_subject)

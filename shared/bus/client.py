@@ -1,17 +1,27 @@
 """nats-py's client, but for what it does not do, or does at too high a price."""
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from typing import Any
 
 from nats import errors
 from nats.aio.client import Client, Srv
 from nats.aio.transport import TcpTransport
 from nats.protocol.parser import PERMISSIONS_ERR
 
+from shared.errors import UserError
+
 ROUND_TRIP_SECONDS = 1
 MOST_REMEMBERED_HEADERS = 256
 """Bytes; longer ones are none of ours, and are read each time."""
+
+
+class WithoutTls(errors.Error):
+    def __str__(self) -> str:
+        return "it does not speak TLS"
 
 
 class _Transport(TcpTransport):
@@ -31,11 +41,30 @@ class _Transport(TcpTransport):
 class NatsClient(Client):
     """nats-py's client gives up its connection for good on most errors that a server can tell; this one goes on.
 
-    And it sends at a third of the cost, for those who know that what they send is well-formed.
+    And it sends at a third of the cost, for those who know that what they send is well-formed. `tls` is asked for
+    each connection. Where it `insists` on TLS, a server without it learns nothing.
     """
 
     lost_by: Exception | None = None
     """Why the connection was lost the last time."""
+
+    def __init__(self, tls: Callable[[], ssl.SSLContext], *, insists: bool) -> None:
+        super().__init__()
+        self._tls = tls
+        self._insists = insists
+
+    @property
+    def server(self) -> str:
+        """host:port of the server that is, or was last, spoken to."""
+        return "" if self._current_server is None else self._current_server.uri.netloc
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """Made anew each time, for certificates may have been replaced."""
+        try:
+            return self._tls()
+        except UserError as cause:
+            raise errors.Error(str(cause)) from cause
 
     def send(self, command: bytes) -> None:
         """What `publish` does, without waiting and without reading the command."""
@@ -77,10 +106,42 @@ class NatsClient(Client):
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
         return _parse_headers(raw) if len(raw) <= MOST_REMEMBERED_HEADERS else Client._parse_header_lines(raw)
 
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        """Headers that cannot be read are as good as none; the client would read nothing any more after them."""
+        try:
+            return await super()._process_headers(headers)
+        except (ValueError, IndexError):
+            return None
+
     async def _connect_to_server(self, s: Srv) -> None:
         if self._transport is None:
             self._transport = _Transport()
+        self._transport.close()  # type: ignore[no-untyped-call]  # what an attempt has left that failed half-way
         await super()._connect_to_server(s)
+
+    async def _process_connect_init(self) -> None:
+        await super()._process_connect_init()
+        if not self.is_connected:  # the client takes an end of the stream for an answer
+            for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+                if task is not None:
+                    task.cancel()
+            raise errors.UnexpectedEOF
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and self._insists and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise WithoutTls
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+        self._forget_servers_but(info.get("connect_urls") or [])
+
+    def _forget_servers_but(self, told: list[str]) -> None:
+        """Of those that only other servers told of, some may be gone for good."""
+        self._server_pool = [
+            each
+            for each in self._server_pool
+            if not each.discovered or each.uri.netloc in told or each is self._current_server
+        ]
 
     async def _process_op_err(self, e: Exception) -> None:
         self.lost_by = e

@@ -4,19 +4,20 @@ import asyncio
 import logging
 import os
 import random
+import re
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from nats import errors
 from nats.aio.client import Server
 
-from shared.bus.client import NatsClient
+from shared.bus.access import NatsAccess, read_url
+from shared.bus.client import NatsClient, WithoutTls
+from shared.bus.credentials import read_credentials
 from shared.errors import ClusterError, UserError
 from shared.telemetry.logs import Repeated
 
-DEFAULT_PORT = 4222
-SCHEMES = ("nats", "tls")
 CONNECT_TIMEOUT = 2
 RECONNECT_WAIT = 0.1
 RECONNECT_JITTER = 0.1
@@ -29,32 +30,39 @@ MOST_PINGS = 2
 """A connection is given up when it has been silent for PING_INTERVAL * (MOST_PINGS + 1) seconds."""
 FLUSH_SECONDS = 2.0
 """What the client itself has to say, subscriptions mostly, is waited for so long."""
-REFUSES = "authorization violation"
+_REFUSES = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
 
 
 class Connection:
-    """`on_lost` and `on_back` are told each time; `on_error` hears what the client reports while it is open."""
+    """`on_lost` and `on_back` are told each time; `on_error` hears what the client reports while it is open.
+
+    The server must take messages of `payload` bytes.
+    """
 
     def __init__(
         self,
-        url: str,
+        access: NatsAccess,
         name: str,
         log: logging.Logger,
         *,
+        payload: int,
         on_lost: Callable[[], None],
         on_back: Callable[[], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        self.where = where(url)
-        self.client = NatsClient()
-        self._url = url
+        self._servers = read_url(access.url)
+        self.where = self._servers.where
+        self.client = NatsClient(access.files.context, insists=self._servers.insists_on_tls)
+        self._access = access
         self._name = name
+        self._payload = payload
         self._log = log
         self._sparingly = Repeated(log, SAY_EVERY)
         self._on_lost = on_lost
         self._on_back = on_back
         self._on_error = on_error
         self._opening = self._open = False
+        self._refusals: dict[str, str] = {}
         self._refused: asyncio.Event = asyncio.Event()
         self._last: Exception | None = None
 
@@ -63,17 +71,25 @@ class Connection:
         return self._open and self.client.is_connected
 
     async def open(self, patience: float) -> None:
-        """Tries until the server answers; ClusterError when `patience` is over, UserError at once if it refuses us."""
+        """Tries until a server answers; ClusterError when `patience` is over.
+
+        UserError at once if all refuse us, or we them, or a file that this takes cannot be used.
+        """
+        self._access.files.context()
+        if self._access.credentials is not None:
+            read_credentials(self._access.credentials)
         self._opening = True
         opening = asyncio.create_task(self._connect())
         refused = asyncio.create_task(self._refused.wait())
         try:
             await asyncio.wait((opening, refused), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             if self._refused.is_set():
-                raise UserError(f"NATS at {self.where} refuses the credentials")
+                raise UserError(f"NATS at {self.where}{self._why_refused()}")
             if not opening.done():
-                raise ClusterError(f"NATS at {self.where} cannot be reached: {_reason(self._last)}")
+                raise ClusterError(f"NATS at {self.where} cannot be reached: {self._reason(self._last)}")
             await opening
+            if problem := self._too_narrow():
+                raise UserError(problem)
             self._open = True
         finally:
             self._opening = False
@@ -103,23 +119,63 @@ class Connection:
             "ping_interval": PING_INTERVAL,
             "max_outstanding_pings": MOST_PINGS,
             "flush_timeout": FLUSH_SECONDS,
+            **self._authentication(),
         }
         try:
-            await self.client.connect(self._url, **options)
+            await self.client.connect(self._servers.urls, **options)
         except errors.Error as cause:
             raise UserError(f"NATS at {self.where}: {cause}") from cause
 
+    def _authentication(self) -> dict[str, Any]:
+        """The client gives signature and JWT where the server sends something to sign, else user or token."""
+        servers, path = self._servers, self._access.credentials
+        options: dict[str, Any] = {}
+        if servers.password is None:
+            options["token"] = servers.user
+        else:
+            options |= {"user": servers.user or "", "password": servers.password}
+        if path is not None:
+            options["user_jwt_cb"] = lambda: _as_told(lambda: read_credentials(path).jwt.encode())
+            options["signature_cb"] = lambda nonce: _as_told(lambda: read_credentials(path).sign(nonce))
+        return options
+
     async def _heard_error(self, error: Exception) -> None:
         self._last = error
-        refused = REFUSES in str(error).lower()
+        refusal = self._refusal(error)
         if self._open:
-            if refused:
-                self._sparingly.error("refused", "NATS at %s refuses the credentials", self.where)
+            if refusal:
+                self._sparingly.error("refused", "NATS at %s%s", self.client.server, refusal)
             self._on_error(error)
-        elif refused:
-            self._refused.set()
-        elif self._opening:
-            self._sparingly.warning("away", "NATS at %s cannot be reached yet: %s", self.where, _reason(error))
+        elif refusal and self.client.server not in self._refusals:
+            self._refusals[self.client.server] = refusal
+            if len(self._refusals) >= len(self._servers.urls):
+                self._refused.set()
+        elif self._opening and not refusal:
+            self._sparingly.warning("away", "NATS at %s cannot be reached yet: %s", self.where, self._reason(error))
+
+    def _refusal(self, error: Exception) -> str:
+        """What follows the name of the server, if somebody has to put something right; empty otherwise."""
+        if isinstance(error, ssl.SSLError) and self._access.files.refuses(error):
+            return f": {self._access.files.problem(error)}"
+        if isinstance(error, WithoutTls):
+            return f": {error}"
+        if _REFUSES.search(str(error)):
+            return " refuses the credentials"
+        return ""
+
+    def _why_refused(self) -> str:
+        """Of several servers, each with its own reason where they differ."""
+        reasons = set(self._refusals.values())
+        if len(reasons) == 1:
+            return reasons.pop()
+        return "; ".join(["", *(f"{server}{reason}" for server, reason in sorted(self._refusals.items()))])[1:]
+
+    def _too_narrow(self) -> str:
+        most = self.client.max_payload
+        if most >= self._payload:
+            return ""
+        server = self.client.server
+        return f"NATS at {server} takes messages of {most} bytes only: its max_payload must be at least {self._payload}"
 
     def _heard(self, what: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         async def heard() -> None:
@@ -129,35 +185,36 @@ class Connection:
         return heard
 
     def _lost(self) -> None:
-        self._log.warning("NATS at %s is lost: %s; trying again", self.where, _reason(self.client.lost_by))
+        self._log.warning("NATS at %s is lost: %s; trying again", self.where, self._reason(self.client.lost_by))
         self._on_lost()
 
     def _back(self) -> None:
-        self._log.info("NATS at %s is back", self.where)
+        self._log.info("NATS at %s is back", self.client.server)
+        if problem := self._too_narrow():
+            self._log.error("%s", problem)
         self._on_back()
 
+    def _reason(self, error: Exception | None) -> str:
+        if error is None:
+            return "no answer"
+        if isinstance(error, ssl.SSLError):
+            return self._access.files.problem(error)
+        if isinstance(error, OSError) and error.errno:
+            return os.strerror(error.errno)
+        text = str(error) or type(error).__name__
+        return text.splitlines()[0].removeprefix("nats: ")
 
-def where(url: str) -> str:
-    """host:port of a NATS URL, which can be told to anybody; UserError if it is none."""
+
+def _as_told(read: Callable[[], bytes]) -> bytes:
+    """The client goes on after errors of its own, and breaks off at others."""
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or DEFAULT_PORT
-    except ValueError as cause:
-        raise UserError("the NATS URL cannot be read: nats://user:password@host:port is expected") from cause
-    if parts.scheme not in SCHEMES or not host:
-        raise UserError("the NATS URL cannot be read: nats://user:password@host:port is expected")
-    return f"{host}:{port}"
+        return read()
+    except UserError as cause:
+        raise errors.Error(str(cause)) from cause
 
 
 def _next_server(servers: list[Server], info: dict[str, Any]) -> tuple[Server | None, float]:
-    """Any that is known, after a wait that differs between clients, so that they do not come back all at once."""
-    return random.choice(servers), RECONNECT_WAIT + random.uniform(0, RECONNECT_JITTER)
-
-
-def _reason(error: Exception | None) -> str:
-    if error is None:
-        return "no answer"
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)
-    text = str(error) or type(error).__name__
-    return text.splitlines()[0].removeprefix("nats: ")
+    """Any of those that failed the fewest times, after a wait, so that clients do not come back all at once."""
+    fewest = min(each.reconnects for each in servers)
+    server = random.choice([each for each in servers if each.reconnects == fewest])
+    return server, RECONNECT_WAIT + random.uniform(0, RECONNECT_JITTER)

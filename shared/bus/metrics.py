@@ -36,6 +36,11 @@ class BusMetrics:
         self._overflown = counter(
             "flotilla_bus_overflown_total", "Messages received and thrown away: too many wait.", ("subject",)
         )
+        self._forbidden = counter(
+            "flotilla_bus_forbidden_total",
+            "How often NATS did not let us send or listen: a permission is missing.",
+            ways,
+        )
         self._failed = counter("flotilla_bus_handler_failures_total", "Messages whose handler failed.", ("subject",))
         self._unanswered = counter(
             "flotilla_bus_unanswered_total", "Requests without an answer.", ("subject", "reason")
@@ -61,6 +66,10 @@ class BusMetrics:
 
     def overflown(self, subject: str) -> None:
         self._overflown.labels(pattern(subject)).inc()
+
+    def forbidden(self, direction: str, subject: str) -> None:
+        """`direction`: as NATS calls it."""
+        self._forbidden.labels("out" if direction == "publish" else "in", pattern(subject)).inc()
 
     def failed(self, subject: str) -> None:
         self._failed.labels(pattern(subject)).inc()

@@ -67,6 +67,11 @@ def binder(name: str) -> str:
     return f"binder.{name}"
 
 
+def every_subject() -> frozenset[str]:
+    """But those of single processes."""
+    return _SHARED
+
+
 def check_name(name: str, what: str) -> str:
     """The name, if a process or a prefix may be called so; UserError otherwise."""
     if not _NAME.fullmatch(name) or name in _RESERVED:

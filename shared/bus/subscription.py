@@ -27,12 +27,24 @@ Handler = Callable[[M, Envelope], Awaitable[None] | None]
 
 
 class Subscription(Generic[M]):
-    """What a handler raises is logged and counted, and the next message is handed on."""
+    """What a handler raises is logged and counted, and the next message is handed on.
+
+    Answers are sent to `inboxes` only, whatever else somebody names: we may send where they may not.
+    """
 
     def __init__(
-        self, subject: str, reader: Reader[M], handler: Handler[M], send: Send, metrics: BusMetrics, log: logging.Logger
+        self,
+        subject: str,
+        reader: Reader[M],
+        handler: Handler[M],
+        send: Send,
+        metrics: BusMetrics,
+        log: logging.Logger,
+        *,
+        inboxes: str,
     ) -> None:
         self.subject = subject
+        self._inboxes = inboxes
         self._reader = reader
         self._handler = handler
         self._send = send
@@ -62,7 +74,7 @@ class Subscription(Generic[M]):
             self._sparingly.warning(refused.refusal, "%s: a message is refused: %s", self.subject, refused)
             return
         try:
-            waiting = self._handler(message, Envelope(msg.headers or {}, msg.reply, self._send))
+            waiting = self._handler(message, Envelope(msg.headers or {}, self._inbox(msg), self._send))
             if waiting is not None:
                 await waiting
         except asyncio.CancelledError:
@@ -72,6 +84,9 @@ class Subscription(Generic[M]):
         except Exception as cause:
             self._tell_failure(message, cause)
         await self._give_way()
+
+    def _inbox(self, msg: Msg) -> str:
+        return msg.reply if msg.reply.startswith(self._inboxes) else ""
 
     def overflown(self) -> None:
         self._metrics.overflown(self.subject)

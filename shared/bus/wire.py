@@ -68,7 +68,7 @@ class Reader(Generic[M]):
     def _refused(self, raw: bytes, cause: ProtocolError) -> Refused:
         try:
             tag = _TAG.decode(raw).type
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             return Refused(Refusal.UNDECODABLE, str(cause))
         if tag not in self._tags:
             return Refused(Refusal.TYPE, f"{tag[:32]!r} is not expected here")

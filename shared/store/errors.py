@@ -20,4 +20,4 @@ class Deposed(ClusterError):
     def __init__(self, epoch: int, newest: int) -> None:
         self.epoch = epoch
         self.newest = newest
-        super().__init__(f"epoch {epoch}: the state in Redis is of epoch {newest}")
+        super().__init__(f"epoch {epoch}: what is in Redis is of epoch {newest}")

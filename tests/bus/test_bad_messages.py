@@ -7,6 +7,7 @@ import nats
 import pytest
 
 from services.supervisor.servers import NatsServer
+from shared.bus import Envelope
 from shared.bus.wire import MOST_BYTES
 from shared.errors import ProtocolError
 from shared.messages.codec import encode
@@ -72,6 +73,24 @@ async def test_odd_headers_are_as_good_as_none() -> None:
     assert got == [(None, None)] * 4
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [b"NATS/1.0", b"NATS/1.0 \xff\xfe\xfd\r\n\r\n", b"NATS/1.0\r\n\xff: \xff\r\nx\r\n\r\n", b"NATS/1.0 503\r\n\r\n"],
+)
+async def test_headers_that_are_none_are_refused_and_the_next_message_is_taken(headers: bytes) -> None:
+    telemetry, got = a_telemetry(), list[Heartbeat]()
+    async with nats_server() as server, a_bus(server, telemetry) as bus:
+        await bus.subscribe("snapshot.deltas", Heartbeat, lambda message, _: got.append(message))
+        line = f"HPUB {PREFIX}.snapshot.deltas {len(headers)} {len(headers) + len(GOOD)}\r\n".encode()
+        async with a_bus(server) as other:
+            other._connection.client.send(line + headers + GOOD + b"\r\n")
+            await other.publish("snapshot.deltas", Heartbeat(1, 2))
+            await until(lambda: bool(got), patience=2)
+    assert got == [Heartbeat(1, 2)]
+    assert sample(telemetry, "flotilla_bus_refused_total", subject="snapshot.deltas", reason="version") == 1
+    assert sample(telemetry, "flotilla_bus_connection_losses_total") == 0
+
+
 async def test_an_answer_that_cannot_be_read_fails_its_request_only() -> None:
     telemetry = a_telemetry()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
@@ -94,6 +113,29 @@ async def test_a_message_that_is_too_large_is_named_to_its_sender() -> None:
         await until(lambda: got == [large])
         assert bus.connected
     assert sample(telemetry, "flotilla_bus_refused_total", subject="watcher.relist", reason="too large") == 1
+
+
+async def test_an_answer_goes_to_an_inbox_and_nowhere_else() -> None:
+    """Somebody who may ask us cannot have us say something where they may not."""
+    got: list[Received] = []
+    async with nats_server() as server, a_bus(server) as bus:
+        asked = asyncio.Event()
+
+        def answer(message: Take, envelope: Envelope) -> None:
+            envelope.respond(Received(message.epoch, message.number))
+            asked.set()
+
+        await bus.subscribe("queue.take", Take, answer)
+        await bus.subscribe("snapshot.bound", Received, lambda message, _: got.append(message))
+        client = await nats.connect(server.url)
+        await client.publish(
+            f"{PREFIX}.queue.take", encode(Take(1, 2, 3)), reply=f"{PREFIX}.snapshot.bound", headers=VERSION
+        )
+        await client.close()
+        await asked.wait()
+        await bus.publish("snapshot.bound", Received(5, 5))
+        await until(lambda: bool(got))
+    assert got == [Received(5, 5)]
 
 
 # Handlers

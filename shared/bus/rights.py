@@ -1,0 +1,131 @@
+"""Who may send and listen to what: as NATS's configuration, one user a service, and nothing more than each needs.
+
+docs/nats.md has what is made from this; a service that says something new gets it here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from shared.bus import subjects as s
+from shared.bus.inboxes import CLI, inbox
+from shared.bus.subjects import every_subject
+
+ANY_WORKER, ANY_BINDER = s.worker("*"), s.binder("*")
+ANSWERING = 'allow_responses: { max: 1, expires: "1m" }'
+"""Longer than anybody waits for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """`answers`: to those who asked, at the inbox that they named. `inbox`: whose its own inboxes are, if not its own.
+
+    Of a pattern, subjects with a meaning of their own are excepted unless they are named as well.
+    """
+
+    sends: tuple[str, ...] = ()
+    hears: tuple[str, ...] = ()
+    inbox: str = ""
+    answers: bool = False
+
+
+RIGHTS = {
+    "watcher": Rights(sends=(s.WATCH,), hears=(s.WATCHER_RELIST,)),
+    "queue": Rights(
+        sends=(s.WATCHER_RELIST, s.BINDER_NOTICES),
+        hears=(
+            s.WATCH,
+            s.QUEUE_TAKE,
+            s.QUEUE_OUTCOMES,
+            s.QUEUE_FORGOTTEN,
+            s.QUEUE_EVICTED,
+            s.QUEUE_ACTIVATE,
+            s.QUEUE_INSPECT,
+            s.QUEUE_LIST,
+        ),
+        answers=True,
+    ),
+    "snapshot": Rights(
+        sends=(
+            s.WATCHER_RELIST,
+            s.QUEUE_FORGOTTEN,
+            s.CYCLE_COMMITTED,
+            s.SNAPSHOT_DELTAS,
+            s.BINDER_EVICTIONS,
+            s.BINDER_PERMITS,
+            ANY_BINDER,
+        ),
+        hears=(s.WATCH, s.QUEUE_EVICTED, s.SNAPSHOT_COMMITS, s.SNAPSHOT_BOUND, s.SNAPSHOT_LIST, s.BINDER_BEATS),
+        answers=True,
+    ),
+    "cycle": Rights(
+        sends=(s.QUEUE_TAKE, s.QUEUE_OUTCOMES, s.SNAPSHOT_COMMITS, ANY_WORKER),
+        hears=(s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED),
+    ),
+    "worker": Rights(sends=(s.WORKER_BEATS, s.CYCLE_ANSWERS), hears=(s.SNAPSHOT_DELTAS, ANY_WORKER)),
+    "binder": Rights(
+        sends=(
+            s.QUEUE_EVICTED,
+            s.QUEUE_ACTIVATE,
+            s.SNAPSHOT_BOUND,
+            s.BINDER_BEATS,
+            s.BINDER_PERMITS,
+            s.BINDER_WAITING,
+        ),
+        hears=(s.BINDER_NOTICES, s.BINDER_PERMITS, s.BINDER_EVICTIONS, ANY_BINDER),
+    ),
+    "reader": Rights(sends=(s.QUEUE_LIST, s.SNAPSHOT_LIST), inbox=CLI),
+    "permitter": Rights(sends=(s.BINDER_PERMITS,), hears=(s.BINDER_BEATS, s.BINDER_WAITING), inbox=CLI),
+}
+"""By user: the services, then who runs `flotilla queue` and `dump`, and who runs `flotilla permit`."""
+
+
+def table() -> str:
+    """The rights as Markdown, without the prefix of the subjects."""
+    rows = [
+        f"| {user} | {_listed(rights.sends)} | {_listed((*rights.hears, *_inboxes(user)))} |"
+        for user, rights in RIGHTS.items()
+    ]
+    return "\n".join(["| user | sends to | listens to |", "|---|---|---|", *rows]) + "\n"
+
+
+def authorization(prefix: str = "flotilla") -> str:
+    """For nats-server's configuration; each password comes by the server's environment, NATS_QUEUE and so on."""
+    return "\n".join(["authorization {", "  users: [", *_users(prefix), "  ]", "}"]) + "\n"
+
+
+def _users(prefix: str) -> Iterator[str]:
+    for user, rights in RIGHTS.items():
+        yield f"    {{ user: {user}, password: $NATS_{user.upper()}, permissions: {{"
+        yield from _rule("publish", prefix, rights.sends)
+        yield from _rule("subscribe", prefix, (*rights.hears, *_inboxes(user)))
+        if rights.answers:
+            yield f"      {ANSWERING}"
+        yield "    } }"
+
+
+def _inboxes(user: str) -> tuple[str, ...]:
+    """Every process listens to its own, also one that never asks."""
+    return (inbox(RIGHTS[user].inbox or user, "*") + ".*",)
+
+
+def _rule(name: str, prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    yield f"      {name}: {{"
+    yield f"        allow: [{_quoted(prefix, allowed)}]"
+    if denied := _excepted(allowed):
+        yield f"        deny: [{_quoted(prefix, denied)}]"
+    yield "      }"
+
+
+def _excepted(allowed: tuple[str, ...]) -> tuple[str, ...]:
+    patterns = [each for each in allowed if each in (ANY_WORKER, ANY_BINDER)]
+    meant = (each for each in every_subject() if any(fnmatchcase(each, pattern) for pattern in patterns))
+    return tuple(sorted(each for each in meant if each not in allowed))
+
+
+def _quoted(prefix: str, names: tuple[str, ...]) -> str:
+    return ", ".join(f'"{prefix}.{name}"' for name in names)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

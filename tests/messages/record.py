@@ -1,0 +1,44 @@
+"""`python -m tests.messages.record`: writes down what this release sends and stores. Run it once it is released."""
+
+import base64
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from shared.model.objects import encode_msgpack
+from shared.store.schema import SCHEMA
+from tests.messages.description import MESSAGES, ROOTS, Wire, enums, structs
+from tests.messages.examples import example
+
+HERE = Path(__file__).parent
+
+
+def today() -> Wire:
+    return Wire(
+        release=version("flotilla"),
+        schema=SCHEMA,
+        structs=structs(),
+        enums=enums(),
+        messages=sorted(message.__name__ for message in MESSAGES),
+        examples={root.__name__: base64.b64encode(encode_msgpack(example(root))).decode() for root in ROOTS},
+    )
+
+
+def recorded() -> Wire:
+    """The last release, of which there is one file."""
+    (path,) = HERE.glob("wire-*.json")
+    return msgspec.json.decode(path.read_bytes(), type=Wire)
+
+
+def main() -> None:
+    wire = today()
+    for old in HERE.glob("wire-*.json"):
+        old.unlink()
+    path = HERE / f"wire-{wire.release}.json"
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(wire), indent=1) + b"\n")
+    print(f"{path.name}: {len(wire.structs)} structs, {len(wire.messages)} of them messages")
+
+
+if __name__ == "__main__":
+    main()
