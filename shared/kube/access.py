@@ -1,7 +1,7 @@
 """Where the API server is and who we are to it: from a URL and token, a kubeconfig, or what a pod is given.
 
-kubernetes-asyncio reads kubeconfigs (client certificates, tokens, exec plugins, OIDC) and service accounts; tokens that
-expire are read again through it.
+kubernetes-asyncio reads kubeconfigs (client certificates, tokens, OIDC) and service accounts. All of them are looked at
+again once in a while, when what they gave is about to end, and when the server refuses it.
 """
 
 import asyncio
@@ -9,173 +9,166 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING
+from time import monotonic, time
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from shared.config.settings import ApiSettings
-from shared.errors import UserError
+from shared.errors import FlotillaError, UserError
+from shared.kube.credentials import Credentials, Found, InCluster, Kubeconfig, Material, make_context
 from shared.kube.errors import one_line
 from shared.telemetry.logs import logger
-
-if TYPE_CHECKING:
-    from kubernetes_asyncio.client import Configuration
 
 log = logger("kube")
 
 REFRESH_EVERY = 60.0
-"""Seconds between two looks for a newer token."""
+"""Seconds between two looks for newer credentials, at most."""
 REFRESH_AFTER_REFUSAL = 5.0
-"""At the earliest so long after the last look, a token that was refused is looked for again."""
+"""At the earliest so long after the last look, credentials that were refused are looked for again."""
 REFRESH_PATIENCE = 30.0
 """Seconds that an exec plugin or identity provider may take."""
 
-Reread = Callable[[], Awaitable[str | None]]
+Look = Callable[[bool], Awaitable[Credentials]]
+"""Is told whether those that are used were refused."""
 
 _OBJECT_TEXT = re.compile(r"/?\{.*", re.DOTALL)
 """In messages about a kubeconfig: a whole entry of it, secrets included."""
 
 
 class Access:
-    """How to reach the server. `authorization`: the header's value, None where a certificate (or nothing) is used."""
+    """How to reach the server. `generation` rises whenever the credentials are others.
+
+    A connection that was made before they changed may be used to the end of what it is used for; calls that begin
+    after it make connections of their own.
+    """
 
     def __init__(
         self,
         server: str,
-        authorization: str | None,
+        credentials: Credentials,
         *,
-        tls: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
         proxy: str | None = None,
-        reread: Reread | None = None,
+        look: Look | None = None,
     ) -> None:
         self.server = server
-        self.authorization = authorization
-        self.tls = tls
         self.server_hostname = server_hostname
         self.proxy = proxy or _proxy_of_environment(server)
-        self._reread = reread
+        self.generation = 0
+        self._credentials = credentials
+        self._look_for = look
         self._looked_at = monotonic()
+        self._look_at = self._looked_at + self._interval()
         self._looking: asyncio.Task[None] | None = None
 
+    @property
+    def authorization(self) -> str | None:
+        """The header's value, None where a certificate (or nothing) is used."""
+        return self._credentials.authorization
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return self._credentials.tls
+
     def is_stale(self) -> bool:
-        """Whether it is time to look for a newer token."""
-        return self._reread is not None and monotonic() - self._looked_at > REFRESH_EVERY
+        """Whether it is time to look for newer credentials."""
+        return self._look_for is not None and monotonic() >= self._look_at
 
-    async def refresh(self, *, refused: bool = False) -> bool:
-        """Looks for a newer token, once for all who ask at the same time; whether there is one.
+    async def freshen(self) -> None:
+        """Looks for newer ones meanwhile; waits for them only where those that are there have ended."""
+        looking = self._begin_look(refused=False)
+        expires = self._credentials.expires
+        if looking is not None and expires is not None and time() >= expires:
+            await asyncio.shield(looking)
 
-        A look that fails is logged and leaves the old one: the server has the last word on it.
+    async def refresh(self, *, refused: bool = False, generation: int | None = None) -> bool:
+        """Looks for newer credentials, once for all who ask at the same time; whether there are any.
+
+        `generation`: that was refused; if there are newer ones already, they are to be tried first. A look that fails
+        is logged and leaves the old ones: the server has the last word on them.
         """
-        if self._reread is None:
-            return False
-        before = self.authorization
-        if self._looking is None:
-            if refused and monotonic() - self._looked_at < REFRESH_AFTER_REFUSAL:
+        before = self.generation if generation is None else generation
+        if self.generation == before:
+            if self._looking is None and refused and monotonic() - self._looked_at < REFRESH_AFTER_REFUSAL:
                 return False
-            self._looking = asyncio.create_task(self._look(self._reread))
-        await asyncio.shield(self._looking)
-        return self.authorization != before
+            looking = self._begin_look(refused=refused)
+            if looking is not None:
+                await asyncio.shield(looking)
+        return self.generation != before
 
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
-    async def _look(self, reread: Reread) -> None:
+    def _begin_look(self, *, refused: bool) -> "asyncio.Task[None] | None":
+        if self._looking is None and self._look_for is not None:
+            self._looking = asyncio.create_task(self._look(self._look_for, refused))
+        return self._looking
+
+    async def _look(self, look: Look, refused: bool) -> None:
         try:
             async with asyncio.timeout(REFRESH_PATIENCE):
-                self.authorization = await reread()
+                found = await look(refused)
+            before, self._credentials = self._credentials, found
+            if (found.authorization, found.tls) != (before.authorization, before.tls):
+                self.generation += 1
         except Exception as cause:  # whatever a plugin or an identity provider may come up with
-            log.warning("%s: no newer token: %s", self.server, _describe(cause))
+            log.warning("%s: no newer credentials: %s", self.server, _describe(cause))
         finally:
             self._looked_at = monotonic()
+            self._look_at = self._looked_at + self._interval()
             self._looking = None
 
+    def _interval(self) -> float:
+        """Seconds until the next look."""
+        renew_at = self._credentials.renew_at
+        return REFRESH_EVERY if renew_at is None else min(REFRESH_EVERY, max(renew_at - time(), REFRESH_AFTER_REFUSAL))
 
-async def find_access(settings: ApiSettings) -> Access:
-    """Raises UserError, on one line, naming the file or setting and what is wrong with it."""
+
+async def find_access(settings: ApiSettings, kubeconfig: str | None = None) -> Access:
+    """`kubeconfig`: is used where the settings name neither a server nor another one.
+
+    Raises UserError, on one line, naming the file or setting and what is wrong with it.
+    """
     if settings.server is not None:
         return _plain(settings.server, settings.token)
-    if settings.kubeconfig is not None:
-        return await _from_kubeconfig(settings.kubeconfig, settings.context)
-    return _in_cluster()
+    path = settings.kubeconfig if settings.kubeconfig is not None else kubeconfig
+    if path is not None:
+        return await _from_kubeconfig(path, settings.context)
+    source = InCluster()
+    try:
+        found = await source.look(False)
+    except FlotillaError as cause:
+        raise UserError(str(cause) if isinstance(cause, UserError) else f"service account: {cause}") from cause
+    return _access(found, "service account", source)
 
 
 def _plain(server: str, token: str | None) -> Access:
     authorization = f"Bearer {token.strip()}" if token else None
-    return Access(_checked(server, "server"), authorization, tls=ssl.create_default_context())
+    return Access(_checked(server, "server"), Credentials(authorization, make_context(Material(b"", b"", b"", True))))
 
 
 async def _from_kubeconfig(path: str, context: str | None) -> Access:
-    # Half a second of imports that a plain URL does without.
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import load_kube_config
-
     if not Path(path).is_file():
         raise UserError(f"{path}: no such file")
-    configuration = Configuration()
+    source = Kubeconfig(path, context)
     try:
         async with asyncio.timeout(REFRESH_PATIENCE):
-            loader = await load_kube_config(path, context=context, client_configuration=configuration)
+            found = await source.look(False)
     except Exception as cause:  # what a malformed file leads to is not told in any documented type
         raise UserError(f"{path}: {_describe(cause)}") from cause
-
-    async def reread() -> str | None:
-        await loader.load_and_set(configuration)
-        return _token(configuration)
-
-    return _configured(configuration, path, reread if _token(configuration) else None)
+    return _access(found, path, source)
 
 
-def _in_cluster() -> Access:
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import ConfigException, load_incluster_config
+def _access(found: Found, source: str, again: InCluster | Kubeconfig) -> Access:
+    async def look(refused: bool) -> Credentials:
+        return (await again.look(refused)).credentials
 
-    configuration = Configuration()
-    try:
-        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError) as cause:
-        raise UserError(
-            f"no API server: neither a server nor a kubeconfig was named, and not in a pod: {cause}"
-        ) from cause
-
-    async def reread() -> str | None:
-        await configuration.get_api_key_with_prefix("BearerToken")  # reads the file again when it is old
-        return _token(configuration)
-
-    return _configured(configuration, "service account", reread)
-
-
-def _configured(configuration: "Configuration", source: str, reread: Reread | None) -> Access:
-    try:
-        tls = _context(configuration)
-    except OSError as cause:  # ssl.SSLError is one
-        raise UserError(f"{source}: certificates: {one_line(str(cause))}") from cause
-    return Access(
-        _checked(configuration.host or "", f"{source}: server"),
-        _token(configuration),
-        tls=tls,
-        server_hostname=configuration.tls_server_name,
-        proxy=configuration.proxy,
-        reread=reread,
-    )
-
-
-def _context(configuration: "Configuration") -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _token(configuration: "Configuration") -> str | None:
-    token = configuration.api_key.get("BearerToken")
-    return str(token).strip() if token else None
+    if found.proxy is not None and urlsplit(found.proxy).scheme not in ("http", "https"):
+        raise UserError(f"{source}: proxy-url: only http and https proxies can be used")
+    server = _checked(found.server, f"{source}: server")
+    return Access(server, found.credentials, server_hostname=found.server_hostname, proxy=found.proxy, look=look)
 
 
 def _checked(server: str, what: str) -> str:
@@ -203,6 +196,8 @@ def _describe(cause: Exception) -> str:
     """On one line and without secrets."""
     if isinstance(cause, TimeoutError):
         return f"no credentials within {REFRESH_PATIENCE:g} s"
+    if isinstance(cause, FlotillaError):
+        return one_line(str(cause))
     mark = getattr(cause, "problem_mark", None)
     if mark is not None:
         return f"line {mark.line + 1}: {getattr(cause, 'problem', 'not YAML')}"

@@ -4,13 +4,13 @@
     result = await client.execute(ApiCall("POST", path, body))
     await client.close()
 
-Nothing is asked twice unless it cannot do harm: reads after any failure, and anything that the server certainly has not
-done (429 after the time it names, 401 once with newer credentials).
+Nothing is asked twice unless it cannot do harm: reads and merge patches after any failure, and anything that the server
+certainly has not done (429 after the time it names, 401 once with newer credentials).
 """
 
 import asyncio
-import socket
-from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Self
 
 import aiohttp
@@ -22,7 +22,9 @@ from shared.config.settings import ApiSettings
 from shared.errors import InvalidObject, UserError
 from shared.framework.plugin import ApiCall
 from shared.kube.access import Access, find_access
+from shared.kube.bucket import TokenBucket
 from shared.kube.callmetrics import CallMetrics
+from shared.kube.connection import NOTHING_GIVEN, GivenConnection
 from shared.kube.errors import Forbidden, Gone, Refused, Unauthorized, Unreachable
 from shared.kube.notes import (
     Condition,
@@ -37,6 +39,9 @@ from shared.kube.notes import (
     unnominated_body,
 )
 from shared.kube.outcome import Answer, Outcome, Result, result_of
+from shared.kube.retrying import FIRST_RETRY_AFTER, jittered, retry_after, wait_before_retry
+from shared.kube.sockets import keeping_alive
+from shared.kube.stream import Stream
 from shared.model.objects import Pod, decode_pod, encode_json
 from shared.telemetry import Telemetry
 
@@ -47,42 +52,63 @@ JSON_PATCH = "application/json-patch+json"
 CALL_PATIENCE = 10.0
 """Seconds that a call may take, retries included, unless the caller says otherwise."""
 CONNECT_PATIENCE = 5.0
-MOST_CONNECTIONS = 100
+MOST_CONNECTIONS = 128
 MOST_RETRIES = 3
-FIRST_RETRY_AFTER = 0.1
-"""Seconds until the first retry of a read; twice as long each time."""
-LONGEST_WAIT = 5.0
-"""Of a longer Retry-After the caller hears at once."""
 READ_BUFFER = 1 << 20
+UNLIMITED = "/apis/coordination.k8s.io/"
+"""Leases are renewed whatever else there is to ask: who comes too late with that loses them."""
 
 _REFUSALS: dict[int, type[Refused]] = {401: Unauthorized, 403: Forbidden, 410: Gone}
+
+
+@dataclass(slots=True)
+class _Course:
+    """Of a call: until when it may take, and whether the server may have got it and done what it asks."""
+
+    deadline: float
+    maybe_done: bool = False
 
 
 class KubeClient:
     """One for a process; calls may be made at the same time."""
 
-    def __init__(self, access: Access, telemetry: Telemetry | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        telemetry: Telemetry | None = None,
+        bucket: TokenBucket | None = None,
+        agent: str = "",
+    ) -> None:
         self.server = access.server
         self._access = access
+        self._bucket = bucket
         self._calls = None if telemetry is None else CallMetrics(telemetry.metrics)
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._headers_of: str | None = None
-        connector = aiohttp.TCPConnector(
-            limit=MOST_CONNECTIONS, ssl=True if access.tls is None else access.tls, socket_factory=_keeping_alive
-        )
+        connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, socket_factory=keeping_alive)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             # Compression costs the server more than the network saves.
-            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "flotilla"},
+            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": agent or _agent(telemetry)},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE),
             read_bufsize=READ_BUFFER,
         )
 
     @classmethod
-    async def open(cls, settings: ApiSettings, telemetry: Telemetry | None = None) -> Self:
-        """Reads the credentials; connects with the first call. UserError names the file or setting that is wrong."""
-        return cls(await find_access(settings), telemetry)
+    async def open(
+        cls,
+        settings: ApiSettings,
+        telemetry: Telemetry | None = None,
+        given: GivenConnection = NOTHING_GIVEN,
+        agent: str = "",
+    ) -> Self:
+        """Reads the credentials; connects with the first call. UserError names the file or setting that is wrong.
+
+        `given`: the clientConnection of the configuration file. `agent`: as whom the server's own log and its flow
+        control know us; by default the service that the telemetry is of.
+        """
+        return cls(await find_access(settings, given.kubeconfig), telemetry, given.bucket(), agent)
 
     async def close(self) -> None:
         await self._access.close()
@@ -107,12 +133,13 @@ class KubeClient:
         loop = asyncio.get_running_loop()
         began = loop.time()
         status = 0
+        course = _Course(began + timeout)
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._patiently(method, url, path, body, content_type)
+                answer = await self._patiently(method, url, path, body, content_type, course)
         except TimeoutError as cause:
             reason = f"no answer within {timeout:g} s"
-            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=True) from cause
+            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=course.maybe_done) from cause
         else:
             status = answer.status
         finally:
@@ -122,9 +149,9 @@ class KubeClient:
             raise self._refused(method, path, answer)
         return answer
 
-    async def execute(self, call: ApiCall) -> Result:
+    async def execute(self, call: ApiCall, timeout: float = CALL_PATIENCE) -> Result:
         """Makes a plugin's call; what became of it is in the result, and no ClusterError is raised."""
-        return await self.attempt(call.method, call.path, encode_json(call.body))
+        return await self.attempt(call.method, call.path, encode_json(call.body), timeout=timeout)
 
     async def get_pod(self, namespace: str, name: str) -> Pod | None:
         """None if there is none. Raises ClusterError if the server does not say, InvalidObject if it cannot be read."""
@@ -157,10 +184,18 @@ class KubeClient:
         """Asks for its deletion, with the grace that its spec names."""
         return await self.attempt("DELETE", _pod_path(pod.namespace, pod.name), delete_body(pod.uid))
 
-    async def attempt(self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON) -> Result:
+    async def attempt(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout: float = CALL_PATIENCE,
+    ) -> Result:
         """As `call`, with everything that may become of it in the result."""
         try:
-            return result_of(await self.call(method, path, body, content_type=content_type))
+            return result_of(await self.call(method, path, body, content_type=content_type, timeout=timeout))
         except Unreachable as cause:
             return Result(Outcome.UNKNOWN if cause.maybe_done else Outcome.UNREACHABLE, message=str(cause))
         except Refused as cause:
@@ -175,50 +210,83 @@ class KubeClient:
             raise self._refused("GET", path, answer)
         return answer.body
 
-    async def stream(self, path: str, silence: float) -> "Stream":
+    async def stream(self, path: str, patience: float) -> Stream:
         """An answer whose body is to be read as it comes; any other than 200 raises.
 
-        `silence`: seconds without a byte after which reading fails.
+        `patience`: seconds until the answer begins, and without a byte while it is read.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE, sock_read=silence)
-        try:
-            response = await self._request("GET", self._url(path), None, JSON, timeout)
-            if response.status == 200:
-                return Stream(response, lambda cause: self._unreachable("GET", path, cause))
-            answer = await _read(response)
-        except (aiohttp.ClientError, OSError) as cause:
-            raise self._unreachable("GET", path, cause) from cause
-        if answer.status == 401:
-            await self._access.refresh(refused=True)
-        raise self._refused("GET", path, answer)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE)
+        fresh = False
+        while True:
+            generation = self._access.generation
+            try:
+                async with asyncio.timeout(patience):
+                    response = await self._request("GET", self._url(path), None, JSON, timeout)
+                    if response.status == 200:
+                        return Stream(response, self.server, _asked("GET", path), patience)
+                    answer = await _read(response)
+            except TimeoutError as cause:
+                raise self._unreachable("GET", path, TimeoutError(f"no answer within {patience:g} s")) from cause
+            except (aiohttp.ClientError, OSError) as cause:
+                raise self._unreachable("GET", path, cause) from cause
+            if answer.status == 401 and not fresh:
+                fresh = True
+                if await self._access.refresh(refused=True, generation=generation):
+                    continue
+            raise self._refused("GET", path, answer)
 
     # Inside
 
-    async def _patiently(self, method: str, url: URL, path: str, body: bytes | None, content_type: str) -> Answer:
-        """Repeats what may be repeated."""
+    async def _patiently(
+        self, method: str, url: URL, path: str, body: bytes | None, content_type: str, course: _Course
+    ) -> Answer:
+        """Repeats what may be repeated, as long as there is time for it."""
+        loop = asyncio.get_running_loop()
+        repeatable = method == "GET" or (method == "PATCH" and content_type == STRATEGIC_MERGE_PATCH)
         retries = 0
         fresh = False
         while True:
-            wait: float | None = None
             answer: Answer | None = None
+            await self._take_turn(method, path, course)
+            generation = self._access.generation
             try:
+                course.maybe_done = True
                 answer = await self._once(method, url, body, content_type)
             except (aiohttp.ClientError, OSError) as cause:
-                if method != "GET" or retries == MOST_RETRIES:
+                if not repeatable or retries == MOST_RETRIES:
                     raise self._unreachable(method, path, cause) from cause
-                wait = FIRST_RETRY_AFTER * 2**retries
+                wait: float | None = jittered(FIRST_RETRY_AFTER * 2**retries)
             else:
                 if answer.ok:
                     return answer
+                course.maybe_done = answer.status >= 500
                 if answer.status == 401 and not fresh:
                     fresh = True
-                    if await self._access.refresh(refused=True):
+                    if await self._access.refresh(refused=True, generation=generation):
                         continue
-                wait = _wait_before_retry(method, answer, retries)
-            if answer is not None and (wait is None or retries == MOST_RETRIES):
+                wait = wait_before_retry(repeatable, answer, retries)
+            out_of_time = wait is not None and loop.time() + wait >= course.deadline
+            if answer is not None and (wait is None or out_of_time or retries == MOST_RETRIES):
                 return answer
             retries += 1
             await asyncio.sleep(wait or 0.0)
+
+    async def _take_turn(self, method: str, path: str, course: _Course) -> None:
+        """Waits until the call may go out; if that were too late, it is not sent at all."""
+        bucket = self._bucket
+        if bucket is None or path.startswith(UNLIMITED):
+            return
+        now = asyncio.get_running_loop().time()
+        at = bucket.take(now, course.deadline)
+        if at is None:
+            reason = f"not sent: at {bucket.rate:g} calls a second, too many are waiting for it to go out in time"
+            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=course.maybe_done)
+        if at > now:
+            try:
+                await asyncio.sleep(at - now)
+            except asyncio.CancelledError:
+                bucket.give_back()
+                raise
 
     async def _once(self, method: str, url: URL, body: bytes | None, content_type: str) -> Answer:
         return await _read(await self._request(method, url, body, content_type, None))
@@ -228,7 +296,7 @@ class KubeClient:
     ) -> aiohttp.ClientResponse:
         access = self._access
         if access.is_stale():
-            await access.refresh()
+            await access.freshen()
         if self._headers_of != access.authorization:
             self._headers.clear()
             self._headers_of = access.authorization
@@ -244,6 +312,7 @@ class KubeClient:
             headers=headers,
             allow_redirects=False,
             proxy=access.proxy,
+            ssl=True if access.tls is None else access.tls,
             server_hostname=access.server_hostname,
             timeout=timeout if timeout is not None else self._session.timeout,
         )
@@ -255,30 +324,11 @@ class KubeClient:
 
     def _refused(self, method: str, path: str, answer: Answer) -> Refused:
         kind = _REFUSALS.get(answer.status, Refused)
-        return kind(self.server, _asked(method, path), answer.status, answer.message)
+        return kind(self.server, _asked(method, path), answer.status, answer.message, answer.retry_after)
 
     def _unreachable(self, method: str, path: str, cause: Exception) -> Unreachable:
         maybe_done = not isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
         return Unreachable(self.server, _asked(method, path), str(cause) or type(cause).__name__, maybe_done=maybe_done)
-
-
-class Stream:
-    """The body of an answer, as it comes."""
-
-    def __init__(self, response: aiohttp.ClientResponse, unreachable: Callable[[Exception], Unreachable]) -> None:
-        self._response = response
-        self._unreachable = unreachable
-
-    async def read(self) -> bytes:
-        """All there is to read now, waiting for something; empty at the end. Raises Unreachable where it breaks off."""
-        try:
-            return await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as cause:
-            raise self._unreachable(cause) from cause
-
-    def close(self) -> None:
-        """Also ends a `read` that waits."""
-        self._response.close()
 
 
 def _pod_path(namespace: str, name: str) -> str:
@@ -289,36 +339,18 @@ def _status_path(pod: PodRef) -> str:
     return f"{_pod_path(pod.namespace, pod.name)}/status"
 
 
-def _keeping_alive(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that notices within a minute that the other side is not there any more, though nothing is sent."""
-    made = socket.socket(*address[:3])
-    made.setblocking(False)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
-
-
 async def _read(response: aiohttp.ClientResponse) -> Answer:
     try:
         body = await response.read()
     finally:
         response.release()
-    return Answer(response.status, body, None if response.status < 400 else _retry_after(response))
+    return Answer(response.status, body, None if response.status < 400 else retry_after(response))
 
 
-def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    text = response.headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdigit() else None
-
-
-def _wait_before_retry(method: str, answer: Answer, retries: int) -> float | None:
-    """Seconds after which the same may be asked again, None if it may not."""
-    if answer.status == 429 or (answer.status >= 500 and method == "GET"):
-        wait = answer.retry_after if answer.retry_after is not None else FIRST_RETRY_AFTER * 2**retries
-        return wait if wait <= LONGEST_WAIT else None
-    return None
+def _agent(telemetry: Telemetry | None) -> str:
+    """Such as `flotilla-binder/0.1.0`."""
+    name = "flotilla" if telemetry is None else telemetry.log.name.replace(".", "-")
+    return f"{name}/{version('flotilla')}"
 
 
 def _asked(method: str, path: str) -> str:

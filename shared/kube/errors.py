@@ -11,12 +11,17 @@ class Unreachable(ClusterError):
         super().__init__(f"{server}: {asked}: {one_line(reason)}")
 
 
-class Refused(ClusterError):
-    """An answer that is not the one hoped for."""
+class Silent(Unreachable):
+    """The connection may be there, and nothing comes."""
 
-    def __init__(self, server: str, asked: str, status: int, message: str) -> None:
+
+class Refused(ClusterError):
+    """An answer that is not the one hoped for. `retry_after`: seconds, if the server named them."""
+
+    def __init__(self, server: str, asked: str, status: int, message: str, retry_after: float | None = None) -> None:
         self.status = status
         self.message = message
+        self.retry_after = retry_after
         super().__init__(f"{server}: {asked}: {status} {one_line(message)}".rstrip())
 
 

@@ -4,8 +4,13 @@
        ^                       |
        +--too old, or asked for+
 
+A server that can is asked for the list and the watch in one stream, which costs it, and us, no more memory than the
+objects that are on their way. Others give pages, all of one state; then the watch begins at that state. Either way a
+list is the newest that there is (resourceVersion is left empty, never 0): whoever asks for one has missed something,
+and a server that is behind could tell the past again as news.
+
 What it hears it hands to `hear`, in order, and waits for it before it reads on. Failures are handed on as Trouble and
-tried again, ever more patiently.
+tried again, ever more patiently, and not before the time that the server names.
 """
 
 import asyncio
@@ -18,23 +23,25 @@ from urllib.parse import quote
 import msgspec
 
 from shared.errors import ClusterError
-from shared.kube.client import KubeClient, Stream
-from shared.kube.errors import Gone, Refused, one_line
+from shared.kube.client import KubeClient
+from shared.kube.errors import Gone, Refused, Silent, Unreachable
+from shared.kube.paging import get_page, query
+from shared.kube.stream import Stream
+from shared.kube.streamedlist import NotStreamed, StreamedList
+from shared.kube.wire import Lines, Page, Said, WatchEvent, error_of, is_busy, read_events, version_of
 
 PAGE = 500
 LARGER_PAGE = 5000
 """After a listing that took longer than the server remembers: fewer, larger pages take less time."""
-PAGE_PATIENCE = 60.0
-"""Seconds that one page may take."""
-MOST_LINE_BYTES = 32 << 20
-"""An object is at most 1.5 MiB in etcd; a longer line is none."""
-
-
-class WatchEvent(msgspec.Struct, frozen=True, gc=False):
-    """`type`: ADDED, MODIFIED or DELETED. `object`: JSON, a part of a larger buffer that it keeps alive."""
-
-    type: str
-    object: msgspec.Raw
+BEGIN_PATIENCE = 90.0
+"""Seconds that a watch may take until it begins. Some proxies hold its head back until an event or bookmark comes."""
+MOST_PAGE_RETRIES = 5
+"""So often one page is asked for again, until the listing begins anew."""
+MOST_REFUSALS = 10
+"""So often in a row the server may refuse to go on from where we were, until everything is listed again."""
+LONGEST_RETRY_AFTER = 120.0
+NOT_STREAMED = frozenset({400, 405, 406, 415, 422})
+"""What servers say that do not know streamed lists, or have them turned off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class ListBegins:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
+    """An object may come again, newer."""
+
     objects: Sequence[msgspec.Raw]
 
 
@@ -84,6 +93,14 @@ class Timing:
     """The server ends a watch after a time between these, so that not all watches begin anew at once."""
     silence: float = 30.0
     """So long after that time, a watch without a byte is given up."""
+    bookmark_silence: float = 150.0
+    """So long a watch may be silent that has had a bookmark: API servers send one about every minute from then on,
+    whether anything happens or not. Before (nothing at all has happened since it began), or where there are none (no
+    watch cache, an extension's own server), a healthy watch may be silent to its end, and only the time above and the
+    kernel's probes tell a dead one.
+    """
+    list_silence: float = 30.0
+    """So long a streamed list may be silent."""
     first_wait: float = 0.2
     longest_wait: float = 10.0
     """Before trying again: twice as long each time, with a jitter of half of it."""
@@ -112,6 +129,10 @@ class ListWatch:
         self._newest: msgspec.Raw | None = None
         self._page = PAGE
         self._list_again = False
+        self._listing = False
+        self._streams = True
+        self._broke_off = False
+        self._refusals = 0
         self._wait = self._timing.first_wait
         self._stream: Stream | None = None
         self._opened_at: float | None = None
@@ -119,125 +140,157 @@ class ListWatch:
     def list_again(self) -> None:
         """Everything is to be listed anew, from its beginning: now, or after the listing that is under way."""
         self._list_again = True
-        if self._stream is not None:
+        if self._stream is not None and not self._listing:
             self._stream.close()
 
     async def run(self) -> NoReturn:
         """Until it is cancelled."""
         while True:
             try:
-                while self._version is None or self._list_again:
-                    await self._list()
-                await self._watch(self._version_now())
+                await self._go_on()
             except ClusterError as cause:
                 if isinstance(cause, Gone):
                     self._version = None
-                if not self._list_again or self._stream is None:
+                if self._listing or not self._list_again or self._stream is None:
                     await self._back_off(cause)
             finally:
+                self._listing = False
                 if self._stream is not None:
                     self._stream.close()
                     self._stream = None
 
-    # Listing
+    async def _go_on(self) -> None:
+        if self._version is not None and not self._list_again:
+            await self._watch(self._version_now())
+        elif self._streams and not self._broke_off:
+            await self._stream_list()
+        else:
+            await self._list()
+
+    # Listing in pages
 
     async def _list(self) -> None:
-        self._list_again, self._version, self._newest = False, None, None
+        self._begin_listing()
         await self._hear(ListBegins())
         following = ""
         while True:
-            page = await self._get_page(following)
+            page = await self._get_page_patiently(following)
             if page.items:
                 await self._hear(ListPage(page.items))
             following = page.metadata.following
             if not following:
                 break
         self._version, self._page = page.metadata.resource_version, PAGE
+        self._listing = self._broke_off = False
         await self._hear(ListEnds())
 
-    async def _get_page(self, following: str) -> "_Page":
-        path = self._query(f"limit={self._page}" + (f"&continue={quote(following, safe='')}" if following else ""))
-        answer = await self._client.call("GET", path, timeout=PAGE_PATIENCE)
-        asked = f"GET {self._path}"
-        if answer.status == 410:
-            self._page = LARGER_PAGE
-            raise Gone(self._client.server, asked, 410, answer.message)
-        if not answer.ok:
-            raise Refused(self._client.server, asked, answer.status, answer.message)
+    async def _get_page_patiently(self, following: str) -> Page:
+        """What was read of a list is not thrown away because the server is busy for a moment."""
+        for _ in range(MOST_PAGE_RETRIES):
+            try:
+                return await self._get_page(following)
+            except (Unreachable, Refused) as cause:
+                if not following or not (isinstance(cause, Unreachable) or is_busy(cause.status)):
+                    raise
+                await self._back_off(cause)
+        return await self._get_page(following)
+
+    async def _get_page(self, following: str) -> Page:
         try:
-            return _PAGE.decode(answer.body)
-        except (msgspec.DecodeError, RecursionError) as cause:
-            raise ClusterError(f"{self._client.server}: {asked}: not a list: {cause}") from cause
+            page = await get_page(self._client, self._path, self._selector, self._page, following)
+        except Gone:
+            self._page = LARGER_PAGE
+            raise
+        self._wait, self._refusals = self._timing.first_wait, 0
+        return page
+
+    # Listing in a stream
+
+    async def _stream_list(self) -> None:
+        """Goes on as a watch. Who gives no such list is not asked again; who breaks off, not the next time."""
+        seconds = self._watch_seconds()
+        asked = f"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&{_watch_query('', seconds)}"
+        try:
+            self._stream = await self._client.stream(query(self._path, self._selector, asked), BEGIN_PATIENCE)
+        except Refused as cause:
+            if cause.status in NOT_STREAMED:
+                self._streams = False
+                return
+            self._broke_off = cause.status not in (401, 429)
+            raise
+        self._begin_listing()
+        self._opened_at = asyncio.get_running_loop().time()
+        lines = Lines()
+        streamed = StreamedList(self._client.server, self._path, self._stream, lines)
+        self._stream.patience = self._timing.list_silence
+        await self._hear(ListBegins())
+        try:
+            async for objects in streamed.pages():
+                await self._hear(ListPage(objects))
+        except ClusterError as cause:
+            self._broke_off = True
+            self._streams = not isinstance(cause, Silent | NotStreamed)
+            raise
+        self._version, self._listing, self._wait = streamed.version, False, self._timing.first_wait
+        await self._hear(ListEnds())
+        await self._hear(Watching())
+        self._stream.patience = self._patience(seconds, has_bookmarks=await self._take(streamed.events))
+        await self._follow(lines)
 
     # Watching
 
     async def _watch(self, version: str) -> None:
-        timing = self._timing
-        seconds = self._rng.uniform(timing.shortest_watch, timing.longest_watch)
-        query = (
-            f"watch=1&allowWatchBookmarks=true&resourceVersion={quote(version)}&timeoutSeconds={max(1, int(seconds))}"
+        seconds = self._watch_seconds()
+        self._stream = await self._client.stream(
+            query(self._path, self._selector, _watch_query(quote(version), seconds)), BEGIN_PATIENCE
         )
-        self._stream = await self._client.stream(self._query(query), seconds + timing.silence)
         if self._list_again:
             return
-        loop = asyncio.get_running_loop()
-        self._opened_at = began = loop.time()
+        self._opened_at = asyncio.get_running_loop().time()
         await self._hear(Watching())
-        lines = _Lines()
-        heard = False
-        while data := await self._stream.read():
+        self._stream.patience = self._patience(seconds, has_bookmarks=False)
+        await self._follow(Lines())
+
+    async def _follow(self, lines: Lines) -> None:
+        assert self._stream is not None
+        timing, loop = self._timing, asyncio.get_running_loop()
+        began, heard = loop.time(), False
+        while not self._list_again:
+            data = await self._stream.read()
+            if not data:
+                break
             if whole := lines.take(data):
-                await self._take(whole)
-                self._wait, heard = timing.first_wait, True
-            if self._list_again:
-                return
-        if not heard and loop.time() - began < timing.first_wait:
+                if await self._take(read_events(whole)):
+                    self._stream.patience = timing.bookmark_silence
+                self._wait, self._refusals, heard = timing.first_wait, 0, True
+        if not (heard or self._list_again) and loop.time() - began < timing.first_wait:
             raise ClusterError(f"{self._client.server}: watch {self._path}: it ended at once")
 
-    async def _take(self, lines: bytes) -> None:
-        try:
-            said = _EVENTS.decode_lines(lines)
-        except (msgspec.DecodeError, RecursionError) as cause:
-            raise ClusterError(f"{self._client.server}: watch {self._path}: not a watch event: {cause}") from cause
-        events = [event for event in said if event.type in _CHANGES]
-        error: msgspec.Raw | None = None
-        if len(events) < len(said):
-            error = next((event.object for event in said if event.type == "ERROR"), None)
-        if said[-1].type != "ERROR":
-            self._newest = said[-1].object
-        elif events:
-            self._newest = events[-1].object
-        if events:
-            await self._hear(Events(events))
-        if error is not None:
-            raise self._error(error)
-
-    def _error(self, raw: msgspec.Raw) -> ClusterError:
-        """What ends a watch in the middle. Unless the server is merely busy, everything is listed again."""
-        asked = f"watch {self._path}"
-        try:
-            status = _STATUS.decode(raw)
-        except msgspec.DecodeError as cause:
-            self._version = None
-            return ClusterError(f"{self._client.server}: {asked}: an error that cannot be read: {cause}")
-        busy = status.code == 429 or status.code >= 500
-        return (Refused if busy else Gone)(self._client.server, asked, status.code, one_line(status.message))
+    async def _take(self, events: Sequence[WatchEvent]) -> bool:
+        """Whether there was a bookmark among them."""
+        said = Said(events)
+        if said.newest is not None:
+            self._newest = said.newest
+        if said.changes:
+            await self._hear(Events(said.changes))
+        if said.error is not None:
+            raise error_of(said.error, self._client.server, self._path)
+        return said.has_bookmark
 
     def _version_now(self) -> str:
         """From where to go on. Only asked for between watches, so that not every object is looked into for it."""
         newest, self._newest = self._newest, None
         if newest is not None:
-            try:
-                self._version = _OBJECT.decode(newest).metadata.resource_version
-            except msgspec.DecodeError as cause:
-                self._version = None
-                raise ClusterError(f"{self._client.server}: watch {self._path}: an object without version") from cause
+            self._version = version_of(newest)
         if not self._version:
             self._version = None
-            raise ClusterError(f"{self._client.server}: {self._path}: a list without version")
+            raise ClusterError(f"{self._client.server}: {self._path}: a list or an object without version")
         return self._version
 
     # Inside
+
+    def _begin_listing(self) -> None:
+        self._list_again, self._version, self._newest, self._listing = False, None, None, True
 
     async def _back_off(self, cause: ClusterError) -> None:
         opened_at, self._opened_at = self._opened_at, None
@@ -245,57 +298,23 @@ class ListWatch:
             self._wait = self._timing.first_wait  # it went well for long enough
         wait = self._wait * self._rng.uniform(0.5, 1.0)
         self._wait = min(2 * self._wait, self._timing.longest_wait)
+        if isinstance(cause, Refused):
+            self._refusals += 1
+            if self._refusals > MOST_REFUSALS and cause.status >= 500:
+                self._refusals, self._version = 0, None
+            if cause.retry_after is not None:
+                named = min(cause.retry_after, LONGEST_RETRY_AFTER)
+                wait = max(wait, named * self._rng.uniform(1.0, 1.25))
         await self._hear(Trouble(cause, wait))
         await asyncio.sleep(wait)
 
-    def _query(self, query: str) -> str:
-        return f"{self._path}?{query}&{self._selector}" if self._selector else f"{self._path}?{query}"
+    def _patience(self, seconds: float, *, has_bookmarks: bool) -> float:
+        return self._timing.bookmark_silence if has_bookmarks else seconds + self._timing.silence
+
+    def _watch_seconds(self) -> float:
+        return self._rng.uniform(self._timing.shortest_watch, self._timing.longest_watch)
 
 
-class _Lines:
-    """Cuts what is read into whole lines. What of the last one is there already waits for the rest."""
-
-    def __init__(self) -> None:
-        self._begun: list[bytes] = []
-        self._bytes = 0
-
-    def take(self, data: bytes) -> bytes:
-        """All lines that are whole now, in one piece."""
-        end = data.rfind(b"\n") + 1
-        if not end:
-            self._bytes += len(data)
-            if self._bytes > MOST_LINE_BYTES:
-                raise ClusterError(f"a watch event of more than {MOST_LINE_BYTES} bytes")
-            self._begun.append(data)
-            return b""
-        rest = data[end:]
-        if self._begun:
-            data, end = b"".join([*self._begun, data[:end]]), self._bytes + end
-        self._begun, self._bytes = ([rest], len(rest)) if rest else ([], 0)
-        return data[:end]
-
-
-class _ListMeta(msgspec.Struct):
-    resource_version: str = msgspec.field(default="", name="resourceVersion")
-    following: str = msgspec.field(default="", name="continue")
-
-
-class _Page(msgspec.Struct):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[msgspec.Raw] | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _ListMeta
-
-
-class _Status(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-
-
-_CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
-_PAGE = msgspec.json.Decoder(_Page)
-_EVENTS = msgspec.json.Decoder(WatchEvent)
-_OBJECT = msgspec.json.Decoder(_Object)
-_STATUS = msgspec.json.Decoder(_Status)
+def _watch_query(version: str, seconds: float) -> str:
+    """`version`: encoded."""
+    return f"watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={max(1, int(seconds))}"

@@ -31,7 +31,8 @@ class PodRef(msgspec.Struct, frozen=True, gc=False):
 class PodEvent(msgspec.Struct, frozen=True, gc=False):
     """`type`: Normal or Warning. `controller`: the scheduler's name; `instance`: which process. `at`: Unix time.
 
-    `related`: the other pod that it is about.
+    `related`: the other pod that it is about. `count`: how often it has happened; if more than once, `last` says when
+    it did so for the last time.
     """
 
     pod: PodRef
@@ -43,6 +44,8 @@ class PodEvent(msgspec.Struct, frozen=True, gc=False):
     instance: str
     at: float
     related: PodRef | None = None
+    count: int = 1
+    last: float = 0.0
 
 
 class PodScheduled(msgspec.Struct, frozen=True, gc=False):
@@ -116,7 +119,23 @@ def event_body(event: PodEvent) -> bytes:
     }
     if event.related is not None:
         fields["related"] = _reference(event.related)
+    if event.count > 1:
+        fields["series"] = _series(event)
     return msgspec.json.encode(fields)
+
+
+def series_path(event: PodEvent) -> str:
+    """Of an Event that was written before."""
+    return f"{event_path(event.pod.namespace)}/{event_name(event.pod.name, event.at)}"
+
+
+def series_body(event: PodEvent) -> bytes:
+    """A strategic merge patch that says how often it has happened, and when last: all of an Event that may change."""
+    return msgspec.json.encode({"series": _series(event)})
+
+
+def _series(event: PodEvent) -> dict[str, object]:
+    return {"count": event.count, "lastObservedTime": micro_time(event.last)}
 
 
 def _reference(pod: PodRef) -> dict[str, str]:
@@ -124,9 +143,10 @@ def _reference(pod: PodRef) -> dict[str, str]:
 
 
 def event_name(pod_name: str, at: float) -> str:
-    """The pod's name and the time; where that would be no valid name, a random one."""
+    """The pod's name and the time; where that would be no valid name, one that is made of both."""
     name = f"{pod_name}.{int(at * 1e9):x}"
-    return name if len(name) <= MOST_NAME_LENGTH and _SUBDOMAIN.fullmatch(name) else str(uuid.uuid4())
+    valid = len(name) <= MOST_NAME_LENGTH and _SUBDOMAIN.fullmatch(name)
+    return name if valid else str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 def cut_note(note: str) -> str:

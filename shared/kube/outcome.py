@@ -11,17 +11,19 @@ from shared.kube.errors import one_line
 class Outcome(StrEnum):
     OK = "ok"
     CONFLICT = "conflict"
-    """409: it is not as the caller thought (bound already, changed meanwhile, exists already)."""
+    """It is not as the caller thought: bound already, changed meanwhile, exists already (409), or made anew under the
+    same name, which the server calls invalid (422) where a patch names the uid.
+    """
     NOT_FOUND = "not found"
     GONE = "gone"
     THROTTLED = "throttled"
     """429, still after the retries that the client makes by itself; `Result.retry_after` says when to come back."""
     FAILED = "failed"
-    """Refused for another reason, so it was not done."""
+    """Refused for another reason (4xx), so it was not done."""
     UNREACHABLE = "unreachable"
     """It did not get there, so it was not done."""
     UNKNOWN = "unknown"
-    """No answer came: it may have been done or not. Look before asking again."""
+    """No answer came, or one of 5xx, and it may have been done or not. Look before asking again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,32 @@ def result_of(answer: Answer) -> Result:
         return done
     if answer.ok:
         return Result(Outcome.OK, answer.status)
-    outcome = _OUTCOMES.get(answer.status, Outcome.FAILED)
+    outcome = _OUTCOMES.get(answer.status, Outcome.UNKNOWN if answer.status >= 500 else Outcome.FAILED)
+    if answer.status == 422 and _is_of_another(answer.body):
+        outcome = Outcome.CONFLICT
     return Result(outcome, answer.status, answer.message, answer.retry_after)
+
+
+def _is_of_another(body: bytes) -> bool:
+    """Whether a change was refused because the object has another uid than was said."""
+    try:
+        causes = _STATUS.decode(body).details.causes
+    except msgspec.DecodeError:
+        return False
+    return any(cause.field == "metadata.uid" for cause in causes or ())
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    field: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: list[_Cause] | None = None
 
 
 class _Status(msgspec.Struct):
     message: str = ""
+    details: _Details = _Details()
 
 
 _STATUS = msgspec.json.Decoder(_Status)

@@ -15,6 +15,7 @@ from shared.config.settings import ApiSettings
 from shared.errors import UserError
 from shared.kube.access import Access, find_access
 from shared.kube.client import KubeClient
+from shared.kube.credentials import Credentials
 from shared.kube.errors import Unauthorized
 from tests.kube.support import api_server
 
@@ -161,12 +162,12 @@ async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatc
 async def test_many_who_find_a_token_old_cause_one_look() -> None:
     looks = 0
 
-    async def reread() -> str:
+    async def look(refused: bool) -> Credentials:
         nonlocal looks
         looks += 1
-        return f"token {looks}"
+        return Credentials(f"token {looks}")
 
-    access = Access("http://host", "token 0", reread=reread)
+    access = Access("http://host", Credentials("token 0"), look=look)
     assert all(await asyncio.gather(*[access.refresh() for _ in range(10)]))
     assert (looks, access.authorization) == (1, "token 1")
     await access.close()

@@ -14,7 +14,7 @@ from shared.framework.plugin import ApiCall
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused, Unauthorized, Unreachable
 from shared.kube.notes import PodEvent, PodRef, PodScheduled, event_name
-from shared.kube.outcome import Outcome
+from shared.kube.outcome import Outcome, result_of
 from shared.plugins.defaultbinder import DefaultBinder
 from tests.kube.support import api_server, client_of, raw_node, raw_pod
 
@@ -83,7 +83,7 @@ async def test_what_became_of_a_call_is_told_apart(client: KubeClient, server: S
     assert (await client.execute(binding())).outcome is Outcome.GONE
     server.faults.fail("POST", "binding", 500)
     failed = await client.execute(binding())
-    assert (failed.outcome, failed.status, failed.message) == (Outcome.FAILED, 500, "a fault was asked for")
+    assert (failed.outcome, failed.status, failed.message) == (Outcome.UNKNOWN, 500, "a fault was asked for")
 
 
 async def test_a_write_without_an_answer_is_not_asked_twice(client: KubeClient, server: Simulator) -> None:
@@ -122,6 +122,23 @@ async def test_a_busy_server_is_asked_again_after_a_while_and_not_for_ever(
     server.faults.fail("POST", "binding", 429, reason="TooManyRequests")
     throttled = await client.execute(binding())
     assert (throttled.outcome, throttled.retry_after) == (Outcome.THROTTLED, 1.0)
+
+
+async def test_a_refused_write_that_there_is_no_time_to_repeat_is_known_not_to_be_done(
+    client: KubeClient, server: Simulator
+) -> None:
+    server.faults.fail("POST", "binding", 429, times=9, reason="TooManyRequests")
+    answer = await client.call("POST", f"{PATH}/binding", b"{}", timeout=0.5)
+    assert answer.status == 429
+    assert result_of(answer).outcome is Outcome.THROTTLED
+
+
+async def test_a_merge_patch_of_one_uid_is_asked_again(client: KubeClient, server: Simulator) -> None:
+    server.faults.fail("PATCH", "pods", 503)
+    server.faults.drop("PATCH", "pods", after=True)
+    assert (await client.patch_pod_condition(P, PodScheduled("Unschedulable", "no room", 1700000000.0))).ok
+    server.faults.fail("DELETE", "pods", 500)
+    assert (await client.delete_pod(P)).outcome is Outcome.UNKNOWN
 
 
 async def test_every_call_has_a_deadline(client: KubeClient, server: Simulator) -> None:

@@ -22,8 +22,8 @@ from shared.kube.listwatch import (
     Timing,
     Trouble,
     Watching,
-    _Lines,
 )
+from shared.kube.wire import Lines
 from tests.kube.support import api_server, client_of, raw_pod, until
 
 FAST = Timing(first_wait=0.02, longest_wait=0.1)
@@ -113,8 +113,12 @@ async def test_what_is_there_is_listed_and_what_happens_is_told() -> None:
         await until(lambda: ear.world == world(server, "a", "b"))
         await delete(client, "b")
         await until(lambda: ear.world == world(server, "a"))
-        assert ear.events == ["ADDED", "ADDED", "MODIFIED", "DELETED"]
+        assert ear.events == ["ADDED", "ADDED", "MODIFIED", "MODIFIED", "DELETED"]
         assert (ear.count(ListBegins), ear.count(ListEnds), ear.troubles) == (1, 1, [])
+
+
+def streams_no_lists(server: Simulator) -> None:
+    server.faults.fail("GET", "pods", 422, reason="Invalid")
 
 
 @pytest.mark.asyncio
@@ -123,6 +127,7 @@ async def test_a_long_list_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
     names = [f"p{i:03}" for i in range(35)]
     async with api_server() as server, client_of(server) as client:
         put(server, *names)
+        streams_no_lists(server)
         async with following(client) as (ear, _):
             await until(lambda: ear.count(ListEnds))
             assert [len(heard.objects) for heard in ear.heard if isinstance(heard, ListPage)] == [10, 10, 10, 5]
@@ -134,6 +139,7 @@ async def test_a_list_that_expires_half_read_begins_again_with_larger_pages(monk
     monkeypatch.setattr("shared.kube.listwatch.PAGE", 10)
     async with api_server() as server, client_of(server) as client:
         put(server, *[f"p{i:03}" for i in range(35)])
+        streams_no_lists(server)
         async with following(client, on_first_page=server.compact) as (ear, _):
             await until(lambda: ear.count(ListEnds))
             assert [type(trouble.cause) for trouble in ear.troubles] == [Gone]
@@ -196,6 +202,15 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_busy_server_says_when_to_come_back() -> None:
+    async with api_server() as server, client_of(server) as client:
+        server.faults.fail("GET", "pods", 429, times=2, reason="TooManyRequests")
+        async with following(client) as (ear, _):
+            await until(lambda: ear.troubles)
+            assert 1.0 <= ear.troubles[0].wait <= 1.25
+
+
+@pytest.mark.asyncio
 async def test_silence_is_not_borne_for_ever() -> None:
     impatient = Timing(shortest_watch=0.2, longest_watch=0.2, silence=0.1, first_wait=0.02)
     async with api_server() as server, client_of(server) as client, following(client, impatient) as (ear, _):
@@ -253,7 +268,7 @@ async def test_a_selector_is_the_servers_to_apply() -> None:
 @pytest.mark.parametrize("cuts", [1, 2, 3, 7, 1000])
 def test_lines_are_whole_however_they_arrive(cuts: int) -> None:
     text = b'{"a":1}\n{"bb":22}\n\n{"ccc":333}\n'
-    lines = _Lines()
+    lines = Lines()
     pieces = [lines.take(text[start : start + cuts]) for start in range(0, len(text), cuts)]
     assert b"".join(pieces) == text
     assert all(piece.endswith(b"\n") for piece in pieces if piece)

@@ -1,0 +1,336 @@
+"""Which Events are written, and when. It is told what happens and what time it is, and does nothing by itself.
+
+**Repeats are a series.** The same again (type, action, reason, pod, related pod, scheduler, process) within 6 minutes
+is no new Event: it is counted, and the Event that is there learns the number. The note is no part of that: the API
+server lets nobody change it, and the first one stays.
+
+**A repeat costs no call of its own.** The count is written when as much time has passed since it was last written as
+the series was old then, but not sooner than after 10 s (a pod that fails again and again does so every 10 s at most)
+nor later than after 5 minutes (the server forgets an Event after an hour, and a series is over after 6 minutes). So an
+hour of it costs some 17 calls, whether there are a hundred repeats or a million, and none is lost.
+
+**What cannot be written in time waits or goes.** All Events together have so many calls a second, and a few while pods
+wait to be bound. What waits for its turn is bounded, and so is what is remembered; the least recent goes first.
+
+    new Event --> waiting --> being written --> written --(repeat, later)--> due --> being written
+                     ^              |                                                    |
+                     +-- not now ---+<------------- 404: it is forgotten there ----------+
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from shared.errors import InvariantBroken
+from shared.kube.bucket import TokenBucket
+from shared.kube.notes import PodEvent
+from shared.kube.outcome import Outcome, Result
+
+ROUTINE = frozenset({"Scheduled"})
+"""Said once in a pod's life, and of every pod: these are in no series, and wait for all others."""
+
+SERIES_ENDS = 360.0
+"""Seconds without a repeat after which the next one is a new Event, as in client-go."""
+FIRST_REWRITE = 10.0
+LAST_REWRITE = 300.0
+MOST_SERIES = 1 << 15
+"""Of about 1 kB each."""
+MOST_WAITING = 1 << 14
+"""Of either kind: routine, and all else."""
+COUNTS_TURN = 4
+"""Every fourth call is for a count that is due, even if there are new Events all the time."""
+
+RATE = 200.0
+"""Calls a second: a tenth to a fifth of what an API server takes. A burst of 10,000 pods is told of in 50 s."""
+BURST = 400
+YIELDING_RATE = 20.0
+"""While pods wait to be bound."""
+
+SPAM_BURST = 25.0
+"""New Events of one type about one object, as in client-go; then one every 5 minutes."""
+SPAM_REFILL = 300.0
+
+MOST_TRIES = 12
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+LONGEST_NAMED = 300.0
+"""Longer than that the server's Retry-After is not believed."""
+LOOK = 0.02
+"""Seconds until there may be a token again; what comes meanwhile goes out together."""
+
+UNANSWERED = frozenset({Outcome.UNREACHABLE, Outcome.UNKNOWN})
+BUSY = frozenset({429, 503, 504})
+"""The same for all. 500 may be the fault of one Event, which an admission webhook fails on."""
+
+
+class Fate(Enum):
+    WAITS = "waits"
+    COUNTED = "counted"
+    """In a series."""
+    CROWDED = "crowded"
+    """Dropped: too many wait."""
+    SPAM = "spam"
+    """Dropped: there was too much about this object."""
+
+
+class Ending(Enum):
+    WRITTEN = "written"
+    LATER = "later"
+    """It will come again by itself."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    rate: float = RATE
+    burst: int = BURST
+    yielding_rate: float = YIELDING_RATE
+    most_waiting: int = MOST_WAITING
+    most_series: int = MOST_SERIES
+    first_rewrite: float = FIRST_REWRITE
+
+
+Key = tuple[str, ...]
+
+
+class Series(msgspec.Struct, gc=False, eq=False):
+    """An Event and its repeats. `began`, `seen`: the first and the last time; `told`: when it was last written."""
+
+    key: Key
+    event: PodEvent
+    began: float
+    seen: float
+    told: float
+    count: int = 1
+    last: float = 0.0
+    written: int = 0
+    """The count that the API server has; 0 while the Event is not there."""
+    tries: int = 0
+    busy: bool = True
+    """Waiting or being written for the first time, due, or being written again."""
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """To be created, or its count patched: all that has happened up to now."""
+
+    series: Series
+    event: PodEvent
+    creates: bool
+
+
+class EventSeries:
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        self._most_waiting = limits.most_waiting
+        self._most_series = limits.most_series
+        self._first_rewrite = limits.first_rewrite
+        self._budget = TokenBucket(limits.rate, limits.burst)
+        self._trickle = TokenBucket(limits.yielding_rate, 1)
+        self._series: dict[Key, Series] = {}
+        """The least recently seen first."""
+        self._spam: dict[Key, tuple[float, float]] = {}
+        """Tokens that are left, and since when; the least recently used first."""
+        self._waiting: deque[Series] = deque()
+        self._routine: deque[Series] = deque()
+        self._due: list[tuple[float, int, Series]] = []
+        self._pushed = 0
+        self._taken = 0
+        self._named = 0.0
+        self._rests_until = float("-inf")
+        self._rests = 0
+
+    @property
+    def waiting(self) -> int:
+        """New Events that wait."""
+        return len(self._waiting) + len(self._routine)
+
+    @property
+    def remembered(self) -> int:
+        """Series that a repeat would be counted in."""
+        return len(self._series)
+
+    @property
+    def due(self) -> int:
+        """Series whose count is to be written, now or later."""
+        return len(self._due)
+
+    def occurred(self, event: PodEvent, now: float) -> Fate:
+        if event.reason in ROUTINE:
+            if len(self._routine) >= self._most_waiting:
+                return Fate.CROWDED
+            self._routine.append(Series((), self._distinct(event), now, now, now))
+            return Fate.WAITS
+        self._forget_ended(now)
+        key = _key(event)
+        series = self._series.pop(key, None)
+        if series is not None:
+            self._series[key] = series
+            self._count(series, event.at, now)
+            return Fate.COUNTED
+        if len(self._waiting) >= self._most_waiting:
+            return Fate.CROWDED
+        if not self._bearable(event, now):
+            return Fate.SPAM
+        series = self._series[key] = Series(key, self._distinct(event), now, now, now)
+        if len(self._series) > self._most_series:
+            del self._series[next(iter(self._series))]
+        self._waiting.append(series)
+        return Fate.WAITS
+
+    def next(self, now: float, *, yielding: bool) -> Write | None:
+        """What is to be written now; `ended` must follow. `yielding`: pods wait to be bound."""
+        if now < self._rests_until or not self._ready(now):
+            return None
+        if yielding and self._trickle.take(now, now) is None:
+            return None
+        if self._budget.take(now, now) is None:
+            return None
+        series = self._take(now)
+        event = series.event
+        if series.count > 1:
+            event = msgspec.structs.replace(event, count=series.count, last=series.last)
+        return Write(series, event, not series.written)
+
+    def wait(self, now: float) -> float | None:
+        """Seconds until `next` may have something, None while there is nothing to wait for."""
+        if not (self._due or self.waiting):
+            return None
+        if now < self._rests_until:
+            return self._rests_until - now
+        if self._ready(now):
+            return LOOK
+        return max(self._due[0][0] - now, LOOK)
+
+    def ended(self, write: Write, result: Result, now: float) -> Ending:
+        """What became of it."""
+        series = write.series
+        if result.ok or (write.creates and result.outcome is Outcome.CONFLICT):
+            # An Event that exists already was written by a try that was not answered: before its repeats.
+            series.written = write.event.count if result.ok else 1
+            series.tries = self._rests = 0
+            self._settle(series, now)
+            return Ending.WRITTEN
+        if result.status in BUSY or (not result.status and result.outcome in UNANSWERED):
+            self._rest(result.retry_after, now)
+            return self._again(series, now)
+        if result.outcome is Outcome.NOT_FOUND and not write.creates:
+            series.written = 0
+            return self._again(series, now)
+        self._give_up(series, now)
+        return Ending.FAILED
+
+    def validate(self) -> None:
+        """Raises InvariantBroken."""
+        bounds = {"series": (len(self._series), self._most_series), "spam": (len(self._spam), self._most_series)}
+        for name, (size, most) in bounds.items():
+            if size > most:
+                raise InvariantBroken(f"{size} {name} are remembered, {most} at most")
+        if len(self._due) > self._most_series:
+            raise InvariantBroken(f"{len(self._due)} counts are due")
+        lined = [*self._waiting, *self._routine, *(series for _, _, series in self._due)]
+        if len(lined) != len({id(series) for series in lined}):
+            raise InvariantBroken("a series waits twice")
+        for series in lined:
+            if not series.busy:
+                raise InvariantBroken(f"{series} waits, and does not know it")
+
+    # Inside
+
+    def _take(self, now: float) -> Series:
+        self._taken += 1
+        if self._counts_are_due(now) and (self._taken % COUNTS_TURN == 0 or not self.waiting):
+            return heapq.heappop(self._due)[2]
+        return (self._waiting or self._routine).popleft()
+
+    def _count(self, series: Series, at: float, now: float) -> None:
+        series.count += 1
+        series.seen = now
+        series.last = at
+        if not series.busy:
+            self._write_count_later(series, now)
+
+    def _write_count_later(self, series: Series, now: float) -> None:
+        age = series.told - series.began
+        self._push(series, max(now, series.told + min(max(age, self._first_rewrite), LAST_REWRITE)))
+
+    def _push(self, series: Series, at: float) -> None:
+        """If there is no room, its next repeat tries again."""
+        series.busy = len(self._due) < self._most_series
+        if series.busy:
+            self._pushed += 1
+            heapq.heappush(self._due, (at, self._pushed, series))
+
+    def _settle(self, series: Series, now: float) -> None:
+        series.told = now
+        series.busy = False
+        if series.count > series.written:
+            self._write_count_later(series, now)
+
+    def _again(self, series: Series, now: float) -> Ending:
+        series.tries += 1
+        if series.tries >= MOST_TRIES:
+            self._give_up(series, now)
+            return Ending.FAILED
+        if series.written:
+            self._push(series, now)
+        else:
+            (self._waiting if series.key else self._routine).appendleft(series)
+        return Ending.LATER
+
+    def _give_up(self, series: Series, now: float) -> None:
+        """Without an Event there is no series; a count is tried again with the next repeat."""
+        series.tries = 0
+        series.told = now
+        series.busy = False
+        if not series.written and self._series.get(series.key) is series:
+            del self._series[series.key]
+
+    def _rest(self, retry_after: float | None, now: float) -> None:
+        """What the API server does to one Event it would do to all."""
+        if now < self._rests_until:
+            return
+        if retry_after is None:
+            pause = min(FIRST_PAUSE * 2.0 ** min(self._rests, 10), LONGEST_PAUSE)
+        else:
+            pause = min(retry_after, LONGEST_NAMED)
+        self._rests += 1
+        self._rests_until = now + pause
+
+    def _ready(self, now: float) -> bool:
+        return self.waiting > 0 or self._counts_are_due(now)
+
+    def _counts_are_due(self, now: float) -> bool:
+        return bool(self._due) and self._due[0][0] <= now
+
+    def _forget_ended(self, now: float) -> None:
+        """A count of theirs that is still to be written will be."""
+        while self._series:
+            series = next(iter(self._series.values()))
+            if now - series.seen <= SERIES_ENDS:
+                break
+            del self._series[series.key]
+
+    def _bearable(self, event: PodEvent, now: float) -> bool:
+        key = (event.pod.uid, event.type)
+        tokens, since = self._spam.pop(key, (SPAM_BURST, now))
+        tokens = min(SPAM_BURST, tokens + max(now - since, 0.0) / SPAM_REFILL)
+        bearable = tokens >= 1.0
+        self._spam[key] = (tokens - 1.0 if bearable else tokens, now)
+        if len(self._spam) > self._most_series:
+            del self._spam[next(iter(self._spam))]
+        return bearable
+
+    def _distinct(self, event: PodEvent) -> PodEvent:
+        """Events are named by their time: no two have the same, where the clock is coarse or goes back a little."""
+        if 0.0 <= self._named - event.at < 1.0:
+            event = msgspec.structs.replace(event, at=self._named + 1e-6)
+        self._named = event.at
+        return event
+
+
+def _key(event: PodEvent) -> Key:
+    related = event.related.uid if event.related is not None else ""
+    return (event.pod.uid, event.reason, related, event.type, event.action, event.controller, event.instance)

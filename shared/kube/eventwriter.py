@@ -1,0 +1,132 @@
+"""EventWriter: writes Events beside other work, never at its expense. What is written, and when, `eventseries` says."""
+
+import asyncio
+from collections.abc import Callable
+
+from shared.errors import FlotillaError
+from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
+from shared.kube.eventmetrics import EventMetrics
+from shared.kube.eventseries import LOOK, Ending, EventSeries, Fate, Limits, Write
+from shared.kube.notes import PodEvent, series_body, series_path
+from shared.kube.outcome import Outcome, Result
+from shared.telemetry.logs import Repeated
+
+MOST_AT_ONCE = 4
+"""Calls. An answer takes some milliseconds, so they are enough for what may be written in a second."""
+LONGEST_LOOK = 1.0
+
+NOT_THERE = frozenset({Outcome.NOT_FOUND, Outcome.CONFLICT})
+"""The pod's namespace is gone."""
+
+
+class EventWriter:
+    """`yields`: whether something more important waits for the API server."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        metrics: EventMetrics,
+        sparingly: Repeated,
+        *,
+        yields: Callable[[], bool],
+        limits: Limits | None = None,
+    ) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._sparingly = sparingly
+        self._yields = yields
+        self._core = EventSeries(limits)
+        metrics.waiting.set_function(lambda: self._core.waiting)
+        self._loop = asyncio.get_running_loop()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = 0.0
+        """When the timer goes off; not every loop's timers tell."""
+        self._closed = False
+
+    @property
+    def idle(self) -> bool:
+        """Every Event is written. Counts of series may have to be written later."""
+        return not (self._writing or self._core.waiting)
+
+    def record(self, event: PodEvent) -> None:
+        fate = self._core.occurred(event, self._loop.time())
+        if fate is not Fate.WAITS:
+            self._on_not_waiting(fate)
+        timer = self._timer
+        if timer is None:
+            if len(self._writing) < MOST_AT_ONCE:
+                self._look_in(0.0)
+        elif fate is Fate.WAITS and self._looks_at > self._loop.time() + LOOK:
+            timer.cancel()
+            self._look_in(0.0)
+
+    async def close(self) -> None:
+        """What waits is thrown away, and what is under way is cut off."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        writing = list(self._writing)
+        for task in writing:
+            task.cancel()
+        await asyncio.gather(*writing, return_exceptions=True)
+
+    def _on_not_waiting(self, fate: Fate) -> None:
+        match fate:
+            case Fate.COUNTED:
+                self._metrics.counted.inc()
+            case Fate.CROWDED:
+                self._metrics.crowded.inc()
+                self._sparingly.warning("crowded", "too many Events wait: an Event is dropped")
+            case Fate.SPAM:
+                self._metrics.spam.inc()
+                self._sparingly.warning("spam", "too many Events about one pod: an Event is dropped")
+
+    def _look_in(self, seconds: float) -> None:
+        self._looks_at = self._loop.time() + seconds
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for _ in range(min(MOST_AT_ONCE - len(self._writing), self._core.waiting or 1)):
+            task = self._loop.create_task(self._work())
+            self._writing.add(task)
+            task.add_done_callback(self._worked)
+
+    async def _work(self) -> None:
+        """Writes what may be written now."""
+        while write := self._core.next(self._loop.time(), yielding=self._yields()):
+            await self._write(write)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._writing.discard(task)
+        cause = None if task.cancelled() else task.exception()
+        if cause is not None:
+            self._metrics.failed.inc()
+            self._sparingly.error(type(cause).__name__, "an Event is not written: %r", cause, exc_info=cause)
+        if self._timer is None and not self._closed:
+            wait = self._core.wait(self._loop.time())
+            if wait is not None:
+                self._look_in(min(wait, LONGEST_LOOK))
+
+    async def _write(self, write: Write) -> None:
+        result = await self._ask(write)
+        ending = self._core.ended(write, result, self._loop.time())
+        if ending is Ending.WRITTEN:
+            return
+        if ending is Ending.FAILED:
+            self._metrics.failed.inc()
+        if result.outcome not in NOT_THERE:
+            pod, what = write.event.pod, f"an Event {result.outcome} {result.status}"
+            said = "not written" if ending is Ending.FAILED else "not written now"
+            self._sparingly.warning(what, "%s/%s: an Event is %s: %s", pod.namespace, pod.name, said, result.message)
+
+    async def _ask(self, write: Write) -> Result:
+        event = write.event
+        try:
+            if write.creates:
+                return await self._client.create_event(event)
+            body = series_body(event)
+            return await self._client.attempt("PATCH", series_path(event), body, content_type=STRATEGIC_MERGE_PATCH)
+        except FlotillaError as cause:
+            return Result(Outcome.FAILED, message=str(cause))

@@ -1,0 +1,68 @@
+"""A list that comes as the beginning of a watch: each object as ADDED, and then a bookmark that marks the end."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from shared.errors import ClusterError
+from shared.kube.stream import Stream
+from shared.kube.wire import Lines, WatchEvent, ends_initial_events, error_of, read_events, version_of
+
+MOST_HELD = 10_000
+"""Events that may come between the objects of the list and the mark of its end."""
+
+
+class NotStreamed(ClusterError):
+    """The server does not know what it was asked for, and began an ordinary watch."""
+
+
+class StreamedList:
+    """`version` and `events` are what there is at the end: where a watch may go on, and what has come already."""
+
+    def __init__(self, server: str, path: str, stream: Stream, lines: Lines) -> None:
+        self.version = ""
+        self.events: Sequence[WatchEvent] = ()
+        self._server = server
+        self._path = path
+        self._stream = stream
+        self._lines = lines
+        self._held: list[WatchEvent] = []
+
+    async def pages(self) -> AsyncIterator[Sequence[msgspec.Raw]]:
+        """As many objects at once as could be read at once, to the end of the list; raises ClusterError before it."""
+        while not self.version:
+            data = await self._stream.read()
+            if not data:
+                raise ClusterError(f"{self._server}: {self._path}: the list broke off")
+            objects = self._take(read_events(self._lines.take(data)))
+            if objects:
+                yield objects
+
+    def _take(self, events: Sequence[WatchEvent]) -> Sequence[msgspec.Raw]:
+        """The objects among them. Events of other kinds may come before the end already.
+
+        From the first deletion on they are held back: in a list nothing can be said to be gone.
+        """
+        objects: list[msgspec.Raw] = []
+        for position, event in enumerate(events):
+            match event.type:
+                case "ADDED" | "MODIFIED" if not self._held:
+                    objects.append(event.object)
+                case "ADDED" | "MODIFIED" | "DELETED":
+                    self._held.append(event)
+                case "BOOKMARK":
+                    self._end(event.object)
+                    self.events = [*self._held, *events[position + 1 :]]
+                    break
+                case "ERROR":
+                    raise error_of(event.object, self._server, self._path)
+        if len(self._held) > MOST_HELD:
+            raise ClusterError(f"{self._server}: {self._path}: too much happens while it is listed in a stream")
+        return objects
+
+    def _end(self, bookmark: msgspec.Raw) -> None:
+        if not ends_initial_events(bookmark):
+            raise NotStreamed(f"{self._server}: {self._path}: the server streams no lists")
+        self.version = version_of(bookmark)
+        if not self.version:
+            raise ClusterError(f"{self._server}: {self._path}: a list without version")

@@ -1,0 +1,88 @@
+"""clientConnection: which of it counts, and that no more calls go out than it allows."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shared.config.file import ConfigSource
+from shared.config.settings import ApiSettings
+from shared.kube.client import KubeClient
+from shared.kube.connection import NOTHING_GIVEN, GivenConnection, given_connection
+from shared.kube.errors import Unreachable
+from shared.kube.outcome import Outcome
+from tests.kube.support import api_server, raw_pod
+
+HEAD = b"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x"
+POD = "/api/v1/namespaces/default/pods/p"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"", NOTHING_GIVEN),
+        (b"clientConnection: {}", NOTHING_GIVEN),
+        (b"clientConnection: {qps: 0, burst: 0, kubeconfig: ''}", NOTHING_GIVEN),
+        (b"clientConnection: {kubeconfig: /etc/k}", GivenConnection("/etc/k")),
+        (b"clientConnection: {qps: 7}", GivenConnection(None, 7.0, 100)),
+        (b"clientConnection: {burst: 3}", GivenConnection(None, 50.0, 3)),
+        (b"clientConnection: {qps: 0.5, burst: 2}", GivenConnection(None, 0.5, 2)),
+        (b"clientConnection: {qps: -1}", GivenConnection(None, None, 100)),
+    ],
+)
+def test_only_what_the_file_says_counts(text: bytes, found: GivenConnection) -> None:
+    assert given_connection(ConfigSource("f", HEAD + text)) == found
+
+
+def test_without_a_file_nothing_is_given() -> None:
+    assert given_connection(None) == NOTHING_GIVEN
+
+
+@pytest.mark.asyncio
+async def test_calls_wait_for_their_turn_and_leases_and_watches_do_not() -> None:
+    async with api_server() as server:
+        client = await KubeClient.open(ApiSettings(server=server.url), given=GivenConnection(None, 20.0, 2))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        calls = [asyncio.create_task(client.get(POD)) for _ in range(6)]
+        await asyncio.sleep(0)
+        await client.call("GET", LEASES)
+        stream = await client.stream("/api/v1/pods?watch=1", 5.0)
+        stream.close()
+        assert sum(call.done() for call in calls) < 6
+        await asyncio.gather(*calls)
+        assert loop.time() - began >= 4 / 20
+        await client.close()
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_go_out_in_time_is_known_not_to_be_done() -> None:
+    async with api_server() as server:
+        server.store_raw("pods", raw_pod("p"))
+        client = await KubeClient.open(ApiSettings(server=server.url), given=GivenConnection(None, 0.05, 1))
+        assert await client.get(POD) is not None
+        with pytest.raises(Unreachable, match=r"not sent: at 0\.05 calls a second") as late:
+            await client.call("DELETE", POD)
+        assert not late.value.maybe_done
+        assert (await client.attempt("DELETE", POD)).outcome is Outcome.UNREACHABLE
+        assert server.stored("pods", "p", "default")
+        await client.close()
+
+
+@pytest.mark.asyncio
+async def test_a_kubeconfig_of_the_file_counts_where_no_setting_names_one(tmp_path: Path) -> None:
+    async with api_server() as server:
+        config = {
+            "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        }
+        path = tmp_path / "config"
+        path.write_bytes(msgspec.json.encode(config))
+        for settings in (ApiSettings(), ApiSettings(server=server.url)):
+            client = await KubeClient.open(settings, given=GivenConnection(str(path)))
+            assert client.server == server.url
+            await client.close()

@@ -1,0 +1,375 @@
+"""Which Events are written, and when: by hand, and for all courses of things."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.kube.eventseries import (
+    BURST,
+    FIRST_REWRITE,
+    LAST_REWRITE,
+    MOST_TRIES,
+    SERIES_ENDS,
+    SPAM_BURST,
+    SPAM_REFILL,
+    Ending,
+    EventSeries,
+    Fate,
+    Limits,
+    Write,
+)
+from shared.kube.notes import PodEvent, PodRef, event_name
+from shared.kube.outcome import Outcome, Result
+
+OK = Result(Outcome.OK, 201)
+GONE = Result(Outcome.NOT_FOUND, 404)
+EXISTS = Result(Outcome.CONFLICT, 409)
+FORBIDDEN = Result(Outcome.FAILED, 403)
+BROKEN = Result(Outcome.UNKNOWN, 500)
+THROTTLED = Result(Outcome.THROTTLED, 429, retry_after=7.0)
+UNANSWERED = Result(Outcome.UNKNOWN)
+UNREACHABLE = Result(Outcome.UNREACHABLE)
+EPOCH = 1_700_000_000.0
+"""What the clock of Events says at time 0."""
+
+
+def event(pod: str = "p", reason: str = "FailedScheduling", note: str = "no", at: float = 0.0) -> PodEvent:
+    type_ = "Normal" if reason == "Scheduled" else "Warning"
+    return PodEvent(PodRef("default", pod, f"uid-{pod}"), type_, reason, "Scheduling", note, "s", "s-1", EPOCH + at)
+
+
+class Desk:
+    """An API server that keeps Events: what counts is what it has."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.core = EventSeries(limits)
+        self.now = 0.0
+        self.counts: dict[str, int] = {}
+        self.calls: list[tuple[float, str, int]] = []
+
+    def happens(self, pod: str = "p", reason: str = "FailedScheduling", note: str = "no") -> Fate:
+        fate = self.core.occurred(event(pod, reason, note, self.now), self.now)
+        self.core.validate()
+        return fate
+
+    def take(self, *, yielding: bool = False) -> Write | None:
+        return self.core.next(self.now, yielding=yielding)
+
+    def taken(self) -> Write:
+        write = self.take()
+        assert write is not None
+        return write
+
+    def answer(self, write: Write, result: Result = OK) -> Ending:
+        name = event_name(write.event.pod.name, write.event.at)
+        self.calls.append((self.now, "create" if write.creates else "patch", write.event.count))
+        if result.ok:
+            self.counts[name] = write.event.count
+        ending = self.core.ended(write, result, self.now)
+        self.core.validate()
+        return ending
+
+    def write_all(self, result: Result = OK) -> int:
+        written = 0
+        while (write := self.take()) is not None:
+            self.answer(write, result)
+            written += 1
+        return written
+
+    def pass_time(self, seconds: float, step: float = 1.0, each: Callable[[], object] = lambda: None) -> None:
+        for _ in range(round(seconds / step)):
+            self.now += step
+            each()
+            self.write_all()
+
+
+def test_the_first_is_created_at_once() -> None:
+    desk = Desk()
+    assert desk.happens() is Fate.WAITS
+    write = desk.taken()
+    assert (write.creates, write.event) == (True, event())
+    assert desk.answer(write) is Ending.WRITTEN
+    assert (desk.take(), desk.core.wait(desk.now)) == (None, None)
+
+
+def test_a_repeat_is_patched_into_it_later_with_its_time() -> None:
+    desk = Desk()
+    desk.happens()
+    desk.write_all()
+    desk.now = 2.0
+    assert desk.happens(note="for another reason now") is Fate.COUNTED
+    assert desk.take() is None
+    assert desk.core.wait(desk.now) == FIRST_REWRITE - 2.0
+    desk.now = FIRST_REWRITE
+    write = desk.taken()
+    assert (write.creates, write.event.count, write.event.last) == (False, 2, EPOCH + 2.0)
+    assert (write.event.note, write.event.at) == ("no", EPOCH)
+
+
+@pytest.mark.parametrize("seconds, calls", [(10.0, 2), (100.0, 5), (3600.0, 17)])
+def test_a_pod_that_fails_every_second_costs_few_calls_and_every_failure_counts(seconds: float, calls: int) -> None:
+    desk = Desk()
+    desk.happens()
+    desk.write_all()
+    desk.pass_time(seconds, each=desk.happens)
+    assert len(desk.calls) == calls
+    desk.pass_time(LAST_REWRITE)
+    assert list(desk.counts.values()) == [1 + seconds]
+
+
+def test_repeats_of_what_still_waits_cost_nothing() -> None:
+    desk = Desk()
+    for _ in range(30):
+        desk.happens()
+    write = desk.taken()
+    assert (write.creates, write.event.count) == (True, 30)
+    desk.answer(write)
+    assert desk.core.due == 0
+
+
+def test_repeats_while_it_is_being_written_are_written_later() -> None:
+    desk = Desk()
+    desk.happens()
+    write = desk.taken()
+    desk.happens()
+    assert desk.take() is None
+    desk.answer(write)
+    desk.now = FIRST_REWRITE
+    write = desk.taken()
+    desk.happens()
+    desk.answer(write)
+    desk.pass_time(LAST_REWRITE)
+    assert desk.calls[1:] == [(10.0, "patch", 2), (20.0, "patch", 3)]
+
+
+@pytest.mark.parametrize("silence, events", [(SERIES_ENDS, 1), (SERIES_ENDS + 1.0, 2)])
+def test_after_a_silence_it_is_a_new_event(silence: float, events: int) -> None:
+    desk = Desk()
+    desk.happens()
+    desk.write_all()
+    desk.now += silence
+    desk.happens()
+    desk.pass_time(LAST_REWRITE)
+    assert len(desk.counts) == events
+
+
+def test_others_are_other_series() -> None:
+    desk = Desk()
+    fates = [desk.happens("p"), desk.happens("q"), desk.happens("p", "Preempted"), desk.happens("p")]
+    assert fates == [Fate.WAITS, Fate.WAITS, Fate.WAITS, Fate.COUNTED]
+
+
+def test_what_is_forgotten_at_the_server_is_created_anew_with_its_count() -> None:
+    desk = Desk()
+    desk.happens()
+    desk.write_all()
+    desk.happens()
+    desk.now = FIRST_REWRITE
+    assert desk.answer(desk.taken(), GONE) is Ending.LATER
+    write = desk.taken()
+    assert (write.creates, write.event.count) == (True, 2)
+    assert desk.answer(write) is Ending.WRITTEN
+
+
+def test_of_a_namespace_that_is_gone_there_are_no_events() -> None:
+    desk = Desk()
+    desk.happens()
+    assert desk.answer(desk.taken(), GONE) is Ending.FAILED
+    assert (desk.core.remembered, desk.core.waiting) == (0, 0)
+
+
+def test_an_event_that_was_written_without_an_answer_gets_its_repeats() -> None:
+    desk = Desk()
+    desk.happens()
+    assert desk.answer(desk.taken(), UNANSWERED) is Ending.LATER
+    desk.happens()
+    desk.now = 1.0
+    write = desk.taken()
+    assert (write.creates, write.event.count) == (True, 2)
+    assert desk.answer(write, EXISTS) is Ending.WRITTEN
+    desk.pass_time(FIRST_REWRITE)
+    assert desk.calls[-1] == (11.0, "patch", 2)
+
+
+@pytest.mark.parametrize("result", [FORBIDDEN, BROKEN])
+def test_what_is_refused_is_not_asked_again(result: Result) -> None:
+    desk = Desk()
+    desk.happens("p")
+    desk.happens("q")
+    assert desk.answer(desk.taken(), result) is Ending.FAILED
+    assert desk.answer(desk.taken()) is Ending.WRITTEN
+    assert desk.happens("p") is Fate.WAITS
+
+
+def test_a_count_that_is_refused_is_tried_with_a_later_repeat() -> None:
+    desk = Desk()
+    desk.happens()
+    desk.write_all()
+    desk.happens()
+    desk.now = FIRST_REWRITE
+    assert desk.answer(desk.taken(), FORBIDDEN) is Ending.FAILED
+    assert desk.core.wait(desk.now) is None
+    desk.happens()
+    assert desk.take() is None
+    desk.pass_time(FIRST_REWRITE)
+    assert desk.calls[-1] == (20.0, "patch", 3)
+
+
+def test_a_server_that_has_enough_of_one_is_left_alone_with_all() -> None:
+    desk = Desk()
+    for name in ("p", "q"):
+        desk.happens(name)
+    assert desk.answer(desk.taken(), THROTTLED) is Ending.LATER
+    assert desk.take() is None
+    assert desk.core.wait(desk.now) == 7.0
+    desk.now = 7.0
+    assert desk.taken().event.pod.name == "p"
+    assert desk.taken().event.pod.name == "q"
+
+
+def test_a_server_that_is_away_is_asked_ever_more_rarely_and_each_event_so_many_times() -> None:
+    desk = Desk()
+    desk.happens()
+    times = []
+    ending = Ending.LATER
+    while ending is Ending.LATER:
+        times.append(desk.now)
+        ending = desk.answer(desk.taken(), UNREACHABLE)
+        desk.now += desk.core.wait(desk.now) or 0.0
+    assert ending is Ending.FAILED
+    assert len(times) == MOST_TRIES
+    assert [b - a for a, b in pairwise(times[:8])] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_what_is_routine_comes_last_and_is_in_no_series() -> None:
+    desk = Desk()
+    assert [desk.happens("p", "Scheduled") for _ in range(2)] == [Fate.WAITS, Fate.WAITS]
+    desk.happens("q")
+    reasons = [desk.taken().event.reason for _ in range(3)]
+    assert reasons == ["FailedScheduling", "Scheduled", "Scheduled"]
+    assert desk.core.remembered == 1
+
+
+def test_two_events_of_a_pod_never_have_the_same_name() -> None:
+    desk = Desk(Limits(burst=2000))
+    for i in range(1000):
+        desk.happens("p", "Scheduled")
+        desk.now += 0.0 if i % 3 else 1e-7
+    desk.write_all()
+    assert len(desk.counts) == 1000
+
+
+def test_counts_have_their_turn_though_there_are_new_events_all_the_time() -> None:
+    desk = Desk(Limits(rate=10.0, burst=1))
+    desk.happens("p")
+    desk.write_all()
+    desk.happens("p")
+
+    def many() -> None:
+        for i in range(20):
+            desk.happens(f"{desk.now}-{i}")
+
+    desk.pass_time(20.0, each=many)
+    assert desk.core.waiting > 100
+    assert any(kind == "patch" for _, kind, _ in desk.calls)
+
+
+def test_too_much_about_one_object_is_dropped() -> None:
+    desk = Desk()
+    fates = [desk.happens("p", f"Reason{i}") for i in range(int(SPAM_BURST) + 1)]
+    assert set(fates[:-1]) == {Fate.WAITS}
+    assert fates[-1] is Fate.SPAM
+    assert desk.happens("q") is Fate.WAITS
+    assert desk.happens("p", "Reason1") is Fate.COUNTED
+    desk.now += SPAM_REFILL
+    assert [desk.happens("p", "New"), desk.happens("p", "Newer")] == [Fate.WAITS, Fate.SPAM]
+
+
+def test_too_many_at_once_are_dropped_and_the_calls_keep_to_their_rate() -> None:
+    desk = Desk(Limits(most_waiting=1000))
+    fates = [desk.happens(f"p{i}", "Scheduled") for i in range(1200)]
+    assert (fates.count(Fate.WAITS), fates.count(Fate.CROWDED)) == (1000, 200)
+    assert desk.write_all() == BURST
+    desk.pass_time(1.0, step=0.02)
+    assert len(desk.calls) == pytest.approx(600, abs=1)
+    desk.pass_time(3.0, step=0.02)
+    assert len(desk.counts) == 1000
+
+
+def test_while_pods_wait_to_be_bound_there_are_few() -> None:
+    desk = Desk()
+    for i in range(1000):
+        desk.happens(f"p{i}", "Scheduled")
+    taken = 0
+    for _ in range(100):
+        desk.now += 0.01
+        while (write := desk.take(yielding=True)) is not None:
+            desk.answer(write)
+            taken += 1
+    assert 18 <= taken <= 21
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["happens", "happens", "happens", "next", "next", "answer"]),
+        st.integers(0, 5),
+        st.sampled_from([0.0, 0.01, 0.5, 4.0, 100.0, 400.0]),
+        st.sampled_from([OK, OK, OK, GONE, EXISTS, FORBIDDEN, THROTTLED, UNANSWERED, UNREACHABLE]),
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS)
+def test_whatever_happens_nothing_grows_and_the_rate_is_kept(steps: list[tuple[str, int, float, Result]]) -> None:
+    limits = Limits(rate=2.0, burst=3, yielding_rate=0.5, most_waiting=3, most_series=4)
+    desk = Desk(limits)
+    writing: list[Write] = []
+    times: list[float] = []
+    for step, number, seconds, result in steps:
+        desk.now += seconds
+        if step == "happens":
+            desk.happens(f"p{number}", "Scheduled" if number == 5 else "FailedScheduling")
+        elif step == "next" and len(writing) < 3:
+            write = desk.take(yielding=number > 3)
+            if write is not None:
+                writing.append(write)
+                times.append(desk.now)
+        elif step == "answer" and writing:
+            desk.answer(writing.pop(0), result)
+        # What is tried again comes on top of what waits.
+        assert desk.core.waiting <= 2 * limits.most_waiting + 3 + limits.most_series
+        desk.core.validate()
+    for i, began in enumerate(times):
+        for j in range(i, len(times)):
+            assert j - i + 1 <= limits.burst + limits.rate * (times[j] - began) + 1e-6
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.3, 5.0, 60.0])), max_size=80),
+    st.lists(st.sampled_from([OK, OK, THROTTLED, UNANSWERED, UNREACHABLE, GONE]), max_size=30),
+)
+def test_every_repeat_of_what_is_written_is_counted_in_the_end(
+    happenings: list[tuple[int, float]], answers: list[Result]
+) -> None:
+    """A server that answers so or so for a while, and then well."""
+    desk = Desk()
+    happened = [0, 0, 0, 0]
+    for number, seconds in happenings:
+        desk.now += seconds
+        assert desk.happens(f"p{number}") in (Fate.WAITS, Fate.COUNTED)
+        happened[number] += 1
+        write = desk.take()
+        if write is not None:
+            result = answers.pop(0) if answers else OK
+            desk.answer(write, OK if write.creates and result is GONE else result)
+    desk.pass_time(LAST_REWRITE + 40.0, step=10.0)
+    assert desk.core.wait(desk.now) is None
+    for number, times in enumerate(happened):
+        counts = [count for name, count in desk.counts.items() if name.startswith(f"p{number}.")]
+        assert sum(counts) == times
