@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from shared.bus import Bus, NoAnswer
-from shared.bus.connection import where
+from shared.bus import Bus, NatsAccess, NoAnswer
+from shared.bus.access import where
 from shared.config.settings import Settings
 from shared.config.sources import settings_from
 from shared.errors import ClusterError
@@ -46,7 +46,7 @@ async def asking(options: argparse.Namespace) -> AsyncIterator[Asker]:
     settings = settings_from(os.environ, vars(options))
     try:
         bus = await Bus.connect(
-            settings.nats_url, settings.prefix, f"flotilla-{os.getpid()}", _quiet(), patience=CONNECT_PATIENCE
+            NatsAccess.of(settings), settings.prefix, f"flotilla-{os.getpid()}", _quiet(), patience=CONNECT_PATIENCE
         )
     except ClusterError as cause:
         raise ClusterError(f"{cause}; {HINT}") from cause

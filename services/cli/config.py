@@ -1,4 +1,4 @@
-"""flotilla config: look at a KubeSchedulerConfiguration, and make one of an old Policy."""
+"""flotilla config: look at a KubeSchedulerConfiguration, make one of an old Policy, and look at settings."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from services.cli import settings
 from shared.config.commandline import BAD_USAGE
 from shared.errors import UserError
 
@@ -22,6 +23,7 @@ examples:
   flotilla config show                             the defaults, as a file to start from
   flotilla config show scheduler.yaml -o json      what is in force once defaults are filled in
   flotilla config convert policy.json > new.yaml   a Policy (kube-scheduler before v1.23) as a profile
+  flotilla config settings                         what is set by flags, variables and a file
   kubectl get configmap scheduler -o jsonpath='{.data.config}' | flotilla config validate -
 
 A file with one profile that moves a weight and leaves everything else alone:
@@ -40,14 +42,16 @@ A file with one profile that moves a weight and leaves everything else alone:
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "config",
-        help="check, show or convert a scheduler configuration file",
-        description="Works on the file that --config takes: a KubeSchedulerConfiguration, in YAML or JSON.",
+        help="check, show or convert a scheduler configuration file; show settings",
+        description="Works on the file that --config takes: a KubeSchedulerConfiguration, in YAML or JSON. And shows\n"
+        "the settings, which say where services run and what they talk to.",
         epilog=EXAMPLES,
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_validate(actions)
     _add_show(actions)
     _add_convert(actions)
+    settings.add_to(actions)
 
 
 def _add_validate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -1,24 +1,11 @@
 """The flotilla command. What a command needs is imported when it runs, so that help and mistakes are instant."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
-from services.cli import (
-    bench,
-    bench_pipeline,
-    bench_quality,
-    config,
-    conformance,
-    demo,
-    dump,
-    permit,
-    queue,
-    run,
-    simulate,
-    up,
-    version,
-)
+from services.cli.version import Version
 from shared.config.commandline import BAD_USAGE, Parser
 from shared.errors import FlotillaError, UserError
 
@@ -29,42 +16,52 @@ first steps:
   flotilla up --kubeconfig ~/.kube/config   all services here, for a real cluster
   flotilla run worker --nats nats://host    one service, as in a container
   flotilla config validate scheduler.yaml   is the scheduler's configuration file right?
+  flotilla config settings                  what is set, and where it comes from
 
 into one that runs:
   flotilla queue                            what waits to be scheduled, why, and for what
   flotilla permit list                      which pods wait to be allowed to be bound
   flotilla dump --output folder             all that it holds, and whether the cluster is so
+  flotilla health --port 8080               whether a service is ready, for health checks of containers
 
 flotilla COMMAND --help tells more about a command.
 """
 
-COMMANDS = (
-    demo,
-    up,
-    run,
-    queue,
-    permit,
-    dump,
-    config,
-    simulate,
-    conformance,
-    bench,
-    bench_pipeline,
-    bench_quality,
-    version,
-)
+COMMANDS = {
+    "demo": "demo",
+    "up": "up",
+    "run": "run",
+    "health": "health",
+    "queue": "queue",
+    "permit": "permit",
+    "dump": "dump",
+    "config": "config",
+    "simulate": "simulate",
+    "faults": "faults",
+    "conformance": "conformance",
+    "bench": "bench",
+    "bench-pipeline": "bench_pipeline",
+    "bench-quality": "bench_quality",
+    "completion": "completion",
+    "version": "version",
+}
+"""The module of each command, in the order of the help."""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Of all commands, or of one, which is known sooner."""
     top = Parser(prog="flotilla", description="A Kubernetes scheduler that scales out.", epilog=EXAMPLES)
+    top.add_argument("--version", action=Version, help="print the version and exit")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in COMMANDS:
-        module.add_to(commands)
+    for command in COMMANDS if only is None else (only,):
+        importlib.import_module(f"services.cli.{COMMANDS[command]}").add_to(commands)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    command = words[0] if words and words[0] in COMMANDS else None
+    options = parser(command).parse_args(words)
     try:
         code: int = options.run(options)
     except UserError as mistake:

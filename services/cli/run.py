@@ -22,7 +22,8 @@ examples:
   flotilla run worker --name worker-7 --nats nats://nats:4222 --redis redis://redis:6379/0
   FLOTILLA_NATS_URL=nats://user:password@nats:4222 flotilla run cycle --config scheduler.yaml
 
-Every setting can come from the environment as well; flags win:
+Every setting can come from the environment as well, or from a file (--settings FILE or FLOTILLA_SETTINGS).
+A flag wins over its variable, and that over the file; flotilla config settings shows what is in force. Variables:
   {f"{chr(10)}  ".join(source.variable for source in SOURCES)}
 What is secret (FLOTILLA_NATS_URL, FLOTILLA_REDIS_URL, FLOTILLA_TOKEN) can also stand in a file that
 FLOTILLA_NATS_URL_FILE, FLOTILLA_REDIS_URL_FILE or FLOTILLA_TOKEN_FILE names.

@@ -3,14 +3,15 @@
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from services.cli.numbers import at_least
+from shared.config import values
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import add_flags, read_values, settings_of
+from shared.config.sources import add_flags, environment_of, read_values, settings_of
 from shared.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ Every setting can come from the environment as well: see flotilla run --help.
 """
 
 EACH_ITS_OWN = frozenset({"name", "http"})
+REACHING = frozenset(f"FLOTILLA_{name}" for name in ("PREFIX", "NATS_CA", "NATS_CERT", "NATS_KEY", "NATS_CREDENTIALS"))
+"""Variables without which NATS cannot be asked for what is there, beside its URL."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -62,9 +65,9 @@ def run(options: argparse.Namespace) -> int:
 def options_of(options: argparse.Namespace) -> "PipelineOptions":
     from services.supervisor.options import PipelineOptions
 
-    values = read_values(os.environ, vars(options))
-    settings = settings_of(values)
-    reachable = any(values.get(field) for field in ("server", "kubeconfig"))
+    given = read_values(os.environ, vars(options))
+    settings = settings_of(given)
+    reachable = any(given.get(field) for field in ("server", "kubeconfig"))
     if options.in_cluster and reachable:
         raise UserError("--in-cluster: takes the API server around this pod, so leave out --server and --kubeconfig")
     api = settings.api if reachable else ApiSettings() if options.in_cluster else None
@@ -73,8 +76,8 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
         workers=options.workers,
         binders=options.binders,
         settings=settings,
-        nats_url=settings.nats_url if "nats_url" in values else None,
-        redis_url=settings.redis_url if "redis_url" in values else None,
+        nats_url=settings.nats_url if "nats_url" in given else None,
+        redis_url=settings.redis_url if "redis_url" in given else None,
         api=api,
         output=sys.stdout,
         as_json=not as_text,
@@ -97,8 +100,8 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event) -> int:
 def whereabouts(pipeline: "Pipeline") -> list[str]:
     """What runs where, without secrets."""
     options, pids = pipeline.options, pipeline.processes
-    rows = [("nats", _address(pipeline.nats_url), pids.get("nats-server"))]
-    rows.append(("redis", _address(pipeline.redis_url), pids.get("redis-server")))
+    rows = [("nats", address_of(pipeline.nats_url), pids.get("nats-server"))]
+    rows.append(("redis", address_of(pipeline.redis_url), pids.get("redis-server")))
     api = "in this cluster" if pipeline.api_url is None else pipeline.api_url
     if pipeline.api.kubeconfig is not None and pipeline.api_url is None:
         api = f"of {pipeline.api.kubeconfig}"
@@ -116,17 +119,14 @@ def looking(pipeline: "Pipeline") -> str:
 
     file = pipeline.folder / "nats.url"
     write_secret(file, pipeline.nats_url)
-    prefix = pipeline.options.settings.prefix
-    told = {"FLOTILLA_NATS_URL_FILE": str(file)} | ({} if prefix == Settings().prefix else {"FLOTILLA_PREFIX": prefix})
-    return " ".join(f"{variable}={value}" for variable, value in told.items())
+    set_here = environment_of(pipeline.options.settings)
+    told = {variable: value for variable, value in set_here.items() if variable in REACHING}
+    if pipeline.options.settings.prefix == Settings().prefix:
+        del told["FLOTILLA_PREFIX"]
+    return shlex.join(f"{key}={value}" for key, value in {"FLOTILLA_NATS_URL_FILE": str(file), **told}.items())
 
 
-def _address(url: str) -> str:
-    parts = urlsplit(url)
-    return (
-        parts.path
-        if parts.scheme == "unix"
-        else f"{parts.hostname}:{parts.port}"
-        if parts.port
-        else f"{parts.hostname}"
-    )
+def address_of(url: str) -> str:
+    """Hosts or path, without user and password."""
+    shown = values.masked(url).rpartition("@")[2].partition("?")[0]
+    return shown.partition("://")[2] or shown

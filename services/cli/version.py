@@ -1,7 +1,18 @@
-"""flotilla version."""
+"""flotilla version, and flotilla --version."""
 
 import argparse
-from importlib.metadata import version
+from collections.abc import Sequence
+
+
+class Version(argparse.Action):
+    """A flag that prints it and ends the command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(told())
+        parser.exit()
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -10,5 +21,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    print(f"flotilla {version('flotilla')} (decides as kube-scheduler v1.36)")
+    print(told())
     return 0
+
+
+def told() -> str:
+    from importlib.metadata import version  # takes a while to be loaded
+
+    return f"flotilla {version('flotilla')} (decides as kube-scheduler v1.36)"

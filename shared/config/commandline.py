@@ -41,5 +41,6 @@ def settings_of_process(service: str, arguments: Sequence[str] | None = None) ->
     try:
         return settings_from(os.environ, flags)
     except UserError as mistake:
-        print(f"flotilla: {mistake}", file=sys.stderr)
+        for line in mistake.lines():
+            print(f"flotilla: {line}", file=sys.stderr)
         sys.exit(BAD_USAGE)

@@ -21,8 +21,10 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "podInitialBackoffSeconds": Effect("how long the queue lets a pod rest after its first failed attempt"),
     "podMaxBackoffSeconds": Effect("how long it lets a pod rest at most"),
     "parallelism": Effect("run as many workers as the cluster needs", idle=True),
-    "leaderElection": Effect("each service takes a Lease of its own when it starts", idle=True),
-    "clientConnection": Effect("say --kubeconfig or --server; there is no limit of calls a second", idle=True),
+    "leaderElection": Effect("for a Lease of each service of which one leads; resourceName has no meaning"),
+    "clientConnection": Effect(
+        "`kubeconfig` where no setting names one or a server; `qps` and `burst`, where they are given, for each process"
+    ),
     "enableProfiling": Effect("there are no profiling endpoints", idle=True),
     "enableContentionProfiling": Effect("there are no profiling endpoints", idle=True),
     "delayCacheUntilActive": Effect("a service lists the cluster when it starts", idle=True),

@@ -1,54 +1,39 @@
-"""Settings from the environment and from command line flags; flags win.
+"""Settings from command line flags, the environment and a file: a flag wins over a variable, a variable over the file.
 
-Secrets come from the environment or from a file that it names (`FLOTILLA_TOKEN_FILE`), never from a flag: a command
-line can be read by everybody on the machine.
+Secrets come from the environment or from a file that is named there (`FLOTILLA_TOKEN_FILE`), never from a flag: a
+command line can be read by everybody on the machine.
 """
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
-from urllib.parse import urlsplit
+from dataclasses import fields
 
 from shared.config import values
 from shared.config.settings import ApiSettings, Settings
-from shared.errors import UserError
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a field's value may come from. `secret`: its value is not shown, and may stand in a file."""
-
-    field: str
-    variable: str
-    read: values.Reader
-    flag: str = ""
-    metavar: str = ""
-    help: str = ""
-    secret: bool = False
-
+from shared.config.source import Given, InvalidSettings, Kind, Layer, Source
 
 SOURCES = (
     Source("name", "FLOTILLA_NAME", values.name, "--name", "NAME", "what this process is called among its like"),
     Source("identity", "FLOTILLA_IDENTITY", values.text),
     Source("prefix", "FLOTILLA_PREFIX", values.prefix, "--prefix", "WORD", "begins every NATS subject and Redis key"),
     Source(
-        "nats_url", "FLOTILLA_NATS_URL", values.url("nats", "tls"), "--nats", "URL",
-        "the NATS server; with a password only by FLOTILLA_NATS_URL", secret=True,
+        "nats_url", "FLOTILLA_NATS_URL", values.urls("nats", "tls"), "--nats", "URL",
+        "the NATS server; with a password only by FLOTILLA_NATS_URL", secret=True, shown=values.masked,
     ),
     Source("nats_ca", "FLOTILLA_NATS_CA", values.file),
     Source("nats_cert", "FLOTILLA_NATS_CERT", values.file),
     Source("nats_key", "FLOTILLA_NATS_KEY", values.file),
     Source("nats_credentials", "FLOTILLA_NATS_CREDENTIALS", values.file),
     Source(
-        "redis_url", "FLOTILLA_REDIS_URL", values.url("redis", "rediss", "unix"), "--redis", "URL",
-        "the Redis or Valkey server; with a password only by FLOTILLA_REDIS_URL", secret=True,
+        "redis_url", "FLOTILLA_REDIS_URL",
+        values.url("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"), "--redis", "URL",
+        "the Redis or Valkey server; with a password only by FLOTILLA_REDIS_URL", secret=True, shown=values.masked,
     ),
     Source(
         "server", "FLOTILLA_SERVER", values.url("http", "https"), "--server", "URL",
-        "the API server, instead of a kubeconfig; its token only by FLOTILLA_TOKEN",
+        "the API server, instead of a kubeconfig; its token only by FLOTILLA_TOKEN", shown=values.masked,
     ),
-    Source("token", "FLOTILLA_TOKEN", values.text, secret=True),
+    Source("token", "FLOTILLA_TOKEN", values.text, secret=True, shown=values.hidden),
     Source(
         "kubeconfig", "FLOTILLA_KUBECONFIG", values.file, "--kubeconfig", "FILE",
         "how to reach the API server (default: as a pod in the cluster)",
@@ -76,24 +61,29 @@ SOURCES = (
         "trace_ratio", "FLOTILLA_TRACE_RATIO", values.share, "--trace-ratio", "SHARE",
         "of pods whose way is traced, from 0 to 1 (default 0.01)",
     ),
-    Source("otlp_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", values.url("http", "https")),
+    Source("otlp_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", values.url("http", "https"), shown=values.masked),
     Source(
-        "log_format", "FLOTILLA_LOG_FORMAT", values.one_of("auto", "json", "text"), "--log-format", "FORMAT",
+        "log_format", "FLOTILLA_LOG_FORMAT", values.OneOf(("auto", "json", "text")), "--log-format", "FORMAT",
         "auto, json or text (default auto: text on a terminal)",
     ),
     Source(
-        "log_level", "FLOTILLA_LOG_LEVEL", values.one_of("debug", "info", "warning", "error"), "--log-level", "LEVEL",
+        "log_level", "FLOTILLA_LOG_LEVEL", values.OneOf(("debug", "info", "warning", "error")), "--log-level", "LEVEL",
         "debug, info, warning or error (default info)",
     ),
 )  # fmt: skip
 
 HTTP_FLAG = "--http"
+SETTINGS_FLAG = "--settings"
+SETTINGS_VARIABLE = "FLOTILLA_SETTINGS"
+"""Both name a file with settings; it cannot name another."""
 _API_FIELDS = frozenset(field.name for field in fields(ApiSettings))
 
 
 def add_flags(command: argparse.ArgumentParser, without: frozenset[str] = frozenset()) -> None:
     """The flags of all settings but those named (by field); what is given for them is read by `settings_from`."""
     group = command.add_argument_group("settings")
+    text = "YAML or JSON with settings, by the names that flotilla config settings prints"
+    group.add_argument(SETTINGS_FLAG, dest="settings", metavar="FILE", help=text)
     for source in SOURCES:
         if source.flag and source.field not in without:
             group.add_argument(source.flag, dest=source.field, metavar=source.metavar, help=source.help)
@@ -103,23 +93,35 @@ def add_flags(command: argparse.ArgumentParser, without: frozenset[str] = frozen
 
 
 def settings_from(environment: Mapping[str, str], flags: Mapping[str, object] | None = None) -> Settings:
-    """Defaults for what is not given; see `read_values`."""
+    """Defaults for what is not given; see `all_given`."""
     return settings_of(read_values(environment, flags or {}))
 
 
 def read_values(environment: Mapping[str, str], flags: Mapping[str, object]) -> dict[str, object]:
-    """What is given, by field. A UserError is one line: the variable or flag, the value, and what is allowed.
+    """What is given, by field; see `all_given`."""
+    return {field: given.value for field, given in all_given(environment, flags).items()}
 
+
+def all_given(environment: Mapping[str, str], flags: Mapping[str, object]) -> dict[str, Given]:
+    """What is given, by field, each as the place that wins has it.
+
+    Raises InvalidSettings with everything that is wrong, a line each: where it stands, the value, and what is allowed.
     A variable that is empty counts as not set. `flags`: texts by field, as argparse keeps what `add_flags` added; what
     is none or no setting is passed over.
     """
-    given = _from_environment(environment)
-    chosen = _from_flags(flags)
-    if chosen.keys() & {"kubeconfig", "context"} and "server" not in chosen:
-        given.pop("server", None)
-    given |= chosen
-    if given.get("context") and not given.get("kubeconfig"):
-        raise UserError(f"--context: {given['context']!r} is a context of a kubeconfig; say --kubeconfig FILE as well")
+    layers = (_file_layer(environment, flags), _variable_layer(environment), _flag_layer(flags))
+    given: dict[str, Given] = {}
+    for layer in layers:
+        if layer.given.keys() & {"kubeconfig", "context"} and "server" not in layer.given:
+            given.pop("server", None)
+        given |= layer.given
+    problems = [problem for layer in layers for problem in layer.problems]
+    if "context" in given and "kubeconfig" not in given and not problems:
+        context = given["context"]
+        what = f"{context.value!r} is a context of a kubeconfig; say --kubeconfig FILE as well"
+        problems.append(f"{context.origin}: {what}")
+    if problems:
+        raise InvalidSettings(problems)
     return given
 
 
@@ -141,63 +143,54 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment as it is where nobody has set anything for Flotilla."""
-    ours = {source.variable for source in SOURCES}
+    ours = {source.variable for source in SOURCES} | {SETTINGS_VARIABLE}
     return {key: value for key, value in environment.items() if key.removesuffix("_FILE") not in ours}
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _file_layer(environment: Mapping[str, str], flags: Mapping[str, object]) -> Layer:
+    path, origin = flags.get("settings"), SETTINGS_FLAG
+    if path is None:
+        path, origin = environment.get(SETTINGS_VARIABLE), SETTINGS_VARIABLE
+    if not path:
+        return Layer(Kind.FILE)
+    from shared.config.settingsfile import read_settings_file  # YAML takes a while to be loaded
+
+    return read_settings_file(str(path), origin, SOURCES)
+
+
+def _variable_layer(environment: Mapping[str, str]) -> Layer:
+    layer = Layer(Kind.VARIABLE)
     for source in SOURCES:
-        value = environment.get(source.variable, "")
-        if not value and source.secret:
-            value = _secret_in_file(f"{source.variable}_FILE", environment)
+        variable, path = source.variable, environment.get(f"{source.variable}_FILE", "")
+        value = environment.get(variable, "")
+        if not value and source.secret and path:
+            variable = f"{variable}_FILE"
+            value = layer.secret(path, variable)
         if value:
-            found[source.field] = _read(source.variable, source, value)
-    return found
+            layer.take(source, value, variable)
+    return layer
 
 
-def _from_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _flag_layer(flags: Mapping[str, object]) -> Layer:
+    layer = Layer(Kind.FLAG)
     for source in SOURCES:
         value = flags.get(source.field)
         if not source.flag or value is None:
             continue
-        if source.secret and _holds_password(str(value)):
-            raise UserError(
-                f"{source.flag}: {values.masked(str(value))!r} holds a password, which everybody on this machine "
-                f"could read in a command line; set {source.variable} instead"
+        if source.secret and values.holds_password(str(value)):
+            layer.refuse(
+                source.flag,
+                f"{source.shown(str(value))!r} holds a password, which everybody on this machine "
+                f"could read in a command line; set {source.variable} instead",
             )
-        found[source.field] = _read(source.flag, source, str(value))
+        else:
+            layer.take(source, str(value), source.flag)
     if flags.get("http") is not None:
         try:
-            found["http_host"], found["http_port"] = values.address(str(flags["http"]))
+            host, port = values.address(str(flags["http"]))
         except ValueError as error:
-            raise UserError(f"{HTTP_FLAG}: {error}, not {flags['http']!r}") from None
-    return found
-
-
-def _read(origin: str, source: Source, value: str) -> object:
-    try:
-        return source.read(value)
-    except ValueError as error:
-        shown = values.masked(value) if source.secret else value
-        raise UserError(f"{origin}: {error}, not {shown!r}") from None
-
-
-def _secret_in_file(variable: str, environment: Mapping[str, str]) -> str:
-    path = environment.get(variable, "")
-    if not path:
-        return ""
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(f"{variable}: takes a file that can be read, not {path!r} ({reason})") from error
-
-
-def _holds_password(value: str) -> bool:
-    try:
-        parts = urlsplit(value)
-        return parts.password is not None or "@" in parts.netloc
-    except ValueError:
-        return "@" in value
+            layer.refuse(HTTP_FLAG, f"{error}, not {flags['http']!r}")
+        else:
+            layer.put("http_host", host, HTTP_FLAG)
+            layer.put("http_port", port, HTTP_FLAG)
+    return layer

@@ -2,12 +2,16 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 HIGHEST_PORT = 65_535
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+SENTINEL = "+sentinel"
+_EXAMPLES = {"unix": "PATH", "redis+sentinel": "HOST,HOST/NAME", "rediss+sentinel": "HOST,HOST/NAME"}
 
 Reader = Callable[[str], object]
 
@@ -54,25 +58,27 @@ def share(value: str) -> float:
     return number
 
 
-def one_of(*allowed: str) -> Callable[[str], str]:
-    def read(value: str) -> str:
-        if value not in allowed:
-            raise ValueError(f"takes one of {', '.join(allowed)}")
-        return value
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    allowed: tuple[str, ...]
 
-    return read
+    def __call__(self, value: str) -> str:
+        if value not in self.allowed:
+            raise ValueError(f"takes one of {', '.join(self.allowed)}")
+        return value
 
 
 def url(*schemes: str) -> Callable[[str], str]:
-    """With a host; `unix://` with a path."""
-    examples = " or ".join(f"{scheme}://{'PATH' if scheme == 'unix' else 'HOST'}" for scheme in schemes)
+    """With a host; `unix://` with a path, `...+sentinel://` with any number of hosts."""
+    examples = " or ".join(f"{scheme}://{_EXAMPLES.get(scheme, 'HOST')}" for scheme in schemes)
     allowed = f"takes a URL like {examples}"
 
     def read(value: str) -> str:
         try:
             parts = urlsplit(value)
-            complete = parts.path if parts.scheme == "unix" else parts.hostname
-            _ = parts.port  # raises where it is no port
+            hosts = parts.netloc.rpartition("@")[2]
+            listed = hosts.split(",") if parts.scheme.endswith(SENTINEL) else [hosts]
+            complete = bool(parts.path) if parts.scheme == "unix" else all(map(_names_host, listed))
         except ValueError:
             raise ValueError(allowed) from None
         if parts.scheme not in schemes or not complete:
@@ -80,6 +86,24 @@ def url(*schemes: str) -> Callable[[str], str]:
         return value
 
     return read
+
+
+def urls(*schemes: str) -> Callable[[str], str]:
+    """One or several, with commas between them."""
+    read_one = url(*schemes)
+
+    def read(value: str) -> str:
+        for each in value.split(","):
+            read_one(each.strip())
+        return value
+
+    return read
+
+
+def _names_host(text: str) -> bool:
+    """ValueError where the port is none."""
+    parts = urlsplit(f"//{text.strip()}")
+    return bool(parts.hostname) and parts.port != 0
 
 
 def file(value: str) -> str:
@@ -101,8 +125,31 @@ def address(value: str) -> tuple[str, int]:
     return bare, int(port)
 
 
+def secret_in_file(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"takes a file that can be read, not {path!r} ({reason})") from error
+
+
+def holds_password(value: str) -> bool:
+    """Or a token, or a user's name: whatever stands before an @ is taken for one."""
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return "@" in value
+    elsewhere = "@" in parts.path and parts.scheme != "unix"  # in a list of URLs
+    return "@" in parts.netloc or elsewhere or "password=" in unquote(parts.query).lower()
+
+
 def masked(value: str) -> str:
-    """What may be shown of it: nothing that stands before an @, where passwords stand in URLs."""
+    """What may be shown of a URL: nothing that stands before an @ or in a query, where passwords stand."""
     before, at, after = value.rpartition("@")
     scheme = before.partition("://")[0] + "://" if "://" in before else ""
-    return f"{scheme}***@{after}" if at else value
+    rest, query, _ = after.partition("?")
+    return f"{f'{scheme}***@' if at else ''}{rest}{'?***' if query else ''}"
+
+
+def hidden(value: str) -> str:
+    return "***" if value else ""

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from shared.bus import Bus
+from shared.bus import Bus, NatsAccess
 from shared.bus.subjects import check_name
+from shared.config.file import read_config
 from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
 from shared.runtime.context import Context
 from shared.runtime.dumping import survive_dump_signal
-from shared.runtime.health import Health
 from shared.runtime.http import endpoints
+from shared.runtime.pages import Pages
+from shared.runtime.pageshealth import NamedHealth
 from shared.runtime.profiling import heed_profile_signal
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
@@ -101,13 +103,15 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
 
 
 async def _live(service: str, name: str, settings: Settings, main: Main) -> None:
+    config = read_config(settings.config)
     telemetry = _telemetry(service, name, settings)
-    health = Health()
+    health = NamedHealth()
+    pages = Pages(service=service, name=name, settings=settings, health=health, config=config)
     try:
-        async with endpoints(settings.http_host, settings.http_port, health, telemetry.metrics) as url:
+        async with endpoints(settings.http_host, settings.http_port, pages, telemetry.metrics) as url:
             telemetry.log.info("%s is %s, at %s", service, name, url)
             health.wait_for(NATS, "not connected yet")
-            bus = await Bus.connect(settings.nats_url, settings.prefix, name, telemetry)
+            bus = await Bus.connect(NatsAccess.of(settings), settings.prefix, name, telemetry, role=service)
             health.clear(NATS)
             health.check(NATS, lambda: "" if bus.connected else "the connection is lost")
             context = Context(

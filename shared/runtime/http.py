@@ -1,40 +1,28 @@
-"""The endpoints of every process: is it alive, is it ready, what does it count."""
+"""The endpoints of every process: is it alive, is it ready, what does it count, what is it. All are for reading."""
 
+import asyncio
 import errno
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from shared.errors import UserError
-from shared.runtime.health import Health
+from shared.runtime.pages import Pages
+from shared.runtime.pageshealth import ALIVE, Answer, checks_answer, one_check, ready_at_a_glance
 from shared.telemetry.metrics import CONTENT_TYPE, Metrics
 
 MOST_PORT = 65535
 CLOSE_SECONDS = 0.5
 """For requests under way when the process ends."""
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 @asynccontextmanager
-async def endpoints(host: str, port: int, health: Health, metrics: Metrics) -> AsyncIterator[str]:
+async def endpoints(host: str, port: int, pages: Pages, metrics: Metrics) -> AsyncIterator[str]:
     """Serves them, and tells their URL; UserError where the address cannot be had."""
-
-    async def alive(request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def ready(request: web.Request) -> web.Response:
-        reasons = health.reasons()
-        return web.Response(text="\n".join(reasons or ["ok"]) + "\n", status=503 if reasons else 200)
-
-    async def exposition(request: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
-
-    app = web.Application()
-    app.router.add_get("/healthz", alive)
-    app.router.add_get("/livez", alive)
-    app.router.add_get("/readyz", ready)
-    app.router.add_get("/metrics", exposition)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_SECONDS)
+    runner = web.AppRunner(_application(pages, metrics), access_log=None, shutdown_timeout=CLOSE_SECONDS)
     await runner.setup()
     try:
         await _listen(runner, host, port)
@@ -42,6 +30,49 @@ async def endpoints(host: str, port: int, health: Health, metrics: Metrics) -> A
         yield f"http://{f'[{address}]' if ':' in address else address}:{actual_port}"
     finally:
         await runner.cleanup()
+
+
+def _application(pages: Pages, metrics: Metrics) -> web.Application:
+    async def alive(request: web.Request) -> web.Response:
+        return _answer(_checked(request, ALIVE))
+
+    async def ready(request: web.Request) -> web.Response:
+        at_a_glance = not request.query.keys() & {"verbose", "exclude"} and "check" not in request.match_info
+        return _answer(ready_at_a_glance(pages.health) if at_a_glance else _checked(request, pages.health.checks()))
+
+    async def exposition(request: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def status(request: web.Request) -> web.Response:
+        return web.Response(text=pages.statusz(), headers=HEADERS)
+
+    async def flags(request: web.Request) -> web.Response:
+        return web.Response(text=pages.flagz(), headers=HEADERS)
+
+    async def configuration(request: web.Request) -> web.Response:
+        told = await asyncio.to_thread(pages.configz)
+        return web.Response(text=json.dumps(told) + "\n", content_type="application/json", headers=HEADERS)
+
+    app = web.Application()
+    for path, handler in (("/healthz", alive), ("/livez", alive), ("/readyz", ready)):
+        app.router.add_get(path, handler)
+        app.router.add_get(f"{path}/{{check}}", handler)
+    app.router.add_get("/metrics", exposition)
+    app.router.add_get("/statusz", status)
+    app.router.add_get("/flagz", flags)
+    app.router.add_get("/configz", configuration)
+    return app
+
+
+def _checked(request: web.Request, checks: Mapping[str, str]) -> Answer:
+    if "check" in request.match_info:
+        return one_check(request.match_info["check"], checks)
+    page = request.path.strip("/")
+    return checks_answer(page, checks, request.query.getall("exclude", []), verbose="verbose" in request.query)
+
+
+def _answer(answer: Answer) -> web.Response:
+    return web.Response(text=answer.text, status=answer.status, headers=HEADERS)
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> None:

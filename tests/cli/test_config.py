@@ -47,13 +47,13 @@ def test_every_error_is_a_line_and_the_exit_code_2(file: Path, capsys: pytest.Ca
 
 
 def test_what_means_nothing_here_is_noted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text(HEAD + "parallelism: 8\nleaderElection: {leaderElect: false}\nextenders: null\n")
+    file.write_text(HEAD + "parallelism: 8\nenableProfiling: false\nextenders: null\n")
     assert ended("config", "validate", str(file)) == 0
     said = capsys.readouterr()
     assert said.out == f"{file}: ok\n"
     assert [line.partition(": ")[2] for line in said.err.splitlines()] == [
         "note: parallelism: has no meaning here: run as many workers as the cluster needs",
-        "note: leaderElection: has no meaning here: each service takes a Lease of its own when it starts",
+        "note: enableProfiling: has no meaning here: there are no profiling endpoints",
     ]
 
 

@@ -1,5 +1,6 @@
 """The flotilla command: what it prints, and how it ends."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -7,23 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.main import main
+from services.cli.main import COMMANDS, main
 from services.cli.run import SERVICES
-
-COMMANDS = (
-    "demo",
-    "up",
-    "run",
-    "queue",
-    "permit",
-    "dump",
-    "simulate",
-    "conformance",
-    "bench",
-    "bench-pipeline",
-    "bench-quality",
-    "version",
-)
 
 
 def ended(*arguments: str) -> int:
@@ -114,6 +100,39 @@ def test_a_variable_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().err == "flotilla: FLOTILLA_SEED: takes a whole number, at least 0, not 'x'\n"
 
 
+@pytest.mark.parametrize("command", [["run", "queue"], ["up"], ["queue"], ["health"]])
+def test_all_that_is_wrong_in_the_environment_is_told_at_once(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLOTILLA_SEED", "x")
+    monkeypatch.setenv("FLOTILLA_SETTINGS", "/no/such")
+    monkeypatch.setenv("FLOTILLA_NATS_URL", "http://u:hunter2@h")
+    assert ended(*command) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "flotilla: FLOTILLA_SETTINGS: takes a file that can be read (No such file or directory), not '/no/such'",
+        "flotilla: FLOTILLA_NATS_URL: takes a URL like nats://HOST or tls://HOST, not 'http://***@h'",
+        "flotilla: FLOTILLA_SEED: takes a whole number, at least 0, not 'x'",
+    ]
+
+
+def test_so_it_is_by_a_service_alone() -> None:
+    """As `flotilla up` starts them."""
+    environment = os.environ | {"FLOTILLA_SEED": "x", "FLOTILLA_LOG_LEVEL": "loud"}
+    done = subprocess.run(
+        [sys.executable, "-m", "services.queue"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "flotilla: FLOTILLA_SEED: takes a whole number, at least 0, not 'x'",
+        "flotilla: FLOTILLA_LOG_LEVEL: takes one of debug, info, warning, error, not 'loud'",
+    ]
+
+
 def test_a_token_file_may_not_be_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "token").touch()
     assert ended("simulate", "--token-file", str(tmp_path / "token")) == 2
@@ -162,8 +181,9 @@ def test_help_needs_nothing_heavy() -> None:
     assert done.stderr == ""
 
 
-def test_the_version_names_the_scheduler_it_equals(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("version") == 0
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_the_version_names_the_scheduler_it_equals(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(asked) == 0
     assert capsys.readouterr().out.endswith("(decides as kube-scheduler v1.36)\n")
 
 

@@ -31,6 +31,12 @@ def test_a_variable_that_is_empty_is_not_given() -> None:
         ("FLOTILLA_PREFIX", "blue.one", Settings(prefix="blue.one")),
         ("FLOTILLA_NATS_URL", "tls://u:p@nats:4222", Settings(nats_url="tls://u:p@nats:4222")),
         ("FLOTILLA_REDIS_URL", "unix:///run/redis.sock", Settings(redis_url="unix:///run/redis.sock")),
+        ("FLOTILLA_NATS_URL", "nats://a:1,tls://u:p@b", Settings(nats_url="nats://a:1,tls://u:p@b")),
+        (
+            "FLOTILLA_REDIS_URL",
+            "rediss+sentinel://u:p@[::1]:1,b,c:3/main/0?sentinel_password=q",
+            Settings(redis_url="rediss+sentinel://u:p@[::1]:1,b,c:3/main/0?sentinel_password=q"),
+        ),
         ("FLOTILLA_SERVER", "https://[::1]:6443", Settings(api=ApiSettings(server="https://[::1]:6443"))),
         ("FLOTILLA_TOKEN", "secret", Settings(api=ApiSettings(token="secret"))),
         ("FLOTILLA_HTTP_HOST", "0.0.0.0", Settings(http_host="0.0.0.0")),
@@ -84,7 +90,10 @@ def test_a_secret_can_stand_in_a_file(tmp_path: Path) -> None:
         ({}, ["--prefix", "a..b"], "--prefix: takes words of letters, digits, '-' and '_', with dots between them"),
         ({}, ["--nats", "localhost:4222"], "--nats: takes a URL like nats://HOST or tls://HOST, not 'localhost:4222'"),
         ({}, ["--nats", "nats://h:x"], "--nats: takes a URL like nats://HOST or tls://HOST, not 'nats://h:x'"),
-        ({}, ["--redis", "unix://"], "--redis: takes a URL like redis://HOST or rediss://HOST or unix://PATH, not"),
+        ({}, ["--redis", "unix://"], "--redis: takes a URL like redis://HOST or rediss://HOST or unix://PATH or "),
+        ({}, ["--nats", "nats://a:1,nats://"], "--nats: takes a URL like nats://HOST or tls://HOST, not 'nats://a:1,"),
+        ({}, ["--redis", "redis+sentinel://a:1,b:x/m"], "--redis: takes a URL like redis://HOST or rediss://HOST or"),
+        ({}, ["--redis", "redis://a:1,b:2/0"], "--redis: takes a URL like redis://HOST or rediss://HOST or"),
         ({}, ["--server", "https://"], "--server: takes a URL like http://HOST or https://HOST, not 'https://'"),
         ({}, ["--config", "/no/such"], "--config: takes a file that can be read (No such file or directory), not"),
         ({}, ["--context", "c"], "--context: 'c' is a context of a kubeconfig; say --kubeconfig FILE as well"),
@@ -107,6 +116,8 @@ def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(
         ({"FLOTILLA_REDIS_URL": "u:hunter2@h"}, [], "not '***@h'"),
         ({}, ["--nats", "nats://u:hunter2@h"], "set FLOTILLA_NATS_URL instead"),
         ({}, ["--redis", "redis://:hunter2@h"], "set FLOTILLA_REDIS_URL instead"),
+        ({}, ["--nats", "nats://a,nats://u:hunter2@h"], "set FLOTILLA_NATS_URL instead"),
+        ({}, ["--redis", "redis+sentinel://a,b/m?sentinel_pass%77ord=hunter2"], "'redis+sentinel://a,b/m?***' holds a"),
     ],
 )
 def test_passwords_are_not_shown_nor_taken_from_flags(

@@ -1,0 +1,149 @@
+"""Which faults strike when: a pure function of a seed, how long it is to go on, and who there is to be struck.
+
+Faults are dealt from a shuffled deck, which holds every kind of them, so that a run of some length meets all. Victims
+are dealt in the same way. Nobody waits for one fault to be over before the next one strikes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Fault(StrEnum):
+    API_SLOW = "API server: slow"
+    API_REFUSES = "API server: refuses connections"
+    API_THROTTLES = "API server: answers 429"
+    API_FAILS = "API server: answers 500"
+    API_CONFLICTS = "API server: answers 409"
+    API_MUTE = "API server: carries out, and loses the answer"
+    WATCHES_END = "API server: drops all watches"
+    API_RESTARTED = "API server: restarted, with its history compacted"
+    NATS_RESTARTED = "NATS: killed, and started again"
+    NATS_DELAYED = "NATS: nothing gets through, and all of it late"
+    NATS_CUT = "NATS: nothing gets through, and the connections are lost"
+    REDIS_EMPTIED = "Redis: killed, and started again empty"
+    REDIS_HANGS = "Redis: hangs"
+    KILLED = "killed"
+    ENDED = "told to end"
+    STOPPED = "stopped"
+
+
+DECK = {
+    Fault.API_SLOW: 1,
+    Fault.API_REFUSES: 1,
+    Fault.API_THROTTLES: 1,
+    Fault.API_FAILS: 1,
+    Fault.API_CONFLICTS: 1,
+    Fault.API_MUTE: 1,
+    Fault.WATCHES_END: 1,
+    Fault.API_RESTARTED: 1,
+    Fault.NATS_RESTARTED: 1,
+    Fault.NATS_DELAYED: 1,
+    Fault.NATS_CUT: 1,
+    Fault.REDIS_EMPTIED: 1,
+    Fault.REDIS_HANGS: 1,
+    Fault.KILLED: 6,
+    Fault.ENDED: 2,
+    Fault.STOPPED: 3,
+}
+"""How often each is in the deck."""
+LASTING = {
+    Fault.API_SLOW: (1.0, 4.0),
+    Fault.API_REFUSES: (0.5, 4.0),
+    Fault.API_THROTTLES: (1.0, 4.0),
+    Fault.API_FAILS: (1.0, 4.0),
+    Fault.API_CONFLICTS: (1.0, 4.0),
+    Fault.API_MUTE: (0.5, 2.0),
+    Fault.API_RESTARTED: (0.2, 3.0),
+    Fault.NATS_RESTARTED: (0.1, 2.0),
+    Fault.NATS_DELAYED: (1.0, 6.0),
+    Fault.NATS_CUT: (1.0, 6.0),
+    Fault.REDIS_EMPTIED: (0.1, 2.0),
+    Fault.REDIS_HANGS: (1.0, 6.0),
+    Fault.STOPPED: (0.5, 6.0),
+}
+"""Seconds, at least and at most, of those that last."""
+CALLS = {
+    "all calls": ("*", ""),
+    "bindings": ("POST", r"/binding$"),
+    "half of the bindings": ("POST", r"[13579bdf]/binding$"),
+    "pods' statuses": ("PATCH", r"/pods/[^/]+/status$"),
+    "Leases": ("*", r"/leases(/|$)"),
+    "Events": ("*", r"/events(/|$)"),
+    "lists and watches": ("GET", r"/[a-z]+$"),
+    "evictions": ("*", r"/eviction$|/pods/[^/]+$"),
+}
+"""Method and path, a regular expression, of the calls that a fault of the API server may be about."""
+OF_CALLS = frozenset({Fault.API_SLOW, Fault.API_THROTTLES, Fault.API_FAILS, Fault.API_CONFLICTS, Fault.API_MUTE})
+OF_SERVICES = frozenset({Fault.KILLED, Fault.ENDED, Fault.STOPPED})
+OF_LINKS = frozenset({Fault.NATS_DELAYED, Fault.NATS_CUT})
+MOST_CUT = 3
+"""So many services at most lose NATS at a time."""
+MEAN_GAP = 1.25
+"""Seconds from one fault to the next, on average; less in short runs, so that these meet some as well."""
+LEAST_GAP = 0.5
+GAPS = 48
+"""So many faults there are to be in any case, if that leaves the least gap between them."""
+SHORTEST = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """`targets`: names of services, or which calls; empty where the fault says it all. `seconds`: 0 for a moment."""
+
+    at: float
+    fault: Fault
+    targets: tuple[str, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        targets = ", ".join(self.targets)
+        if self.fault in OF_SERVICES:
+            what = f"{targets}: {self.fault}"
+        else:
+            what = f"{self.fault} ({targets})" if targets else str(self.fault)
+        return f"{what}, for {self.seconds:.1f} s" if self.seconds else what
+
+
+def plan(seed: int, seconds: float, services: Sequence[str]) -> list[Injection]:
+    """In order of time. All of them are over after so many seconds, but for what the killed need to come back."""
+    chance = Random(f"faults {seed}")
+    deck, calls = _deal(chance, _cards()), _deal(chance, list(CALLS))
+    victims = _deal(chance, list(services))
+    mean = max(LEAST_GAP, min(MEAN_GAP, seconds / GAPS))
+    injections: list[Injection] = []
+    at = _gap(chance, mean)
+    while at < seconds - SHORTEST:
+        fault = next(deck)
+        lasts = round(min(chance.uniform(*LASTING.get(fault, (0.0, 0.0))), seconds - at), 2)
+        injections.append(Injection(round(at, 2), fault, _targets(chance, fault, calls, victims), lasts))
+        at += _gap(chance, mean)
+    return injections
+
+
+def _cards() -> list[Fault]:
+    return [fault for fault, count in DECK.items() for _ in range(count)]
+
+
+def _gap(chance: Random, mean: float) -> float:
+    return chance.uniform(0.3, 1.7) * mean
+
+
+def _targets(chance: Random, fault: Fault, calls: Iterator[str], victims: Iterator[str]) -> tuple[str, ...]:
+    if fault in OF_CALLS:
+        return (next(calls),)
+    if fault in OF_SERVICES:
+        return (next(victims),)
+    if fault in OF_LINKS:
+        return tuple(sorted({next(victims) for _ in range(chance.randint(1, MOST_CUT))}))
+    return ()
+
+
+def _deal(chance: Random, cards: list[T]) -> Iterator[T]:
+    """For ever: shuffled anew whenever all are dealt."""
+    while True:
+        yield from chance.sample(cards, len(cards))

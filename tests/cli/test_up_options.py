@@ -1,0 +1,33 @@
+"""What flotilla up makes of its command line, its environment and a settings file."""
+
+from pathlib import Path
+
+import pytest
+
+from services.cli.main import parser
+from services.cli.up import address_of, options_of
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nats://u:hunter2@h:1", "h:1"),
+        ("nats://a:1,nats://b:2", "a:1,nats://b:2"),
+        ("nats://u:hun,ter2@h", "h"),
+        ("unix:///run/redis.sock?password=hunter2", "/run/redis.sock"),
+        ("redis+sentinel://u:hunter2@a:1,b:2/main?sentinel_password=hunter2", "a:1,b:2/main"),
+    ],
+)
+def test_addresses_are_told_without_secrets(url: str, shown: str) -> None:
+    assert address_of(url) == shown
+
+
+def test_a_settings_file_says_which_servers_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "flotilla.yaml"
+    file.write_text("nats_url: nats://h:1\nserver: http://a\nlog_format: text\nshard_count: 8\n")
+    for variable in ("FLOTILLA_NATS_URL", "FLOTILLA_REDIS_URL", "FLOTILLA_SERVER"):
+        monkeypatch.delenv(variable, raising=False)
+    options = options_of(parser("up").parse_args(["up", "--settings", str(file), "--workers", "3", "--shards", "9"]))
+    assert (options.nats_url, options.redis_url) == ("nats://h:1", None)
+    assert options.api is not None and options.api.server == "http://a"
+    assert (options.workers, options.settings.shard_count, options.as_json) == (3, 9, False)
