@@ -1,0 +1,161 @@
+"""Each service may do at the API server what it does, and nothing else: manifests, docs, code and a real run agree."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from services.cli.main import main
+from services.simulator.service import Simulator, SimulatorOptions
+from services.supervisor.options import PipelineOptions
+from services.supervisor.pipeline import Pipeline
+from shared.config.settings import ApiSettings, Settings
+from tests.builders import node
+from tests.deploy.recorder import Recorder, recorders
+from tests.deploy.rendering import SERVICES
+from tests.deploy.rights import LEASES, METHODS, Right, documented, granted, named_by, rights_of
+from tests.extenders.server import Extender, an_extender
+from tests.pipeline.corner import a_corner
+from tests.pipeline.support import until
+from tests.pipeline.test_volumes import CLASSES, PATIENCE, VOLUMES, a_place, a_volume
+
+NAMESPACE = "flotilla-system"
+ASKING = {name: f"{name}-0" if name == "binder" else name for name in SERVICES if name != "worker"}
+"""Services that talk to the API server, and what the pipeline calls them."""
+EVENTS = "events.k8s.io/events"
+SELDOM = {
+    Right("snapshot", "pods", "get"): "a binder that has died, or one that is out of time, has left a binding open",
+    Right("watcher", EVENTS, "patch"): "what is said again is counted after 10 s",
+    Right("binder", EVENTS, "patch"): "the same",
+}
+"""What the run below does not come to."""
+GPU = {"example.com/gpu": 1}
+OPEN_TO_ALL = ("/version", "/openid")
+
+
+def lines(rights: Iterable[Right]) -> str:
+    return "\n".join(f"  {right.service}: {right.verb} {right.resource}" for right in sorted(rights))
+
+
+def differences(granted: Iterable[Right], done: Iterable[Right]) -> str:
+    """Empty if there are none."""
+    missing, idle = set(done) - set(granted), set(granted) - set(done)
+    return (f"\nmissing:\n{lines(missing)}" if missing else "") + (f"\nfor nothing:\n{lines(idle)}" if idle else "")
+
+
+def test_the_docs_tell_of_the_rights_that_are_granted() -> None:
+    assert differences(documented(), granted()) == ""
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_code_has_paths_for_what_is_granted_and_for_nothing_else(service: str) -> None:
+    named, ours = named_by(service), {right for right in granted() if right.service == service}
+    assert named.resources == {right.resource for right in ours}
+    assert named.methods == {METHODS[right.verb] for right in ours if right.verb in METHODS}
+
+
+@pytest.mark.asyncio
+async def test_a_run_does_what_is_granted_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_recorded_pipeline(tmp_path) as (simulator, pipeline, asked, extender):
+        await whole_objects_are_sent(pipeline, extender)
+        await volumes_are_bound(pipeline)
+        await somebody_makes_way(pipeline)
+        await an_owner_is_told_of_a_pod_that_cannot_be_read(simulator)
+        monkeypatch.setenv("FLOTILLA_NATS_URL", pipeline.nats_url)
+        assert await asyncio.to_thread(main, ["dump", "--output", str(tmp_path / "dump")]) == 0
+    done = set(SELDOM)
+    for service, recorder in asked.items():
+        for method, path in recorder.requests:
+            if not path.startswith(OPEN_TO_ALL):
+                done |= rights_of(service, method, path)
+    assert differences(granted(), done) == ""
+    for service, recorder in asked.items():
+        leases = {path for _, path in recorder.requests if "/leases" in path}
+        folder = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+        assert leases <= {folder, f"{folder}/flotilla-{service}"}
+        assert bool(leases) == any(right.service == service and right.resource == LEASES for right in granted())
+
+
+@asynccontextmanager
+async def a_recorded_pipeline(
+    folder: Path,
+) -> AsyncIterator[tuple[Simulator, Pipeline, dict[str, Recorder], Extender]]:
+    """Each service has a URL of its own for the API server. Those of pods with GPUs go through an extender."""
+    simulator = Simulator(SimulatorOptions())
+    server = await simulator.start()
+    simulator.store_raw("namespaces", {"metadata": {"name": NAMESPACE}})
+    try:
+        async with an_extender() as extender, recorders(server, *ASKING) as asked:
+            settings = Settings(config=str(configuration(folder, extender)))
+            options = PipelineOptions(
+                workers=1,
+                settings=settings,
+                api=ApiSettings(server=server),
+                variables={ASKING[service]: {"FLOTILLA_SERVER": asked[service].url} for service in ASKING},
+            )
+            async with Pipeline.running(options) as pipeline:
+                yield simulator, pipeline, asked, extender
+    finally:
+        await simulator.stop()
+
+
+def configuration(folder: Path, extender: Extender) -> Path:
+    path = folder / "scheduler.json"
+    extender.answers["filter"] = lambda body: {"Nodes": body["Nodes"]}
+    asked = {"urlPrefix": extender.url, "filterVerb": "filter", "managedResources": [{"name": "example.com/gpu"}]}
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "podInitialBackoffSeconds": 1,
+        "leaderElection": {"resourceNamespace": NAMESPACE},
+        "extenders": [asked],
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+async def whole_objects_are_sent(pipeline: Pipeline, extender: Extender) -> None:
+    async with a_corner(pipeline, "gpus") as corner:
+        await corner.has_nodes(node("gpu").capacity({"cpu": 8, "memory": "8Gi", "example.com/gpu": 8}))
+        await corner.cluster.create(corner.pod("p").request(GPU).limit(GPU))
+        await corner.lands("p")
+    assert extender.requests("filter")
+
+
+async def volumes_are_bound(pipeline: Pipeline) -> None:
+    async with a_place(pipeline, "volumes") as (corner, storage, _):
+        for name, provisioner in CLASSES.items():
+            fields = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+            await corner.cluster.create_at("/apis/storage.k8s.io/v1/storageclasses", name, **fields)
+        volume = a_volume("disk", "static", "n1")
+        volume["spec"] |= {"csi": None, "awsElasticBlockStore": {"volumeID": "disk"}}
+        await storage.write("POST", VOLUMES, volume)
+        await storage.claim("a", of_class="static")
+        await storage.claim("b", of_class="made")
+        await corner.cluster.create(*(corner.pod(name).claim(name) for name in ("a", "b")))
+        for name in ("a", "b"):
+            await corner.lands(name, patience=PATIENCE)
+
+
+async def somebody_makes_way(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "full") as corner:
+        await corner.cluster.create_priorities(little=1, much=100)
+        await corner.has_nodes(node("only").capacity(cpu=2, memory="8Gi"))
+        await corner.cluster.create(corner.pod("small").request(cpu=2).on("only"), priorityClassName="little")
+        await corner.knows(pods=1)
+        await corner.cluster.create(corner.pod("urgent").request(cpu=1), priorityClassName="much")
+        await corner.lands("urgent", "only")
+
+
+async def an_owner_is_told_of_a_pod_that_cannot_be_read(simulator: Simulator) -> None:
+    container = {"name": "main", "image": "app", "resources": {"requests": {"cpu": "much"}}}
+    spec = {"containers": [container], "schedulerName": "default-scheduler"}
+    simulator.store_raw("pods", {"metadata": {"name": "bad", "namespace": "default", "uid": "bad"}, "spec": spec})
+
+    async def told() -> bool:
+        return bool(simulator.stored("pods", "bad", "default").get("status", {}).get("conditions"))
+
+    await until(told, "its owner is not told")
