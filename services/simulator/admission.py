@@ -26,8 +26,9 @@ from services.simulator.resources import (
     Resource,
     builtin,
 )
-from services.simulator.smallrules import lease_causes
+from services.simulator.smallrules import claim_causes, lease_causes
 
+CLAIMS = builtin("persistentvolumeclaims")
 NAME_LABEL = "kubernetes.io/metadata.name"
 HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_PREFIX = "system-"
@@ -63,6 +64,8 @@ def admit_update(resource: Resource, obj: Object, old: Object) -> None:
         causes += pod_update_causes(obj, old)
     if resource is POD_GROUPS or resource is WORKLOADS:
         causes += fixed_spec_causes(obj, old)
+    if resource is CLAIMS:
+        causes += claim_causes(obj, old)
     if resource is PRIORITY_CLASSES and obj.get("value") != old.get("value"):
         causes.append(invalid_value("value", obj.get("value"), "may not be changed in an update."))
     if causes:
@@ -208,7 +211,7 @@ _DEFAULTS: dict[Resource, Callable[[Object], None]] = {
     builtin("replicasets", "apps"): _default_workload,
     builtin("statefulsets", "apps"): _default_workload,
     builtin("replicationcontrollers"): _default_workload,
-    builtin("persistentvolumeclaims"): _default_claim,
+    CLAIMS: _default_claim,
     builtin("persistentvolumes"): _default_volume,
     builtin("storageclasses", "storage.k8s.io"): _default_storage_class,
     builtin("services"): _default_service,

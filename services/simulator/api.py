@@ -1,6 +1,6 @@
 """The API: a request in plain values goes in, an answer or a watch comes out. Nothing waits here."""
 
-from services.simulator.calls import Answer, Call, Target, resolve
+from services.simulator.calls import Answer, Call, Target, refusal, resolve
 from services.simulator.changing import Changing
 from services.simulator.cluster import Cluster
 from services.simulator.discovery import (
@@ -37,12 +37,12 @@ class Api:
             target = resolve(self._cluster.catalog, call.path)
             return self._about(call) if target is None else self._dispatch(target, call)
         except ApiError as error:
-            return Answer(error.code, error.body())
+            return refusal(error)
         except MISSHAPEN as error:
             if not call.body:
                 raise
             refused = bad_request(f"the body of the request cannot be handled: {type(error).__name__}: {error}")
-            return Answer(refused.code, refused.body())
+            return refusal(refused)
 
     def _dispatch(self, target: Target, call: Call) -> Answer | Watch:
         match call.method:

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from services.simulator.errors import bad_request, no_such_route
+from services.simulator.errors import ApiError, bad_request, no_such_route
 from services.simulator.resources import NAMESPACES, Catalog, Object, Resource
 from services.simulator.store import decode_any
 
@@ -18,6 +18,11 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     content_type: str = JSON
+    retry_after: int = 0
+
+
+def refusal(error: ApiError) -> Answer:
+    return Answer(error.code, error.body(), retry_after=error.retry_after)
 
 
 @dataclass(slots=True)

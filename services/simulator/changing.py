@@ -6,12 +6,19 @@ import msgspec
 
 from services.simulator.calls import Answer, Call, Target, as_object
 from services.simulator.cluster import Cluster, check_preconditions
-from services.simulator.errors import bad_request, invalid, method_not_allowed, not_found, unsupported_media_type
+from services.simulator.errors import (
+    bad_request,
+    invalid,
+    invalid_value,
+    method_not_allowed,
+    not_found,
+    unsupported_media_type,
+)
 from services.simulator.metadata import metadata_of
 from services.simulator.patches import json_patch, merge_patch
-from services.simulator.resources import NEW_EVENTS, Object, Resource
+from services.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, Object, Resource, builtin
 from services.simulator.selectors import select
-from services.simulator.smallrules import new_event_causes
+from services.simulator.smallrules import changed_event_causes, new_event_causes
 from services.simulator.store import Item, encode
 from services.simulator.strategic import strategic_patch
 from services.simulator.subresources import bind, evict, rescale, scale_of
@@ -23,6 +30,15 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
+WRITTEN_BY_READERS = frozenset(
+    {
+        builtin("leases", "coordination.k8s.io"),
+        builtin("csinodes", "storage.k8s.io"),
+        builtin("csidrivers", "storage.k8s.io"),
+        DISRUPTION_BUDGETS,
+    }
+)
+"""Types that are only replaced by who says which version was read."""
 CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
 
 
@@ -63,7 +79,11 @@ class Changing:
     def put(self, target: Target, call: Call) -> Answer:
         _check_json(call)
         item = self._cluster.find(target.resource, target.scope, target.name)
-        return self._write(target, item, call.object(), call)
+        obj = call.object()
+        if target.resource in WRITTEN_BY_READERS and not metadata_of(obj).get("resourceVersion"):
+            why = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(target.resource, target.name, [why])
+        return self._write(target, item, obj, call)
 
     def _write(self, target: Target, item: Item, obj: Object, call: Call) -> Answer:
         resource, dry_run = target.resource, call.dry_run
@@ -72,6 +92,8 @@ class Changing:
             return Answer(200, encode(scale_of(written)))
         if target.subresource not in ("", "status", "finalize"):
             raise method_not_allowed()
+        if resource is NEW_EVENTS:
+            _check_event(obj, item)
         kept = kept_form(resource, obj)
         written = self._cluster.update(kept_type(resource), item, kept, subresource=target.subresource, dry_run=dry_run)
         return Answer(200, _shown(resource, written))
@@ -129,6 +151,12 @@ class Changing:
         return Answer(
             200, b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[%b]}' % (kind, version, head, shown)
         )
+
+
+def _check_event(event: Object, item: Item) -> None:
+    old = shown_form(NEW_EVENTS, item.decode())
+    if causes := changed_event_causes(event, old):
+        raise invalid(NEW_EVENTS, item.name, causes)
 
 
 def _check_json(call: Call) -> None:

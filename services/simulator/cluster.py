@@ -1,7 +1,8 @@
 """The cluster's state and the rules by which it changes: no HTTP here, and nothing waits.
 
 An object that is to go either goes at once, or first gets a deletion timestamp: as long as it has finalizers, and, if
-it is a pod on a node, until the kubelet has confirmed (or its deletion is forced).
+it is a pod on a node, until the kubelet has confirmed (or its deletion is forced). Pods always get one: those that go
+at once are changed first, and then they are gone.
 """
 
 from collections import deque
@@ -16,6 +17,8 @@ from services.simulator.errors import (
     bad_request,
     conflict,
     forbidden,
+    invalid,
+    invalid_value,
     not_found,
 )
 from services.simulator.metadata import LONGEST_GENERATED, cannot_unmarshal, metadata_of
@@ -23,6 +26,7 @@ from services.simulator.resources import (
     DEFINITIONS,
     EVENTS,
     NAMESPACES,
+    NODES,
     PODS,
     PRIORITY_CLASSES,
     Catalog,
@@ -38,6 +42,7 @@ SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 GENERATED = "bcdfghjklmnpqrstvwxz2456789"
 EVENT_SECONDS = 3600.0
 USUAL_GRACE = 30
+TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 FINISHED = frozenset({"Succeeded", "Failed"})
 KEPT_METADATA = (
     "uid",
@@ -73,6 +78,11 @@ class Cluster:
             raise not_found(resource, name)
         return item
 
+    def topology_of(self, node: str | None) -> dict[str, str]:
+        """The labels that pods on the node get from it: where it is."""
+        item = self.store.bucket(NODES).get("", node) if node else None
+        return {} if item is None else {key: item.labels[key] for key in TOPOLOGY if key in item.labels}
+
     def _priority_class(self, name: str) -> Object | None:
         classes = self.store.bucket(PRIORITY_CLASSES)
         if name:
@@ -101,6 +111,8 @@ class Cluster:
         if resource.counts_generations:
             metadata["generation"] = 1
         admit_new(resource, obj, self._priority_class)
+        if resource is PODS and (at := self.topology_of(obj["spec"].get("nodeName"))):
+            metadata["labels"] = {**(metadata.get("labels") or {}), **at}
         if dry_run:
             return self.store.preview(resource, obj, 0)
         if resource is DEFINITIONS:
@@ -201,7 +213,10 @@ class Cluster:
         metadata["name"] = item.name
         if item.namespace:
             metadata["namespace"] = item.namespace
-        check_preconditions(resource, item, metadata)
+        check_preconditions(resource, item, {"resourceVersion": metadata.get("resourceVersion")})
+        uid = metadata.get("uid")
+        if uid and uid != item.uid:
+            raise invalid(resource, item.name, [invalid_value("metadata.uid", uid, "field is immutable")])
 
     # Deleting
 
@@ -216,16 +231,23 @@ class Cluster:
         seconds = _grace_of_pod(obj, grace) if resource is PODS else 0
         if dry_run:
             return item, not (seconds or metadata.get("finalizers"))
-        if not seconds and not metadata.get("finalizers"):
+        at_once = not seconds and not metadata.get("finalizers")
+        if at_once and resource is not PODS:
             return self._remove(resource, obj), True
-        before = metadata.get("deletionGracePeriodSeconds")
-        if metadata.get("deletionTimestamp") and (before or 0) <= seconds:
+        before = metadata.get("deletionGracePeriodSeconds") or 0
+        if not metadata.get("deletionTimestamp") or before > seconds:
+            self._mark(resource, metadata, seconds)
+            item = self.store.put(resource, obj)
+        if not at_once:
             return item, False
+        return self._remove(resource, item.decode()), True
+
+    def _mark(self, resource: Resource, metadata: Object, seconds: int) -> None:
+        """It is to go within so many seconds after its deletion was first asked for."""
+        if resource.counts_generations and not metadata.get("deletionTimestamp"):
+            metadata["generation"] = (metadata.get("generation") or 0) + 1
         metadata["deletionTimestamp"] = timestamp(self.clock() + seconds)
         metadata["deletionGracePeriodSeconds"] = seconds
-        if resource.counts_generations:
-            metadata["generation"] = (metadata.get("generation") or 0) + 1
-        return self.store.put(resource, obj), False
 
     def _remove(self, resource: Resource, obj: Object) -> Item:
         if resource is NAMESPACES:

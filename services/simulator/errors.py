@@ -30,12 +30,18 @@ class ApiError(UserError):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            status["reason"] = self.reason
         if self.details:
             status["details"] = self.details
         status["code"] = self.code
         return status
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which it may be asked again; 0 where nothing is said of that."""
+        return int((self.details or {}).get("retryAfterSeconds", 0))
 
     def body(self) -> bytes:
         return msgspec.json.encode(self.status())
@@ -144,9 +150,17 @@ def _invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiEr
     return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
 
 
-def disruption_refused(why: str) -> ApiError:
+def disruption_refused(why: str, retry_after: int = 0) -> ApiError:
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    return ApiError(429, "TooManyRequests", message, {"causes": [{"reason": "DisruptionBudget", "message": why}]})
+    details: Details = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
+    if retry_after:
+        details["retryAfterSeconds"] = retry_after
+    return ApiError(429, "TooManyRequests", message, details)
+
+
+def unprocessed(causes: Sequence[Cause]) -> ApiError:
+    """What the server refuses without a reason, as it takes it for a mistake of its own."""
+    return ApiError(500, "", ", ".join(f"{cause.field}: {cause.message}" for cause in causes))
 
 
 def too_large_resource_version(wanted: int, current: int) -> ApiError:

@@ -27,18 +27,22 @@ class Faults:
     def __bool__(self) -> bool:
         return bool(self._faults)
 
-    def fail(self, method: str, path: str, code: int = 500, *, times: int = 1, reason: str = "InternalError") -> None:
+    def fail(self, method: str, path: str, code: int = 500, *, times: int = 1, reason: str = "InternalError") -> Fault:
         """Answer with this status. `method` may be "*"; `path` is a regular expression that is searched for."""
         error = ApiError(code, reason, "a fault was asked for")
-        self._faults.append(Fault(method, re.compile(path), times, error=error))
+        return self._add(Fault(method, re.compile(path), times, error=error))
 
-    def drop(self, method: str, path: str, *, times: int = 1, after: bool = False) -> None:
+    def drop(self, method: str, path: str, *, times: int = 1, after: bool = False) -> Fault:
         """Close the connection without an answer; `after`: once the request has been carried out."""
-        self._faults.append(Fault(method, re.compile(path), times, drops=True, after=after))
+        return self._add(Fault(method, re.compile(path), times, drops=True, after=after))
 
-    def delay(self, method: str, path: str, seconds: float, *, times: int = 1) -> None:
+    def delay(self, method: str, path: str, seconds: float, *, times: int = 1) -> Fault:
         """Carry the request out later."""
-        self._faults.append(Fault(method, re.compile(path), times, seconds=seconds))
+        return self._add(Fault(method, re.compile(path), times, seconds=seconds))
+
+    def end(self, fault: Fault) -> None:
+        """It is over, however often it was to be met; nothing if it is over already."""
+        self._faults = [each for each in self._faults if each is not fault]
 
     def clear(self) -> None:
         self._faults.clear()
@@ -49,6 +53,10 @@ class Faults:
             if fault.method in ("*", method) and fault.path.search(path):
                 fault.times -= 1
                 if fault.times <= 0:
-                    self._faults.remove(fault)
+                    self.end(fault)
                 return fault
         return None
+
+    def _add(self, fault: Fault) -> Fault:
+        self._faults.append(fault)
+        return fault

@@ -83,16 +83,23 @@ def name_causes(field: str, name: Any, *, label: bool = False) -> list[Cause]:
     return [] if pattern.fullmatch(name) else [invalid_value(field, name, why)]
 
 
+def qualified_name_causes(field: str, key: str) -> list[Cause]:
+    """A name that may have a domain before it."""
+    causes: list[Cause] = []
+    prefix, slash, name = key.rpartition("/")
+    if slash and not _SUBDOMAIN.fullmatch(prefix):
+        causes.append(invalid_value(field, key, f"prefix part {_NOT_A_SUBDOMAIN}"))
+    if len(name) > LONGEST_LABEL:
+        causes.append(invalid_value(field, key, f"name part must be no more than {LONGEST_LABEL} characters"))
+    elif not _QUALIFIED.fullmatch(name):
+        causes.append(invalid_value(field, key, _NOT_A_KEY))
+    return causes
+
+
 def label_causes(field: str, labels: dict[str, str]) -> list[Cause]:
     causes: list[Cause] = []
     for key, value in labels.items():
-        prefix, slash, name = key.rpartition("/")
-        if slash and not _SUBDOMAIN.fullmatch(prefix):
-            causes.append(invalid_value(field, key, f"prefix part {_NOT_A_SUBDOMAIN}"))
-        if len(name) > LONGEST_LABEL:
-            causes.append(invalid_value(field, key, f"name part must be no more than {LONGEST_LABEL} characters"))
-        elif not _QUALIFIED.fullmatch(name):
-            causes.append(invalid_value(field, key, _NOT_A_KEY))
+        causes += qualified_name_causes(field, key)
         if len(value) > LONGEST_LABEL:
             causes.append(invalid_value(field, value, f"must be no more than {LONGEST_LABEL} characters"))
         elif value and not _QUALIFIED.fullmatch(value):

@@ -25,7 +25,15 @@ IMMUTABLE = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _LISTS = ("containers", "initContainers", "tolerations", "volumes", "schedulingGates", "topologySpreadConstraints")
-_SINGLE = {"terminationGracePeriodSeconds": int, "nodeName": str, "schedulerName": str, "schedulingGroup": dict}
+_SINGLE = {
+    "terminationGracePeriodSeconds": int,
+    "nodeName": str,
+    "schedulerName": str,
+    "schedulingGroup": dict,
+    "priority": int,
+    "priorityClassName": str,
+    "preemptionPolicy": str,
+}
 _MUTABLE = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
 _MUTABLE_WHILE_GATED = frozenset({"nodeSelector", "affinity"})
 

@@ -2,18 +2,12 @@
 
 from services.simulator.calls import Answer, Call, Target
 from services.simulator.cluster import Cluster
-from services.simulator.errors import (
-    bad_request,
-    expired,
-    forbidden_value,
-    invalid_options,
-    method_not_allowed,
-    too_large_resource_version,
-)
+from services.simulator.errors import bad_request, expired, method_not_allowed, too_large_resource_version
+from services.simulator.listoptions import check_list, check_watch
 from services.simulator.lists import Pages
 from services.simulator.resources import Object, Resource
 from services.simulator.selectors import select
-from services.simulator.store import encode
+from services.simulator.store import Item, encode
 from services.simulator.subresources import scale_of
 from services.simulator.versions import is_converted
 from services.simulator.views import ConvertedView, TableView, View
@@ -56,16 +50,17 @@ class Reading:
     def _list(self, target: Target, call: Call) -> Answer:
         resource = target.resource
         selection = select(resource, target.namespace, call.query)
+        check_list(call.query)
         limit = call.number("limit") or 0
-        store, now = self._cluster.store, self._cluster.clock()
+        now = self._cluster.clock()
         if token := call.query.get("continue"):
             page = self.pages.next(token, limit, now)
         else:
-            self._check_version(target, call)
-            items = store.bucket(resource).in_order(target.namespace)
+            items, version = self._state(target, call)
             if selection.fields or selection.labels:
                 items = [item for item in items if selection.matches(item)]
-            page = self.pages.first(items, store.version, limit or len(items), now)
+            paged = limit and call.query.get("resourceVersion") != "0"
+            page = self.pages.first(items, version, limit if paged else len(items), now)
         metadata: Object = {"resourceVersion": str(page.version)}
         if page.token:
             metadata["continue"] = page.token
@@ -73,21 +68,19 @@ class Reading:
                 metadata["remainingItemCount"] = page.remaining
         return Answer(200, self._view(resource, call).listing(page.items, metadata))
 
-    def _check_version(self, target: Target, call: Call) -> None:
-        """Only the present state can be listed; it serves whoever asks for one not older than some version."""
-        asked, match = self._version(call), call.query.get("resourceVersionMatch")
-        if match and asked is None:
-            raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
-        if not asked:
-            return
+    def _state(self, target: Target, call: Call) -> tuple[list[Item], int]:
+        """What there is, and as of which version: that of the past which was asked for, or the present one."""
         store = self._cluster.store
+        bucket = store.bucket(target.resource)
+        asked = self._version(call) or 0
         if asked > store.version:
             raise too_large_resource_version(asked, store.version)
-        if match == "Exact":
-            bucket = store.bucket(target.resource)
-            last = bucket.history[-1].item.version if bucket.history else bucket.compacted
-            if asked < last:
-                raise expired("The resourceVersion for the provided list is too old.")
+        if call.query.get("resourceVersionMatch") != "Exact":
+            return bucket.in_order(target.namespace), store.version
+        then = bucket.at(asked, target.namespace)
+        if then is None:
+            raise expired("The resourceVersion for the provided list is too old.")
+        return then, asked
 
     def _version(self, call: Call) -> int | None:
         text = call.query.get("resourceVersion")
@@ -102,7 +95,7 @@ class Reading:
         selection = select(resource, target.namespace, call.query, target.name or None)
         version = self._version(call)
         initial = call.query.get("sendInitialEvents")
-        _check_initial(call, initial)
+        check_watch(call.query)
         bucket = store.bucket(resource)
         watch = Watch(bucket, resource, selection, self._view(resource, call), self._most_waiting)
         if initial is not None and call.flag("sendInitialEvents"):
@@ -116,14 +109,3 @@ class Reading:
         else:
             watch.start_with_state(store.version, announce_end=False)
         return watch
-
-
-def _check_initial(call: Call, initial: str | None) -> None:
-    """A watch that begins with the state must say that any state not older than the version will do."""
-    match = call.query.get("resourceVersionMatch")
-    if initial is None and match:
-        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        raise invalid_options(forbidden_value("resourceVersionMatch", why))
-    if initial is not None and match != "NotOlderThan":
-        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise invalid_options(forbidden_value("resourceVersionMatch", why))

@@ -71,6 +71,11 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
+    def is_custom(self) -> bool:
+        """Whether it is declared by a definition, or would be elsewhere."""
+        return not self.strategic
+
+    @property
     def has_status(self) -> bool:
         return "status" in self.subresources
 

@@ -12,8 +12,8 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from services.simulator.api import OPEN_TO_ALL, Api
-from services.simulator.calls import JSON, Answer, Call, parse_target
-from services.simulator.errors import ApiError, bad_request, too_large, unauthorized
+from services.simulator.calls import JSON, Answer, Call, parse_target, refusal
+from services.simulator.errors import bad_request, too_large, unauthorized
 from services.simulator.faults import Fault, Faults
 from services.simulator.watch import Watch
 
@@ -21,6 +21,8 @@ LARGEST_BODY = 3 << 20
 SHORTEST_WATCH = 1800.0
 """A watch that names no time-out lasts between this and twice as long, so that not all of them end at once."""
 LONGEST_WATCH = 86_400
+LAST_WORD = 2.0
+"""So many seconds before its end, a watch that wants bookmarks gets one."""
 BODYLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -56,7 +58,7 @@ class Handler:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path, query = parse_target(request.raw_path)
         if self._expected is not None and path not in OPEN_TO_ALL and not self._knows(request):
-            return _response(_refusal(unauthorized()))
+            return _response(refusal(unauthorized()))
         fault = self._faults.take(request.method, path) if self._faults else None
         if fault is not None:
             early = await self._strike(request, fault)
@@ -66,9 +68,9 @@ class Handler:
         try:
             body = b"" if request.method in BODYLESS else await request.read()
         except web.HTTPRequestEntityTooLarge:
-            return _response(_refusal(too_large(LARGEST_BODY)))
+            return _response(refusal(too_large(LARGEST_BODY)))
         except web.RequestPayloadError:
-            return _response(_refusal(bad_request("the body of the request could not be read")))
+            return _response(refusal(bad_request("the body of the request could not be read")))
         media = headers.get("Content-Type", JSON)
         if ";" in media:
             media = media.partition(";")[0].strip()
@@ -89,7 +91,7 @@ class Handler:
             await asyncio.sleep(fault.seconds)
         if fault.drops and not fault.after:
             return _lost(request)
-        return None if fault.error is None else _response(_refusal(fault.error))
+        return None if fault.error is None else _response(refusal(fault.error))
 
     async def _stream(self, request: web.BaseRequest, watch: Watch, query: dict[str, str]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
@@ -117,13 +119,17 @@ class Handler:
         seconds = int(asked) if asked.isdecimal() else 0
         return min(seconds, LONGEST_WATCH) or SHORTEST_WATCH * (1 + self._jitter.random())
 
+    def _next_bookmark(self, now: float, end: float) -> float:
+        last = end - LAST_WORD
+        return min(now + self._bookmark_seconds, last) if last > now else now + self._bookmark_seconds
+
     async def _follow(
         self, response: web.StreamResponse, watch: Watch, ready: asyncio.Event, lasts: float, *, bookmarks: bool
     ) -> None:
         """Send what comes up, many changes in one write, until the watch ends."""
         loop = asyncio.get_running_loop()
         end = loop.time() + lasts
-        next_bookmark = loop.time() + self._bookmark_seconds if bookmarks else end
+        next_bookmark = self._next_bookmark(loop.time(), end) if bookmarks else end
         while True:
             ready.clear()
             waiting = watch.take()
@@ -135,7 +141,7 @@ class Handler:
                 return
             if now >= next_bookmark:
                 await response.write(watch.bookmark(self._version()))
-                next_bookmark = now + self._bookmark_seconds
+                next_bookmark = self._next_bookmark(now, end)
                 continue
             try:
                 async with asyncio.timeout_at(min(end, next_bookmark)):
@@ -144,14 +150,10 @@ class Handler:
                 continue
 
 
-def _refusal(error: ApiError) -> Answer:
-    return Answer(error.code, error.body())
-
-
 def _response(answer: Answer) -> web.Response:
     headers = {"Content-Type": answer.content_type}
-    if answer.status == 429:
-        headers["Retry-After"] = "1"
+    if answer.retry_after or answer.status == 429:
+        headers["Retry-After"] = str(answer.retry_after or 1)
     return web.Response(body=answer.body, status=answer.status, headers=headers)
 
 

@@ -49,11 +49,17 @@ class SimulatorOptions:
 class Simulator:
     """A Kubernetes API server in this process."""
 
-    def __init__(self, options: SimulatorOptions | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        options: SimulatorOptions | None = None,
+        clock: Callable[[], float] = time.time,
+        cluster: Cluster | None = None,
+    ) -> None:
+        """`cluster`: that of another one, whose second API server this is, with faults of its own."""
         self.options = options or SimulatorOptions()
         self.faults = Faults()
         self.url = ""
-        self.cluster = Cluster(
+        self.cluster = cluster or Cluster(
             history=self.options.history,
             most_events=self.options.most_events,
             clock=clock,

@@ -4,15 +4,31 @@ import re
 from typing import Any
 
 from services.simulator.errors import Cause, invalid_value, required
-from services.simulator.metadata import cannot_unmarshal
+from services.simulator.metadata import cannot_unmarshal, qualified_name_causes
 from services.simulator.resources import Object
 
 LONGEST_TEXT = 128
 LONGEST_NOTE = 1024
 TYPES = ("Normal", "Warning")
 DEPRECATED = ("deprecatedCount", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedSource")
+CHANGING_OF_CLAIMS = frozenset({"resources", "volumeAttributesClassName"})
+FIXED_CLAIM = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+)
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
-_WITHOUT_NAMESPACE = "default"
+_OF_WHAT_HAS_NO_NAMESPACE = frozenset({"default", "kube-system"})
+FIXED_OF_EVENTS = (
+    "regarding",
+    "related",
+    "reason",
+    "note",
+    "type",
+    "action",
+    "eventTime",
+    "reportingController",
+    "reportingInstance",
+    *DEPRECATED,
+)
 
 
 def new_event_causes(event: Object, namespace: str) -> list[Cause]:
@@ -25,17 +41,39 @@ def new_event_causes(event: Object, namespace: str) -> list[Cause]:
         text = event.get(field)
         if not text:
             causes.append(required(field))
-        elif len(text) > LONGEST_TEXT:
+        elif len(text) > LONGEST_TEXT and field != "reportingController":
             causes.append(invalid_value(field, "", f"can have at most {LONGEST_TEXT} characters"))
+    if event.get("reportingController"):
+        causes += qualified_name_causes("reportingController", event["reportingController"])
     if len((event.get("note") or "").encode()) > LONGEST_NOTE:
         causes.append(invalid_value("message", "", f"can have at most {LONGEST_NOTE} characters"))
     if event.get("type") not in TYPES:
         causes.append(invalid_value("type", "", f"has invalid value: {event.get('type')}"))
     causes += [invalid_value(field, "", "needs to be unset") for field in DEPRECATED if event.get(field)]
-    about = (event.get("regarding") or {}).get("namespace") or _WITHOUT_NAMESPACE
-    if about != namespace:
-        causes.append(invalid_value("involvedObject.namespace", about, "does not match event.namespace"))
-    return causes
+    if not (event.get("regarding") or {}).get("namespace") and namespace not in _OF_WHAT_HAS_NO_NAMESPACE:
+        causes.append(invalid_value("involvedObject.namespace", "", "does not match event.namespace"))
+    return causes + _series_causes(event.get("series"))
+
+
+def changed_event_causes(event: Object, old: Object) -> list[Cause]:
+    """Of an events.k8s.io/v1 event nothing but the series changes."""
+    causes = _series_causes(event.get("series")) if event.get("series") != old.get("series") else []
+    return causes + [
+        invalid_value(field, event.get(field), "field is immutable")
+        for field in FIXED_OF_EVENTS
+        if (event.get(field) or None) != (old.get(field) or None)
+    ]
+
+
+def _series_causes(series: Any) -> list[Cause]:
+    if series is None:
+        return []
+    if not isinstance(series, dict) or not isinstance(series.get("count", 0), int):
+        raise cannot_unmarshal("series", series, "EventSeries")
+    observed = series.get("lastObservedTime")
+    check_micro_time("series.lastObservedTime", observed)
+    causes = [] if series.get("count", 0) >= 2 else [invalid_value("series.count", "", "should be at least 2")]
+    return causes if observed else [*causes, required("series.lastObservedTime")]
 
 
 def lease_causes(lease: Object) -> list[Cause]:
@@ -49,6 +87,19 @@ def lease_causes(lease: Object) -> list[Cause]:
     if transitions is not None and transitions < 0:
         causes.append(invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
     return causes
+
+
+def claim_causes(claim: Object, old: Object) -> list[Cause]:
+    """What a claim asks for is fixed but for its size; its volume is written into it once."""
+    was, wanted = _fixed_of_claim(old), _fixed_of_claim(claim)
+    if not was.get("volumeName"):
+        wanted.pop("volumeName", None)
+        was.pop("volumeName", None)
+    return [] if was == wanted else [Cause("spec", "FieldValueForbidden", f"Forbidden: {FIXED_CLAIM}")]
+
+
+def _fixed_of_claim(claim: Object) -> Object:
+    return {key: value for key, value in (claim.get("spec") or {}).items() if key not in CHANGING_OF_CLAIMS}
 
 
 def check_micro_time(field: str, value: Any) -> None:

@@ -16,6 +16,7 @@ ADDED = "ADDED"
 MODIFIED = "MODIFIED"
 DELETED = "DELETED"
 NO_LABELS: Mapping[str, str] = {}
+TYPE_FIELDS = ("kind", "apiVersion")
 
 encode = msgspec.json.Encoder().encode
 decode_any = msgspec.json.Decoder().decode
@@ -30,7 +31,8 @@ class Item:
     def __init__(self, resource: Resource, obj: Object, version: int) -> None:
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(version)
-        self.raw: bytes = encode(obj)
+        # What it is comes first, so that lists, whose items do not say it, can leave it out.
+        self.raw: bytes = encode({key: obj[key] for key in TYPE_FIELDS if key in obj} | obj)
         self.version = version
         self.namespace: str = metadata.get("namespace") or ""
         self.name: str = metadata["name"]
@@ -135,6 +137,21 @@ class Bucket:
             missed.append(change)
         missed.reverse()
         return missed
+
+    def at(self, version: int, namespace: str | None) -> list[Item] | None:
+        """What there was at a version, in order; None if that is compacted."""
+        if version < self.compacted:
+            return None
+        then = {(item.namespace, item.name): item for item in self.items(namespace)}
+        for change in reversed(self.history):
+            item = change.item
+            if item.version <= version:
+                break
+            if namespace in (None, item.namespace):
+                then.pop((item.namespace, item.name), None)
+                if change.before is not None:
+                    then[item.namespace, item.name] = change.before
+        return [then[key] for key in sorted(then)]
 
     def compact(self, version: int) -> None:
         self.history.clear()

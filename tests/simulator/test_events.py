@@ -50,9 +50,10 @@ def test_an_old_event_is_seen_as_a_new_one() -> None:
 def test_a_new_event_is_patched_in_its_own_form() -> None:
     desk = Desk()
     desk.post(NEW, event("e"))
-    patched = desk.patch(f"{NEW}/e", {"series": {"count": 2}, "note": "again"}, MERGE)
-    assert (patched["note"], patched["series"]) == ("again", {"count": 2})
-    assert desk.get(f"{OLD}/e")["message"] == "again"
+    series = {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}
+    patched = desk.patch(f"{NEW}/e", {"series": series}, MERGE)
+    assert (patched["note"], patched["series"]) == ("bound", series)
+    assert desk.get(f"{OLD}/e")["series"] == series
 
 
 def test_events_are_selected_by_what_they_are_about() -> None:
@@ -82,7 +83,7 @@ def test_both_watches_see_it() -> None:
         ("note", "n" * 1025, "message"),
         ("type", "Odd", "type"),
         ("deprecatedCount", 1, "deprecatedCount"),
-        ("regarding", {"name": "p", "namespace": "other"}, "involvedObject.namespace"),
+        ("series", {"count": 2}, "series.lastObservedTime"),
     ],
 )
 def test_a_new_event_is_checked(field: str, value: Any, complaint: str) -> None:

@@ -31,7 +31,7 @@ async def test_a_deleted_pod_goes_away() -> None:
         await stream.until("MODIFIED", "Running")
         await client.fine("DELETE", f"{PODS}/p")
         assert (await stream.next())["object"]["metadata"]["deletionTimestamp"]
-        assert (await stream.next())["type"] == "DELETED"
+        assert (await stream.until("DELETED"))["object"]["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
 async def test_a_pod_completes_when_its_annotation_says_so() -> None:

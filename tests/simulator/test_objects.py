@@ -119,7 +119,7 @@ def test_another_uid_is_another_object() -> None:
     desk = Desk()
     created = desk.post(NODES, node("n"))
     other = {**created, "metadata": {**created["metadata"], "uid": "other"}}
-    assert desk.refused("PUT", f"{NODES}/n", other)["code"] == 409
+    assert desk.refused("PUT", f"{NODES}/n", other)["details"]["causes"][0]["field"] == "metadata.uid"
     refusal = desk.refused("DELETE", f"{NODES}/n", {"preconditions": {"uid": "other"}})
     assert (refusal["code"], "Precondition failed" in refusal["message"]) == (409, True)
     desk.delete(f"{NODES}/n", {"preconditions": {"uid": created["metadata"]["uid"]}})

@@ -112,3 +112,31 @@ async def test_an_open_watch_does_not_hold_up_the_end() -> None:
     async with asyncio.timeout(DEADLINE), running() as (simulator, client), client.watch(f"{NODES}?watch=1") as stream:
         await simulator.stop()
         assert await stream.next() == {}
+
+
+async def test_a_fault_ends_when_told_to_however_often_it_was_to_be_met() -> None:
+    async with running() as (simulator, client):
+        fault = simulator.faults.fail("POST", "/pods$", 429, times=1_000, reason="TooManyRequests")
+        other = simulator.faults.fail("POST", "/nodes$", 503)
+        assert (await client.call("POST", PODS, pod("p")))[0] == 429
+        simulator.faults.end(fault)
+        simulator.faults.end(fault)
+        await client.fine("POST", PODS, pod("p"))
+        assert (await client.call("POST", NODES, node("n")))[0] == 503
+        simulator.faults.end(other)
+
+
+async def test_two_api_servers_of_one_cluster_have_faults_of_their_own() -> None:
+    async with running() as (simulator, client):
+        second = Simulator(SimulatorOptions(kubelet=False), cluster=simulator.cluster)
+        second.faults.fail("GET", "/pods/p$", 500)
+        await second.start()
+        try:
+            await client.fine("POST", PODS, pod("p"))
+            async with aiohttp.ClientSession() as session:
+                for status in (500, 200):
+                    async with session.get(f"{second.url}{PODS}/p") as response:
+                        assert response.status == status
+        finally:
+            await second.stop()
+        await client.fine("GET", f"{PODS}/p")

@@ -1,0 +1,134 @@
+"""A namespace for a module of tests, the objects in it, and those in none that bear its name; gone when it is left."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.contract.server import DEADLINE, MERGE, Object, Server
+
+SWEPT = (
+    "/api/v1/namespaces/{}/pods",
+    "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "/api/v1/namespaces/{}/configmaps",
+    "/api/v1/namespaces/{}/serviceaccounts",
+    "/apis/events.k8s.io/v1/namespaces/{}/events",
+    "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+    "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "/apis/apps/v1/namespaces/{}/replicasets",
+    "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups",
+)
+"""What tests make in a namespace. Others than these go with it, if there is somebody to see to that."""
+NODES = "/api/v1/nodes"
+VOLUMES = "/api/v1/persistentvolumes"
+OWNER = "flotilla.io/contract"
+"""The label that all have that are in no namespace; by it a run's leavings are found if it could not clean up."""
+LOOK = 0.05
+
+Condition = Callable[[], Awaitable[Any]]
+
+
+class Place:
+    """`name`: of the namespace, and what names outside of it begin with."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.server = server
+        self.name = name
+        self.pods = f"/api/v1/namespaces/{name}/pods"
+        self.events = f"/apis/events.k8s.io/v1/namespaces/{name}/events"
+        self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{name}/leases"
+        self.claims = f"/api/v1/namespaces/{name}/persistentvolumeclaims"
+        self.budgets = f"/apis/policy/v1/namespaces/{name}/poddisruptionbudgets"
+        self.configs = f"/api/v1/namespaces/{name}/configmaps"
+        self._made: list[str] = []
+
+    def unique(self, name: str) -> str:
+        """Nobody else's, in all of the cluster."""
+        return f"{self.name}-{name}"
+
+    async def pod(self, name: str, labels: dict[str, str] | None = None, **spec: Any) -> Object:
+        return await self.server.post(self.pods, a_pod(name, labels, **spec))
+
+    async def bind(self, name: str, to: str) -> None:
+        await self.server.post(f"{self.pods}/{name}/binding", a_binding(name, to))
+
+    async def bound_pod(self, name: str, to: str = "nowhere", **spec: Any) -> Object:
+        await self.server.post(self.pods, a_pod(name, **spec))
+        await self.bind(name, self.unique(to))
+        return await self.server.get(f"{self.pods}/{name}")
+
+    async def node(self, name: str, labels: dict[str, str] | None = None, **amounts: str) -> str:
+        """Its name. It has no taints: those of a node that nobody has seen yet are taken away."""
+        capacity = {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}
+        full = self.unique(name)
+        labelled = {"kubernetes.io/hostname": full, **(labels or {})}
+        ready = {"type": "Ready", "status": "True", "reason": "Contract", "message": ""}
+        status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
+        await self.make(NODES, name, labels=labelled, status=status)
+        await self.server.patch(f"{NODES}/{full}", {"spec": {"taints": None}})
+        return full
+
+    async def make(self, folder: str, name: str, labels: dict[str, str] | None = None, **fields: Any) -> Object:
+        """An object in no namespace."""
+        full = self.unique(name)
+        metadata = {"name": full, "labels": {**(labels or {}), OWNER: self.name}}
+        self._made.append(f"{folder}/{full}")
+        return await self.server.post(folder, {"metadata": metadata, **fields})
+
+    def is_of_generation(self, pod: Object, generation: int) -> bool:
+        """Since v1.34, pods say it."""
+        return not self.server.since(34) or pod["metadata"]["generation"] == generation
+
+    async def until(self, condition: Condition, otherwise: str, patience: float = DEADLINE) -> Any:
+        """What the condition has said, once that is something."""
+        deadline = asyncio.get_running_loop().time() + patience
+        while not (said := await condition()):
+            assert asyncio.get_running_loop().time() < deadline, f"after {patience:g} s: {otherwise}"
+            await asyncio.sleep(LOOK)
+        return said
+
+    async def clean_up(self) -> None:
+        """Pods go at once, and nothing is held by finalizers. What is not there or not served is no matter."""
+        for folder in (each.format(self.name) for each in SWEPT):
+            listed = await self.server.ask("GET", folder)
+            for item in listed.body.get("items", []):
+                if item["metadata"].get("finalizers"):
+                    await self._let_go(f"{folder}/{item['metadata']['name']}")
+            await self.server.ask("DELETE", f"{folder}?gracePeriodSeconds=0")
+        for path in reversed(self._made):
+            if path.startswith(VOLUMES):
+                await self._let_go(path)
+            await self.server.ask("DELETE", path)
+        await self.server.ask("DELETE", f"/api/v1/namespaces/{self.name}")
+
+    async def _let_go(self, path: str) -> None:
+        await self.server.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
+
+
+@asynccontextmanager
+async def a_place(server: Server) -> AsyncIterator[Place]:
+    """With the ServiceAccount that pods need, which elsewhere a controller makes."""
+    place = Place(server, f"flotilla-contract-{secrets.token_hex(4)}")
+    await server.post("/api/v1/namespaces", {"metadata": {"name": place.name, "labels": {OWNER: place.name}}})
+    try:
+        accounts = f"/api/v1/namespaces/{place.name}/serviceaccounts"
+        made = await server.ask("POST", accounts, {"metadata": {"name": "default"}})
+        assert made.status in (201, 409), made
+        yield place
+    finally:
+        await place.clean_up()
+
+
+def a_pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Object:
+    given = {"containers": [{"name": "main", "image": "app:1"}], "automountServiceAccountToken": False}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {**given, **spec}}
+
+
+def a_binding(name: str, to: str, **metadata: object) -> Object:
+    return {"metadata": {"name": name, **metadata}, "target": {"kind": "Node", "name": to}}
+
+
+def condition_of(obj: Object, type_: str) -> Object:
+    """{} where it has none of this type."""
+    return next((each for each in obj["status"].get("conditions", []) if each["type"] == type_), {})

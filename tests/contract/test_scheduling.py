@@ -1,0 +1,286 @@
+"""A whole Flotilla against the server: every family of plugins decides something, and the server gets to know of it.
+
+The pods ask for the nodes of these tests alone, and it is the tests that play the kubelet. So it does not matter what
+else is in the cluster.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from services.supervisor.options import PipelineOptions
+from services.supervisor.pipeline import Pipeline
+from shared.config.settings import Settings
+from tests.contract.place import NODES, OWNER, VOLUMES, Place, condition_of
+from tests.contract.server import STRATEGIC, Object, Server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CONFIG = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  resourceNamespace: {name}
+profiles:
+- schedulerName: {name}
+"""
+HOST = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+GROUPS = "/apis/scheduling.k8s.io/v1alpha2"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pipeline(server: Server, place: Place, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pipeline]:
+    """One worker and one binder; their Leases are in the namespace of the tests. In the end, nothing has gone wrong."""
+    config = Path(tmp_path_factory.mktemp("contract")) / "scheduler.yaml"
+    config.write_text(CONFIG.format(name=place.name))
+    settings = Settings(prefix=place.name, config=str(config))
+    options = PipelineOptions(workers=1, settings=settings, api=server.settings)
+    async with Pipeline.running(options) as running:
+        yield running
+        assert [line for line in running.log_lines if " ERROR " in line] == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def crew(pipeline: Pipeline, place: Place, request: pytest.FixtureRequest) -> AsyncIterator["Crew"]:
+    assert pipeline.processes
+    made = Crew(place, request.node.name.removeprefix("test_").replace("_", "-")[:30].strip("-"))
+    yield made
+    await made.leave()
+
+
+class Crew:
+    """The nodes and pods of one test."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.place = place
+        self.server = place.server
+        self.name = name
+        self._nodes: list[str] = []
+
+    async def node(self, name: str, labels: dict[str, str] | None = None, **amounts: str) -> str:
+        made = await self.place.node(f"{self.name}-{name}", {"crew": self.name, **(labels or {})}, **amounts)
+        self._nodes.append(made)
+        return made
+
+    def host(self, name: str) -> str:
+        return self.place.unique(f"{self.name}-{name}")
+
+    def path(self, name: str) -> str:
+        return f"{self.place.pods}/{self.name}-{name}"
+
+    async def pod(self, name: str, labels: dict[str, str] | None = None, cpu: str = "100m", **spec: Any) -> None:
+        container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
+        selector = {"crew": self.name, OWNER: self.place.name}
+        given = {"schedulerName": self.place.name, "nodeSelector": selector, "containers": [container]}
+        labelled = {"crew": self.name, **(labels or {})}
+        await self.place.pod(f"{self.name}-{name}", labelled, **{**given, **spec})
+
+    async def get(self, name: str) -> Object:
+        return await self.server.get(self.path(name))
+
+    async def lands(self, name: str, *nodes: str) -> str:
+        """Once the pod is bound; to one of these nodes, if any are named."""
+
+        async def node_of() -> str:
+            return str((await self.get(name))["spec"].get("nodeName", ""))
+
+        node = str(await self.place.until(node_of, f"{name} is not bound"))
+        assert not nodes or node in {self.host(each) for each in nodes}, f"{name} is on {node}"
+        condition = condition_of(await self.get(name), "PodScheduled")
+        assert condition["status"] == "True"
+        return node
+
+    async def waits(self, name: str, *reasons: str) -> None:
+        """Its condition says that it cannot be scheduled, and why; an Event says the same."""
+
+        async def message() -> str:
+            condition = condition_of(await self.get(name), "PodScheduled")
+            said = str(condition.get("message", "")) if condition.get("reason") == "Unschedulable" else ""
+            return said if all(reason in said for reason in reasons) else ""
+
+        said = await self.place.until(message, f"{name} is not told {reasons}")
+        await self.is_said(name, "FailedScheduling", said)
+
+    async def is_said(self, name: str, reason: str, note: str) -> None:
+        selector = f"regarding.name%3D{self.name}-{name}%2Creason%3D{reason}"
+
+        async def said() -> bool:
+            listed = await self.server.get(f"{self.place.events}?fieldSelector={selector}")
+            return any(note in item.get("note", "") for item in listed["items"])
+
+        await self.place.until(said, f"{name}: no event {reason}: {note}")
+
+    async def ends(self, name: str) -> None:
+        """As a kubelet sees to it, once the pod is told to go."""
+
+        async def told() -> bool:
+            return "deletionTimestamp" in (await self.get(name))["metadata"]
+
+        await self.place.until(told, f"{name} is not told to go")
+        await self.server.delete(f"{self.path(name)}?gracePeriodSeconds=0")
+
+    async def leave(self) -> None:
+        await self.server.delete(f"{self.place.pods}?labelSelector=crew%3D{self.name}&gracePeriodSeconds=0")
+        for node in self._nodes:
+            await self.server.delete(f"{NODES}/{node}")
+
+
+def required(key: str, operator: str, *values: str) -> Object:
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def with_ports(*ports: int) -> list[Object]:
+    return [{"name": "main", "image": "app:1", "ports": [{"containerPort": port, "hostPort": port} for port in ports]}]
+
+
+async def test_resources(crew: Crew) -> None:
+    await crew.node("a", cpu="1")
+    await crew.pod("first", cpu="800m")
+    await crew.lands("first", "a")
+    await crew.is_said("first", "Scheduled", f"Successfully assigned {crew.place.name}/{crew.name}-first to ")
+    await crew.pod("second", cpu="800m")
+    await crew.waits("second", "Insufficient cpu")
+    await crew.node("b", cpu="1")
+    await crew.lands("second", "b")
+    await crew.pod("third", cpu="800m")
+    await crew.waits("third", "2 Insufficient cpu")
+    await crew.server.delete(f"{crew.path('first')}?gracePeriodSeconds=0")
+    await crew.lands("third", "a")
+
+
+async def test_node_affinity_and_taints(crew: Crew) -> None:
+    for name in "ab":
+        await crew.node(name, {"colour": name})
+    await crew.pod("affine", affinity=required("colour", "In", "b"))
+    await crew.lands("affine", "b")
+    await crew.pod("nowhere", affinity=required("colour", "In", "c"))
+    await crew.waits("nowhere", "didn't match Pod's node affinity/selector")
+    taint = {"key": "example.com/own", "value": "x", "effect": "NoSchedule"}
+    await crew.server.patch(f"{NODES}/{crew.host('b')}", {"spec": {"taints": [taint]}})
+    await crew.server.patch(f"{NODES}/{crew.host('a')}", {"spec": {"unschedulable": True}})
+    await crew.pod("tolerates", tolerations=[{"key": "example.com/own", "operator": "Exists"}])
+    await crew.lands("tolerates", "b")
+    await crew.pod("shuns", affinity=required("colour", "In", "b"))
+    await crew.waits("shuns", "untolerated taint")
+    await crew.server.patch(f"{NODES}/{crew.host('b')}", {"spec": {"taints": None}})
+    await crew.lands("shuns", "b")
+
+
+async def test_host_ports(crew: Crew) -> None:
+    for name in "ab":
+        await crew.node(name)
+    for name in ("first", "second"):
+        await crew.pod(name, containers=with_ports(8080))
+    assert await crew.lands("first") != await crew.lands("second")
+    await crew.pod("third", containers=with_ports(8080))
+    await crew.waits("third", "didn't have free ports for the requested pod ports")
+
+
+async def test_spread_and_pod_affinity(crew: Crew) -> None:
+    for zone in "ab":
+        await crew.node(zone, {ZONE: zone})
+    chosen = {"labelSelector": {"matchLabels": {"app": "even"}}, "topologyKey": ZONE}
+    even = {**chosen, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    for name in ("even-0", "even-1"):
+        await crew.pod(name, {"app": "even"}, topologySpreadConstraints=[even])
+    assert await crew.lands("even-0") != await crew.lands("even-1")
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [chosen]}}
+    await crew.pod("apart", affinity=apart)
+    await crew.waits("apart", "didn't match pod anti-affinity rules")
+    leader = {"labelSelector": {"matchLabels": {"app": "leader"}}, "topologyKey": HOST}
+    await crew.pod("leader", {"app": "leader"})
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [leader]}}
+    await crew.pod("follower", affinity=near)
+    assert await crew.lands("follower") == await crew.lands("leader")
+
+
+async def test_local_volumes(crew: Crew) -> None:
+    """Bound along with the pod; the controller that answers with the claim's binding is played here."""
+    for name in "ab":
+        await crew.node(name)
+    name = f"{crew.name}-local"
+    fields: Object = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    of_class = (await crew.place.make(CLASSES, name, **fields))["metadata"]["name"]
+    term = required(HOST, "In", crew.host("b"))["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    spec = {
+        "capacity": {"storage": "10Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": of_class,
+        "nodeAffinity": {"required": term},
+        "local": {"path": "/data"},
+    }
+    volume = f"{VOLUMES}/{(await crew.place.make(VOLUMES, name, spec=spec))['metadata']['name']}"
+    await crew.server.patch(f"{volume}/status", {"status": {"phase": "Available"}})
+    wanted = {"accessModes": ["ReadWriteOnce"], "storageClassName": of_class}
+    claim = {"metadata": {"name": name}, "spec": {**wanted, "resources": {"requests": {"storage": "5Gi"}}}}
+    await crew.server.post(crew.place.claims, claim)
+    await crew.pod("p", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": name}}])
+
+    async def given() -> Object:
+        return dict((await crew.server.get(volume))["spec"].get("claimRef") or {})
+
+    assert (await crew.place.until(given, "the volume is given to nobody"))["name"] == name
+    done = {"pv.kubernetes.io/bind-completed": "yes"}
+    full = volume.rpartition("/")[2]
+    bound = {"metadata": {"annotations": done}, "spec": {"volumeName": full}}
+    await crew.server.patch(f"{crew.place.claims}/{name}", bound)
+    await crew.lands("p", "b")
+    await crew.pod("missing", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "no-such-claim"}}])
+    await crew.waits("missing", 'persistentvolumeclaim "no-such-claim" not found')
+
+
+async def test_priority_and_preemption(crew: Crew) -> None:
+    names = {}
+    for name, value in {"low": 1, "high": 1000}.items():
+        made = await crew.place.make(PRIORITIES, f"{crew.name}-{name}", value=value)
+        names[name] = made["metadata"]["name"]
+    await crew.node("a", cpu="1")
+    await crew.pod("victim", cpu="800m", priorityClassName=names["low"])
+    await crew.lands("victim", "a")
+    await crew.pod("urgent", cpu="800m", priorityClassName=names["high"])
+
+    async def marked() -> Object:
+        return condition_of(await crew.get("victim"), "DisruptionTarget")
+
+    assert (await crew.place.until(marked, "the victim is not told why"))["reason"] == "PreemptionByScheduler"
+
+    async def nominated() -> str:
+        return str((await crew.get("urgent"))["status"].get("nominatedNodeName", ""))
+
+    assert await crew.place.until(nominated, "it is not nominated") == crew.host("a")
+    await crew.ends("victim")
+    await crew.lands("urgent", "a")
+
+
+async def test_gates(crew: Crew) -> None:
+    await crew.node("a")
+    await crew.pod("gated", schedulingGates=[{"name": "example.com/wait"}])
+    await crew.pod("free")
+    await crew.lands("free", "a")
+    gated = await crew.get("gated")
+    assert condition_of(gated, "PodScheduled")["reason"] == "SchedulingGated"
+    assert "nodeName" not in gated["spec"]
+    await crew.server.patch(crew.path("gated"), {"spec": {"schedulingGates": None}}, STRATEGIC)
+    await crew.lands("gated", "a")
+
+
+async def test_gangs_where_they_are_served(crew: Crew) -> None:
+    if (await crew.server.ask("GET", GROUPS)).status == 404:
+        return
+    await crew.node("a", cpu="1")
+    group = {"metadata": {"name": crew.name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    await crew.server.post(f"{GROUPS}/namespaces/{crew.place.name}/podgroups", group)
+    member = {"podGroupName": crew.name}
+    for name in ("first", "second"):
+        await crew.pod(name, cpu="800m", schedulingGroup=member)
+    await crew.waits("first")
+    assert "nodeName" not in (await crew.get("second"))["spec"]
+    await crew.node("b", cpu="1")
+    assert await crew.lands("first") != await crew.lands("second")
