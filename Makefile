@@ -14,7 +14,7 @@ GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format bench bench-pipeline bench-quality demo conformance lock clean
+.PHONY: help setup test lint format bench bench-pipeline bench-quality demo faults conformance lock clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ bench-quality: $(STAMP)  ## what larger rounds cost in placement quality; ARGS g
 
 demo: $(STAMP)  ## all services on a made-up cluster, before your eyes; ARGS="--pods 1000" goes to flotilla demo
 	$(BIN)/flotilla demo $(ARGS)
+
+faults: $(STAMP)  ## strike every part while pods come and go, and check the result; ARGS="--seed 17" goes to flotilla faults
+	$(BIN)/flotilla faults $(ARGS)
 
 conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="mixed": only these; ARGS="--shards 1,7")
 	$(BIN)/flotilla conformance $(ARGS) $(foreach group,$(GROUPS),tests/conformance/data/$(group).jsonl.gz)

@@ -1,0 +1,94 @@
+"""The schedule of faults, and the pods, are those of their seed."""
+
+from itertools import pairwise
+
+import pytest
+
+from services.cli.faults.load import (
+    CALM_SHARE,
+    FILLER,
+    FILLERS_A_NODE,
+    MISFITS,
+    URGENT,
+    Load,
+    Object,
+    kind_of,
+)
+from services.cli.faults.plan import OF_CALLS, OF_SERVICES, Fault, plan
+
+SERVICES = ["watcher", "queue", "snapshot", "cycle", "worker-0", "worker-1", "binder-0", "binder-1"]
+SEEDS = pytest.mark.parametrize("seed", [1, 2, 3])
+
+
+def test_the_plan_is_that_of_its_seed() -> None:
+    assert plan(1, 60, SERVICES) == plan(1, 60, SERVICES)
+    assert plan(1, 60, SERVICES) != plan(2, 60, SERVICES)
+
+
+@SEEDS
+def test_a_minute_has_all_faults_for_all_services(seed: int) -> None:
+    injections = plan(seed, 60, SERVICES)
+    assert {each.fault for each in injections} == set(Fault)
+    struck = {name for each in injections if each.fault in OF_SERVICES for name in each.targets}
+    assert struck == set(SERVICES)
+    assert sum(each.fault is Fault.KILLED for each in injections) >= len(SERVICES)
+
+
+@SEEDS
+@pytest.mark.parametrize("seconds", [3.0, 10.0, 60.0])
+def test_all_faults_are_over_in_time(seed: int, seconds: float) -> None:
+    injections = plan(seed, seconds, SERVICES)
+    assert injections
+    assert all(one.at <= next.at for one, next in pairwise(injections))
+    assert all(each.at + each.seconds <= seconds + 0.01 for each in injections)
+    assert all(bool(each.targets) for each in injections if each.fault in OF_CALLS | OF_SERVICES)
+
+
+def test_an_injection_says_what_it_does() -> None:
+    said = {str(each) for each in plan(1, 60, SERVICES)}
+    assert any(text.startswith("API server: answers 500 (") and ", for " in text for text in said)
+    assert any(text.endswith(": killed") for text in said)
+
+
+@SEEDS
+@pytest.mark.parametrize(("pods", "nodes"), [(300, 20), (5_000, 200)])
+def test_the_pods_are_those_of_their_seed_and_as_many_as_were_asked_for(seed: int, pods: int, nodes: int) -> None:
+    load = Load(pods, nodes, seed)
+    waves = [load.calm(), *load.waves(10)]
+    assert waves == [load.calm(), *load.waves(10)]
+    assert waves != [Load(pods, nodes, seed + 1).calm(), *Load(pods, nodes, seed + 1).waves(10)]
+    names = [made["metadata"]["name"] for wave in waves for made in wave.created]
+    assert len(names) == len(set(names)) == pods
+    assert len(waves[0].created) >= CALM_SHARE * pods
+
+
+@SEEDS
+def test_pods_go_after_they_came_and_each_once(seed: int) -> None:
+    there: set[str] = set()
+    load = Load(1_000, 40, seed)
+    for wave in [load.calm(), *load.waves(10)]:
+        there |= {made["metadata"]["name"] for made in wave.created}
+        gone = [*wave.fleeting, *wave.leaving]
+        assert there.issuperset(gone)
+        assert len(set(gone)) == len(gone)
+        there -= set(gone)
+    assert {kind_of(name) for name in there} >= {FILLER, URGENT, *MISFITS}
+
+
+@pytest.mark.parametrize(("pods", "nodes"), [(100, 20), (300, 20), (5_000, 200)])
+def test_each_zone_of_wide_nodes_has_room_for_more_than_may_go_to_all(pods: int, nodes: int) -> None:
+    """So every pod that is to be there fits, whatever was placed before it."""
+    load = Load(pods, nodes, 1)
+    made = [each for wave in [load.calm(), *load.waves(10)] for each in wave.created]
+    wanted = [_milli(each) for each in made if _kind(each) not in (FILLER, URGENT, *MISFITS)]
+    assert sum(wanted) < load.wide // 3 * 16_000
+    assert len(wanted) < load.wide // 3 * 110
+    assert sum(_kind(each) == FILLER for each in load.calm().created) == FILLERS_A_NODE * load.tight
+
+
+def _kind(made: Object) -> str:
+    return kind_of(made["metadata"]["name"])
+
+
+def _milli(made: Object) -> int:
+    return int(made["spec"]["containers"][0]["resources"]["requests"]["cpu"].removesuffix("m"))
