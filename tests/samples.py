@@ -76,6 +76,24 @@ _PARTS: dict[ObjectKind, Raw] = {
         "spec": {"minMember": 3, "scheduleTimeoutSeconds": 30, "minResources": {"cpu": "3"}},
         "status": {"phase": "Pending", "running": 1},
     },
+    ObjectKind.RESOURCE_CLAIM: {
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+        "status": {
+            "allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "n", "device": "gpu-0"}]}},
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+        },
+    },
+    ObjectKind.RESOURCE_SLICE: {
+        "spec": {
+            "driver": "d",
+            "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0", "attributes": {"model": {"string": "m"}}}],
+        }
+    },
+    ObjectKind.DEVICE_CLASS: {
+        "spec": {"extendedResourceName": "example.com/gpu", "selectors": [{"cel": {"expression": "true"}}]}
+    },
 }
 
 

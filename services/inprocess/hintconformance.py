@@ -23,7 +23,6 @@ from shared.framework.clusterevents import (
     names_of,
 )
 from shared.framework.profile import Framework
-from shared.model.devices import DeviceClass, ResourceClaim, claim_from, device_class_from
 from shared.model.objects import DEFAULT_SCHEDULER, ClusterObject, ObjectKind, Pod, node_from, object_from, pod_from
 from shared.plugins.frameworks import load_frameworks
 
@@ -93,8 +92,8 @@ def _hint_differences(case: Case) -> Iterator[Difference]:
     event = ClusterEvent(Resource(case["event"]["resource"]), _action(case["event"]["action"]))
     pod, old, new = pod_from(case["pod"]), _decoded(event, case["old"]), _decoded(event, case["new"])
     objects = _objects(case["objects"])
-    if new is not None:
-        _put(objects, new)
+    if isinstance(new, ClusterObject):
+        objects.upsert(new)
     got = _asked(case["plugin"], event, pod, old, new, objects)
     expected = (case["hint"], case["error"])
     if got != expected:
@@ -125,15 +124,8 @@ def _decoded(event: ClusterEvent, obj: object) -> Any:
         return None
     if event.resource in INTERNAL:
         return pod_from(obj)
-    match event.resource:
-        case Resource.NODE:
-            return node_from(obj)
-        case Resource.RESOURCE_CLAIM:
-            return claim_from(obj)
-        case Resource.DEVICE_CLASS:
-            return device_class_from(obj)
-        case Resource.RESOURCE_SLICE:
-            return obj
+    if event.resource is Resource.NODE:
+        return node_from(obj)
     return object_from(ObjectKind(event.resource.rpartition("/")[2].lower()), obj)
 
 
@@ -141,22 +133,7 @@ def _objects(lists: Mapping[str, list[Any]]) -> ClusterObjects:
     objects = ClusterObjects()
     for each in objects_of(lists):
         objects.upsert(each)
-    for claim in lists.get("resourceclaims", ()):
-        _put(objects, claim_from(claim))
-    for device_class in lists.get("deviceclasses", ()):
-        _put(objects, device_class_from(device_class))
     return objects
-
-
-def _put(objects: ClusterObjects, obj: Any) -> None:
-    """Nodes, pods and slices of devices are kept elsewhere, or nowhere."""
-    match obj:
-        case ResourceClaim():
-            objects.devices.claims[obj.key] = obj
-        case DeviceClass():
-            objects.devices.classes[obj.name] = obj
-        case _ if isinstance(obj, ClusterObject):
-            objects.upsert(obj)
 
 
 @lru_cache

@@ -6,9 +6,8 @@ from typing import Any
 from shared.errors import UserError
 from shared.model.objects import ClusterObject, ObjectKind, object_from
 
-DEVICES = frozenset({"resourceclaims", "resourceslices", "deviceclasses"})
-NOT_OBJECTS = frozenset({"nodes", "pods"}) | DEVICES
-"""Nodes and pods are read by themselves, and by what devices there are nothing decides yet."""
+NOT_OBJECTS = frozenset({"nodes", "pods"})
+"""They are read by themselves."""
 
 
 class UnreadableCases(UserError):
@@ -16,7 +15,7 @@ class UnreadableCases(UserError):
 
 
 def objects_of(lists: Mapping[str, list[Any]]) -> Iterator[ClusterObject]:
-    """Of the kinds that every worker holds."""
+    """Of every kind but those."""
     for plural, objects in lists.items():
         if plural in NOT_OBJECTS:
             continue

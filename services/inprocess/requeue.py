@@ -29,7 +29,6 @@ from shared.messages.queue import (
     Take,
     Verdict,
 )
-from shared.model.devices import ResourceClaim, claim_from, device_class_from
 from shared.model.objects import ObjectKind, Pod, key_of, node_from, object_from, pod_from
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.frameworks import load_frameworks
@@ -71,8 +70,6 @@ class Script:
         self._objects = ClusterObjects()
         for each in objects_of(case["objects"]):
             self._objects.upsert(each)
-        for claim in case["objects"].get("resourceclaims", ()):
-            self._put_claim(claim_from(claim))
         self.core = QueueCore(
             _frameworks(self._objects),
             self._objects,
@@ -201,21 +198,12 @@ class Script:
             return before, now, node_events(before, now)
         if kind == "Pod":
             return before, now, pod_events(before, now)
-        if kind == "ResourceClaim":
-            self._objects.devices.claims.pop((now or before).key, None)
-            if now is not None:
-                self._put_claim(now)
-            action = Action.ADD if before is None else Action.DELETE if now is None else Action.UPDATE
-            return before, now, [ClusterEvent(Resource.RESOURCE_CLAIM, action)]
         object_kind = ObjectKind(kind.lower())
         if now is not None:
             self._objects.upsert(now)
         else:
             self._objects.remove(object_kind, key_of(before))
         return before, now, object_events(object_kind, before, now)
-
-    def _put_claim(self, claim: ResourceClaim) -> None:
-        self._objects.devices.claims[claim.key] = claim
 
     # The core
 
@@ -284,12 +272,6 @@ def _decoded(kind: str, obj: Any) -> Any:
             return node_from(obj)
         case "Pod":
             return pod_from(obj)
-        case "ResourceClaim":
-            return claim_from(obj)
-        case "DeviceClass":
-            return device_class_from(obj)
-        case "ResourceSlice":
-            return obj
     return object_from(ObjectKind(kind.lower()), obj)
 
 

@@ -24,6 +24,9 @@ _RESOURCES: Mapping[ObjectKind, Resource] = {
     ObjectKind.VOLUME_ATTACHMENT: Resource.VOLUME_ATTACHMENT,
     ObjectKind.POD_GROUP: Resource.POD_GROUP,
     ObjectKind.COSCHEDULING_POD_GROUP: Resource.POD_GROUP,
+    ObjectKind.RESOURCE_CLAIM: Resource.RESOURCE_CLAIM,
+    ObjectKind.RESOURCE_SLICE: Resource.RESOURCE_SLICE,
+    ObjectKind.DEVICE_CLASS: Resource.DEVICE_CLASS,
 }
 
 

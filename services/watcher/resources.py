@@ -24,6 +24,9 @@ MOST_PROBLEM_LENGTH = 900
 UNFINISHED_PODS = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 """Finished pods hold nothing; the server tells of a pod that finishes as if it were deleted."""
 
+BETAS = ("v1beta2", "v1beta1")
+"""Of resource.k8s.io, before Kubernetes 1.34."""
+
 Change = PodChange | NodeChange | ObjectChange
 
 
@@ -32,6 +35,7 @@ class Resource:
     """`read` raises whatever is wrong with an object; `gone` tells of one that is not there any more.
 
     `required`: without it nothing can be scheduled. Others may be missing at the server, or be forbidden to us.
+    `older`: versions of the API in which the same can be read, for servers that do not have that of `path`.
     """
 
     kind: Kind
@@ -40,12 +44,19 @@ class Resource:
     read: Callable[[msgspec.Raw, float], Change]
     gone: Callable[[Outline, float], Change]
     required: bool = True
+    older: tuple[str, ...] = ()
 
     @property
     def plural(self) -> str:
         """By which people know it; with the group where another one has the like."""
         parts = self.path.split("/")
         return f"{parts[-1]}.{parts[2]}" if parts[-1] == "podgroups" else parts[-1]
+
+    @property
+    def older_paths(self) -> tuple[str, ...]:
+        folder, plural = self.path.rsplit("/", 1)
+        group = folder.rpartition("/")[0]
+        return tuple(f"{group}/{version}/{plural}" for version in self.older)
 
 
 def read_pod(raw: msgspec.Raw, now: float) -> PodChange:
@@ -115,7 +126,7 @@ def _body(raw: bytes) -> msgspec.Raw:
     return msgspec.Raw(raw)
 
 
-def _object(kind: ObjectKind, path: str) -> Resource:
+def _object(kind: ObjectKind, path: str, *, older: tuple[str, ...] = ()) -> Resource:
     def read(raw: msgspec.Raw, now: float) -> ObjectChange:
         obj = decode_object(kind, raw)
         return ObjectChange(kind, key_of(obj), body=_body(encode_msgpack(obj)))
@@ -124,7 +135,7 @@ def _object(kind: ObjectKind, path: str) -> Resource:
         name = found.metadata.name
         return ObjectChange(kind, f"{found.namespace}/{name}" if is_namespaced(kind) else name, gone=True)
 
-    return Resource(Kind(kind.value), path, "", read, gone, required=False)
+    return Resource(Kind(kind.value), path, "", read, gone, required=False, older=older)
 
 
 _RESOURCES = (
@@ -145,5 +156,8 @@ _RESOURCES = (
     _object(ObjectKind.POD_DISRUPTION_BUDGET, "/apis/policy/v1/poddisruptionbudgets"),
     _object(ObjectKind.POD_GROUP, "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
     _object(ObjectKind.COSCHEDULING_POD_GROUP, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"),
+    _object(ObjectKind.RESOURCE_CLAIM, "/apis/resource.k8s.io/v1/resourceclaims", older=BETAS),
+    _object(ObjectKind.RESOURCE_SLICE, "/apis/resource.k8s.io/v1/resourceslices", older=BETAS),
+    _object(ObjectKind.DEVICE_CLASS, "/apis/resource.k8s.io/v1/deviceclasses", older=BETAS),
 )
 RESOURCES: Mapping[Kind, Resource] = {resource.kind: resource for resource in _RESOURCES}

@@ -101,7 +101,8 @@ class Shell:
         async def hear(said: Said) -> None:
             await self._hear(resource.kind, said)
 
-        return ListWatch(client, resource.path, hear, random.Random(), selector=resource.selector)
+        others = resource.older_paths
+        return ListWatch(client, resource.path, hear, random.Random(), selector=resource.selector, others=others)
 
     async def _hear(self, kind: Kind, said: Said) -> None:
         match said:

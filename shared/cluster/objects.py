@@ -27,7 +27,7 @@ class ClusterObjects:
     def __init__(self) -> None:
         self._objects: dict[ObjectKind, dict[str, Any]] = {kind: {} for kind in ObjectKind}
         self._sharing = Sharing()
-        self.devices = Devices()
+        self.devices = Devices(self._objects[ObjectKind.RESOURCE_CLAIM], self._objects[ObjectKind.DEVICE_CLASS])
         self._generations: dict[ObjectKind, int] = dict.fromkeys(ObjectKind, 0)
         self._by_class = _Index(_class_of_volume)
         self._free_by_class = _Index(_class_of_free_volume)

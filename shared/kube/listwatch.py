@@ -9,12 +9,16 @@ objects that are on their way. Others give pages, all of one state; then the wat
 list is the newest that there is (resourceVersion is left empty, never 0): whoever asks for one has missed something,
 and a server that is behind could tell the past again as news.
 
+Where several versions of an API have the same objects, a version that the server does not have (404) means that the
+next one is asked, and so on until one answers; from there it goes on where it was.
+
 What it hears it hands to `hear`, in order, and waits for it before it reads on. Failures are handed on as Trouble and
 tried again, ever more patiently, and not before the time that the server names.
 """
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -40,6 +44,7 @@ MOST_PAGE_RETRIES = 5
 MOST_REFUSALS = 10
 """So often in a row the server may refuse to go on from where we were, until everything is listed again."""
 LONGEST_RETRY_AFTER = 120.0
+NOT_FOUND = 404
 NOT_STREAMED = frozenset({400, 405, 406, 415, 422})
 """What servers say that do not know streamed lists, or have them turned off."""
 
@@ -107,7 +112,7 @@ class Timing:
 
 
 class ListWatch:
-    """`selector`: a query such as `fieldSelector=...`, encoded."""
+    """`selector`: a query such as `fieldSelector=...`, encoded. `others`: where else the same objects may be found."""
 
     def __init__(
         self,
@@ -117,10 +122,12 @@ class ListWatch:
         rng: random.Random,
         *,
         selector: str = "",
+        others: Sequence[str] = (),
         timing: Timing | None = None,
     ) -> None:
         self._client = client
-        self._path = path
+        self._paths = deque((path, *others))
+        self._absent = 0
         self._hear = hear
         self._rng = rng
         self._selector = selector
@@ -151,6 +158,8 @@ class ListWatch:
             except ClusterError as cause:
                 if isinstance(cause, Gone):
                     self._version = None
+                if self._is_elsewhere(cause):
+                    continue
                 if self._listing or not self._list_again or self._stream is None:
                     await self._back_off(cause)
             finally:
@@ -158,6 +167,18 @@ class ListWatch:
                 if self._stream is not None:
                     self._stream.close()
                     self._stream = None
+
+    @property
+    def _path(self) -> str:
+        return self._paths[0]
+
+    def _is_elsewhere(self, cause: ClusterError) -> bool:
+        """Whether there is a path that has not been asked since something was told."""
+        if not (isinstance(cause, Refused) and cause.status == NOT_FOUND):
+            return False
+        self._paths.rotate(-1)
+        self._absent = (self._absent + 1) % len(self._paths)
+        return self._absent != 0
 
     async def _go_on(self) -> None:
         if self._version is not None and not self._list_again:
@@ -201,7 +222,7 @@ class ListWatch:
         except Gone:
             self._page = LARGER_PAGE
             raise
-        self._wait, self._refusals = self._timing.first_wait, 0
+        self._wait, self._refusals, self._absent = self._timing.first_wait, 0, 0
         return page
 
     # Listing in a stream
@@ -216,7 +237,7 @@ class ListWatch:
             if cause.status in NOT_STREAMED:
                 self._streams = False
                 return
-            self._broke_off = cause.status not in (401, 429)
+            self._broke_off = cause.status not in (401, NOT_FOUND, 429)
             raise
         self._begin_listing()
         self._opened_at = asyncio.get_running_loop().time()
@@ -231,7 +252,8 @@ class ListWatch:
             self._broke_off = True
             self._streams = not isinstance(cause, Silent | NotStreamed)
             raise
-        self._version, self._listing, self._wait = streamed.version, False, self._timing.first_wait
+        self._version, self._listing = streamed.version, False
+        self._wait, self._absent = self._timing.first_wait, 0
         await self._hear(ListEnds())
         await self._hear(Watching())
         self._stream.patience = self._patience(seconds, has_bookmarks=await self._take(streamed.events))
@@ -262,7 +284,7 @@ class ListWatch:
             if whole := lines.take(data):
                 if await self._take(read_events(whole)):
                     self._stream.patience = timing.bookmark_silence
-                self._wait, self._refusals, heard = timing.first_wait, 0, True
+                self._wait, self._refusals, self._absent, heard = timing.first_wait, 0, 0, True
         if not (heard or self._list_again) and loop.time() - began < timing.first_wait:
             raise ClusterError(f"{self._client.server}: watch {self._path}: it ended at once")
 
@@ -296,6 +318,8 @@ class ListWatch:
         opened_at, self._opened_at = self._opened_at, None
         if opened_at is not None and asyncio.get_running_loop().time() - opened_at > self._timing.longest_wait:
             self._wait = self._timing.first_wait  # it went well for long enough
+        if isinstance(cause, Gone) and not self._listing:
+            self._wait = self._timing.first_wait  # the server is well, and only remembers less
         wait = self._wait * self._rng.uniform(0.5, 1.0)
         self._wait = min(2 * self._wait, self._timing.longest_wait)
         if isinstance(cause, Refused):

@@ -31,6 +31,9 @@ class Kind(StrEnum):
     POD_DISRUPTION_BUDGET = "poddisruptionbudget"
     POD_GROUP = "podgroup"
     COSCHEDULING_POD_GROUP = "coschedulingpodgroup"
+    RESOURCE_CLAIM = "resourceclaim"
+    RESOURCE_SLICE = "resourceslice"
+    DEVICE_CLASS = "deviceclass"
 
     __hash__ = str.__hash__  # looked up for every change, and an Enum's own is slow
 

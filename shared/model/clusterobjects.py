@@ -10,8 +10,8 @@ import msgspec
 
 from shared.errors import InvalidObject
 from shared.model.codec import convert, dec_hook, plain, retry
+from shared.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from shared.model.kinds import ObjectKind
-from shared.model.metadata import ObjectMeta
 from shared.model.node import UNNAMED
 from shared.model.pod import DEFAULT_NAMESPACE
 from shared.model.podgroups import GroupApi, PodGroup
@@ -50,6 +50,9 @@ ClusterObject = (
     | VolumeAttachment
     | PodDisruptionBudget
     | PodGroup
+    | ResourceClaim
+    | ResourceSlice
+    | DeviceClass
 )
 
 _KINDS: Mapping[type[ClusterObject], ObjectKind] = {
@@ -69,7 +72,7 @@ _DECODERS: Mapping[ObjectKind, msgspec.json.Decoder[Any]] = {
 _ANY: Callable[[bytes | msgspec.Raw], ClusterObject] = msgspec.msgpack.Decoder(ClusterObject, dec_hook=dec_hook).decode
 
 LABELLED = frozenset({ObjectKind.NAMESPACE, ObjectKind.PERSISTENT_VOLUME})
-OWNED = frozenset({ObjectKind.PERSISTENT_VOLUME_CLAIM})
+OWNED = frozenset({ObjectKind.PERSISTENT_VOLUME_CLAIM, ObjectKind.RESOURCE_CLAIM})
 ANNOTATED: Mapping[ObjectKind, frozenset[str]] = {
     ObjectKind.PERSISTENT_VOLUME: frozenset({BETA_STORAGE_CLASS, BOUND_BY_CONTROLLER, AZURE_FILE_RESOURCE_GROUP}),
     ObjectKind.PERSISTENT_VOLUME_CLAIM: frozenset(
@@ -121,14 +124,14 @@ def _finish(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
     if not metadata.name:
         raise InvalidObject(type(obj).__name__, UNNAMED, "metadata.name", "must not be empty")
     kept = ANNOTATED.get(kind, frozenset())
-    trimmed = ObjectMeta(
-        name=metadata.name,
+    trimmed = msgspec.structs.replace(
+        metadata,
         namespace=(metadata.namespace or DEFAULT_NAMESPACE) if is_namespaced(kind) else "",
-        uid=metadata.uid,
         labels=metadata.labels if kind in LABELLED else {},
         annotations={name: value for name, value in metadata.annotations.items() if name in kept},
-        deletion_timestamp=metadata.deletion_timestamp,
+        creation_timestamp=None,
         owner_references=metadata.owner_references if kind in OWNED else [],
+        resource_version="",
     )
     # The object is not known to anybody yet: filling it in place saves copying it.
     msgspec.structs.force_setattr(obj, "metadata", trimmed)

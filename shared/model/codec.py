@@ -8,6 +8,7 @@ import msgspec
 
 from shared.errors import InvalidObject
 from shared.model.base import BadField
+from shared.model.digest import Digest, digest_of
 from shared.model.node import UNNAMED, Node, check_node
 from shared.model.pod import DEFAULT_NAMESPACE, Container, Pod, ResourceList, ResourceRequirements
 from shared.model.quantity import Quantity, parse_quantity
@@ -15,7 +16,17 @@ from shared.model.quantity import Quantity, parse_quantity
 T = TypeVar("T")
 
 CLUSTER_WIDE = frozenset(
-    {"Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"}
+    {
+        "Node",
+        "Namespace",
+        "PersistentVolume",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+        "VolumeAttachment",
+        "ResourceSlice",
+        "DeviceClass",
+    }
 )
 """Kinds whose objects are in no namespace."""
 
@@ -30,12 +41,14 @@ def dec_hook(type_: type, obj: object) -> object:
         if isinstance(obj, str | int | float) and not isinstance(obj, bool):
             return parse_quantity(obj)
         raise ValueError(f"a quantity must be a string or a number, not {_json_type(obj)}")
+    if type_ is Digest:
+        return digest_of(obj)
     raise NotImplementedError(f"no decoding for {type_}")
 
 
 def enc_hook(obj: object) -> object:
-    """How msgspec encodes our own types: a quantity as the text that parses back to it."""
-    if isinstance(obj, Quantity):
+    """How msgspec encodes our own types: a quantity as the text that parses back to it, a digest as what it is."""
+    if isinstance(obj, Quantity | Digest):
         return str(obj)
     raise NotImplementedError(f"no encoding for {type(obj)}")
 

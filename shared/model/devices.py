@@ -1,30 +1,26 @@
-"""Claims to devices and the classes of devices, as far as what waits for them looks at them.
+"""Claims to devices, and slices and classes of devices, as far as what waits for them looks at them.
 
-They are not among the kinds that every worker holds: nothing decides by devices yet.
+They read the same in every version of the API that has them (v1beta1, v1beta2, v1): what the versions call by other names
+or put elsewhere, requests and the devices themselves, nothing decides by yet.
 """
-
-from typing import Any, TypeVar
 
 from msgspec import field
 
-from shared.errors import InvalidObject
 from shared.model.base import ApiStruct
-from shared.model.codec import convert
-from shared.model.node import UNNAMED
+from shared.model.digest import Digest
+from shared.model.metadata import ObjectMeta
 from shared.model.scope import ClusterWide, Namespaced
-
-T = TypeVar("T", "ResourceClaim", "DeviceClass")
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Before the name of a class: the extended resource that every class has."""
 
 
 class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which devices a claim has got, and for whom; kept only to tell whether it has changed."""
+    """Which devices a claim has got, and for whom; kept only to tell whether it has any, and whether it has changed."""
 
-    allocation: dict[str, Any] | None = None
-    reserved_for: list[dict[str, Any]] = field(default_factory=list)
-    devices: list[dict[str, Any]] = field(default_factory=list)
+    allocation: Digest = Digest()
+    reserved_for: Digest = Digest()
+    devices: Digest = Digest()
 
 
 class ResourceClaim(Namespaced, frozen=True, kw_only=True):
@@ -42,6 +38,10 @@ class ResourceClaim(Namespaced, frozen=True, kw_only=True):
         """The uid of whatever controls it; None if nothing does."""
         return next((owner.uid for owner in self.metadata.owner_references if owner.controller), None)
 
+    @property
+    def is_allocated(self) -> bool:
+        return self.status.allocation != ""
+
 
 class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
     """`extended_resource_name`: a resource that pods may ask for instead of claiming a device of the class."""
@@ -55,17 +55,13 @@ class DeviceClass(ClusterWide, frozen=True, kw_only=True):
     spec: DeviceClassSpec = field(default_factory=DeviceClassSpec)
 
 
-def claim_from(obj: object) -> ResourceClaim:
-    """The claim in plain data; raises InvalidObject."""
-    return _named(convert("ResourceClaim", ResourceClaim, obj))
+class CountedMeta(ObjectMeta, frozen=True, kw_only=True):
+    """`generation` rises with every change of the spec."""
+
+    generation: int = 0
 
 
-def device_class_from(obj: object) -> DeviceClass:
-    """The class in plain data; raises InvalidObject."""
-    return _named(convert("DeviceClass", DeviceClass, obj))
+class ResourceSlice(ClusterWide, frozen=True, kw_only=True):
+    """Devices that a driver offers. Which ones is not read, only when they have changed."""
 
-
-def _named(obj: T) -> T:
-    if not obj.name:
-        raise InvalidObject(type(obj).__name__, UNNAMED, "metadata.name", "must not be empty")
-    return obj
+    metadata: CountedMeta = field(default_factory=CountedMeta)

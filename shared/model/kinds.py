@@ -22,8 +22,20 @@ class ObjectKind(StrEnum):
     COSCHEDULING_POD_GROUP = "coschedulingpodgroup"
     """Of scheduling.x-k8s.io. Read into the same type as the above."""
 
+    RESOURCE_CLAIM = "resourceclaim"
+    RESOURCE_SLICE = "resourceslice"
+    DEVICE_CLASS = "deviceclass"
+
     __hash__ = str.__hash__  # looked up for every object, and an Enum's own is slow
 
 
-QUEUE_KINDS = frozenset({ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP})
-"""What concerns the queue alone: no state keeps them, and no plugin reads them."""
+QUEUE_KINDS = frozenset(
+    {
+        ObjectKind.POD_GROUP,
+        ObjectKind.COSCHEDULING_POD_GROUP,
+        ObjectKind.RESOURCE_CLAIM,
+        ObjectKind.RESOURCE_SLICE,
+        ObjectKind.DEVICE_CLASS,
+    }
+)
+"""What concerns the queue alone: no state keeps them, and of plugins only hints read them."""

@@ -42,6 +42,7 @@ from shared.model.codec import (
     node_from,
     pod_from,
 )
+from shared.model.devices import DeviceClass, DeviceClassSpec, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from shared.model.kinds import ObjectKind
 from shared.model.metadata import ObjectMeta, OwnerReference
 from shared.model.node import ContainerImage, Node, NodeCondition, NodeSpec, NodeStatus, validate_node
@@ -153,6 +154,8 @@ __all__ = [
     "ContainerStatus",
     "CsiSource",
     "CsiVolume",
+    "DeviceClass",
+    "DeviceClassSpec",
     "EphemeralSource",
     "GangPolicy",
     "GcePersistentDisk",
@@ -205,8 +208,11 @@ __all__ = [
     "Rbd",
     "ReplicaSet",
     "ReplicationController",
+    "ResourceClaim",
+    "ResourceClaimStatus",
     "ResourceList",
     "ResourceRequirements",
+    "ResourceSlice",
     "SchedulingGate",
     "SchedulingPolicy",
     "Service",

@@ -4,8 +4,8 @@
         await lead.during(...)  # lead.epoch is ours alone
 
 The Lease is kept in a thread with a connection of its own: neither a busy event loop nor what else is asked of the API
-server keeps a renewal waiting. The thread gives up if the loop has not turned for as long as a renewal may take: who
-does nothing does not lead.
+server keeps a renewal waiting. The thread gives up if the loop has not turned for as long as a renewal may take, or NATS
+was lost for half a minute: who does nothing does not lead. Nor does anybody begin to who is cut off from NATS.
 """
 
 import asyncio
@@ -44,6 +44,8 @@ from shared.runtime.context import Context
 from shared.telemetry.logs import Repeated
 
 TERM = "term"
+CUT_OFF = 30.0
+"""Seconds without NATS after which a leader leaves it to others: a restart of NATS takes less."""
 RELEASE_PATIENCE = 0.5
 """Seconds for each of the two calls that give a Lease back."""
 
@@ -133,6 +135,8 @@ class _Keeper:
         self._ending = False
         self._turned_at = time.monotonic()
         """When the service's loop has last turned."""
+        self._heard_at = time.monotonic()
+        """When NATS was last known to be there."""
 
     # In the service's loop
 
@@ -275,7 +279,9 @@ class _Keeper:
         return Tick()
 
     async def _ask(self, lease: Lease, effect: Look | Write) -> Event:
-        if self._election.term and time.monotonic() - self._turned_at > self._timings.renew_deadline:
+        useless = self._useless()
+        if useless:
+            self._say(self._sparingly.warning, "useless", "%s: %s", self._name, useless)
             await asyncio.sleep(min(effect.patience, self._timings.retry_period))
             return Failed()
         try:
@@ -286,6 +292,18 @@ class _Keeper:
         except ClusterError as cause:
             self._say(self._on_trouble, cause)
             return Failed()
+
+    def _useless(self) -> str:
+        """Why it would help nobody if this process led; empty if it would."""
+        now = time.monotonic()
+        if self._context.bus.connected:
+            self._heard_at = now
+        leads = bool(self._election.term)
+        if now - self._heard_at > (CUT_OFF if leads else 0.0):
+            return "not renewed: NATS is lost" if leads else "not taken: NATS is lost"
+        if leads and now - self._turned_at > self._timings.renew_deadline:
+            return "not renewed: this process stands still"
+        return ""
 
     async def _release(self, lease: Lease) -> None:
         try:

@@ -5,7 +5,6 @@ import random
 import pytest
 
 from shared.cluster.objects import ClusterObjects
-from shared.model.kinds import QUEUE_KINDS
 from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
 from tests.samples import a_claim, a_volume, an_object
 
@@ -51,7 +50,11 @@ def test_each_kind_has_its_own_view() -> None:
         objects.csi_capacities,
         objects.volume_attachments,
         objects.disruption_budgets,
-        *(objects.of(kind) for kind in sorted(QUEUE_KINDS, reverse=True)),
+        objects.of(ObjectKind.POD_GROUP),
+        objects.of(ObjectKind.COSCHEDULING_POD_GROUP),
+        objects.devices.claims,
+        objects.of(ObjectKind.RESOURCE_SLICE),
+        objects.devices.classes,
     ]
     assert [obj for view in views for obj in view.values()] == list(objects.all())
     assert [kind_of(obj) for obj in objects.all()] == list(ObjectKind)

@@ -58,15 +58,17 @@ class Place:
         await self.bind(name, self.unique(to))
         return await self.server.get(f"{self.pods}/{name}")
 
-    async def node(self, name: str, labels: dict[str, str] | None = None, **amounts: str) -> str:
-        """Its name. It has no taints: those of a node that nobody has seen yet are taken away."""
+    async def node(
+        self, name: str, labels: dict[str, str] | None = None, spec: Object | None = None, **amounts: str
+    ) -> str:
+        """Its name. It has the taints of its spec alone: that of a node that nobody has seen yet is taken away."""
         capacity = {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}
         full = self.unique(name)
         labelled = {"kubernetes.io/hostname": full, **(labels or {})}
         ready = {"type": "Ready", "status": "True", "reason": "Contract", "message": ""}
         status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
-        await self.make(NODES, name, labels=labelled, status=status)
-        await self.server.patch(f"{NODES}/{full}", {"spec": {"taints": None}})
+        await self.make(NODES, name, labels=labelled, spec=spec or {}, status=status)
+        await self.server.patch(f"{NODES}/{full}", {"spec": {"taints": (spec or {}).get("taints")}})
         return full
 
     async def make(self, folder: str, name: str, labels: dict[str, str] | None = None, **fields: Any) -> Object:

@@ -63,8 +63,10 @@ class Crew:
         self.name = name
         self._nodes: list[str] = []
 
-    async def node(self, name: str, labels: dict[str, str] | None = None, **amounts: str) -> str:
-        made = await self.place.node(f"{self.name}-{name}", {"crew": self.name, **(labels or {})}, **amounts)
+    async def node(
+        self, name: str, labels: dict[str, str] | None = None, spec: Object | None = None, **amounts: str
+    ) -> str:
+        made = await self.place.node(f"{self.name}-{name}", {"crew": self.name, **(labels or {})}, spec, **amounts)
         self._nodes.append(made)
         return made
 
@@ -156,21 +158,21 @@ async def test_resources(crew: Crew) -> None:
 
 
 async def test_node_affinity_and_taints(crew: Crew) -> None:
-    for name in "ab":
-        await crew.node(name, {"colour": name})
-    await crew.pod("affine", affinity=required("colour", "In", "b"))
-    await crew.lands("affine", "b")
-    await crew.pod("nowhere", affinity=required("colour", "In", "c"))
-    await crew.waits("nowhere", "didn't match Pod's node affinity/selector")
     taint = {"key": "example.com/own", "value": "x", "effect": "NoSchedule"}
-    await crew.server.patch(f"{NODES}/{crew.host('b')}", {"spec": {"taints": [taint]}})
-    await crew.server.patch(f"{NODES}/{crew.host('a')}", {"spec": {"unschedulable": True}})
-    await crew.pod("tolerates", tolerations=[{"key": "example.com/own", "operator": "Exists"}])
-    await crew.lands("tolerates", "b")
-    await crew.pod("shuns", affinity=required("colour", "In", "b"))
-    await crew.waits("shuns", "untolerated taint")
-    await crew.server.patch(f"{NODES}/{crew.host('b')}", {"spec": {"taints": None}})
-    await crew.lands("shuns", "b")
+    specs: dict[str, Object] = {"free": {}, "cordoned": {"unschedulable": True}, "tainted": {"taints": [taint]}}
+    for name, spec in specs.items():
+        await crew.node(name, {"kind": name}, spec)
+    await crew.pod("affine", affinity=required("kind", "In", "free", "other"))
+    await crew.lands("affine", "free")
+    await crew.pod("nowhere", affinity=required("kind", "In", "other"))
+    await crew.waits("nowhere", "didn't match Pod's node affinity/selector")
+    tolerations = [{"key": "example.com/own", "operator": "Exists"}]
+    await crew.pod("tolerates", affinity=required("kind", "NotIn", "free"), tolerations=tolerations)
+    await crew.lands("tolerates", "tainted")
+    await crew.pod("shuns", affinity=required("kind", "NotIn", "free"))
+    await crew.waits("shuns", "untolerated taint", "were unschedulable")
+    await crew.server.patch(f"{NODES}/{crew.host('tainted')}", {"spec": {"taints": None}})
+    await crew.lands("shuns", "tainted")
 
 
 async def test_host_ports(crew: Crew) -> None:
@@ -186,6 +188,9 @@ async def test_host_ports(crew: Crew) -> None:
 async def test_spread_and_pod_affinity(crew: Crew) -> None:
     for zone in "ab":
         await crew.node(zone, {ZONE: zone})
+        # Pods may be told of before nodes: both are known once a pod is on each.
+        await crew.pod(f"on-{zone}", affinity=required(ZONE, "In", zone))
+        await crew.lands(f"on-{zone}", zone)
     chosen = {"labelSelector": {"matchLabels": {"app": "even"}}, "topologyKey": ZONE}
     even = {**chosen, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
     for name in ("even-0", "even-1"):

@@ -19,8 +19,8 @@ from services.simulator.resources import PODS
 pytestmark = pytest.mark.asyncio
 
 SECONDS, NODES, SEEDS = 4.0, 20, (5034,)
-"""Queue, watcher and a worker are killed, Redis hangs, the API server is restarted without its history, refuses evictions
-and connections. Nothing of it makes anybody wait for a deadline."""
+"""Queue, watcher and a worker are killed, Redis hangs, the API server is restarted without its history, and refuses
+evictions and connections."""
 PODS_THAT_COME = 300
 CALM_PATIENCE = 60.0
 """Seconds; a machine that is busy with other things takes some."""

@@ -1,9 +1,8 @@
-"""A leader whose event loop has little time for anything: `python -m tests.leadership.busy SERVER [stuck]`."""
+"""A leader whose event loop has little time for anything: `python -m tests.leadership.busy SERVER NATS [stuck]`."""
 
 import asyncio
 import sys
 import time
-from typing import Any
 
 from shared.bus import Bus
 from shared.config.settings import ApiSettings, Settings
@@ -12,16 +11,15 @@ from shared.runtime import Context, Health
 from shared.runtime.leadership import LeaseLost, leadership
 from tests.bus.support import a_telemetry
 
-CONFIG = LeaderElection(True, 1.0, 0.7, 0.1, "leases", "", "leases")
+CONFIG = LeaderElection(True, 2.0, 1.5, 0.1, "leases", "", "leases")
 STALLS = 6
 STALL = 0.5
-STUCK = 2.5
+STUCK = 5.0
 """Seconds without a turn of the loop: longer than the Lease lasts, after what was renewed while it still counted."""
 
 
-async def main(server: str, stuck: bool) -> None:
-    no_bus: Any = None
-    bus: Bus = no_bus
+async def main(server: str, nats: str, stuck: bool) -> None:
+    bus = await Bus.connect(nats, "flotilla", "busy", a_telemetry())
     context = Context(
         service="x",
         name="busy",
@@ -44,6 +42,8 @@ async def main(server: str, stuck: bool) -> None:
         print("has lost it", flush=True)
     else:
         print("keeps it", flush=True)
+    finally:
+        await bus.close()
 
 
 def turn_round(seconds: float) -> None:
@@ -54,4 +54,4 @@ def turn_round(seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], "stuck" in sys.argv))
+    asyncio.run(main(sys.argv[1], sys.argv[2], "stuck" in sys.argv))

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 import msgspec.inspect as inspect
 
+from shared.model.digest import Digest
 from shared.model.quantity import Quantity, parse_quantity
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -47,6 +48,8 @@ def _made(type_: inspect.Type) -> Any:
             return type_.values[-1]
         case inspect.CustomType() if type_.cls is Quantity:
             return parse_quantity("1500m")
+        case inspect.CustomType() if type_.cls is Digest:
+            return Digest("0a1b")
     return _SIMPLE[type(type_)]
 
 

@@ -13,7 +13,7 @@ def after_claim(pod: Pod, before: ResourceClaim | None, now: ResourceClaim, obje
     claims = usable_claims(pod, objects)
     if claims is None:
         return False
-    if before is not None and before.status.allocation is not None and now.status.allocation is None:
+    if before is not None and before.is_allocated and not now.is_allocated:
         return True
     return any(claim.uid == now.uid for claim in claims) and (before is None or before.status != now.status)
 

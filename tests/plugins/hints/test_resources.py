@@ -5,7 +5,6 @@ import pytest
 from shared.cluster.objects import ClusterObjects
 from shared.config.args import NodeResourcesFitArgs
 from shared.framework.clusterevents import Action, Resource
-from shared.model.devices import DeviceClass, device_class_from
 from shared.plugins.noderesources.fit import NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.hints.asking import helps
@@ -25,12 +24,16 @@ PLACED = pod("q").on("n")
 
 
 def device_class(resource: str | None = None) -> DeviceClass:
-    return device_class_from({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": resource}})
+    raw = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": resource}}
+    made = object_from(ObjectKind.DEVICE_CLASS, raw)
+    assert isinstance(made, DeviceClass)
+    return made
 
 
 def with_classes(*classes: DeviceClass) -> ClusterObjects:
     objects = ClusterObjects()
-    objects.devices.classes.update({each.name: each for each in classes})
+    for each in classes:
+        objects.upsert(each)
     return objects
 
 
