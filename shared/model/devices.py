@@ -1,7 +1,7 @@
 """Claims to devices, and slices and classes of devices, as far as what waits for them looks at them.
 
-They read the same in every version of the API that has them (v1beta1, v1beta2, v1): what the versions call by other names
-or put elsewhere, requests and the devices themselves, nothing decides by yet.
+They read the same in every version of the API that has them (v1beta1, v1beta2, v1). What is shaped otherwise in some,
+requests and the devices themselves, nothing decides by yet.
 """
 
 from msgspec import field

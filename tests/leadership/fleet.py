@@ -118,7 +118,7 @@ class Fleet:
 
 @asynccontextmanager
 async def a_fleet(
-    folder: Path, kinds: tuple[str, ...], *, duration: str = "3s", deadline: str = "2s", period: str = "400ms"
+    folder: Path, kinds: tuple[str, ...], *, duration: str = "5s", deadline: str = "4s", period: str = "400ms"
 ) -> AsyncIterator[Fleet]:
     """Nothing runs yet but the servers. `kinds`: of which there will be two."""
     file = folder / "scheduler.yaml"

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,8 @@ pytestmark = pytest.mark.asyncio
 NODES, PODS = 4, 240
 PAUSE = 0.025
 """Seconds between two pods: they come for six seconds, while the leaders go."""
-LEASE = 3.0
+LONG = {"duration": "60s", "deadline": "50s"}
+"""Longer than any test: who takes over within one has not waited for the Lease to run out."""
 
 
 async def test_every_leader_is_killed_once_while_pods_come_and_every_pod_is_bound_once(tmp_path: Path) -> None:
@@ -45,16 +45,14 @@ async def test_every_leader_is_killed_once_while_pods_come_and_every_pod_is_boun
 
 @pytest.mark.parametrize("kind", SINGLE)
 async def test_the_next_one_leads_at_once_after_a_leader_that_was_asked_to_end(kind: str, tmp_path: Path) -> None:
-    async with a_fleet(tmp_path, (kind,)) as fleet:
+    async with a_fleet(tmp_path, (kind,), **LONG) as fleet:
         await fleet.ready(f"{kind}-1")
         answer = await fleet.ask(f"{kind}-1", "/readyz")
         assert answer is not None and answer.status == 200
         before = fleet.term(kind)
-        began = time.monotonic()
         fleet.signal(f"{kind}-0", signal.SIGTERM)
         assert await fleet.ended(f"{kind}-0") == 0
         assert await fleet.leader(kind) == f"{kind}-1"
-        assert time.monotonic() - began < LEASE - 0.5
         assert fleet.term(kind) == before + 1
 
 
@@ -72,21 +70,19 @@ async def test_a_leader_that_sleeps_and_wakes_up_harms_nothing_and_ends(tmp_path
             fleet.server.store_raw("pods", raw_pod(f"p-{number}", cpu="1m"))
         for kind in SINGLE:
             assert await fleet.ended(f"{kind}-0") == 1
-            assert fleet.said(f"{PREFIX}-{kind} is lost: it was not renewed within 2 s")
+            assert fleet.said(f"{PREFIX}-{kind} is lost: it was not renewed within 4 s")
         await fleet.until(lambda: all(fleet.node_of(f"p-{number}") for number in range(20)), "some are not bound")
         assert {kind: fleet.term(kind) for kind in SINGLE} == terms
 
 
 async def test_who_is_started_again_in_the_same_place_goes_on_at_once(tmp_path: Path) -> None:
-    async with a_fleet(tmp_path, ("queue",)) as fleet:
+    async with a_fleet(tmp_path, ("queue",), **LONG) as fleet:
         await fleet.ready("queue-1")
         before = fleet.term("queue")
         fleet.signal("queue-0", signal.SIGKILL)
         await fleet.ended("queue-0")
-        began = time.monotonic()
         await fleet.start("queue", "queue-0")
         assert await fleet.leader("queue") == "queue-0"
-        assert time.monotonic() - began < LEASE - 0.5
         assert fleet.term("queue") == before + 1
 
 
@@ -96,9 +92,7 @@ async def test_workers_and_binders_that_are_asked_to_end_are_not_missed(tmp_path
         await fleet.start("binder", "binder-1")
         await fleet.ready("binder-1")
         for name in ("worker-0", "binder-0"):
-            began = time.monotonic()
             fleet.signal(name, signal.SIGTERM)
             fleet.server.store_raw("pods", raw_pod(f"after-{name}", cpu="1m"))
             await fleet.until(lambda name=name: bool(fleet.node_of(f"after-{name}")), "it is not bound")  # type: ignore[misc]
-            assert time.monotonic() - began < 3.0, "nobody has waited for its beats to be missed"
             assert await fleet.ended(name) == 0

@@ -319,6 +319,9 @@ WATCHED = {
     ObjectKind.CSI_DRIVER: Resource.CSI_DRIVER,
     ObjectKind.CSI_STORAGE_CAPACITY: Resource.CSI_STORAGE_CAPACITY,
     ObjectKind.VOLUME_ATTACHMENT: Resource.VOLUME_ATTACHMENT,
+    ObjectKind.RESOURCE_CLAIM: Resource.RESOURCE_CLAIM,
+    ObjectKind.RESOURCE_SLICE: Resource.RESOURCE_SLICE,
+    ObjectKind.DEVICE_CLASS: Resource.DEVICE_CLASS,
 }
 
 

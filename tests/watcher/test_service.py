@@ -11,7 +11,7 @@ from services.watcher.resources import RESOURCES
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.messages.watch import Kind
-from shared.model.kinds import QUEUE_KINDS, ObjectKind
+from shared.model.kinds import ObjectKind
 from shared.watch.reader import WatchReader
 from tests.bus.support import sample
 from tests.kube.support import raw_node, raw_pod, until
@@ -19,6 +19,8 @@ from tests.samples import an_object, raw_object
 from tests.watcher.support import World, a_world
 
 pytestmark = pytest.mark.asyncio
+
+GROUP_KINDS = (ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP)
 
 
 async def agree(world: World, *without: str) -> None:
@@ -72,11 +74,11 @@ async def test_pod_groups_are_known_as_soon_as_the_server_has_them(monkeypatch: 
         faults = world.server.faults
         for group in ("scheduling.k8s.io", "scheduling.x-k8s.io"):
             faults.fail("GET", f"^/apis/{group}/v1alpha./podgroups", 404, times=4, reason="NotFound")
-        for kind in QUEUE_KINDS:
+        for kind in GROUP_KINDS:
             store(world, kind)
         await until(lambda: world.health.reasons() == [])
         await until(lambda: world.follower.reader.synced)
-        await until(lambda: world.follower.objects.keys() >= {(kind, "default/x") for kind in QUEUE_KINDS})
+        await until(lambda: world.follower.objects.keys() >= {(kind, "default/x") for kind in GROUP_KINDS})
         assert world.follower.objects[ObjectKind.POD_GROUP, "default/x"] == an_object(ObjectKind.POD_GROUP)
 
 
