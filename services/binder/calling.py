@@ -1,6 +1,5 @@
 """Calls to the API server on behalf of attempts: what became of each, in the core's words."""
 
-import asyncio
 from collections.abc import Callable
 
 from services.binder.events import (
@@ -72,24 +71,19 @@ class Calling:
         if isinstance(call.api, ExtenderBinding):
             return await execute(self._extenders, call.api, seconds)
         try:
-            if seconds > CALL_PATIENCE:
-                return await self._ask(call.api, call.binds)
-            async with asyncio.timeout(seconds):
-                return await self._ask(call.api, call.binds)
-        except TimeoutError:
-            return Unknown(f"no answer within {seconds:.1f} s")
+            return await self._ask(call.api, call.binds, min(seconds, CALL_PATIENCE))
         except FlotillaError as cause:
             return Refused(0, str(cause))  # a call that cannot be made at all
 
-    async def _ask(self, api: ApiCall, binds: bool) -> Result:
+    async def _ask(self, api: ApiCall, binds: bool, patience: float) -> Result:
         """What the server answers to a call that binds is not worth keeping."""
         if binds:
-            return result_of(await self._client.execute(api))
+            return result_of(await self._client.execute(api, patience))
         try:
             body = None if _only_looks(api) else encode_json(api.body)
-            answer = await self._client.call(api.method, api.path, body)
+            answer = await self._client.call(api.method, api.path, body, timeout=patience)
         except errors.Unreachable as cause:
-            return Unknown(str(cause))
+            return Unknown(str(cause)) if cause.maybe_done else Refused(0, str(cause))
         except errors.Refused as cause:
             return Refused(cause.status, cause.message)
         if answer.ok:

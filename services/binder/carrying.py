@@ -186,7 +186,7 @@ class Carrying:
                 self._fail_bind(attempt, Failure(elsewhere, told=False, plugin=plugin), now)
         elif found.where is Where.GONE:
             gone = f"the pod is gone: {doubt.said}"
-            self._fail_bind(attempt, Failure(gone, told=False, plugin=plugin), now)
+            self._fail_bind(attempt, Failure(gone, told=False, plugin=plugin, gone=True), now)
         elif found.where is Where.UNBOUND and now >= doubt.settled:
             self._fail_bind(attempt, doubt.answer, now)
         else:

@@ -108,6 +108,7 @@ class Endings:
             plugin=why.plugin,
             rejected=why.rejected,
             handed_back=why.handed_back,
+            gone=why.gone,
         )
 
     def _tell_troubles(self, attempt: Attempt, troubles: list[str]) -> None:

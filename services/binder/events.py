@@ -23,7 +23,7 @@ class Done(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The API server answered that it will not (4xx)."""
+    """The API server answered that it will not (4xx), or has certainly not got the call (status 0)."""
 
     status: int
     message: str

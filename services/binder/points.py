@@ -35,7 +35,7 @@ class Failure(msgspec.Struct, frozen=True):
     """Why a pod is not bound. `told`: whether its owner should read of it; `reason`: of the PodScheduled condition.
 
     `plugin` had it fail; `rejected`: the pod does not fit there, and waits until something is done about it.
-    `handed_back`: another binder may have it bound.
+    `handed_back`: another binder may have it bound. `gone`: nobody may, for there is no such pod.
     """
 
     message: str
@@ -45,6 +45,7 @@ class Failure(msgspec.Struct, frozen=True):
     plugin: str = ""
     rejected: bool = False
     handed_back: bool = False
+    gone: bool = False
 
 
 def failure(point: ExtensionPoint, status: Status) -> Failure:

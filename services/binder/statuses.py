@@ -14,11 +14,15 @@ from shared.kube.notes import PodRef, PodScheduled
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
-    """What a pod's status is to say. `nominated`: empty for nobody, None where nothing is said about it."""
+    """What a pod's status is to say. `nominated`: empty for nobody, None where nothing is said about it.
+
+    `version`: of the pod that it is said of; empty if unknown.
+    """
 
     pod: PodRef
     condition: PodScheduled | None
     nominated: str | None = None
+    version: str = ""
 
 
 class Unnominated(msgspec.Struct, frozen=True, gc=False):
@@ -119,7 +123,7 @@ def _join(line: list[Told], told: Told) -> Place:
     last = line[-1] if line else None
     if isinstance(told, Status) and isinstance(last, Status):
         nominated = last.nominated if told.nominated is None else told.nominated
-        line[-1] = Status(told.pod, told.condition or last.condition, nominated)
+        line[-1] = Status(told.pod, told.condition or last.condition, nominated, told.version)
         return Place.JOINED
     if told == last:
         return Place.JOINED

@@ -1,4 +1,8 @@
-"""StatusWriter: writes into pods' statuses what `statuses` says, some pods at a time. Best effort."""
+"""StatusWriter: writes into pods' statuses what `statuses` says, some pods at a time. Best effort.
+
+A word never overtakes a binding: it is written only onto the version of the pod that it is said of. Where the pod has
+changed since, or its version is not known, it is looked at first; if it is bound or gone, nothing is said any more.
+"""
 
 import asyncio
 import logging
@@ -7,6 +11,8 @@ from services.binder.metrics import BinderMetrics
 from services.binder.statuses import Place, Status, Statuses, Told
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
+from shared.kube.errors import Refused, Unreachable
+from shared.kube.notes import POD_SCHEDULED, PodStanding
 from shared.kube.outcome import Outcome, Result
 from shared.telemetry.logs import Repeated
 
@@ -15,13 +21,17 @@ MOST_PODS = 1 << 16
 
 NOT_THERE = (Outcome.NOT_FOUND, Outcome.CONFLICT)
 """The pod is gone, or another one has its name."""
+TOO_MANY = 429
 NOT_SO = 422
 """What the API server says where the nomination that is to be cleared does not stand there."""
 
-NOT_DONE = (Outcome.THROTTLED, Outcome.UNREACHABLE)
-"""Certainly, and it may well be the next time."""
+NOT_DONE = (Outcome.THROTTLED, Outcome.UNREACHABLE, Outcome.UNKNOWN)
+"""As far as is known, and it may well be the next time; where it was done, it does no harm to say it again."""
 TRIES = 4
-"""What is older than some seconds may not be so any more; the queue says it again if the pod fails again."""
+"""What is older than some seconds may not be so any more; the queue says it again if the pod does not show it."""
+LOOKS = 3
+"""How often a pod is looked at that changes under one's hands."""
+OK = Result(Outcome.OK)
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 5.0
 
@@ -79,11 +89,29 @@ class StatusWriter:
         try:
             if not isinstance(told, Status):
                 return await self._client.clear_nomination(told.pod, told.node)
-            if told.nominated is None:
-                return await self._client.patch_pod_condition(told.pod, told.condition)
-            return await self._client.patch_pod_condition(told.pod, told.condition, told.nominated)
+            return await self._say(told)
+        except Unreachable as cause:
+            return Result(Outcome.UNREACHABLE, message=str(cause))
+        except Refused as cause:
+            again = cause.status == TOO_MANY or cause.status >= 500
+            outcome = Outcome.THROTTLED if again else Outcome.FAILED
+            return Result(outcome, cause.status, cause.message, cause.retry_after)
         except FlotillaError as cause:
             return Result(Outcome.FAILED, message=str(cause))
+
+    async def _say(self, told: Status) -> Result:
+        """OK as well where there is nothing to say any more. Raises what a look at the pod raises."""
+        result, version = OK, told.version
+        for looks in range(LOOKS + 1):
+            if version:
+                result = await self._client.patch_pod_condition(told.pod, told.condition, told.nominated, version)
+                if result.outcome is not Outcome.CONFLICT or looks == LOOKS:
+                    break
+            pod = await self._client.pod_standing(told.pod.namespace, told.pod.name)
+            if pod is None or pod.uid != told.pod.uid or pod.node or _shows(pod, told):
+                return OK
+            version = pod.version
+        return result
 
     def _on_failure(self, told: Told, result: Result) -> None:
         self._metrics.events.failed.inc()
@@ -97,6 +125,17 @@ class StatusWriter:
         if cause is not None:
             self._metrics.events.failed.inc()
             self._sparingly.error(type(cause).__name__, "a condition is not written: %r", cause, exc_info=cause)
+
+
+def _shows(pod: PodStanding, told: Status) -> bool:
+    """Whether all of this stands there already."""
+    if told.nominated not in (None, pod.nominated):
+        return False
+    why = told.condition
+    return why is None or any(
+        (c.type, c.status, c.reason, c.message) == (POD_SCHEDULED, "False", why.reason, why.message)
+        for c in pod.conditions
+    )
 
 
 def _name(told: Told) -> str:

@@ -63,7 +63,7 @@ class Telling:
             self._event(pod, WARNING, Said.FAILED, SCHEDULING, notice.message, notice.scheduler)
         condition = PodScheduled(notice.reason, notice.message, self._clock()) if notice.patch else None
         if condition is not None or notice.nominated is not None:
-            self._statuses.put(Status(pod, condition, notice.nominated))
+            self._statuses.put(Status(pod, condition, notice.nominated, notice.version))
 
     def preempted(self, preempted: Preempted) -> None:
         evict = preempted.evict

@@ -27,7 +27,7 @@ UNREAD = frozenset({ObjectKind.POD_DISRUPTION_BUDGET})
 class Sightings:
     def __init__(self, objects: ClusterObjects | None = None, *, annotations: bool = False) -> None:
         """`objects` are kept up to date. `annotations`: somebody waits for changes of those of nodes."""
-        self.objects = objects or ClusterObjects()
+        self.objects = ClusterObjects() if objects is None else objects
         self._assigned = AssignedPods()
         self._nodes = Nodes(annotations=annotations)
 

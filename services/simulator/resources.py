@@ -1,7 +1,7 @@
 """The table of the resource types that the server knows from the start. Custom ones join it while it runs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Object = dict[str, Any]
@@ -250,6 +250,15 @@ class Catalog:
         for resource in resources:
             if self.find(resource.group, resource.version, resource.plural) is None:
                 self.add(resource)
+
+    def serve(self, group: str, versions: tuple[str, ...]) -> None:
+        """The built-in types of a group in these versions alone, as another release has them."""
+        for known in [known for known in self._served if known[0] == group]:
+            del self._served[known]
+        for version in versions:
+            for resource in RESOURCES:
+                if resource.group == group:
+                    self.add(replace(resource, version=version))
 
     def groups(self) -> dict[str, list[str]]:
         """The versions of each group, the core group among them as the empty name."""

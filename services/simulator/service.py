@@ -122,6 +122,10 @@ class Simulator:
         """A copy of an object."""
         return self.cluster.find(self._resource(plural, group, version), namespace, name).decode()
 
+    def serve(self, group: str, *versions: str) -> None:
+        """From now on a group's types in these versions alone, as another release does; objects stay as they are."""
+        self.cluster.catalog.serve(group, versions)
+
     def close_watches(self) -> None:
         """End every watch that is open, as a server does that restarts."""
         self._handler.close_watches()

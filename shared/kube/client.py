@@ -170,10 +170,13 @@ class KubeClient:
         return await self.attempt("POST", event_path(event.pod.namespace), event_body(event))
 
     async def patch_pod_condition(
-        self, pod: PodRef, condition: Condition | None, nominated: str | None = None
+        self, pod: PodRef, condition: Condition | None, nominated: str | None = None, version: str = ""
     ) -> Result:
-        """Also who the pod is nominated to, where that is said: empty for nobody."""
-        body = status_body(pod.uid, condition, nominated)
+        """Also who the pod is nominated to, where that is said: empty for nobody.
+
+        `version`: CONFLICT where the pod has changed since that one.
+        """
+        body = status_body(pod.uid, condition, nominated, version)
         return await self.attempt("PATCH", _status_path(pod), body, content_type=STRATEGIC_MERGE_PATCH)
 
     async def clear_nomination(self, pod: PodRef, node: str) -> Result:

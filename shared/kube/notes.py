@@ -12,6 +12,7 @@ NOTE_CUT = " ..."
 MOST_INSTANCE_LENGTH = 128
 MOST_NAME_LENGTH = 253
 
+POD_SCHEDULED = "PodScheduled"
 DISRUPTION_TARGET = "DisruptionTarget"
 TRUE = "True"
 PREEMPTED = "PreemptionByScheduler"
@@ -61,7 +62,7 @@ class PodScheduled(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0
 
     def fields(self) -> dict[str, object]:
-        return _condition("PodScheduled", "False", self.reason, self.message, self.since, self.generation)
+        return _condition(POD_SCHEDULED, "False", self.reason, self.message, self.since, self.generation)
 
 
 class DisruptionTarget(msgspec.Struct, frozen=True, gc=False):
@@ -89,13 +90,18 @@ class StandingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodStanding(msgspec.Struct, frozen=True, gc=False):
-    """What stands at the API server of a pod that may be there: `node` is empty while it is not bound."""
+    """What stands at the API server of a pod that may be there: `node` is empty while it is not bound.
+
+    `version`: its metadata.resourceVersion.
+    """
 
     uid: str
     node: str
     terminating: bool
     generation: int
     conditions: list[StandingCondition]
+    version: str = ""
+    nominated: str = ""
 
 
 def event_path(namespace: str) -> str:
@@ -156,17 +162,19 @@ def cut_note(note: str) -> str:
     return raw[: MOST_NOTE_BYTES - len(NOTE_CUT)].decode(errors="ignore") + NOTE_CUT
 
 
-def status_body(uid: str, condition: Condition | None, nominated: str | None = None) -> bytes:
+def status_body(uid: str, condition: Condition | None, nominated: str | None = None, version: str = "") -> bytes:
     """A strategic merge patch of a pod's status. The uid makes it fail for a pod made anew under the same name.
 
     `nominated`: the node that the pod is to have in its status; empty for none, None where that is left as it is.
+    `version`: it fails where the pod has changed since (its metadata.resourceVersion); empty: that is no matter.
     """
+    metadata = {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
     status: dict[str, object] = {}
     if condition is not None:
         status["conditions"] = [condition.fields()]
     if nominated is not None:
         status["nominatedNodeName"] = nominated or None
-    return msgspec.json.encode({"metadata": {"uid": uid}, "status": status})
+    return msgspec.json.encode({"metadata": metadata, "status": status})
 
 
 def unnominated_body(uid: str, node: str) -> bytes:
@@ -187,7 +195,8 @@ def standing(raw: bytes) -> PodStanding:
     meta = read.metadata
     terminating = meta.deletion_timestamp is not None
     node = read.spec.node_name or ""
-    return PodStanding(meta.uid, node, terminating, meta.generation, read.status.conditions or [])
+    conditions, nominated = read.status.conditions or [], read.status.nominated_node_name or ""
+    return PodStanding(meta.uid, node, terminating, meta.generation, conditions, meta.resource_version, nominated)
 
 
 def marked(pod: PodStanding, message: str, now: float) -> DisruptionTarget | None:
@@ -224,6 +233,7 @@ def whole_seconds(at: float) -> str:
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     generation: int = 0
+    resource_version: str = ""
     deletion_timestamp: str | None = None
 
 
@@ -231,8 +241,9 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
     conditions: list[StandingCondition] | None = None
+    nominated_node_name: str | None = None
 
 
 class _Pod(msgspec.Struct, frozen=True):

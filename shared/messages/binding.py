@@ -28,7 +28,8 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`reason`: why it will not be bound; empty if it is. `until`: not known yet, it waits for a permit till then.
 
     `plugin` had it fail; `rejected`: it would not have the pod there, as opposed to an error. `handed_back`: nothing
-    was asked of the API server that could bind it, and another binder is to have the order.
+    was asked of the API server that could bind it, and another binder is to have the order. `gone`: the API server has
+    no such pod, or another of its name; so nobody will bind it.
     """
 
     uid: str
@@ -38,6 +39,7 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     plugin: str = ""
     rejected: bool = False
     handed_back: bool = False
+    gone: bool = False
 
     @property
     def bound(self) -> bool:
@@ -45,12 +47,16 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class BindingOutcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="bound"):
-    """From a binder, sent again until it is acknowledged with Received (epoch, number)."""
+    """From a binder, sent again until it is acknowledged with Received (epoch, number).
+
+    `incarnation`: of the process that says so, as in its beats.
+    """
 
     binder: str
     epoch: int
     number: int
     outcomes: list[BindingOutcome]
+    incarnation: str = ""
 
 
 class PermitAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit"):
@@ -103,7 +109,10 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
 
 
 class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
-    """From a binder to the queue: all victims have been told to go, or (`failure`) why not all of them."""
+    """From a binder to the queue: all victims have been told to go, or (`failure`) why not all of them.
+
+    Sent again until the queue acknowledges it with Received; the snapshot hears it too.
+    """
 
     uid: str
     attempt: int
@@ -114,7 +123,8 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod could not be scheduled: an Event says so, and (`patch`) its PodScheduled condition.
 
     `reason` is kube-scheduler's: Unschedulable, SchedulerError or SchedulingGated. `nominated`: the node that the pod
-    is to have in its status; empty for none, None where nothing is said about it.
+    is to have in its status; empty for none, None where nothing is said about it. `version`: the pod's
+    metadata.resourceVersion that this is about, empty if unknown: a pod that has been bound since is not to be told.
     """
 
     uid: str
@@ -126,6 +136,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     patch: bool = True
     event: bool = True
     nominated: str | None = None
+    version: str = ""
 
 
 class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):

@@ -17,9 +17,12 @@ class Health:
         self.standing_by = False
         self._reasons: dict[str, str] = {STARTING: "is starting"}
         self._checks: dict[str, Callable[[], str]] = {}
+        self._known: dict[str, None] = {STARTING: None}
+        """All that was ever waited for or checked."""
 
     def wait_for(self, key: str, why: str) -> None:
         """Not ready, until this key is cleared."""
+        self._known[key] = None
         self._reasons[key] = why
 
     def clear(self, key: str) -> None:
@@ -42,9 +45,14 @@ class Health:
 
     def check(self, key: str, why: Callable[[], str]) -> None:
         """Asked each time: why this part is not ready, empty if it is."""
+        self._known[key] = None
         self._checks[key] = why
+
+    def checks(self) -> dict[str, str]:
+        """Of everything that was ever waited for or checked, why it is not well; empty if it is."""
+        found = {key: why() for key, why in self._checks.items()} | self._reasons
+        return {key: found.get(key, "") for key in self._known}
 
     def reasons(self) -> list[str]:
         """One a line; none: ready."""
-        found = {key: why() for key, why in self._checks.items()} | self._reasons
-        return [f"{key}: {why}" for key, why in found.items() if why]
+        return [f"{key}: {why}" for key, why in self.checks().items() if why]

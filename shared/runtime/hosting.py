@@ -20,9 +20,9 @@ from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
 from shared.runtime.context import Context
 from shared.runtime.dumping import survive_dump_signal
+from shared.runtime.health import Health
 from shared.runtime.http import endpoints
 from shared.runtime.pages import Pages
-from shared.runtime.pageshealth import NamedHealth
 from shared.runtime.profiling import heed_profile_signal
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
@@ -105,7 +105,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
 async def _live(service: str, name: str, settings: Settings, main: Main) -> None:
     config = read_config(settings.config)
     telemetry = _telemetry(service, name, settings)
-    health = NamedHealth()
+    health = Health()
     pages = Pages(service=service, name=name, settings=settings, health=health, config=config)
     try:
         async with endpoints(settings.http_host, settings.http_port, pages, telemetry.metrics) as url:

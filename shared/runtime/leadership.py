@@ -4,8 +4,8 @@
         await lead.during(...)  # lead.epoch is ours alone
 
 The Lease is kept in a thread with a connection of its own: neither a busy event loop nor what else is asked of the API
-server keeps a renewal waiting. The thread gives up if the loop has not turned for as long as a renewal may take, or NATS
-was lost for half a minute: who does nothing does not lead. Nor does anybody begin to who is cut off from NATS.
+server keeps a renewal waiting. The thread gives up if the loop has not turned for as long as a renewal may take, or
+NATS was lost for half a minute: who does nothing does not lead. Nor does anybody begin to who is cut off from NATS.
 """
 
 import asyncio
@@ -234,7 +234,9 @@ class _Keeper:
 
     async def _keep(self) -> None:
         self._thread_loop = asyncio.get_running_loop()
-        client = await KubeClient.open(self._context.settings.api, given=self._given)
+        client = await KubeClient.open(
+            self._context.settings.api, given=self._given, agent=f"flotilla-{self._context.service}"
+        )
         try:
             lease = Lease(client, self._namespace, self._name, self._identity, self._timings.lease_duration)
             self._campaigning = asyncio.create_task(self._campaign(lease))

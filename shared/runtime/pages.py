@@ -17,7 +17,7 @@ from shared.config.file import ConfigSource
 from shared.config.settings import Settings
 from shared.config.sources import HTTP_FLAG, SOURCES
 from shared.errors import UserError
-from shared.runtime.pageshealth import NamedHealth
+from shared.runtime.health import Health
 
 CONFIG_KEY = "kubescheduler.config.k8s.io"
 EMULATED = "1.36"
@@ -35,7 +35,7 @@ class Pages:
     service: str
     name: str
     settings: Settings
-    health: NamedHealth
+    health: Health
     config: ConfigSource | None = None
     began: float = field(default_factory=time.time)
     _in_force: dict[str, Any] | None = None

@@ -4,36 +4,15 @@
 that one. Why it is not is no secret here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from shared.runtime.health import STARTING, Health
+from shared.runtime.health import Health
 
 OK, NOT_FOUND, UNAVAILABLE = 200, 404, 503
 PING = "ping"
 ALIVE: Mapping[str, str] = {PING: ""}
 """All there is to being alive: whoever answers is."""
-
-
-class NamedHealth(Health):
-    """Health that remembers what was ever waited for, to say of it that it is well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._names: dict[str, None] = {STARTING: None}
-
-    def wait_for(self, key: str, why: str) -> None:
-        self._names[key] = None
-        super().wait_for(key, why)
-
-    def check(self, key: str, why: Callable[[], str]) -> None:
-        self._names[key] = None
-        super().check(key, why)
-
-    def checks(self) -> dict[str, str]:
-        """By name, why it is not well; empty if it is."""
-        failed = dict(reason.split(": ", 1) for reason in self.reasons())
-        return {name: failed.get(name, "") for name in self._names}
 
 
 class Answer(NamedTuple):

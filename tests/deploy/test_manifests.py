@@ -32,7 +32,7 @@ from tests.deploy.rendering import (
 
 VERSIONS = ("1.30", "1.36")
 """The oldest and the newest API server that is served."""
-CUSTOM = frozenset({"PodMonitor", "PrometheusRule"})
+CUSTOM = frozenset({"PrometheusRule", "ServiceMonitor"})
 """Kinds of the Prometheus Operator, which Kubernetes has no schemas for."""
 CLUSTER_WIDE = frozenset({"Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding"})
 MADE_BY_USERS = frozenset({"flotilla-nats", "flotilla-redis", "nats-users", "valkey-users"})
@@ -258,12 +258,20 @@ def test_our_own_pods_are_always_scheduled_by_somebody() -> None:
 
 def test_monitoring_finds_the_services() -> None:
     found = rendered("monitoring")
-    (monitor,) = of_kind(found, "PodMonitor")
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (monitor,) = of_kind(found, "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    (service,) = of_kind(found, "Service")
+    others = of_kind(objects("beside"), "Service")
+    assert [selects(monitor["spec"]["selector"], each["metadata"]["labels"]) for each in (service, *others)] == [
+        True,
+        *(False for _ in others),
+    ]
+    (port,) = service["spec"]["ports"]
+    assert port["name"] == endpoint["port"]
     for workload, container in containers(objects("beside")):
-        assert selects(monitor["spec"]["selector"], labels_of(workload)) == bool(service_of(workload))
+        assert selects({"matchLabels": service["spec"]["selector"]}, labels_of(workload)) == bool(service_of(workload))
         if service_of(workload):
-            assert endpoint["port"] in {port["name"] for port in container["ports"]}
+            assert {port["targetPort"]} <= {each["name"] for each in container["ports"]}
 
 
 def test_no_secret_is_in_the_manifests() -> None:

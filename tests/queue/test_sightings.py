@@ -13,6 +13,7 @@ from services.queue.changes import node_events, pod_events
 from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodUnreadable, Seen
 from services.queue.nodes import Nodes
 from services.queue.sightings import Sightings
+from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.objects import (
@@ -323,6 +324,12 @@ WATCHED = {
     ObjectKind.RESOURCE_SLICE: Resource.RESOURCE_SLICE,
     ObjectKind.DEVICE_CLASS: Resource.DEVICE_CLASS,
 }
+
+
+def test_who_gives_objects_sees_them_kept_even_if_there_were_none() -> None:
+    objects = ClusterObjects()
+    Sightings(objects).read(object_change(ObjectKind.NAMESPACE), 9.0)
+    assert len(objects) == 1
 
 
 @pytest.mark.parametrize("kind", WATCHED)

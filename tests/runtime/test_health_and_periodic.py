@@ -14,7 +14,7 @@ def test_every_reason_must_go() -> None:
     health, lost = Health(), "lost"
     health.check("nats", lambda: lost)
     health.wait_for("redis", "loading")
-    assert health.reasons() == ["nats: lost", "service: is starting", "redis: loading"]
+    assert health.reasons() == ["service: is starting", "nats: lost", "redis: loading"]
     health.wait_for("redis", "still loading")
     health.ready()
     assert health.reasons() == ["nats: lost", "redis: still loading"]

@@ -18,9 +18,9 @@ from shared.config.file import ConfigSource
 from shared.config.reading import read_config_values
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES
+from shared.runtime.health import Health
 from shared.runtime.http import endpoints
 from shared.runtime.pages import PATHS, Pages, without_secrets
-from shared.runtime.pageshealth import NamedHealth
 from shared.telemetry.metrics import Metrics
 from tests.runtime.test_host import fetch, hosted
 from tests.servers import nats_server
@@ -39,15 +39,15 @@ extenders:
 
 
 @asynccontextmanager
-async def served(health: NamedHealth | None = None, **settings: object) -> AsyncIterator[str]:
+async def served(health: Health | None = None, **settings: object) -> AsyncIterator[str]:
     wanted = Settings(**settings)  # type: ignore[arg-type]
-    pages = Pages(service="queue", name="queue-7", settings=wanted, health=health or NamedHealth())
+    pages = Pages(service="queue", name="queue-7", settings=wanted, health=health or Health())
     async with endpoints("127.0.0.1", 0, pages, Metrics()) as url:
         yield url
 
 
-def well(role: str = "", **faults: str) -> NamedHealth:
-    health = NamedHealth()
+def well(role: str = "", **faults: str) -> Health:
+    health = Health()
     health.wait_for("listing", "the cluster has not been listed yet")
     health.clear("listing")
     health.check("nats", lambda: faults.get("nats", ""))
@@ -191,7 +191,7 @@ async def test_configz_has_the_defaults_where_no_file_is_named() -> None:
 
 async def test_configz_of_a_wrong_configuration_has_the_settings_alone() -> None:
     pages = Pages(
-        service="queue", name="q", settings=Settings(), health=NamedHealth(), config=ConfigSource("x.yaml", b"kind: x")
+        service="queue", name="q", settings=Settings(), health=Health(), config=ConfigSource("x.yaml", b"kind: x")
     )
     assert (await asyncio.to_thread(pages.configz)).keys() == {"settings"}
 

@@ -116,12 +116,16 @@ class ApiServer:
             self.broken += self._unwelcome(self.pods[uid], self.nodes[node])
         return Result(Outcome.OK, 201, "")
 
-    def patch_status(self, ref: PodRef, condition: Condition | None, nominated: str | None) -> Result:
+    def patch_status(
+        self, ref: PodRef, condition: Condition | None, nominated: str | None, version: str = ""
+    ) -> Result:
         pod = self.pod_named(ref.name)
         if pod is None:
             return Result(Outcome.NOT_FOUND, 404, "pods not found")
         if pod.uid != ref.uid:
             return Result(Outcome.CONFLICT, 409, "another pod")
+        if version not in ("", pod.metadata.resource_version):
+            return Result(Outcome.CONFLICT, 409, "it has changed")
         status = pod.status
         if condition is not None:
             fields = {name: str(value) for name, value in condition.fields().items()}

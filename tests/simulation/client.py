@@ -32,7 +32,7 @@ class SimClient:
         found = await self.get_pod(namespace, name)
         return None if found is None else _standing(found)
 
-    async def execute(self, call: ApiCall) -> Result:
+    async def execute(self, call: ApiCall, timeout: float) -> Result:
         name, uid, node = call.body["metadata"]["name"], call.body["metadata"]["uid"], call.body["target"]["name"]
         return await self._write(lambda: self._server.bind(name, uid, node))
 
@@ -44,9 +44,9 @@ class SimClient:
         return Result(Outcome.OK, 200, "")
 
     async def patch_pod_condition(
-        self, pod: PodRef, condition: Condition | None, nominated: str | None = None
+        self, pod: PodRef, condition: Condition | None, nominated: str | None = None, version: str = ""
     ) -> Result:
-        return await self._write(lambda: self._server.patch_status(pod, condition, nominated))
+        return await self._write(lambda: self._server.patch_status(pod, condition, nominated, version))
 
     async def clear_nomination(self, pod: PodRef, node: str) -> Result:
         return await self._write(lambda: self._server.clear_nomination(pod, node))
@@ -63,5 +63,6 @@ class SimClient:
 
 
 def _standing(pod: Pod) -> PodStanding:
+    version = pod.metadata.resource_version
     told = [StandingCondition(c.type, c.status, c.reason, c.message) for c in pod.status.conditions]
-    return PodStanding(pod.uid, pod.spec.node_name, pod.metadata.deletion_timestamp is not None, 1, told)
+    return PodStanding(pod.uid, pod.spec.node_name, pod.metadata.deletion_timestamp is not None, 1, told, version, pod.status.nominated_node_name)

@@ -1,0 +1,111 @@
+"""What wakes pods that wait for devices: changes of claims, slices and classes, as the watch tells of them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.queue.places import Place
+from services.queue.sightings import Sightings
+from shared.messages.watch import ObjectChange
+from shared.model.objects import ObjectKind, encode_msgpack, key_of, object_from
+from tests.builders import pod
+from tests.queue.support import FIT, Queue
+
+WAITING = pod("p").resource_claim("r", "mine")
+PLUGIN = ("DynamicResources",)
+ALLOCATED: Any = {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "device": "gpu-0"}]}}}
+MOVED: Any = {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "device": "gpu-1"}]}}}
+RESERVED: Any = {"reservedFor": [{"resource": "pods", "name": "q", "uid": "u"}]}
+
+
+def an_object(kind: ObjectKind, name: str, *, status: Any = None, spec: Any = None, **metadata: Any) -> ObjectChange:
+    plain = {"metadata": {"name": name, "uid": f"{name}-uid", **metadata}, "status": status, "spec": spec}
+    obj = object_from(kind, {part: value for part, value in plain.items() if value is not None})
+    return ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))
+
+
+def a_claim(name: str = "mine", status: Any = None, **metadata: Any) -> ObjectChange:
+    return an_object(ObjectKind.RESOURCE_CLAIM, name, status=status, **metadata)
+
+
+def a_slice(generation: int = 1, **metadata: Any) -> ObjectChange:
+    return an_object(ObjectKind.RESOURCE_SLICE, "s", generation=generation, **metadata)
+
+
+def a_class(resource: str | None = None) -> ObjectChange:
+    return an_object(ObjectKind.DEVICE_CLASS, "gpu", spec={"extendedResourceName": resource})
+
+
+class Cluster:
+    """The queue as its service keeps it, told of the cluster by the watcher's stream."""
+
+    def __init__(self, *known: ObjectChange) -> None:
+        self.queue = Queue()
+        self._sightings = Sightings(self.queue.core.objects)
+        self.tell(*known)
+
+    def tell(self, *changes: ObjectChange) -> None:
+        for change in changes:
+            for seen in self._sightings.read(change, self.queue.now):
+                self.queue.tell(seen)
+
+    def rejects(self, waiting: Any, plugins: tuple[str, ...] = PLUGIN) -> None:
+        self.queue.add(waiting)
+        self.queue.take()
+        self.queue.reject("p", plugins=plugins)
+        self.queue.at(110.0)
+
+    def woken_by(self, change: ObjectChange) -> bool:
+        assert self.queue.place("p") is Place.UNSCHEDULABLE
+        self.tell(change)
+        return self.queue.place("p") is Place.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("known", "change", "woken"),
+    [
+        ([a_claim()], a_claim(status=ALLOCATED), True),
+        ([a_claim(status=ALLOCATED)], a_claim(status=MOVED), True),
+        ([a_claim(status=ALLOCATED)], a_claim(status=ALLOCATED | RESERVED), True),
+        ([a_claim(status=ALLOCATED)], a_claim(status=ALLOCATED), False),
+        ([a_claim()], a_claim(labels={"a": "b"}), False),
+        ([], a_claim(), True),
+        ([a_claim(), a_claim("other")], a_claim("other", ALLOCATED), False),
+        ([a_claim(), a_claim("other", ALLOCATED)], a_claim("other"), True),
+        ([a_claim("other", ALLOCATED)], a_claim("other"), False),
+        (
+            [a_claim(), a_claim("other", ALLOCATED)],
+            ObjectChange(ObjectKind.RESOURCE_CLAIM, "default/other", True),
+            False,
+        ),
+        ([a_claim()], a_slice(), True),
+        ([a_claim(), a_slice()], a_slice(2), True),
+        ([a_claim(), a_slice()], a_slice(uid="another"), True),
+        ([a_claim(), a_slice()], a_slice(labels={"a": "b"}), False),
+        ([a_claim(), a_slice()], ObjectChange(ObjectKind.RESOURCE_SLICE, "s", True), False),
+        ([a_claim()], a_class(), True),
+        ([a_claim(), a_class()], a_class("example.com/gpu"), True),
+        ([a_claim(), a_class()], a_class(), False),
+    ],
+)
+def test_who_waits_for_devices_is_woken_by_what_may_give_it_some(
+    known: list[ObjectChange], change: ObjectChange, woken: bool
+) -> None:
+    cluster = Cluster(*known)
+    cluster.rejects(WAITING)
+    assert cluster.woken_by(change) is woken
+
+
+def test_who_waits_for_something_else_is_not() -> None:
+    cluster = Cluster(a_claim())
+    cluster.rejects(WAITING, ("NodeAffinity",))
+    assert not cluster.woken_by(a_claim(status=ALLOCATED))
+    assert not cluster.woken_by(a_slice())
+
+
+def test_who_waits_for_a_resource_is_woken_by_a_class_whose_devices_count_as_such() -> None:
+    cluster = Cluster()
+    cluster.rejects(pod("p").request({"example.com/gpu": 1}), FIT)
+    assert not cluster.woken_by(a_class("example.com/other"))
+    assert cluster.woken_by(a_class("example.com/gpu"))
