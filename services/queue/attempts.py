@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from services.queue.entry import Entry
 from services.queue.events import Effect, Notify
 from services.queue.happenings import room
-from services.queue.notices import notice_of
+from services.queue.notices import notice_of, unbound_notice
 from services.queue.places import Place
 from services.queue.pods import Pods
 from services.queue.preempting import Report
@@ -107,6 +107,7 @@ class Attempts:
         self._end(entry, Result.UNSCHEDULABLE if rejected else Result.ERROR, plugins, (), now)
         self._pods.nominations.say(entry.uid, "")
         if rejected:
+            self._pods.untold.said(unbound_notice(entry.pod, forgotten.reason), now)
             self._pods.wake(room(free, but=entry.uid), now)
 
     def _end(self, entry: Entry, result: Result, plugins: Sequence[str], pending: Sequence[str], now: float) -> None:

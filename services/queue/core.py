@@ -43,7 +43,7 @@ from services.queue.events import (
 )
 from services.queue.hints import Hints
 from services.queue.kept import Kept
-from services.queue.notices import held_notice
+from services.queue.notices import held_notice, unshown_notice
 from services.queue.places import Place
 from services.queue.pods import Patience, Pods
 from services.queue.pulls import Pulls
@@ -116,6 +116,10 @@ class QueueCore:
         effects = self._take_in(event, now)
         self._pods.release(now)
         effects += [Notify(held_notice(overdue)) for overdue in self._gangs.overdue(now)]
+        for effect in effects:
+            if isinstance(effect, Notify):
+                self._pods.untold.said(effect.notice, now)
+        effects += self._say_again(now)
         if self._pulls.waiting is not None:
             effects += self._serve(self._pulls.waiting, now)
         news, problems = self._pods.memory.news, self._problems
@@ -124,6 +128,22 @@ class QueueCore:
             news.clear()
         while problems:
             effects.append(Problem(problems.popleft()))
+        return effects
+
+    def _say_again(self, now: float) -> list[Effect]:
+        """What pods do not show. Whether those do that cannot be read nobody knows: of them it is said some times."""
+        untold = self._pods.untold
+        effects: list[Effect] = []
+        for notice, often in untold.due(now):
+            entry = self._pods.get(notice.uid)
+            if entry is None:
+                again = None if often else notice
+            else:
+                again = unshown_notice(entry.pod, notice, self._pods.nominations.unshown(entry.pod))
+            if again is None:
+                untold.drop(notice.uid)
+            else:
+                effects.append(Notify(again))
         return effects
 
     def _take_in(self, event: Event, now: float) -> list[Effect]:

@@ -1,5 +1,7 @@
 """What the owner of a pod is told when it could not be scheduled."""
 
+from msgspec.structs import replace
+
 from services.queue.events import PodUnreadable
 from services.queue.gangs import Overdue
 from shared.messages.binding import Notice
@@ -27,7 +29,22 @@ def notice_of(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
         message=outcome.message,
         patch=not _says(pod, reason, outcome.message),
         nominated=None if nominated == pod.status.nominated_node_name else nominated,
+        version=pod.metadata.resource_version,
     )
+
+
+def unshown_notice(pod: Pod, said: Notice, unshown: str | None) -> Notice | None:
+    """What of it the pod does not show; None if it shows all of it. `unshown`: as above."""
+    patch = said.patch and not _says(pod, said.reason, said.message)
+    if not patch and unshown is None:
+        return None
+    return replace(said, patch=patch, nominated=unshown, version=pod.metadata.resource_version)
+
+
+def unbound_notice(pod: Pod, reason: str) -> Notice:
+    """Of a binding that a plugin would not have: what the binder has said already, with its Event."""
+    outcome = Outcome(pod.uid, Verdict.UNSCHEDULABLE, message=reason, nominated="")
+    return replace(notice_of(pod, outcome), event=False)
 
 
 def held_notice(overdue: Overdue) -> Notice:

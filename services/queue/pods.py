@@ -18,6 +18,7 @@ from services.queue.nominations import Nominations
 from services.queue.places import Place
 from services.queue.preempting import PREEMPTION, Preempting
 from services.queue.tally import Tally
+from services.queue.untold import Untold
 from shared.errors import FlotillaError, UserError
 from shared.framework.profile import Framework
 from shared.model.objects import Pod
@@ -64,6 +65,7 @@ class Pods:
         self.memory = Memory(kept)
         self.nominations = Nominations()
         self.preempting = Preempting()
+        self.untold = Untold()
         self._hints = hints
         self._problems = problems
         self.away = Away(hints)
@@ -80,6 +82,7 @@ class Pods:
 
     def add(self, pod: Pod, framework: Framework, seen_at: float, size: int, now: float) -> None:
         entry = Entry(pod.uid, pod, framework, seen_at, size)
+        self.untold.drop(pod.uid)
         kept = self.memory.of(pod.uid)
         self._line_up(entry, seen_at if kept is None else kept.queued_at)
         self.held.entries[pod.uid] = entry
@@ -143,6 +146,7 @@ class Pods:
         del self.held.entries[entry.uid]
         self.nominations.end(entry.uid)
         self.preempting.end(entry.uid)
+        self.untold.drop(entry.uid)
         self.memory.lapse(entry.uid)
 
     # Attempts
@@ -159,6 +163,7 @@ class Pods:
         self.held.move(entry, Place.IN_FLIGHT, now, "taken")
         self.held.blame(entry, (), ())
         self.preempting.end(entry.uid)
+        self.untold.drop(entry.uid)
         entry.attempts += 1
         entry.active_at = now if entry.active_at is None else entry.active_at
         entry.taken, entry.node = entry.pod, ""
@@ -194,6 +199,7 @@ class Pods:
         self.held.binding.start(entry, now)
         self.held.move(entry, Place.BINDING, now, why)
         self.nominations.end(entry.uid)
+        self.untold.drop(entry.uid)
         entry.node = node
 
     def reject(self, entry: Entry, plugins: tuple[str, ...], pending: tuple[str, ...], now: float) -> None:
@@ -291,6 +297,8 @@ class Pods:
             times.append(preempting)
         if (reminder := held.gangs.next_deadline()) is not None:
             times.append(reminder)
+        if (again := self.untold.next_deadline()) is not None:
+            times.append(again)
         return min(times, default=None)
 
     def forget_hints(self) -> None:
@@ -363,6 +371,7 @@ class Pods:
         self.held.validate()
         self.nominations.validate(self.held.entries)
         self.preempting.validate(self.held.entries)
+        self.untold.validate()
 
 
 def _gate_broken(pod: Pod, cause: Exception) -> FlotillaError:

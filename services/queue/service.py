@@ -42,6 +42,7 @@ from shared.bus.subjects import (
     QUEUE_TAKE,
     WATCH,
     WATCHER_RELIST,
+    WATCHER_SEEN,
 )
 from shared.config.file import read_config
 from shared.framework.clusterevents import Action, Resource
@@ -56,6 +57,7 @@ from shared.runtime import Context, CoreRunner, every
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
+from shared.watch.progress import Progress
 from shared.watch.reader import Effect as WatchEffect
 from shared.watch.reader import WatchReader
 
@@ -110,6 +112,7 @@ class Shell:
         self._core = core
         self._remembering = remembering
         self._reader = WatchReader(context.name)
+        self._progress = Progress(context.name)
         self._sightings = Sightings(core.objects, annotations=annotations)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core,
@@ -164,6 +167,9 @@ class Shell:
 
     def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
+        seen = self._progress.due(self._reader.position, beat=isinstance(message, WatchBeat))
+        if seen is not None:
+            self._bus.post(WATCHER_SEEN, seen)
         if self._reader.synced and not self._begun:
             self._begin()
 
@@ -222,6 +228,7 @@ class Shell:
         for refused in (self._core.refused, self._reader.refused):
             while refused:
                 self._sparingly.warning("refused", "refused: %s", refused.popleft())
+        self._post_notices()  # those that time alone has brought
         self._metrics.show(self._core)
         self._inspection.expire(self._context.clock())
 
@@ -229,6 +236,9 @@ class Shell:
 
     def _feed(self, event: Event) -> None:
         self._runner.feed(event)
+        self._post_notices()
+
+    def _post_notices(self) -> None:
         while self._notices:
             batch, self._notices = self._notices[:MOST_NOTICES], self._notices[MOST_NOTICES:]
             self._bus.post(BINDER_NOTICES, Notices(batch, self._core.epoch))

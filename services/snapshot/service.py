@@ -54,6 +54,7 @@ from shared.runtime.dumping import on_dump_signal
 from shared.runtime.leadership import leadership
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
+from shared.watch.progress import Progress
 from shared.watch.reader import Effect as WatchEffect
 from shared.watch.reader import WatchReader
 
@@ -108,6 +109,7 @@ class Shell:
         self._ledger_lost = ledger_lost
         self._intake = Intake(schedulers)
         self._reader = WatchReader(context.name)
+        self._progress = Progress(context.name)
         self._dispatcher = Dispatcher()
         self._displacing = Displacing()
         self._carrier = Carrier(
@@ -206,6 +208,9 @@ class Shell:
 
     def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
         self._carry_out_watch(self._reader.take(message, self._context.clock()))
+        seen = self._progress.due(self._reader.position, beat=isinstance(message, WatchBeat))
+        if seen is not None:
+            self._bus.post(subjects.WATCHER_SEEN, seen)
         if self._reader.synced:
             self._listed.set()
         if isinstance(message, Watched):

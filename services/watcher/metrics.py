@@ -24,6 +24,9 @@ class WatchMetrics:
         self.unreadable = metrics.counter(
             "flotilla_watch_unreadable_total", "Objects that cannot be used, each problem once.", ("kind",)
         )
+        self.held_up = metrics.counter(
+            "flotilla_watch_held_up_seconds_total", "How long the API server was not read, as others were behind."
+        )
         self.lag = metrics.histogram(
             "flotilla_watch_lag_seconds", "From reading what the API server says to handing it to the bus."
         )

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from contextlib import suppress
 
 from services.watcher.core import WatcherCore
 from services.watcher.events import (
@@ -22,9 +23,11 @@ from services.watcher.events import (
 )
 from services.watcher.metrics import WatchMetrics
 from services.watcher.owners import Owners
+from services.watcher.pace import Pace, size_of
 from services.watcher.resources import RESOURCES, Resource
 from services.watcher.spans import WatchSpans
 from shared.bus import Envelope
+from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.file import read_config
 from shared.errors import ProtocolError
 from shared.kube.client import KubeClient
@@ -32,7 +35,7 @@ from shared.kube.connection import given_connection
 from shared.kube.errors import Refused
 from shared.kube.listwatch import Events, ListEnds, ListPage, ListWatch, Trouble, Watching
 from shared.kube.listwatch import Heard as Said
-from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched
+from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
 from shared.model.kinds import QUEUE_KINDS
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
@@ -45,6 +48,8 @@ BEAT = 1.0
 """Seconds between two beats."""
 MISSING_PAUSE = 60.0
 """Seconds until a kind that the server does not show us is asked for again."""
+LOOK_AGAIN = 0.5
+"""Seconds until those who follow are looked at again, though none of them has said anything."""
 DENIALS = frozenset({403, 404})
 
 
@@ -79,12 +84,15 @@ class Shell:
         )
         self._listwatches = {kind: self._listwatch(client, resource) for kind, resource in RESOURCES.items()}
         self._outgoing: list[Watched | WatchBeat] = []
+        self._pace = Pace(core.epoch)
+        self._caught_up = asyncio.Event()
 
     async def run(self) -> None:
         for resource in RESOURCES.values():
             self._context.health.wait_for(resource.plural, "are not listed yet")
         self._context.health.ready()
-        await self._bus.subscribe("watcher.relist", Relist, self._on_relist, group="watcher")
+        await self._bus.subscribe(WATCHER_RELIST, Relist, self._on_relist, group=WATCHER_GROUP)
+        await self._bus.subscribe(WATCHER_SEEN, WatchSeen, self._on_seen)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for listwatch in self._listwatches.values():
@@ -121,6 +129,7 @@ class Shell:
         self._runner.feed(Heard(kind, said))
         await self._send()
         self._metrics.lag.observe(asyncio.get_running_loop().time() - began)
+        await self._keep_pace()
         if isinstance(said, Events):
             await asyncio.sleep(GATHERING)  # what comes meanwhile waits in the connection, and goes out together
 
@@ -140,7 +149,15 @@ class Shell:
     def _on_relist(self, message: Relist, envelope: Envelope) -> None:
         self._metrics.asked.inc()
         self._context.log.info("%s asks for a listing", message.asker)
+        self._follows(WatchSeen(message.asker, self._core.epoch, self._core.seq))  # it hears all from here on
         self._runner.feed(Asked())
+
+    def _on_seen(self, message: WatchSeen, envelope: Envelope) -> None:
+        self._follows(message)
+
+    def _follows(self, seen: WatchSeen) -> None:
+        self._pace.heard(seen, asyncio.get_running_loop().time())
+        self._caught_up.set()
 
     async def _beat(self) -> None:
         self._runner.feed(Beat())
@@ -183,5 +200,18 @@ class Shell:
             if outgoing:
                 await self._bus.publish("watch", outgoing[-1])
             self._spans.told(outgoing, self._context.clock())
+            for message in outgoing:
+                if isinstance(message, Watched):
+                    self._pace.said(message.seq, sum(map(size_of, message.changes)))
         except ProtocolError as cause:
             self._sparingly.error("refused", "%s", cause)
+
+    async def _keep_pace(self) -> None:
+        """Nothing more is read from the API server while those who follow are behind."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while self._pace.is_ahead(loop.time()):
+            self._caught_up.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._caught_up.wait(), LOOK_AGAIN)
+        self._metrics.held_up.inc(loop.time() - began)

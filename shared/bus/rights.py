@@ -30,9 +30,9 @@ class Rights:
 
 
 RIGHTS = {
-    "watcher": Rights(sends=(s.WATCH,), hears=(s.WATCHER_RELIST,)),
+    "watcher": Rights(sends=(s.WATCH,), hears=(s.WATCHER_RELIST, s.WATCHER_SEEN)),
     "queue": Rights(
-        sends=(s.WATCHER_RELIST, s.BINDER_NOTICES),
+        sends=(s.WATCHER_RELIST, s.WATCHER_SEEN, s.BINDER_NOTICES),
         hears=(
             s.WATCH,
             s.QUEUE_TAKE,
@@ -48,6 +48,7 @@ RIGHTS = {
     "snapshot": Rights(
         sends=(
             s.WATCHER_RELIST,
+            s.WATCHER_SEEN,
             s.QUEUE_FORGOTTEN,
             s.CYCLE_COMMITTED,
             s.SNAPSHOT_DELTAS,

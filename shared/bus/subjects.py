@@ -7,6 +7,7 @@ from shared.errors import UserError
 
 WATCH = "watch"
 WATCHER_RELIST = "watcher.relist"
+WATCHER_SEEN = "watcher.seen"
 QUEUE_TAKE = "queue.take"
 QUEUE_OUTCOMES = "queue.outcomes"
 QUEUE_FORGOTTEN = "queue.forgotten"
@@ -34,6 +35,7 @@ _SHARED = frozenset(
     {
         WATCH,
         WATCHER_RELIST,
+        WATCHER_SEEN,
         QUEUE_TAKE,
         QUEUE_OUTCOMES,
         QUEUE_FORGOTTEN,

@@ -42,7 +42,7 @@ from shared.messages.queue import (
 )
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
 from shared.messages.state import Commit, Committed, Delta, Heartbeat, State
-from shared.messages.watch import Relist, WatchBeat, Watched
+from shared.messages.watch import Relist, WatchBeat, Watched, WatchSeen
 from shared.messages.workers import Assign, WorkerBeat
 from shared.model.objects import dec_hook, encode_msgpack
 
@@ -50,6 +50,7 @@ Message = (
     Watched
     | WatchBeat
     | Relist
+    | WatchSeen
     | Take
     | Batch
     | Outcomes

@@ -123,6 +123,14 @@ class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat
     seq: int
 
 
+class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen"):
+    """To the watcher: so far has somebody come who follows it. `epoch` is the watcher's, 0 if it was not heard yet."""
+
+    asker: str
+    epoch: int
+    seq: int
+
+
 class Relist(msgspec.Struct, frozen=True, omit_defaults=True, tag="relist"):
     """To the watcher: list everything anew; somebody has missed something, or has just come."""
 

@@ -43,7 +43,8 @@ def test_of_a_pod_on_another_node_nothing_is_said_where_its_owner_looks(result: 
 def test_a_pod_that_is_gone(result: Refused | Unknown) -> None:
     script, look_up = doubting(result)
     script.found(look_up, Where.GONE)
-    assert script.outcomes() == [BindingOutcome("p", 1, f"the pod is gone: {result.message}", plugin="DefaultBinder")]
+    gone = f"the pod is gone: {result.message}"
+    assert script.outcomes() == [BindingOutcome("p", 1, gone, plugin="DefaultBinder", gone=True)]
 
 
 def test_a_conflict_over_a_pod_that_is_not_bound_is_a_failure() -> None:

@@ -184,7 +184,9 @@ def test_a_failure_rolls_back_what_came_before_and_tells_whose_it_is(case: Case)
     assert [(record.said, record.message) for record in only(Record, script.effects)] == [
         (Said.FAILED, condition.message) for condition in conditions
     ]
-    assert last_outcomes(script) == [BindingOutcome("p", 1, case.message, plugin=case.plugin, rejected=case.rejected)]
+    gone = case.message.startswith("the pod is gone")
+    outcome = BindingOutcome("p", 1, case.message, plugin=case.plugin, rejected=case.rejected, gone=gone)
+    assert last_outcomes(script) == [outcome]
     assert script.core.held == script.core.untold == 0
     assert not any("post_bind" in entry for entry in journal)
 

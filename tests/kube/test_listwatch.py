@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -79,9 +79,11 @@ async def following(
     timing: Timing = FAST,
     selector: str = "",
     on_first_page: Callable[[], None] = lambda: None,
+    paths: Sequence[str] = ("/api/v1/pods",),
 ) -> AsyncIterator[tuple[Ear, ListWatch]]:
     ear = Ear(on_first_page)
-    listwatch = ListWatch(client, "/api/v1/pods", ear, random.Random(1), selector=selector, timing=timing)
+    path, *others = paths
+    listwatch = ListWatch(client, path, ear, random.Random(1), selector=selector, others=others, timing=timing)
     task = asyncio.create_task(listwatch.run())
     try:
         yield ear, listwatch
@@ -250,6 +252,27 @@ async def test_a_listing_that_is_asked_for_during_one_follows_it() -> None:
         await until(lambda: ear.count(ListEnds) == 2 and ear.count(Watching))
         marks = [type(heard) for heard in ear.heard if isinstance(heard, ListBegins | ListEnds)]
         assert marks == [ListBegins, ListEnds, ListBegins, ListEnds]
+
+
+@pytest.mark.asyncio
+async def test_each_version_of_an_api_is_asked_before_there_is_trouble() -> None:
+    paths = [f"/apis/resource.k8s.io/{version}/deviceclasses" for version in ("v1", "v1beta2", "v1beta1")]
+    async with api_server() as server, client_of(server) as client:
+        server.serve("resource.k8s.io")
+        async with following(client, paths=paths) as (ear, _):
+            await until(lambda: len(ear.troubles) == 2)
+            assert all(paths[-1] in str(trouble.cause) for trouble in ear.troubles), "the last one of each round"
+            server.serve("resource.k8s.io", "v1beta2")
+            await until(lambda: ear.count(Watching) == 1)
+            server.store_raw("deviceclasses", {"metadata": {"name": "x"}}, group="resource.k8s.io")
+            await until(lambda: "x" in ear.world)
+            troubles = len(ear.troubles)
+            server.serve("resource.k8s.io", "v1beta1")
+            server.close_watches()
+            server.store_raw("deviceclasses", {"metadata": {"name": "y"}}, group="resource.k8s.io")
+            await until(lambda: "y" in ear.world)
+            assert (ear.count(ListEnds), ear.events) == (1, ["ADDED", "ADDED"])
+            assert not [trouble for trouble in ear.troubles[troubles:] if "404" in str(trouble.cause)]
 
 
 @pytest.mark.asyncio

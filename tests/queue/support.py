@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from services.queue.backoff import Backoff
 from services.queue.core import QueueCore
 from services.queue.events import (
@@ -26,7 +28,7 @@ from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice
 from shared.messages.queue import Batch, Forgotten, ForgottenPod, Outcome, Outcomes, Received, Take, Verdict
-from shared.model.objects import Pod
+from shared.model.objects import Pod, PodCondition
 from shared.plugins.frameworks import load_frameworks
 from tests.builders import PodBuilder, pod
 
@@ -145,6 +147,15 @@ def built(one: PodBuilder | Pod | str) -> Pod:
     if isinstance(one, str):
         return pod(one).build()
     return one if isinstance(one, Pod) else one.build()
+
+
+def telling(one: PodBuilder | Pod | str, message: str = "no room", nominated: str = "", version: str = "") -> Pod:
+    """Its status says that it has been rejected."""
+    made = built(one)
+    says = PodCondition("PodScheduled", "False", "Unschedulable", message)
+    status = replace(made.status, conditions=[says], nominated_node_name=nominated)
+    metadata = replace(made.metadata, resource_version=version)
+    return replace(made, metadata=metadata, status=status)
 
 
 def names(batch: Batch | None) -> list[str]:

@@ -20,6 +20,7 @@ from tests.queue.support import (
     POD_ADDED,
     POD_DELETED,
     Queue,
+    telling,
     uid,
 )
 
@@ -56,7 +57,7 @@ def test_after_its_rest_a_change_makes_it_active_at_once() -> None:
 
 def test_rests_double_up_to_ten_seconds() -> None:
     queue = Queue()
-    queue.add("a")
+    queue.add(telling("a"))
     rests = []
     for _ in range(6):
         attempt(queue, "a")
@@ -185,6 +186,8 @@ def test_active_and_resting_pods_are_not_touched_by_changes() -> None:
 
 def test_after_five_minutes_it_is_tried_again_at_the_next_half_minute() -> None:
     queue = rejected("a")  # at 100, so it has been there for long enough after 400
+    queue.add(telling("a"))
+    queue.at(110.0)
     assert queue.core.next_deadline() == 420.0
     queue.at(419.0)
     assert queue.place("a") is Place.UNSCHEDULABLE
