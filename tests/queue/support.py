@@ -152,7 +152,7 @@ def built(one: PodBuilder | Pod | str) -> Pod:
 def telling(one: PodBuilder | Pod | str, message: str = "no room", nominated: str = "", version: str = "") -> Pod:
     """Its status says that it has been rejected."""
     made = built(one)
-    says = PodCondition("PodScheduled", "False", "Unschedulable", message)
+    says = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
     status = replace(made.status, conditions=[says], nominated_node_name=nominated)
     metadata = replace(made.metadata, resource_version=version)
     return replace(made, metadata=metadata, status=status)

@@ -14,6 +14,7 @@ from shared.config.settings import ApiSettings, Settings
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Relist, Unreadable, WatchBeat, Watched
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook, object_from_msgpack
 from shared.runtime import Context, Health
+from shared.watch.progress import Progress
 from shared.watch.reader import Effect, WatchReader
 from tests.bus.support import PREFIX, a_bus, a_telemetry
 from tests.kube.support import api_server
@@ -36,6 +37,9 @@ class Follower:
         self.unreadable: list[Unreadable] = []
         self.relists = 0
         self.deaf = False
+        self.silent = False
+        """It hears all, and does not say so."""
+        self._progress = Progress("follower")
         self.missed = 0
         self.largest = 0
 
@@ -57,6 +61,12 @@ class Follower:
         else:
             self.carry_out(self.reader.take(message, self.now()))
             self.reader.validate()
+            self.say_how_far(beat=isinstance(message, WatchBeat))
+
+    def say_how_far(self, *, beat: bool) -> None:
+        seen = None if self.silent else self._progress.due(self.reader.position, beat=beat)
+        if seen is not None:
+            self.bus.post("watcher.seen", seen)
 
     def carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:

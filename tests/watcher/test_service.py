@@ -216,3 +216,27 @@ async def test_many_changes_arrive_in_order_and_once() -> None:
         await agree(world)
         assert len(world.follower.told) == 500
         assert set(world.follower.told.values()) == {1}
+
+
+async def test_it_reads_on_only_when_those_who_follow_have_kept_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.watcher.pace.MOST_BYTES", 4_000)
+    monkeypatch.setattr("services.watcher.pace.PATIENCE", 3600.0)
+    async with a_world() as world:
+        put(world, "before")
+        await agree(world)
+        world.follower.silent = True
+        created = 0
+        while waiting(world, created) < 20:
+            assert created < 2000, "it says everything, whether anybody keeps up or not"
+            put(world, f"p{created}")
+            created += 1
+            await asyncio.sleep(0.015)  # most are told by themselves
+        world.follower.silent = False
+        world.follower.say_how_far(beat=True)
+        await agree(world)
+        assert sample(world.telemetry, "flotilla_watch_held_up_seconds_total") > 0
+
+
+def waiting(world: World, created: int) -> int:
+    """Of these pods, so many have not been told of."""
+    return created - sum((Kind.POD, f"p{number}") in world.follower.world for number in range(created))
