@@ -4,6 +4,8 @@ import asyncio
 import secrets
 import time
 
+from msgspec.structs import replace
+
 from services.binder.calling import DONE, Calling
 from services.binder.core import MOST_HELD, BinderCore
 from services.binder.cores import Cores
@@ -259,7 +261,8 @@ class Shell:
     async def _report(self, message: BindingOutcomes) -> None:
         """If nothing comes back, the core has it sent again."""
         try:
-            received = await self._context.bus.request(SNAPSHOT_BOUND, message, Received, timeout=REPEAT)
+            told = replace(message, incarnation=self._incarnation)
+            received = await self._context.bus.request(SNAPSHOT_BOUND, told, Received, timeout=REPEAT)
         except NoAnswer as none:
             self._sparingly.warning(none.silence, "outcomes are not acknowledged: %s", none)
         except FlotillaError as cause:

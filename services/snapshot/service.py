@@ -243,16 +243,18 @@ class Shell:
     def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
         if not self._begun or self._ending:
             return  # the binder tells it again
-        now = self._context.clock()
+        now, process = self._context.clock(), message.incarnation
         for outcome in message.outcomes:
             if outcome.handed_back:
-                sends = self._dispatcher.hand_back(message.binder, outcome, now)
+                sends = self._dispatcher.hand_back(message.binder, outcome, now, process)
                 if sends is not None:
                     self._send(sends)
                     continue
-            if self._dispatcher.believes(message.binder, outcome):
+            if self._dispatcher.believes(message.binder, outcome, process):
                 self._handle(_event_of(outcome))
-            self._send(self._dispatcher.word(message.binder, outcome, now))
+            self._send(self._dispatcher.word(message.binder, outcome, now, process))
+        for order in self._dispatcher.doubtful():
+            self._look_ups.begin(LookUp(order.uid, order.attempt, order.namespace, order.name))
         self._tell_forgotten()
         self._reporters[message.binder, message.epoch, message.number] = envelope
         self._carrier.add([Safe(message.binder, message.epoch, message.number)])

@@ -43,6 +43,8 @@ MOST_PAGE_RETRIES = 5
 """So often one page is asked for again, until the listing begins anew."""
 MOST_REFUSALS = 10
 """So often in a row the server may refuse to go on from where we were, until everything is listed again."""
+EARLY = 2.0
+"""Seconds from a listing's beginning, within which it is begun anew for somebody who has come too late for it."""
 LONGEST_RETRY_AFTER = 120.0
 NOT_FOUND = 404
 NOT_STREAMED = frozenset({400, 405, 406, 415, 422})
@@ -137,6 +139,7 @@ class ListWatch:
         self._page = PAGE
         self._list_again = False
         self._listing = False
+        self._listing_since = 0.0
         self._streams = True
         self._broke_off = False
         self._refusals = 0
@@ -145,7 +148,7 @@ class ListWatch:
         self._opened_at: float | None = None
 
     def list_again(self) -> None:
-        """Everything is to be listed anew, from its beginning: now, or after the listing that is under way."""
+        """Everything is to be listed anew, from its beginning: now, or after a listing that has gone on for long."""
         self._list_again = True
         if self._stream is not None and not self._listing:
             self._stream.close()
@@ -201,6 +204,8 @@ class ListWatch:
             following = page.metadata.following
             if not following:
                 break
+            if self._begins_anew():
+                return
         self._version, self._page = page.metadata.resource_version, PAGE
         self._listing = self._broke_off = False
         await self._hear(ListEnds())
@@ -248,6 +253,8 @@ class ListWatch:
         try:
             async for objects in streamed.pages():
                 await self._hear(ListPage(objects))
+                if self._begins_anew():
+                    return
         except ClusterError as cause:
             self._broke_off = True
             self._streams = not isinstance(cause, Silent | NotStreamed)
@@ -313,6 +320,11 @@ class ListWatch:
 
     def _begin_listing(self) -> None:
         self._list_again, self._version, self._newest, self._listing = False, None, None, True
+        self._listing_since = asyncio.get_running_loop().time()
+
+    def _begins_anew(self) -> bool:
+        """Another listing was asked for so early in this one that it is the cheaper one to give up."""
+        return self._list_again and asyncio.get_running_loop().time() - self._listing_since < EARLY
 
     async def _back_off(self, cause: ClusterError) -> None:
         opened_at, self._opened_at = self._opened_at, None

@@ -255,6 +255,31 @@ async def test_a_listing_that_is_asked_for_during_one_follows_it() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_listing_that_has_just_begun_is_begun_anew(streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks at its beginning need not wait for the end of one that is of no use to it."""
+    monkeypatch.setattr("shared.kube.listwatch.PAGE", 1)
+    marks: list[type[Heard]] = []
+
+    async def hear(said: Heard) -> None:
+        marks.append(type(said))
+        if marks == [ListBegins]:
+            listwatch.list_again()
+
+    async with api_server() as server, client_of(server) as client:
+        put(server, "a")
+        put(server, "b")
+        if not streams:
+            server.faults.fail("GET", "sendInitialEvents", 422, reason="Invalid")
+        listwatch = ListWatch(client, "/api/v1/pods", hear, random.Random(1))
+        running = asyncio.create_task(listwatch.run())
+        await until(lambda: Watching in marks)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert [mark for mark in marks if mark is not ListPage] == [ListBegins, ListBegins, ListEnds, Watching]
+
+
+@pytest.mark.asyncio
 async def test_each_version_of_an_api_is_asked_before_there_is_trouble() -> None:
     paths = [f"/apis/resource.k8s.io/{version}/deviceclasses" for version in ("v1", "v1beta2", "v1beta1")]
     async with api_server() as server, client_of(server) as client:

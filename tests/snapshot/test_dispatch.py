@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from services.snapshot.dispatch import BINDER_PATIENCE, WORD_PATIENCE, Dispatcher, Sends
+from services.snapshot.dispatch import BINDER_PATIENCE, LATE, WORD_PATIENCE, Dispatcher, Sends
 from shared.messages.binding import BinderBeat, BindingOutcome
 from shared.messages.state import EPOCH_SHIFT, BindingOrder
 
@@ -175,3 +175,151 @@ def test_the_orders_of_a_binder_that_says_it_is_gone_go_to_others_at_once() -> N
     assert sent(dispatcher.beat(BinderBeat("one", "first", 0, gone=True), 0.2)) == {"two": [FIRST]}
     assert not dispatcher.believes("two", BindingOutcome("uid-1", FIRST, "conflict")), "the first may have bound it"
     assert not dispatcher.knows(beat("one"))
+
+
+FAILED = BindingOutcome("uid-1", FIRST, "refused")
+GONE = BindingOutcome("uid-1", FIRST, "the pod is gone", gone=True)
+
+
+class Binders:
+    """Which tell of order 1, and beat whenever time passes."""
+
+    def __init__(self, *names: str) -> None:
+        self.dispatcher = Dispatcher()
+        self.now = 0.0
+        self.living = {name: "first" for name in names}
+        self._beat()
+        self.dispatcher.give([replace(order(1), attempt=FIRST, deadline=30.0)], self.now)
+
+    def pass_time(self, until: float) -> None:
+        while self.now < until:
+            self.now = min(self.now + 0.5, until)
+            self._beat()
+            self.dispatcher.tick(self.now)
+
+    def holder(self) -> str:
+        return next(iter(self.dispatcher._holder.values()), "")
+
+    def tells(self, name: str, outcome: BindingOutcome = FAILED, incarnation: str = "first") -> bool:
+        """Whether it is believed."""
+        believed = self.dispatcher.believes(name, outcome, incarnation)
+        self.dispatcher.word(name, outcome, self.now, incarnation)
+        return believed
+
+    def _beat(self) -> None:
+        for name, incarnation in self.living.items():
+            self.dispatcher.beat(beat(name, 9, incarnation), self.now)
+
+
+def taken_over() -> Binders:
+    """`one` had the order and is not heard of for a while; `two` has it now."""
+    binders = Binders("one")
+    del binders.living["one"]
+    binders.living["two"] = "first"
+    binders.pass_time(3.0)
+    assert binders.holder() == "two"
+    return binders
+
+
+def test_a_failure_is_believed_once_all_who_had_the_order_have_told_of_theirs() -> None:
+    binders = taken_over()
+    assert not binders.tells("two"), "the other one may be about to bind it"
+    binders.living["one"] = "first"
+    assert not binders.tells("one"), "and so may this one, for all that is known of it"
+    assert binders.tells("two")
+    assert (binders.holder(), binders.dispatcher.doubtful()) == ("", [])
+
+
+def test_what_another_process_of_the_same_name_says_counts_for_itself_alone() -> None:
+    binders = taken_over()
+    assert not binders.tells("one", incarnation="second")
+    assert not binders.tells("two")
+    assert not binders.tells("one", incarnation="first")
+    assert not binders.tells("two", incarnation="zeroth")
+    assert binders.tells("two")
+
+
+def test_who_gets_its_own_order_back_is_believed() -> None:
+    binders = taken_over()
+    del binders.living["two"]
+    binders.living["one"] = "first"
+    binders.pass_time(6.0)
+    assert binders.holder() == "one"
+    assert not binders.tells("one")
+    assert not binders.tells("two")
+    assert binders.tells("one")
+
+
+def test_that_a_pod_is_gone_is_believed_of_anybody() -> None:
+    binders = taken_over()
+    assert binders.tells("one", GONE)
+    assert (binders.holder(), binders.dispatcher.held) == ("", 0)
+    again = taken_over()
+    assert again.tells("two", GONE)
+    assert again.holder() == ""
+
+
+def test_a_failure_is_not_believed_while_the_order_waits_for_somebody() -> None:
+    """The next one that has room would bind a pod that is forgotten."""
+    binders = Binders("one")
+    del binders.living["one"]
+    binders.pass_time(3.0)
+    assert binders.dispatcher.waiting == 1
+    assert not binders.tells("one")
+    binders.living["two"] = "first"
+    binders.pass_time(4.0)
+    assert binders.tells("two"), "the other one has told of its failure"
+
+
+def test_a_pod_is_looked_up_once_all_others_have_ended_for_long_enough() -> None:
+    binders = Binders("one")
+    binders.living = {"one": "second", "two": "first"}
+    binders.pass_time(0.5)
+    teller = binders.holder()
+    incarnation = binders.living[teller]
+    binders.pass_time(0.5 + LATE - 0.5)
+    assert not binders.tells(teller, incarnation=incarnation)
+    assert binders.dispatcher.doubtful() == []
+    binders.pass_time(0.5 + LATE)
+    assert not binders.tells(teller, incarnation=incarnation), "what it knows may be older than the last call"
+    assert [order.uid for order in binders.dispatcher.doubtful()] == ["uid-1"]
+    assert binders.dispatcher.doubtful() == []
+    assert not binders.tells(teller, incarnation=incarnation), "it is looked up by now"
+
+
+def test_who_has_said_that_it_is_gone_has_ended() -> None:
+    binders = Binders("one")
+    binders.dispatcher.beat(replace(beat("one"), gone=True), 0.0)
+    binders.living = {"two": "first"}
+    binders.pass_time(LATE)
+    assert not binders.tells("two")
+    assert [order.uid for order in binders.dispatcher.doubtful()] == ["uid-1"]
+
+
+def test_who_is_only_not_heard_of_may_bind_until_the_deadline() -> None:
+    binders = taken_over()
+    binders.pass_time(29.5)
+    assert not binders.tells("two")
+    assert binders.dispatcher.doubtful() == []
+    binders.pass_time(33.5)
+    assert binders.holder() == ""
+    assert not binders.tells("two"), "the snapshot looks it up"
+
+
+def test_two_processes_of_one_name_have_not_ended_while_both_are_heard_of() -> None:
+    binders = taken_over()
+    for i in range(60):
+        binders.living["one"] = ("first", "second")[i % 2]
+        binders.pass_time(binders.now + 0.25)
+        binders.tells("two")
+        assert binders.dispatcher.doubtful() == []
+
+
+def test_who_had_it_in_an_earlier_term_nobody_knows() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.beat(beat("one"), 0.0)
+    dispatcher.give([replace(order(1), attempt=FIRST, epoch=2)], 0.0)
+    assert not dispatcher.believes("one", FAILED, "first")
+    dispatcher.word("one", FAILED, 20.0, "first")
+    assert (dispatcher.doubtful(), dispatcher.held) == ([], 1)
+    assert dispatcher.believes("one", GONE, "first")
