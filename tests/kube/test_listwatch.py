@@ -270,7 +270,7 @@ async def test_a_listing_that_has_just_begun_is_begun_anew(streams: bool, monkey
         put(server, "a")
         put(server, "b")
         if not streams:
-            server.faults.fail("GET", "sendInitialEvents", 422, reason="Invalid")
+            server.faults.fail("GET", "^/api/v1/pods", 422, reason="Invalid")  # the first, which asks for a stream
         listwatch = ListWatch(client, "/api/v1/pods", hear, random.Random(1))
         running = asyncio.create_task(listwatch.run())
         await until(lambda: Watching in marks)
