@@ -17,7 +17,11 @@ LOADING_PATIENCE = 30.0
 BENCH = 60.0
 """Seconds for which such a worker gets none."""
 SETTLING = 0.5
-"""Seconds after the first beat until shards are given out: workers that start together get them once."""
+"""Seconds after the first beat until shards are given out: workers that start together get them once. Who is the first
+of many would otherwise load them all, and have room for them nowhere.
+"""
+LONGEST_SETTLING = 5.0
+"""Of a fleet of which one after the other comes."""
 
 
 @dataclass(slots=True)
@@ -41,11 +45,11 @@ class Membership:
         self._members: dict[str, _Member] = {}
         self._benched: dict[str, float] = {}
         self._number = 0
+        self._begun_at: float | None = None
         self._settled_at: float | None = None
 
     def beat(self, beat: WorkerBeat, now: float) -> list[tuple[str, Assign]]:
-        if self._settled_at is None:
-            self._settled_at = now + SETTLING
+        self._settle(beat, now)
         if now < self._benched.get(beat.worker, 0.0):
             return []
         member = self._members.get(beat.worker)
@@ -85,6 +89,13 @@ class Membership:
         return Workers(shards, self.shard_count)
 
     # Inside
+
+    def _settle(self, beat: WorkerBeat, now: float) -> None:
+        """Each that is new and holds nothing may be followed by another."""
+        if self._begun_at is None or self._settled_at is None:
+            self._begun_at, self._settled_at = now, now + SETTLING
+        elif not (self._number or beat.shards or beat.worker in self._members):
+            self._settled_at = min(now + SETTLING, self._begun_at + LONGEST_SETTLING)
 
     def _never_load(self, now: float) -> list[str]:
         """Who cannot load what others can. If nobody can, it is not the worker's fault."""

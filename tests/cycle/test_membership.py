@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cycle.membership import SETTLING, WORKER_PATIENCE, Membership
+from services.cycle.membership import LONGEST_SETTLING, SETTLING, WORKER_PATIENCE, Membership
 from shared.messages.workers import Assign, WorkerBeat
 
 SHARDS = 8
@@ -150,3 +150,21 @@ def test_a_new_cycle_gives_nothing_to_one_that_is_leaving() -> None:
     membership.beat(leaving(beat("a", assign=Assign(1, 7, [0, 1], SHARDS))), 0.0)
     membership.beat(beat("b"), 0.0)
     assert dict(membership.tick(SETTLING))["b"].shards == list(range(SHARDS))
+
+
+def test_a_fleet_that_comes_one_by_one_gets_its_shards_once_it_is_complete() -> None:
+    membership = Membership(1, SHARDS)
+    for number in range(4):
+        assert membership.beat(beat(f"w{number}"), 0.4 * number) == []
+        assert membership.tick(0.4 * number + 0.3) == []
+    assert {name for name, _ in membership.tick(1.2 + SETTLING)} == {"w0", "w1", "w2", "w3"}
+
+
+def test_a_fleet_that_never_ends_is_not_waited_for() -> None:
+    membership = Membership(1, SHARDS)
+    at = 0.0
+    while not (sent := membership.tick(at)):
+        assert at < LONGEST_SETTLING + 1
+        membership.beat(beat(f"w{int(100 * at)}"), at)
+        at += 0.25
+    assert len(sent) > 1
