@@ -157,7 +157,7 @@ def test_a_fleet_that_comes_one_by_one_gets_its_shards_once_it_is_complete() -> 
     for number in range(4):
         assert membership.beat(beat(f"w{number}"), 0.4 * number) == []
         assert membership.tick(0.4 * number + 0.3) == []
-    assert {name for name, _ in membership.tick(1.2 + SETTLING)} == {"w0", "w1", "w2", "w3"}
+    assert {name for name, _ in membership.tick(1.3 + SETTLING)} == {"w0", "w1", "w2", "w3"}
 
 
 def test_a_fleet_that_never_ends_is_not_waited_for() -> None:
