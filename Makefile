@@ -14,7 +14,7 @@ GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format bench bench-pipeline bench-quality demo faults conformance lock clean
+.PHONY: help setup test lint format bench bench-pipeline bench-quality bench-start demo faults conformance lock clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ bench-pipeline: $(STAMP)  ## measure the whole pipeline, in real processes; ARGS
 
 bench-quality: $(STAMP)  ## what larger rounds cost in placement quality; ARGS goes to flotilla bench-quality
 	$(BIN)/flotilla bench-quality $(ARGS)
+
+bench-start: $(STAMP)  ## how long a start takes in a large cluster; ARGS="--nodes 100000 --pods 500000" goes to flotilla bench-start
+	$(BIN)/flotilla bench-start $(ARGS)
 
 demo: $(STAMP)  ## all services on a made-up cluster, before your eyes; ARGS="--pods 1000" goes to flotilla demo
 	$(BIN)/flotilla demo $(ARGS)

@@ -42,6 +42,7 @@ COMMANDS = {
     "bench": "bench",
     "bench-pipeline": "bench_pipeline",
     "bench-quality": "bench_quality",
+    "bench-start": "bench_start",
     "completion": "completion",
     "version": "version",
 }
