@@ -32,6 +32,7 @@ class _Member:
     assignment: int = 0
     loaded_at: float = 0.0
     """When it was last heard to have all it holds, or was given it."""
+    has_loaded: bool = False
     leaving: bool = False
 
 
@@ -45,6 +46,8 @@ class Membership:
         self._members: dict[str, _Member] = {}
         self._benched: dict[str, float] = {}
         self._number = 0
+        self._nothing_at = 0.0
+        """When nobody was last known to have loaded anything."""
         self._begun_at: float | None = None
         self._settled_at: float | None = None
 
@@ -57,6 +60,7 @@ class Membership:
             self._members[beat.worker] = _Member(beat.incarnation, now, self._claim(beat), leaving=beat.leaving)
             return self._share(now)
         member.heard_at = now
+        member.has_loaded = bool(beat.seq)
         if beat.seq or not member.shards:
             member.loaded_at = now
         if member.incarnation != beat.incarnation:
@@ -98,9 +102,11 @@ class Membership:
             self._settled_at = min(now + SETTLING, self._begun_at + LONGEST_SETTLING)
 
     def _never_load(self, now: float) -> list[str]:
-        """Who cannot load what others can. If nobody can, it is not the worker's fault."""
-        late = [name for name, m in self._members.items() if m.assignment and now - m.loaded_at > LOADING_PATIENCE]
-        return late if len(late) < len(self._members) else []
+        """Who cannot load what others can. While nobody can, there is nothing to be loaded, and no time passes."""
+        if not any(member.has_loaded for member in self._members.values()):
+            self._nothing_at = now
+        waits = {name: max(m.loaded_at, self._nothing_at) for name, m in self._members.items() if m.assignment}
+        return [name for name, since in waits.items() if now - since > LOADING_PATIENCE]
 
     def _claim(self, beat: WorkerBeat) -> set[int]:
         """What it holds already, unless others do, or it was divided otherwise."""

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cycle.membership import LONGEST_SETTLING, SETTLING, WORKER_PATIENCE, Membership
+from services.cycle.membership import LOADING_PATIENCE, LONGEST_SETTLING, SETTLING, WORKER_PATIENCE, Membership
 from shared.messages.workers import Assign, WorkerBeat
 
 SHARDS = 8
@@ -168,3 +168,36 @@ def test_a_fleet_that_never_ends_is_not_waited_for() -> None:
         membership.beat(beat(f"w{int(100 * at)}"), at)
         at += 0.25
     assert len(sent) > 1
+
+
+def loading(name: str, assign: Assign, seq: int = 0) -> WorkerBeat:
+    return msgspec.structs.replace(beat(name, assign=assign), seq=seq)
+
+
+def test_who_cannot_load_what_another_can_gets_nothing_for_a_while() -> None:
+    membership, assigned = settled("a", "b")
+    at = SETTLING
+    while held(membership) != {"a": SHARDS}:
+        at += 1.0
+        assert at < 2 * LOADING_PATIENCE
+        membership.beat(loading("a", assigned["a"], seq=1), at)
+        membership.beat(loading("b", assigned["b"]), at)
+        membership.tick(at)
+    assert at > LOADING_PATIENCE
+    assert membership.beat(loading("b", assigned["b"]), at + 1.0) == [], "it is on the bench"
+
+
+def test_nobody_is_late_while_there_is_nothing_to_load() -> None:
+    """1. A large cluster is being listed: there is no state yet. 2. It is there, and one has it a moment earlier."""
+    membership, assigned = settled("a", "b")
+    at = SETTLING
+    for _ in range(4 * int(LOADING_PATIENCE)):
+        at += 1.0
+        for name in ("a", "b"):
+            membership.beat(loading(name, assigned[name]), at)
+        assert membership.tick(at) == []
+    membership.beat(loading("a", assigned["a"], seq=1), at)
+    assert membership.tick(at + 0.5) == []
+    membership.beat(loading("b", assigned["b"], seq=1), at + 1.0)
+    assert membership.tick(at + 1.5) == []
+    assert held(membership) == {"a": SHARDS // 2, "b": SHARDS // 2}
