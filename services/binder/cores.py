@@ -18,7 +18,7 @@ class Cores:
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         match event:
-            case Evict() | eviction.Answered():
+            case Evict() | eviction.Answered() | eviction.Heard():
                 return self._evictions.handle(event, now)
             case events.Tick() | events.Leave():
                 return [*self._binding.handle(event, now), *self._evictions.handle(event, now)]

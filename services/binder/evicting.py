@@ -13,7 +13,7 @@ told. A victim that is only assumed to be bound is withdrawn from the binders; w
 API server knows.
 
 How much is done at a time, and how much may wait, is bounded. An eviction that comes again does nothing while it is
-under way; after its end, it is told again how it ended.
+under way; after its end, it is told again how it ended. That is told every second until the queue has heard it.
 """
 
 import heapq
@@ -30,6 +30,7 @@ from services.binder.eviction import (
     Failed,
     Found,
     Gone,
+    Heard,
     Key,
     Over,
     Preempted,
@@ -52,6 +53,10 @@ MOST_ASKED = 32
 """Calls to the API server at the same time."""
 MOST_TOLD = 8192
 """Evictions whose end is remembered."""
+REPEAT = 1.0
+"""Seconds after which the end of an eviction is told again."""
+TELLING = 30.0
+"""Seconds after which it is not told any more: the queue does not wait for it any longer."""
 RETRY = 0.25
 LONGEST_RETRY = 2.0
 FIRST_LOOK = 0.2
@@ -64,7 +69,7 @@ PLUGIN = "DefaultPreemption"
 REASON = "preempted"
 LEAVING = "the binder is leaving"
 
-Event = Evict | Answered | Tick | Leave
+Event = Evict | Answered | Heard | Tick | Leave
 Effect = Ask | Withdraw | Unnominate | Preempted | Evicted | Began | Over | Problem
 
 
@@ -76,6 +81,8 @@ class Evicting:
         self._running: dict[Key, Eviction] = {}
         """The first to begin first, and so the first deadline too."""
         self._told: OrderedDict[Key, Evicted] = OrderedDict()
+        self._unheard: OrderedDict[Key, tuple[float, float]] = OrderedDict()
+        """Of what was told, when it is to be told again, and until when; the first to be told first."""
         self._ready: deque[tuple[Eviction, Victim]] = deque()
         self._paused: list[tuple[float, int, Eviction, Victim]] = []
         self._pauses = 0
@@ -90,23 +97,31 @@ class Evicting:
                 self._on_answered(event, now)
             case Evict():
                 self._on_evict(event, now)
+            case Heard(uid=uid, attempt=attempt):
+                self._unheard.pop((uid, attempt), None)
             case Tick():
                 self._on_tick(now)
             case Leave():
-                self._on_leave()
+                self._on_leave(now)
         self._begin_waiting(now)
         self._ask_ready()
         return self._effects
 
     def next_deadline(self) -> float:
         first = next(iter(self._running.values()), None)
-        deadline = math.inf if first is None else first.deadline
+        again, _ = next(iter(self._unheard.values()), (math.inf, 0.0))
+        deadline = again if first is None else min(first.deadline, again)
         return min(deadline, self._paused[0][0]) if self._paused else deadline
 
     @property
     def held(self) -> int:
         """Evictions that have not ended."""
         return len(self._running) + len(self._waiting)
+
+    @property
+    def untold(self) -> int:
+        """Those whose end the queue is not known to have heard of."""
+        return len(self._unheard)
 
     # Evictions
 
@@ -117,13 +132,13 @@ class Evicting:
             return
         self._epoch = evict.epoch
         if key in self._told:
-            self._effects.append(self._told[key])
+            self._say(key, now + TELLING, now)
         elif key in self._running or key in self._waiting:
             return
         elif self._leaving:
-            self._tell(key, LEAVING)
+            self._tell(key, LEAVING, now)
         elif len(self._waiting) >= MOST_WAITING:
-            self._tell(key, f"{len(self._waiting)} other evictions wait already")
+            self._tell(key, f"{len(self._waiting)} other evictions wait already", now)
         else:
             self._waiting[key] = evict
             self._arrived[key] = now
@@ -156,14 +171,21 @@ class Evicting:
         del self._running[eviction.key]
         self._asked = {asked for asked in self._asked if asked[0] != eviction.key}
         self._effects.append(Over(now - eviction.began, bool(eviction.failure)))
-        self._tell(eviction.key, eviction.failure)
+        self._tell(eviction.key, eviction.failure, now)
 
-    def _tell(self, key: Key, failure: str) -> None:
+    def _tell(self, key: Key, failure: str, now: float) -> None:
         uid, attempt = key
-        evicted = self._told[key] = Evicted(uid, attempt, failure)
-        self._effects.append(evicted)
+        self._told[key] = Evicted(uid, attempt, failure)
+        self._say(key, now + TELLING, now)
         if len(self._told) > MOST_TOLD:
-            self._told.popitem(last=False)
+            oldest, _ = self._told.popitem(last=False)
+            self._unheard.pop(oldest, None)
+
+    def _say(self, key: Key, until: float, now: float) -> None:
+        """Until the queue has heard it, or it is too late for that."""
+        self._effects.append(self._told[key])
+        self._unheard[key] = now + REPEAT, until
+        self._unheard.move_to_end(key)
 
     # Victims
 
@@ -271,17 +293,21 @@ class Evicting:
             if self._arrived[key] + PATIENCE > now:
                 break
             del self._waiting[key], self._arrived[key]
-            self._tell(key, f"it did not have its turn within {PATIENCE:g} s")
+            self._tell(key, f"it did not have its turn within {PATIENCE:g} s", now)
+        while self._unheard and next(iter(self._unheard.values()))[0] <= now:
+            key, (_, until) = self._unheard.popitem(last=False)
+            if now < until:
+                self._say(key, until, now)
         while self._paused and self._paused[0][0] <= now:
             when, _, eviction, victim = heapq.heappop(self._paused)
             if victim.stage is Stage.PAUSED and victim.resume_at == when and eviction.key in self._running:
                 self._next(eviction, victim, Step.LOOK)
 
-    def _on_leave(self) -> None:
+    def _on_leave(self, now: float) -> None:
         """What is under way is finished, as far as there is time."""
         self._leaving = True
         for key in self._waiting:
-            self._tell(key, LEAVING)
+            self._tell(key, LEAVING, now)
         self._waiting.clear()
         self._arrived.clear()
 
@@ -291,6 +317,9 @@ class Evicting:
             raise InvariantBroken("evictions wait without need, or nobody knows since when")
         if len(self._running) > MOST_AT_ONCE or len(self._waiting) > MOST_WAITING or len(self._asked) > MOST_ASKED:
             raise InvariantBroken(f"{self.held} evictions are held, {len(self._asked)} calls made")
+        again = [at for at, _ in self._unheard.values()]
+        if again != sorted(again) or not self._told.keys() >= self._unheard.keys():
+            raise InvariantBroken("what is to be told again is in the wrong order, or not known")
         ready = {id(victim) for _, victim in self._ready}
         paused = {id(victim) for _, _, _, victim in self._paused}
         for eviction in self._running.values():

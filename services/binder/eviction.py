@@ -62,6 +62,13 @@ class Answered(msgspec.Struct, frozen=True):
     reply: Reply
 
 
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """Event: the queue knows how the eviction of this number for that pod has ended."""
+
+    uid: str
+    attempt: int
+
+
 class Unnominate(msgspec.Struct, frozen=True, gc=False):
     """Effect: this pod's status is not to say any more that it is nominated to that node. Best effort."""
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from services.binder.evicting import MOST_ASKED, Effect
+from services.binder.evicting import MOST_ASKED, MOST_TOLD, REPEAT, Effect
 from services.binder.eviction import (
     Answered,
     Ask,
@@ -12,6 +12,7 @@ from services.binder.eviction import (
     Failed,
     Found,
     Gone,
+    Heard,
     Over,
     Preempted,
     Reply,
@@ -21,6 +22,7 @@ from services.binder.eviction import (
 from services.binder.metrics import BinderMetrics
 from services.binder.pool import Pool
 from services.binder.telling import Telling
+from shared.bus import NoAnswer
 from shared.bus.subjects import BINDER_PERMITS, QUEUE_EVICTED
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
@@ -28,10 +30,13 @@ from shared.kube.errors import Refused, Unreachable
 from shared.kube.notes import PodRef
 from shared.kube.outcome import Outcome, Result
 from shared.messages.binding import Evicted, Withdraw
+from shared.messages.queue import Received
 from shared.runtime import Context
+from shared.telemetry.logs import Repeated
 
 TRANSIENT = (Outcome.CONFLICT, Outcome.THROTTLED, Outcome.UNREACHABLE)
 """It was not done, and may well be the next time."""
+MOST_TOLD_AT_ONCE = 64
 
 
 class Evictor:
@@ -41,20 +46,24 @@ class Evictor:
         client: KubeClient,
         telling: Telling,
         metrics: BinderMetrics,
-        feed: Callable[[Answered], None],
+        feed: Callable[[Answered | Heard], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._bus = context.bus
-        self._log = context.log
+        self._sparingly = Repeated(context.log)
         self._client = client
         self._telling = telling
         self._metrics = metrics
         self._feed = feed
         self._clock = context.clock
         self._calls: Pool[Ask] = Pool(self._ask, most_workers=MOST_ASKED, most_waiting=MOST_ASKED, failed=failed)
+        self._ends: Pool[Evicted] = Pool(
+            self._tell, most_workers=MOST_TOLD_AT_ONCE, most_waiting=MOST_TOLD, failed=failed
+        )
 
     async def close(self) -> None:
         await self._calls.close()
+        await self._ends.close()
 
     def carry_out(self, effect: Effect) -> None:
         match effect:
@@ -63,10 +72,10 @@ class Evictor:
                     self._feed(Answered(effect, Failed("too many calls are under way")))
             case Withdraw():
                 self._bus.post(BINDER_PERMITS, effect)
-            case Evicted(uid=uid, failure=failure):
-                self._bus.post(QUEUE_EVICTED, effect)
+            case Evicted(uid=uid, attempt=attempt, failure=failure):
+                self._ends.put(effect)
                 if failure:
-                    self._log.warning("not all make way for pod %s: %s", uid, failure)
+                    self._sparingly.warning(f"{uid} {attempt}", "not all make way for pod %s: %s", uid, failure)
             case Preempted():
                 self._telling.preempted(effect)
             case Unnominate():
@@ -75,6 +84,17 @@ class Evictor:
                 self._metrics.victims.observe(victims)
             case Over():
                 self._metrics.evicted(effect)
+
+    async def _tell(self, evicted: Evicted) -> None:
+        """If nothing comes back, the core has it told again."""
+        try:
+            await self._bus.request(QUEUE_EVICTED, evicted, Received, timeout=REPEAT)
+        except NoAnswer as none:
+            self._sparingly.warning(none.silence, "the end of an eviction is not acknowledged: %s", none)
+        except FlotillaError as cause:
+            self._sparingly.warning(type(cause).__name__, "the end of an eviction cannot be told: %s", cause)
+        else:
+            self._feed(Heard(evicted.uid, evicted.attempt))
 
     async def _ask(self, ask: Ask) -> None:
         try:

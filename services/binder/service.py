@@ -168,7 +168,8 @@ class Shell:
         deadline = asyncio.get_running_loop().time() + LEAVE_PATIENCE
         while asyncio.get_running_loop().time() < deadline:
             told = self._telling is None or self._telling.idle
-            if not (self._core.held or self._core.untold or self._evicting.held) and told:
+            left = self._core.held + self._core.untold + self._evicting.held + self._evicting.untold
+            if not left and told:
                 break
             await asyncio.sleep(LEAVE_LOOK)
         else:

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from shared.bus import Bus, NoAnswer
 from shared.errors import ProtocolError
 from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take
@@ -18,6 +20,14 @@ GATHERING = 0.01
 """Seconds between two reports of outcomes."""
 PAUSE = 0.1
 """Seconds before the same is asked again, where nobody has answered."""
+MOST_BYTES = 4 << 20
+"""Of messages to owners in one report, half of what a message may hold."""
+LONGEST_MESSAGE = 1 << 16
+"""Characters that the owner of a pod is told; the rest nobody would read."""
+CUT = " ..."
+MOST_BYTES_A_CHARACTER = 4
+SMALL_OUTCOME = 1 << 11
+"""Bytes; names are not longer."""
 
 M = TypeVar("M", Batch, Received)
 
@@ -50,6 +60,8 @@ class Feed:
         self._all_told.set()
 
     def tell(self, outcome: Outcome) -> None:
+        if len(outcome.message) > LONGEST_MESSAGE:
+            outcome = replace(outcome, message=outcome.message[: LONGEST_MESSAGE - len(CUT)] + CUT)
         self._outcomes.append(outcome)
         self._all_told.clear()
         self._told.set()
@@ -72,12 +84,25 @@ class Feed:
         while True:
             await self._told.wait()
             self._told.clear()
-            outcomes, self._outcomes = self._outcomes, []
             number += 1
+            outcomes = self._next_outcomes()
             await self._ask("queue.outcomes", Outcomes(self._epoch, number, outcomes), Received, ANSWER_PATIENCE)
-            if not self._outcomes:
+            if self._outcomes:
+                self._told.set()
+            else:
                 self._all_told.set()
             await asyncio.sleep(GATHERING)
+
+    def _next_outcomes(self) -> list[Outcome]:
+        """As many as fit into a message."""
+        size, count = 0, 0
+        for outcome in self._outcomes:
+            size += SMALL_OUTCOME + MOST_BYTES_A_CHARACTER * len(outcome.message)
+            if count and size > MOST_BYTES:
+                break
+            count += 1
+        outcomes, self._outcomes = self._outcomes[:count], self._outcomes[count:]
+        return outcomes
 
     async def all_told(self) -> None:
         """Returns when every outcome has arrived; `report` runs meanwhile."""

@@ -1,5 +1,7 @@
 """What the owner of a pod is told when it could not be scheduled."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable
@@ -11,6 +13,10 @@ from shared.model.objects import Pod
 UNSCHEDULABLE_REASON = "Unschedulable"
 ERROR_REASON = "SchedulerError"
 CONDITION = "PodScheduled"
+MOST_NOTICES = 256
+"""In one message: they go to one binder."""
+MOST_CHARACTERS = 1 << 20
+"""Of what owners are to read, in one message that may hold far more; what is longer goes alone."""
 
 
 def notice_of(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
@@ -63,6 +69,16 @@ def unreadable_notice(event: PodUnreadable) -> Notice:
         reason=ERROR_REASON,
         message=event.problem,
     )
+
+
+def fitting(notices: Sequence[Notice]) -> int:
+    """How many of the first go in one message."""
+    characters = 0
+    for count, notice in enumerate(notices[:MOST_NOTICES]):
+        characters += len(notice.message)
+        if count and characters > MOST_CHARACTERS:
+            return count
+    return min(len(notices), MOST_NOTICES)
 
 
 def _says(pod: Pod, reason: str, message: str) -> bool:

@@ -26,6 +26,7 @@ from services.queue.events import (
 )
 from services.queue.inspecting import Inspection
 from services.queue.metrics import QueueMetrics
+from services.queue.notices import fitting
 from services.queue.pods import Patience
 from services.queue.remembering import Remembering
 from services.queue.sightings import Sightings
@@ -63,8 +64,6 @@ from shared.watch.reader import WatchReader
 
 LOOK = 0.25
 """Seconds between two looks at whether a listing is late, and between two updates of metrics."""
-MOST_NOTICES = 256
-"""In one message: they go to one binder."""
 LISTING = "listing"
 MEMORY = "memory"
 
@@ -214,6 +213,7 @@ class Shell:
 
     def _on_evicted(self, message: Evicted, envelope: Envelope) -> None:
         self._feed(message)
+        envelope.respond(Received(0, message.attempt, self._core.epoch))
 
     def _on_inspect(self, message: Inspect, envelope: Envelope) -> None:
         if self._begun:
@@ -240,7 +240,8 @@ class Shell:
 
     def _post_notices(self) -> None:
         while self._notices:
-            batch, self._notices = self._notices[:MOST_NOTICES], self._notices[MOST_NOTICES:]
+            count = fitting(self._notices)
+            batch, self._notices = self._notices[:count], self._notices[count:]
             self._bus.post(BINDER_NOTICES, Notices(batch, self._core.epoch))
 
     def _carry_out(self, effect: Effect) -> None:

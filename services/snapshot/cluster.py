@@ -59,6 +59,13 @@ class Cluster:
         delta = self.delta(changes, loads, writes)
         return [Persist(delta, settled=settled), Publish(delta)]
 
+    def publish_gathered(self) -> list[Effect]:
+        """As one delta; nothing is gathered from then on."""
+        gathered, self.gathering = self.gathering, None
+        if gathered is None:
+            return []
+        return self.publish(gathered.changes, gathered.loads, writes=gathered.writes, settled=tuple(gathered.settled))
+
     def delta(self, changes: list[Change], loads: list[PodLoad], writes: Iterable[str]) -> Delta:
         """`writes`: the nodes that an evaluation from before may no longer be trusted on."""
         self.seq += 1

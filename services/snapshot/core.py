@@ -73,6 +73,8 @@ from shared.messages.state import (
 )
 from shared.model.objects import Node, Pod, validate_node
 
+MOST_CHANGES = 1 << 12
+"""In one delta, far fewer than a message may hold: a node comes with all the pods that are on it."""
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -173,16 +175,16 @@ class SnapshotCore:
     # What the watch says
 
     def _on_observed(self, observed: Observed, now: float) -> list[Effect]:
-        self._cluster.gathering = gathering = Gathering()
-        effects: list[Effect] = []
+        cluster, effects = self._cluster, list[Effect]()
         try:
             for event in observed.events:
+                cluster.gathering = gathering = cluster.gathering or Gathering()
                 effects += self.handle(event, now)
+                if len(gathering.changes) >= MOST_CHANGES:
+                    effects += cluster.publish_gathered()
+            return effects + cluster.publish_gathered()
         finally:
-            self._cluster.gathering = None
-        return effects + self._cluster.publish(
-            gathering.changes, gathering.loads, writes=gathering.writes, settled=tuple(gathering.settled)
-        )
+            cluster.gathering = None
 
     # Nodes
 

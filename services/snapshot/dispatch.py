@@ -2,8 +2,8 @@
 
 An order may be given twice, to the same binder or to another: it names pod and node, so binding it again does no harm.
 
-When a pod may be forgotten, which frees its room: when nobody will bind it any more. A *process* is a binder by name and
-incarnation. Who has had an order may bind it until one of these:
+When may a pod be forgotten, which frees its room? When nobody will bind it any more. A *process* is a binder by name
+and incarnation. Who has had an order may bind it until one of these:
 
 - It has told that it failed. It does so only when the API server has refused, or shows the pod unbound and no call of
   its own can arrive any more; and it never begins that attempt again.
@@ -12,10 +12,11 @@ incarnation. Who has had an order may bind it until one of these:
 - The order's deadline has passed, and some seconds. Only this ends it for who has not been heard of for a while, being
   dead or only cut off, and for whoever had it in earlier terms of the snapshot, of which nothing is known here.
 
-So a failure is believed of the process that has the order, once all others that had it have told of theirs: each claims
-for itself, no more, and together that is everybody. If some of them have ended without a word, a claim may be older than
-the last thing that they did: then, after LATE, the pod is looked up instead, and what the API server says counts.
-Anything else waits for the deadline. That a pod is bound, or gone, may be believed of anybody: a binding names the uid of
+So a failure is believed of the process that has the order, once all others that had it have told of theirs: each
+claims for itself, no more, and together that is everybody. If some of them have ended without a word, a claim may be
+older than the last thing that they did: then, after LATE, the pod is looked up instead, and what the API server says
+counts. Anything else waits for the deadline, and no failure is believed of an order that nobody has: the next to get it
+would bind a pod that is forgotten. That a pod is bound, or gone, may be believed of anybody: a binding names the uid of
 its pod, so nobody binds one that is not there, and no pod comes back.
 """
 

@@ -57,7 +57,7 @@ Seen = NodeSeen | NodeGone | PodSeen | PodDeleted | ObjectSeen | ObjectGone
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Event: what the watch says, in order; it makes one delta."""
+    """Event: what the watch says, in order; it makes one delta, or a few where it is very much."""
 
     events: Sequence[Seen]
 

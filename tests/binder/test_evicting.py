@@ -13,7 +13,9 @@ from services.binder.evicting import (
     MOST_AT_ONCE,
     MOST_WAITING,
     PATIENCE,
+    REPEAT,
     RETRY,
+    TELLING,
 )
 from services.binder.eviction import (
     Answered,
@@ -21,6 +23,7 @@ from services.binder.eviction import (
     Done,
     Failed,
     Gone,
+    Heard,
     Over,
     Preempted,
     Reply,
@@ -198,6 +201,7 @@ def test_an_eviction_has_its_deadline() -> None:
     assert told.failure == "the victims have not all been told to go within 20 s"
     ask = script.asks[0]
     assert script.handle(Answered(ask, Done())) == []
+    script.handle(Heard("high", 7))
     assert script.machine.next_deadline() > 1e9
 
 
@@ -310,3 +314,26 @@ def test_whoever_leaves_finishes_what_is_under_way_and_refuses_the_rest() -> Non
     assert script.told()[-1] == Evicted("high", 500, "the binder is leaving")
     script.carry_out("v0")
     assert script.told()[-1] == Evicted("high", 1)
+
+
+def test_its_end_is_told_every_second_until_the_queue_has_heard_it() -> None:
+    script = begun()
+    assert (script.told(), script.machine.untold) == ([DONE], 1)
+    assert script.machine.next_deadline() == script.now + REPEAT
+    script.pass_time(REPEAT - 0.1)
+    assert script.told() == [DONE]
+    for times in (2, 3):
+        script.pass_time(REPEAT)
+        assert script.told() == [DONE] * times
+    script.handle(Heard("high", 7))
+    script.handle(Heard("high", 7))
+    script.pass_time(REPEAT)
+    assert (script.told(), script.machine.untold) == ([DONE] * 3, 0)
+
+
+def test_its_end_is_not_told_for_ever() -> None:
+    script = begun()
+    for _ in range(100):
+        script.pass_time(REPEAT)
+    assert len(script.told()) == TELLING / REPEAT
+    assert (script.machine.untold, script.machine.next_deadline() > 1e9) == (0, True)

@@ -164,3 +164,18 @@ async def test_permits_are_listed_and_answered_from_outside() -> None:
             "uid-s": "the pod is deleted",
         }
         assert w.node_of("p") == "n1"
+
+
+async def test_the_end_of_an_eviction_is_told_until_the_queue_has_heard_it() -> None:
+    async with world() as w:
+        w.acknowledges = False
+        w.evict()
+        await until(lambda: len(w.evicted) >= 2)
+        w.acknowledges = True
+        heard = len(w.evicted)
+        await until(lambda: len(w.evicted) > heard)
+        last = len(w.evicted)
+        w.evict(attempt=8)
+        assert await w.evicted_of(8) == Evicted("uid-high", 8)
+    assert set(w.evicted[:last]) == {Evicted("uid-high", 7)}
+    assert len([evicted for evicted in w.evicted if evicted.attempt == 7]) == last

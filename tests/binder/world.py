@@ -152,6 +152,8 @@ class World:
 
     def on_evicted(self, message: Evicted, envelope: Envelope) -> None:
         self.evicted.append(message)
+        if self.acknowledges:
+            envelope.respond(Received(0, message.attempt))
 
     def on_permits(self, message: Permits, envelope: Envelope) -> None:
         self.permits.append(message)

@@ -327,7 +327,8 @@ async def test_a_pod_waits_until_its_victims_have_been_told() -> None:
         world.watch(change_of(pod("v"), gone=True))
         world.bus.post("queue.forgotten", Absorbed(epoch=1, seq=7, watch_epoch=1, watch_seq=world.seq))
         await world.comes_to(lambda contents: contents.gated == [uid("a")])
-        world.bus.post("queue.evicted", Evicted(uid("a"), 5))
+        received = await world.bus.request("queue.evicted", Evicted(uid("a"), 5), Received, timeout=PATIENCE)
+        assert received.number == 5
         contents = await world.comes_to(lambda contents: not contents.gated)
         assert uid("a") in (*contents.active, *contents.backoff)
 

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable, Tick
+from services.queue.notices import MOST_CHARACTERS, MOST_NOTICES, fitting
 from services.queue.places import Place
 from services.queue.untold import PAUSES, Untold
 from shared.messages.binding import Notice
@@ -128,3 +129,11 @@ def test_a_pod_has_one_word_however_many_are_said() -> None:
     untold.said(replace(NOTICE, patch=False), 200.0)
     untold.drop("v")
     assert (len(untold), untold.next_deadline()) == (0, None)
+
+
+def test_so_many_words_go_together_as_fit_into_a_message() -> None:
+    assert fitting([]) == 0
+    assert fitting([NOTICE] * 1000) == MOST_NOTICES
+    long = replace(NOTICE, message="x" * (MOST_CHARACTERS // 2))
+    assert fitting([long, long, NOTICE]) == 2
+    assert fitting([replace(NOTICE, message="x" * 2 * MOST_CHARACTERS), NOTICE]) == 1

@@ -65,4 +65,12 @@ class SimClient:
 def _standing(pod: Pod) -> PodStanding:
     version = pod.metadata.resource_version
     told = [StandingCondition(c.type, c.status, c.reason, c.message) for c in pod.status.conditions]
-    return PodStanding(pod.uid, pod.spec.node_name, pod.metadata.deletion_timestamp is not None, 1, told, version, pod.status.nominated_node_name)
+    return PodStanding(
+        pod.uid,
+        pod.spec.node_name,
+        pod.metadata.deletion_timestamp is not None,
+        1,
+        told,
+        version,
+        pod.status.nominated_node_name,
+    )

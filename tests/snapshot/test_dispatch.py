@@ -187,7 +187,7 @@ class Binders:
     def __init__(self, *names: str) -> None:
         self.dispatcher = Dispatcher()
         self.now = 0.0
-        self.living = {name: "first" for name in names}
+        self.living = dict.fromkeys(names, "first")
         self._beat()
         self.dispatcher.give([replace(order(1), attempt=FIRST, deadline=30.0)], self.now)
 

@@ -1,7 +1,7 @@
 """A new leader takes up what the one before it has left; a state that was lost is stated again."""
 
 from services.inprocess.pipeline import bound
-from services.snapshot.core import SnapshotCore
+from services.snapshot.core import MOST_CHANGES, SnapshotCore
 from services.snapshot.events import (
     BindingFinished,
     Dispatch,
@@ -19,7 +19,9 @@ from services.snapshot.events import (
 )
 from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
 from shared.cluster.load import load_of
+from shared.messages.codec import encode
 from shared.messages.state import EPOCH_SHIFT, Committed, Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
+from tests.builders import node, pod
 from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")
@@ -140,3 +142,17 @@ def test_the_pod_comes_along_where_binding_needs_it() -> None:
     (dispatch,) = core.begin(0.0)
     assert isinstance(dispatch, Dispatch)
     assert [order.pod for order in dispatch.orders] == [P]
+
+
+def test_very_much_that_the_watch_says_at_once_makes_several_deltas() -> None:
+    """Nodes that come with thousands of pods each, which were there before them."""
+    core = SnapshotCore(1)
+    names = [f"n{i}" for i in range(4)]
+    pods = [pod(f"{name}-{i}").request(cpu="1m").build() for name in names for i in range(MOST_CHANGES // 2)]
+    core.handle(Observed([PodSeen(bound(made, made.name.partition("-")[0])) for made in pods]), 0.0)
+    effects = core.handle(Observed([NodeSeen(node(name).build()) for name in names]), 0.0)
+    assert kinds(effects) == ["Persist", "Publish"] * 2
+    deltas = [e.message for e in effects if isinstance(e, Publish) and isinstance(e.message, Delta)]
+    assert [len(delta.changes) for delta in deltas] == [MOST_CHANGES + 2] * 2
+    assert all(len(encode(delta)) < 4 << 20 for delta in deltas)
+    assert replayed(deltas) == held(core.state())
