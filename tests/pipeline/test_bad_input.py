@@ -110,12 +110,12 @@ async def test_a_kubeconfig_that_cannot_be_read_is_one_line(service: str, tmp_pa
 
 @pytest.mark.parametrize("service", ["watcher", "cycle"])
 async def test_an_api_server_that_answers_401_is_told_and_asked_again(service: str) -> None:
-    async with nats_server() as nats, api_server(SimulatorOptions(token="right")) as server:
-        settings = Settings(nats_url=nats.url, api=ApiSettings(server=server.url, token="wrong-secret"))
+    async with nats_server() as nats, api_server(SimulatorOptions(token="late-secret")) as server:
+        server.faults.fail("*", ".", 401, times=4, reason="Unauthorized")
+        settings = Settings(nats_url=nats.url, api=ApiSettings(server=server.url, token="late-secret"))
         async with a_service(service, settings) as process:
-            for _ in range(2):
-                said = await process.says("401")
-            assert "wrong-secret" not in said
+            assert "late-secret" not in await process.says("401")
+            assert "late-secret" not in await process.says(f"of flotilla-{service} begins")
 
 
 async def test_a_pipeline_ends_with_the_line_of_the_service_that_cannot_be(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ from shared.messages.watch import (
     Unreadable,
     WatchBeat,
     Watched,
+    WatchSeen,
 )
 from shared.messages.workers import Assign, WorkerBeat
 from shared.model.objects import ObjectKind, encode_msgpack
@@ -309,6 +310,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Watched: st.builds(Watched, COUNTS, COUNTS, st.lists(WATCHED, max_size=4)),
     WatchBeat: st.builds(WatchBeat, COUNTS, COUNTS),
     Relist: st.builds(Relist, TEXT),
+    WatchSeen: st.builds(WatchSeen, TEXT, COUNTS, COUNTS),
     WorkerBeat: st.builds(WorkerBeat, TEXT, TEXT, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS, COUNTS),
     Assign: st.builds(Assign, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS),
     Take: st.builds(Take, COUNTS, COUNTS, COUNTS),
