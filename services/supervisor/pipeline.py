@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGKILL
 
 from services.supervisor.children import Child, Service, Simulator, environment_for
 from services.supervisor.core import SupervisorCore
@@ -114,14 +115,13 @@ class Pipeline:
 
     def kill(self, name: str) -> None:
         """As a crash would."""
+        self.signal(name, SIGKILL)
+
+    def signal(self, name: str, number: int) -> None:
+        """To this process, if it runs."""
         child = self._servers.get(name) or self._services[name]
         if child.process is not None and child.process.returncode is None:
-            child.process.kill()
-
-    def kill_all(self) -> None:
-        """For those who do not want to wait for an orderly end."""
-        for name in self.processes:
-            self.kill(name)
+            child.process.send_signal(number)
 
     def port(self, name: str) -> int | None:
         """Where a service answers HTTP; none while it does not."""

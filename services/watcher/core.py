@@ -28,7 +28,7 @@ from services.watcher.events import (
 )
 from services.watcher.outline import outline
 from services.watcher.resources import MOST_BODY_BYTES, RESOURCES, Change, describe, unreadable
-from shared.errors import FlotillaError, InvariantBroken
+from shared.errors import InvariantBroken
 from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, Watching
 from shared.kube.wire import WatchEvent
 from shared.messages.watch import (
@@ -143,7 +143,7 @@ class WatcherCore:
     def _read(self, kind: Kind, raw: msgspec.Raw, now: float, effects: list[Effect]) -> WatchChange | None:
         try:
             change = RESOURCES[kind].read(raw, now)
-        except (FlotillaError, ValueError, RecursionError) as cause:
+        except Exception as cause:  # whatever one object leads to, the others that came with it are told
             return self._refuse(kind, raw, cause, effects)
         if self._complaints[kind]:
             self._complaints[kind].settle(_key(change))

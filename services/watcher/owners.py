@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable
 
 from services.watcher.events import Complain
+from shared.errors import UserError
 from shared.kube.client import KubeClient
 from shared.kube.eventmetrics import EventMetrics
 from shared.kube.eventwriter import EventWriter
 from shared.kube.notes import PodEvent, PodRef, PodScheduled
-from shared.kube.outcome import Outcome
+from shared.kube.outcome import Outcome, Result
 from shared.telemetry.logs import Repeated
 from shared.telemetry.metrics import Metrics
 
@@ -73,7 +74,10 @@ class Owners:
         )
         since = None if complaint.said_unscheduled else now
         condition = PodScheduled(REASON, change.problem, since, complaint.generation)
-        patched = await self._client.patch_pod_condition(pod, condition)
+        try:
+            patched = await self._client.patch_pod_condition(pod, condition)
+        except UserError as cause:  # a name that no path can be made of
+            patched = Result(Outcome.FAILED, message=str(cause))
         if not patched.ok and patched.outcome not in (Outcome.NOT_FOUND, Outcome.CONFLICT):
             where = f"{change.namespace}/{change.name}"
             self._metrics.failed.inc()

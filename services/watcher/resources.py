@@ -20,7 +20,9 @@ from shared.model.objects import (
 
 MOST_BODY_BYTES = 512 << 10
 """An object's body in a message; 250 times that of an ordinary pod."""
-MOST_PROBLEM_LENGTH = 900
+MOST_PROBLEM_BYTES = 900
+MOST_SCHEDULER_BYTES = 253
+"""Of a scheduler's name: the server takes one of any length, and one that is longer is nobody's."""
 UNFINISHED_PODS = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 """Finished pods hold nothing; the server tells of a pod that finishes as if it were deleted."""
 
@@ -66,7 +68,7 @@ def read_pod(raw: msgspec.Raw, now: float) -> PodChange:
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
-        scheduler=spec.scheduler_name,
+        scheduler=_cut(spec.scheduler_name, MOST_SCHEDULER_BYTES),
         node=spec.node_name,
         finished=pod.status.phase in FINISHED_PHASES,
         body=_body(encode_msgpack(pod)),
@@ -80,7 +82,7 @@ def pod_gone(found: Outline, now: float) -> PodChange:
         uid=found.pod_uid,
         namespace=found.namespace,
         name=found.metadata.name,
-        scheduler=found.spec.scheduler_name,
+        scheduler=_cut(found.spec.scheduler_name, MOST_SCHEDULER_BYTES),
         node=found.spec.node_name,
         finished=found.finished,
         gone=True,
@@ -106,7 +108,7 @@ def unreadable(kind: Kind, found: Outline, cause: Exception) -> Unreadable:
         namespace=found.namespace if has_namespace else "",
         name=found.metadata.name,
         problem=describe(cause),
-        scheduler=found.spec.scheduler_name if is_pod else "",
+        scheduler=_cut(found.spec.scheduler_name, MOST_SCHEDULER_BYTES) if is_pod else "",
         node=found.spec.node_name if is_pod else "",
     )
 
@@ -117,7 +119,14 @@ def describe(cause: Exception) -> str:
         text = f"{cause.field}: {cause.reason}" if cause.field else cause.reason
     else:
         text = f"cannot be read: {cause or type(cause).__name__}"
-    return " ".join(text.split())[:MOST_PROBLEM_LENGTH]
+    return _cut(" ".join(text.split()), MOST_PROBLEM_BYTES)
+
+
+def _cut(text: str, most: int) -> str:
+    """Messages bear so many bytes, not characters."""
+    if len(text) <= most and text.isascii():
+        return text
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def _body(raw: bytes) -> msgspec.Raw:

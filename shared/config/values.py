@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 HIGHEST_PORT = 65_535
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-_PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 SENTINEL = "+sentinel"
 _EXAMPLES = {"unix": "PATH", "redis+sentinel": "HOST,HOST/NAME", "rediss+sentinel": "HOST,HOST/NAME"}
@@ -28,8 +28,9 @@ def name(value: str) -> str:
 
 
 def prefix(value: str) -> str:
+    """It begins NATS subjects, Redis keys and the names of Leases."""
     if not _PREFIX.fullmatch(value):
-        raise ValueError("takes words of letters, digits, '-' and '_', with dots between them")
+        raise ValueError("takes 1 to 63 lowercase letters, digits and '-', a letter or digit first and last")
     return value
 
 

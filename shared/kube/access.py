@@ -165,8 +165,8 @@ def _access(found: Found, source: str, again: InCluster | Kubeconfig) -> Access:
     async def look(refused: bool) -> Credentials:
         return (await again.look(refused)).credentials
 
-    if found.proxy is not None and urlsplit(found.proxy).scheme not in ("http", "https"):
-        raise UserError(f"{source}: proxy-url: only http and https proxies can be used")
+    if found.proxy is not None:
+        _checked_proxy(found.proxy, f"{source}: proxy-url")
     server = _checked(found.server, f"{source}: server")
     return Access(server, found.credentials, server_hostname=found.server_hostname, proxy=found.proxy, look=look)
 
@@ -187,9 +187,25 @@ def _checked(server: str, what: str) -> str:
 
 
 def _proxy_of_environment(server: str) -> str | None:
-    """As HTTPS_PROXY, HTTP_PROXY and NO_PROXY say."""
+    """As HTTPS_PROXY, HTTP_PROXY and NO_PROXY say; `host:port` is a proxy that speaks HTTP."""
     parts = urlsplit(server)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    if not proxy:
+        return None
+    return _checked_proxy(proxy if "://" in proxy else f"http://{proxy}", f"{parts.scheme.upper()}_PROXY")
+
+
+def _checked_proxy(proxy: str, what: str) -> str:
+    """The same. It may hold a password, so what is wrong is told without it."""
+    try:
+        parts = urlsplit(proxy)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        parts.port  # noqa: B018 - raises if it is no number
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UserError(f"{what}: only http and https proxies can be used, such as http://host:3128")
+    return proxy
 
 
 def _describe(cause: Exception) -> str:

@@ -4,8 +4,9 @@
     result = await client.execute(ApiCall("POST", path, body))
     await client.close()
 
-Nothing is asked twice unless it cannot do harm: reads and merge patches after any failure, and anything that the server
-certainly has not done (429 after the time it names, 401 once with newer credentials).
+Nothing is asked twice unless it cannot do harm: reads and merge patches after any failure; PUT and DELETE, which name
+the version or uid that they mean, where a connection that was kept turns out to be closed (aiohttp does so by itself);
+and anything that the server certainly has not done (429 after the time it names, 401 once with newer credentials).
 """
 
 import asyncio
@@ -222,16 +223,16 @@ class KubeClient:
         fresh = False
         while True:
             generation = self._access.generation
+            limit = asyncio.timeout(patience)
             try:
-                async with asyncio.timeout(patience):
+                async with limit:
                     response = await self._request("GET", self._url(path), None, JSON, timeout)
                     if response.status == 200:
                         return Stream(response, self.server, _asked("GET", path), patience)
                     answer = await _read(response)
-            except TimeoutError as cause:
-                raise self._unreachable("GET", path, TimeoutError(f"no answer within {patience:g} s")) from cause
-            except (aiohttp.ClientError, OSError) as cause:
-                raise self._unreachable("GET", path, cause) from cause
+            except (aiohttp.ClientError, OSError) as cause:  # a connection has less time, and its own TimeoutError
+                reason = f"no answer within {patience:g} s" if limit.expired() else _reason(cause)
+                raise Unreachable(self.server, _asked("GET", path), reason, maybe_done=_may_be_there(cause)) from cause
             if answer.status == 401 and not fresh:
                 fresh = True
                 if await self._access.refresh(refused=True, generation=generation):
@@ -252,17 +253,20 @@ class KubeClient:
             answer: Answer | None = None
             await self._take_turn(method, path, course)
             generation = self._access.generation
+            maybe_done_before = course.maybe_done
             try:
                 course.maybe_done = True
                 answer = await self._once(method, url, body, content_type)
             except (aiohttp.ClientError, OSError) as cause:
+                course.maybe_done = maybe_done_before or _may_be_there(cause)
                 if not repeatable or retries == MOST_RETRIES:
-                    raise self._unreachable(method, path, cause) from cause
+                    asked = _asked(method, path)
+                    raise Unreachable(self.server, asked, _reason(cause), maybe_done=course.maybe_done) from cause
                 wait: float | None = jittered(FIRST_RETRY_AFTER * 2**retries)
             else:
                 if answer.ok:
                     return answer
-                course.maybe_done = answer.status >= 500
+                course.maybe_done = maybe_done_before or answer.status >= 500
                 if answer.status == 401 and not fresh:
                     fresh = True
                     if await self._access.refresh(refused=True, generation=generation):
@@ -329,10 +333,6 @@ class KubeClient:
         kind = _REFUSALS.get(answer.status, Refused)
         return kind(self.server, _asked(method, path), answer.status, answer.message, answer.retry_after)
 
-    def _unreachable(self, method: str, path: str, cause: Exception) -> Unreachable:
-        maybe_done = not isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-        return Unreachable(self.server, _asked(method, path), str(cause) or type(cause).__name__, maybe_done=maybe_done)
-
 
 def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -340,6 +340,19 @@ def _pod_path(namespace: str, name: str) -> str:
 
 def _status_path(pod: PodRef) -> str:
     return f"{_pod_path(pod.namespace, pod.name)}/status"
+
+
+def _may_be_there(cause: Exception) -> bool:
+    """Whether a request that failed so may have got to the server."""
+    return not isinstance(
+        cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
+    )
+
+
+def _reason(cause: Exception) -> str:
+    if isinstance(cause, aiohttp.ClientHttpProxyError):  # whose text has the proxy's URL, with its password
+        return f"the proxy says {cause.status} {cause.message}"
+    return str(cause) or type(cause).__name__
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:

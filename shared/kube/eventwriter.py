@@ -50,6 +50,8 @@ class EventWriter:
         return not (self._writing or self._core.waiting)
 
     def record(self, event: PodEvent) -> None:
+        if self._closed:
+            return
         fate = self._core.occurred(event, self._loop.time())
         if fate is not Fate.WAITS:
             self._on_not_waiting(fate)
@@ -62,7 +64,7 @@ class EventWriter:
             self._look_in(0.0)
 
     async def close(self) -> None:
-        """What waits is thrown away, and what is under way is cut off."""
+        """What waits is thrown away, and what is under way is cut off. What is recorded from then on is not written."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

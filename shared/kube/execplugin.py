@@ -23,6 +23,8 @@ MOST_OUTPUT = 1 << 20
 """Bytes of an answer; certificates are a few thousand."""
 MOST_COMPLAINT = 300
 """Characters of what a program that fails says."""
+ENDING_PATIENCE = 5.0
+"""Seconds for a program that was killed: what it has left running may hold its output open, and the end is not told."""
 EXTENSION = "client.authentication.k8s.io/exec"
 """The extension of a cluster that is meant for the program."""
 
@@ -105,7 +107,9 @@ async def _run(argv: list[str], environment: dict[str, str], what: str, hint: ob
     except BaseException:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_PATIENCE):
+                await process.wait()
         raise
     if code != 0:
         said = one_line(complaint.decode(errors="replace"))[:MOST_COMPLAINT]

@@ -149,8 +149,7 @@ class _Keeper:
         return await self._term_above(0)
 
     async def raise_term(self, beyond: int) -> int:
-        self._raise_beyond = beyond
-        self._in_thread(self._wake.set)
+        self._in_thread(lambda: self._on_raise(beyond))
         return (await self._term_above(beyond))[1]
 
     async def end(self) -> None:
@@ -266,6 +265,10 @@ class _Keeper:
                         return
             if isinstance(event, Tick):
                 event = await self._pause()
+
+    def _on_raise(self, beyond: int) -> None:
+        self._raise_beyond = max(beyond, self._raise_beyond or 0)
+        self._wake.set()
 
     async def _pause(self) -> Event:
         """Until there is something to be asked."""

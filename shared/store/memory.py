@@ -8,9 +8,9 @@ and that is all. So nothing has to be written in one step; only, no older queue 
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from shared.store.errors import Deposed
 from shared.store.link import Argument, RedisLink
 from shared.store.scripts import CLAIM, REMEMBER, Script
+from shared.store.term import refuse
 
 LOAD_PATIENCE = 10.0
 """Seconds that all records may take to come over the network."""
@@ -24,6 +24,7 @@ Records = Mapping[str, bytes | None]
 class Memory:
     def __init__(self, link: RedisLink, prefix: str) -> None:
         self._link = link
+        self._prefix = prefix
         self._records = f"{prefix}:queue"
         self._term = f"{prefix}:queue:term"
 
@@ -50,11 +51,7 @@ class Memory:
             await self._run(REMEMBER, epoch, [self._term, self._records], [len(kept), *kept, *gone])
 
     async def _run(self, script: Script, epoch: int, keys: list[str], arguments: list[Argument]) -> None:
-        match await self._link.run(script, keys, [epoch, *arguments]):
-            case [b"deposed", bytes(newest)]:
-                raise Deposed(epoch, int(newest))
-            case _:
-                pass
+        refuse(await self._link.run(script, keys, [epoch, *arguments]), self._prefix, epoch)
 
 
 def _parts(records: Records) -> Iterator[dict[str, bytes | None]]:

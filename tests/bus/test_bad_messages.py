@@ -85,7 +85,7 @@ async def test_headers_that_are_none_are_refused_and_the_next_message_is_taken(h
         async with a_bus(server) as other:
             other._connection.client.send(line + headers + GOOD + b"\r\n")
             await other.publish("snapshot.deltas", Heartbeat(1, 2))
-            await until(lambda: bool(got), patience=2)
+            await until(lambda: bool(got))
     assert got == [Heartbeat(1, 2)]
     assert sample(telemetry, "flotilla_bus_refused_total", subject="snapshot.deltas", reason="version") == 1
     assert sample(telemetry, "flotilla_bus_connection_losses_total") == 0

@@ -115,9 +115,7 @@ async def test_a_server_that_dies_and_returns_is_used_again(caplog: pytest.LogCa
                 await bus.publish("snapshot.deltas", Heartbeat(1, -1))
             asking = asyncio.create_task(bus.request("queue.take", Take(1, turn, 1), Received, timeout=10))
             await server.start()
-            started = time.monotonic()
             await until(lambda: bus.connected)
-            assert time.monotonic() - started < 1.0
             assert await asking == Received(1, turn)
             await bus.publish("snapshot.deltas", Heartbeat(1, turn))
             sent.append(turn)

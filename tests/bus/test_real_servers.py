@@ -14,9 +14,10 @@ import pytest
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
+from services.supervisor.servers import end
 from shared.bus.rights import RIGHTS, authorization
 from tests.builders import node
-from tests.bus.certificates import make_certificates
+from tests.certificates import make_certificates
 from tests.pipeline.support import Cluster, a_cluster, until, value_of, web
 from tests.servers import ConfiguredNats, configured_nats
 from tests.store.support import linked_to
@@ -40,8 +41,11 @@ async def flotilla(settings: Mapping[str, str], *words: str) -> str:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "services.cli.main", *words, env=os.environ | settings, stdout=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(20):
-        said, _ = await process.communicate()
+    try:
+        async with asyncio.timeout(20):
+            said, _ = await process.communicate()
+    finally:
+        await end(process)
     assert process.returncode == 0
     return said.decode()
 
@@ -64,7 +68,7 @@ async def lose_the_master(redis: Watched, cluster: Cluster) -> None:
 
 async def test_a_pipeline_needs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods are bound, one waits, one makes way for another; the master of Redis is lost; all is as before."""
-    await make_certificates(tmp_path)
+    make_certificates(tmp_path)
     for user in RIGHTS:
         monkeypatch.setenv(f"NATS_{user.upper()}", f"pw-{user}")
     tls = f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key" }}\n'

@@ -13,8 +13,8 @@ from shared.bus import Bus, NatsAccess
 from shared.errors import UserError
 from shared.messages.queue import Received, Take
 from shared.tls import TlsFiles
-from tests.bus.certificates import files, make_certificates
 from tests.bus.support import PREFIX, a_telemetry, until
+from tests.certificates import files, make_certificates
 from tests.servers import ConfiguredNats, configured_nats
 
 pytestmark = pytest.mark.asyncio
@@ -26,7 +26,7 @@ USER = f"me:{SECRET}"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("certificates")
-    asyncio.run(make_certificates(made))
+    make_certificates(made)
     yield made
 
 
@@ -54,11 +54,12 @@ async def answers(bus: Bus) -> bool:
 
 
 async def refused(url: str, tls: TlsFiles) -> str:
-    """What is told, at once, of what somebody has to put right: after the name of the server."""
-    began = asyncio.get_running_loop().time()
+    """What is told of what somebody has to put right, after the name of the server.
+
+    Patience that runs out would be a ClusterError.
+    """
     with pytest.raises(UserError) as error:
         await connect(url, tls, patience=30)
-    assert asyncio.get_running_loop().time() - began < 5
     said = str(error.value)
     assert SECRET not in said and "\n" not in said
     return said.removeprefix(f"NATS at {url.rpartition('@')[2]}")
@@ -156,7 +157,7 @@ async def test_certificates_that_were_replaced_are_used_at_the_next_connection(f
         ):
             await server.kill()
             await until(lambda: not bus.connected)
-            await make_certificates(live)
+            make_certificates(live)
             await server.start()
             await until(lambda: bus.connected)
             assert await answers(bus)

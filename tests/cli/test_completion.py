@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from services.cli.completion import SHELLS
 from services.cli.completion.tree import Command, Kind, tree_of
 from services.cli.main import COMMANDS, main, parser
 from services.cli.run import SERVICES
@@ -104,15 +105,20 @@ def test_everything_that_can_be_typed_is_in_the_tree(tree: Command) -> None:
     assert by_path["flotilla conformance"].repeats
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_each_script_knows_all_commands_and_flags(
-    shell: str, tree: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shell: str, tree: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = script(shell, capsys)
     for command in tree.all():
         assert command.path in text
         for flag in command.flags:
             assert all((name.lstrip("-") if shell == "fish" else name) in text for name in flag.names)
-    (tmp_path / shell).write_text(text)
-    if shutil.which(shell):
-        subprocess.run([shell, "-n", str(tmp_path / shell)], check=True, timeout=20)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_shell_itself_can_read_its_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} to read the script with")
+    (tmp_path / shell).write_text(script(shell, capsys))
+    subprocess.run([shell, "-n", str(tmp_path / shell)], check=True, timeout=20)

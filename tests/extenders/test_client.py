@@ -14,7 +14,8 @@ from shared.errors import UserError
 from shared.extenders.client import MOST_IN_FLIGHT, ExtenderClient
 from shared.extenders.talk import ExtenderFailed, Judgement, Subject, bind, judge, preempt
 from shared.extenders.wire import Victim, Victims, bind_request
-from tests.extenders.server import Extender, a_client, an_extender, make_authority, make_certificate, slowly
+from tests.certificates import make_authority, make_certificate
+from tests.extenders.server import Extender, a_client, an_extender, slowly
 
 pytestmark = pytest.mark.asyncio
 
@@ -170,15 +171,15 @@ def server_context(folder: Path, *, ask_for_certificate: bool = False) -> ssl.SS
     return context
 
 
-async def certificates(folder: Path) -> None:
-    await make_authority(folder)
-    await make_certificate(folder, "server", "DNS:extender.test")
-    await make_certificate(folder, "client", "DNS:scheduler.test")
+def certificates(folder: Path) -> None:
+    make_authority(folder)
+    make_certificate(folder, "server", "extender.test")
+    make_certificate(folder, "client", "scheduler.test")
 
 
 @pytest.mark.parametrize("by_data", [True, False], ids=["data", "files"])
 async def test_both_sides_prove_who_they_are(tmp_path: Path, by_data: bool) -> None:
-    await certificates(tmp_path)
+    certificates(tmp_path)
     files = {"ca": "ca.pem", "cert": "client.pem", "key": "client.key"}
     given: dict[str, Any] = (
         {f"{what}_data": (tmp_path / name).read_bytes() for what, name in files.items()}
@@ -192,7 +193,7 @@ async def test_both_sides_prove_who_they_are(tmp_path: Path, by_data: bool) -> N
 
 
 async def test_a_server_that_cannot_prove_itself_is_not_believed(tmp_path: Path) -> None:
-    await certificates(tmp_path)
+    certificates(tmp_path)
     authority = str(tmp_path / "ca.pem")
     async with an_extender(server_context(tmp_path)) as extender:
         extender.says("filter", {"NodeNames": ["a"]})
@@ -205,7 +206,7 @@ async def test_a_server_that_cannot_prove_itself_is_not_believed(tmp_path: Path)
 
 
 async def test_certificates_that_cannot_be_used_are_told_at_once(tmp_path: Path) -> None:
-    await certificates(tmp_path)
+    certificates(tmp_path)
     (tmp_path / "bad.pem").write_text("no certificate")
     bad = [
         (ExtenderTls(ca_file=str(tmp_path / "none.pem")), "none.pem: No such file or directory"),

@@ -3,8 +3,9 @@
 import pytest
 
 from services.cli.faults.checking import Check
-from services.cli.faults.memory import MIB, grown, table
+from services.cli.faults.memory import grown, table
 from services.cli.faults.report import verdicts
+from services.cli.resident import MIB
 
 BEFORE = {"queue": 80 * MIB, "redis-server": 4 * MIB}
 

@@ -9,7 +9,8 @@ from services.simulator.service import Simulator, SimulatorOptions
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 
-PATIENCE = 10.0
+PATIENCE = 30.0
+"""Seconds; no more than a moment of them is needed where there is nothing else to do."""
 
 
 @asynccontextmanager
@@ -33,9 +34,12 @@ async def client_of(simulator: Simulator, token: str | None = None) -> AsyncIter
 
 async def until(holds: Callable[[], object], what: str = "it") -> None:
     """Waits for something that happens elsewhere."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():
-            await asyncio.sleep(0.005)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not holds():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise TimeoutError(f"{what} has not come about within {PATIENCE:g} s") from None
 
 
 def raw_pod(name: str, *, node: str = "", cpu: str = "100m", **fields: Any) -> dict[str, Any]:

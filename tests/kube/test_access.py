@@ -16,7 +16,7 @@ from shared.errors import UserError
 from shared.kube.access import Access, find_access
 from shared.kube.client import KubeClient
 from shared.kube.credentials import Credentials
-from shared.kube.errors import Unauthorized
+from shared.kube.errors import Unauthorized, Unreachable
 from tests.kube.support import api_server
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -157,6 +157,43 @@ async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatc
     assert (await find_access(ApiSettings(server="https://host:6443"))).proxy == "http://proxy:3128"
     assert (await find_access(ApiSettings(server="https://10.0.0.1:6443"))).proxy is None
     assert (await find_access(ApiSettings(server="https://api.internal"))).proxy is None
+
+
+async def test_a_proxy_without_a_scheme_speaks_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "proxy:3128")
+    assert (await find_access(ApiSettings(server="https://host:6443"))).proxy == "http://proxy:3128"
+
+
+@pytest.mark.parametrize("proxy", [f"socks5://me:{SECRET}@proxy:1080", f"http://me:{SECRET}@[proxy", "http://:1"])
+async def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
+    proxy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = kubeconfig(tmp_path, "https://host")
+    path = Path(settings.kubeconfig or "")
+    config = msgspec.json.decode(path.read_bytes())
+    config["clusters"][0]["cluster"]["proxy-url"] = proxy
+    path.write_bytes(msgspec.json.encode(config))
+    assert "proxy-url: only http and https proxies" in await problem(settings)
+    monkeypatch.setenv("https_proxy", proxy)
+    assert (await problem(ApiSettings(server="https://host"))).startswith("HTTPS_PROXY: only http and https proxies")
+
+
+async def test_a_proxy_that_refuses_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    proxy = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = proxy.sockets[0].getsockname()[1]
+    monkeypatch.setenv("https_proxy", f"http://me:{SECRET}@127.0.0.1:{port}")
+    client = await KubeClient.open(ApiSettings(server="https://host.invalid"))
+    with pytest.raises(Unreachable, match="the proxy says 407 Who are you") as refused:
+        await client.stream("/api/v1/pods", 5.0)
+    assert SECRET not in str(refused.value)
+    assert not refused.value.maybe_done
+    await client.close()
+    proxy.close()
 
 
 async def test_many_who_find_a_token_old_cause_one_look() -> None:

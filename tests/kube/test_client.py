@@ -1,6 +1,8 @@
 """Calls to a (simulated) API server: what they answer, what they raise, and what is asked twice."""
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -87,6 +89,7 @@ async def test_what_became_of_a_call_is_told_apart(client: KubeClient, server: S
 
 
 async def test_a_write_without_an_answer_is_not_asked_twice(client: KubeClient, server: Simulator) -> None:
+    assert await client.get_pod("default", "p") is not None, "so that there is a connection that was used before"
     server.faults.drop("POST", "binding", after=True)
     assert (await client.execute(binding())).outcome is Outcome.UNKNOWN
     assert server.stored("pods", "p", "default")["spec"]["nodeName"] == "n"
@@ -102,6 +105,34 @@ async def test_a_write_that_cannot_get_there_is_known_not_to_be_done() -> None:
     with pytest.raises(Unreachable, match=f"{url}: GET {PATH}: "):
         await client.get_pod("default", "p")
     await client.close()
+
+
+async def test_what_a_lost_answer_leaves_open_stays_open_though_the_server_is_gone_afterwards() -> None:
+    async def take_and_go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        listening.close()
+        writer.close()
+
+    listening = await asyncio.start_server(take_and_go, "127.0.0.1", 0)
+    client = await KubeClient.open(ApiSettings(server=f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"))
+    assert (await client.patch_pod_condition(P, None, "n")).outcome is Outcome.UNKNOWN
+    await client.close()
+
+
+async def test_a_server_that_takes_no_connection_is_told_apart_from_one_that_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shared.kube.client.CONNECT_PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as waiting:
+        for _ in range(4):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        client = await KubeClient.open(ApiSettings(server=f"http://127.0.0.1:{full.getsockname()[1]}"))
+        with pytest.raises(Unreachable, match=r"(?i)connection timeout") as refused:
+            await client.stream("/api/v1/pods?watch=1", 30.0)
+        assert not refused.value.maybe_done
+        await client.close()
 
 
 async def test_reads_are_asked_again(client: KubeClient, server: Simulator) -> None:
@@ -128,7 +159,7 @@ async def test_a_refused_write_that_there_is_no_time_to_repeat_is_known_not_to_b
     client: KubeClient, server: Simulator
 ) -> None:
     server.faults.fail("POST", "binding", 429, times=9, reason="TooManyRequests")
-    answer = await client.call("POST", f"{PATH}/binding", b"{}", timeout=0.5)
+    answer = await client.call("POST", f"{PATH}/binding", b"{}", timeout=0.9)
     assert answer.status == 429
     assert result_of(answer).outcome is Outcome.THROTTLED
 

@@ -181,7 +181,9 @@ async def test_what_has_not_changed_keeps_its_connections(server: TlsServer, tmp
 
 
 async def test_calls_in_flight_outlive_their_certificate(server: TlsServer, tmp_path: Path) -> None:
-    user = plugin(tmp_path, certificate(pki.FIRST, pki.FIRST_KEY, 3.0), certificate(pki.SECOND, pki.SECOND_KEY, 600.0))
+    user = plugin(
+        tmp_path, certificate(pki.FIRST, pki.FIRST_KEY, 600.0), certificate(pki.SECOND, pki.SECOND_KEY, 600.0)
+    )
     async with client_of(kubeconfig(tmp_path, {"server": server.url}, user)) as client:
         server.answering.clear()
         early = asyncio.create_task(ask(client))

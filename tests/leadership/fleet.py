@@ -21,7 +21,7 @@ from tests.kube.support import api_server
 from tests.servers import nats_server, redis_server
 
 PREFIX = "pair"
-PATIENCE = 20.0
+PATIENCE = 60.0
 CONFIG = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

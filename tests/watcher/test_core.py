@@ -12,7 +12,7 @@ from services.watcher.events import Asked, Beat, Complain, Effect, Heard, ListAg
 from services.watcher.resources import MOST_BODY_BYTES
 from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage
 from shared.kube.wire import WatchEvent
-from shared.messages.codec import copy
+from shared.messages.codec import copy, encode
 from shared.messages.watch import (
     Kind,
     ListingBegins,
@@ -129,6 +129,20 @@ def test_what_is_too_large_for_a_message_is_told_instead() -> None:
     assert "more than" in change.problem
 
 
+@pytest.mark.parametrize("cpu", ["1", "💾" * 1000])
+def test_a_name_that_is_too_long_for_a_message_is_cut(cpu: str) -> None:
+    """A pod may name a scheduler of any length."""
+    core = WatcherCore(1)
+    long_names = [raw_pod(f"p{i}", cpu=cpu, schedulerName="🦑" * 60_000) for i in range(MOST_CHANGES)]
+    effects = [
+        *core.handle(page(Kind.POD, *long_names), NOW),
+        *core.handle(page(Kind.POD, raw_pod("p", schedulerName="x" * (2 * MOST_BODY_BYTES))), NOW),
+        *core.handle(events(Kind.POD, ("DELETED", raw_pod("p", schedulerName="x" * (2 * MOST_BODY_BYTES)))), NOW),
+    ]
+    assert len(changes(effects)) == MOST_CHANGES + 2
+    assert max(len(encode(message)) for message in published(effects)) < 1 << 20
+
+
 def test_what_cannot_be_read_is_told_and_disturbs_nothing_else() -> None:
     core = WatcherCore(1)
     bad = raw_pod("bad", cpu="much")
@@ -140,6 +154,12 @@ def test_what_cannot_be_read_is_told_and_disturbs_nothing_else() -> None:
     assert unreadable.problem.startswith("spec.containers[0].resources.requests.cpu: 'much' is not a quantity")
     assert complaints(effects) == [Complain(unreadable, 4, said_unscheduled=False)]
     assert [getattr(change, "name", "") for change in (first, last)] == ["a", "b"]
+
+
+def test_a_number_that_no_message_can_hold_disturbs_nothing_else() -> None:
+    core = WatcherCore(1)
+    told = changes(core.handle(page(Kind.POD, raw_pod("a"), raw_pod("bad", priority=2**70), raw_pod("b")), NOW))
+    assert [type(change) for change in told] == [PodChange, Unreadable, PodChange]
 
 
 def test_the_owner_is_told_once_of_each_problem() -> None:

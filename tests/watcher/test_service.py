@@ -196,6 +196,13 @@ async def test_the_owner_of_a_pod_that_cannot_be_read_is_told_once() -> None:
         await agree(world, "other", "bound")
 
 
+async def test_an_owner_who_cannot_be_told_keeps_nobody_else_waiting() -> None:
+    async with a_world() as world:
+        await agree(world)
+        put(world, raw_pod("no name", cpu="much"), raw_pod("bad", cpu="much"))
+        await until(lambda: world.server.stored("pods", "bad", "default")["status"].get("conditions"))
+
+
 async def events_of(world: World) -> list[dict[str, Any]]:
     client = await KubeClient.open(ApiSettings(server=world.server.url))
     raw = await client.get("/apis/events.k8s.io/v1/events")

@@ -3,10 +3,9 @@
 import asyncio
 import time
 
-import psutil
-
 from services.cli.bench_start.cluster import Cluster
 from services.cli.demo.creating import Creator
+from services.cli.resident import MIB, resident
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 
@@ -15,7 +14,6 @@ LOOK = 0.25
 AFTERWARDS = 5.0
 """Seconds for which they are looked at once all is ready."""
 PATIENCE = 3600.0
-MIB = 1 << 20
 
 
 async def measure(cluster: Cluster, workers: int) -> int:
@@ -42,14 +40,13 @@ async def measure(cluster: Cluster, workers: int) -> int:
 
 
 async def _look(pipeline: Pipeline, most: dict[str, int]) -> None:
-    for name, pid in pipeline.processes.items():
-        most[name] = max(most.get(name, 0), psutil.Process(pid).memory_info().rss)
+    for name, held in resident(pipeline.processes).items():
+        most[name] = max(most.get(name, 0), held)
     await asyncio.sleep(LOOK)
 
 
 def _tell(pipeline: Pipeline, most: dict[str, int]) -> None:
     print(f"{'':<14}{'CPU s':>8}{'most MB':>9}{'MB':>7}")
-    for name, pid in pipeline.processes.items():
-        process = psutil.Process(pid)
-        times, resident = process.cpu_times(), process.memory_info().rss
-        print(f"{name:<14}{times.user + times.system:>8.1f}{most[name] / MIB:>9.0f}{resident / MIB:>7.0f}")
+    spent = pipeline.cpu()
+    for name, held in resident(pipeline.processes).items():
+        print(f"{name:<14}{spent[name]:>8.1f}{max(most.get(name, 0), held) / MIB:>9.0f}{held / MIB:>7.0f}")

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from services.cli.completion.cases import arguments, descents, flag_values, indented
+from services.cli.completion.cases import filled
 from services.cli.completion.tree import Command, Kind, Value
 
 SCRIPT = """\
@@ -62,13 +62,7 @@ complete -F _flotilla flotilla
 
 
 def script(tree: Command) -> str:
-    return SCRIPT.format(
-        descents=indented(descents(tree), 12),
-        values=indented(flag_values(tree, _complete), 8),
-        flags=indented(_flags(tree), 12),
-        commands=indented(_commands(tree), 8),
-        arguments=indented(arguments(tree, _complete), 8),
-    )
+    return filled(SCRIPT, tree, _complete, flags=_flags(tree), commands=_commands(tree))
 
 
 def _complete(value: Value) -> str:

@@ -5,8 +5,22 @@ from collections.abc import Callable, Iterator
 
 from services.cli.completion.tree import Command, Value
 
+Complete = Callable[[Value], str]
+"""What a shell is told to offer for a value."""
 
-def descents(tree: Command) -> Iterator[str]:
+
+def filled(script: str, tree: Command, complete: Complete, *, flags: Iterator[str], commands: Iterator[str]) -> str:
+    """The script with its arms: those that both have, and `flags` and `commands`, which each shell says its own way."""
+    return script.format(
+        descents=_indented(_descents(tree), 12),
+        values=_indented(_flag_values(tree, complete), 8),
+        flags=_indented(flags, 12),
+        commands=_indented(commands, 8),
+        arguments=_indented(_arguments(tree, complete), 8),
+    )
+
+
+def _descents(tree: Command) -> Iterator[str]:
     """A sub-command leads one further; a flag with a value has the next word passed over."""
     for command in tree.all():
         for below in command.below:
@@ -16,7 +30,7 @@ def descents(tree: Command) -> Iterator[str]:
             yield f"{'|'.join(_pattern(f'{command.path} {name}') for name in names)}) skip=1 ;;"
 
 
-def flag_values(tree: Command, complete: Callable[[Value], str]) -> Iterator[str]:
+def _flag_values(tree: Command, complete: Complete) -> Iterator[str]:
     """After a flag, what it takes."""
     for command in tree.all():
         for flag in command.flags:
@@ -25,7 +39,7 @@ def flag_values(tree: Command, complete: Callable[[Value], str]) -> Iterator[str
                 yield f"{patterns}) {complete(flag.value)}; return ;;"
 
 
-def arguments(tree: Command, complete: Callable[[Value], str]) -> Iterator[str]:
+def _arguments(tree: Command, complete: Complete) -> Iterator[str]:
     """By how many there are already."""
     for command in tree.all():
         for i, value in enumerate(command.arguments):
@@ -34,7 +48,7 @@ def arguments(tree: Command, complete: Callable[[Value], str]) -> Iterator[str]:
             yield f"{_pattern(command.path)}' '{position}) {complete(value)} ;;"
 
 
-def indented(lines: Iterator[str], by: int) -> str:
+def _indented(lines: Iterator[str], by: int) -> str:
     return "\n".join(f"{' ' * by}{line}" for line in lines)
 
 

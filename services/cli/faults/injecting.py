@@ -1,7 +1,6 @@
 """Carries out what the plan says: every fault at its time, beside those that are not over yet."""
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,6 +19,8 @@ ANSWERS = {
     Fault.API_FAILS: (500, "InternalError"),
     Fault.API_CONFLICTS: (409, "Conflict"),
 }
+
+SIGNALS = {Fault.KILLED: signal.SIGKILL, Fault.ENDED: signal.SIGTERM, Fault.STOPPED: signal.SIGSTOP}
 
 Say = Callable[[str], None]
 
@@ -127,19 +128,14 @@ class Injector:
 
     @asynccontextmanager
     async def _service_struck(self, fault: Fault, name: str) -> AsyncIterator[None]:
-        pid = self._stage.pipeline.processes.get(name)
-        if pid is None:
-            yield  # it is away already
-        elif fault is Fault.STOPPED:
-            os.kill(pid, signal.SIGSTOP)
-            try:
-                yield
-            finally:
-                if self._stage.pipeline.processes.get(name) == pid:
-                    os.kill(pid, signal.SIGCONT)
-        else:
-            os.kill(pid, signal.SIGKILL if fault is Fault.KILLED else signal.SIGTERM)
+        """Nothing happens to one that is away just then."""
+        pipeline = self._stage.pipeline
+        pipeline.signal(name, SIGNALS[fault])
+        try:
             yield
+        finally:
+            if fault is Fault.STOPPED:
+                pipeline.signal(name, signal.SIGCONT)  # to its successor it means nothing
 
 
 @asynccontextmanager

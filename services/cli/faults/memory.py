@@ -2,24 +2,11 @@
 
 from collections.abc import Mapping
 
-import psutil
-
 from services.cli.faults.checking import Check
+from services.cli.resident import MIB
 
-MIB = 1 << 20
 ALLOWED_SHARE, ALLOWED_MIB = 0.25, 16
 """What a process may have grown by."""
-
-
-def resident(processes: Mapping[str, int]) -> dict[str, int]:
-    """Bytes by name."""
-    found: dict[str, int] = {}
-    for name, pid in processes.items():
-        try:
-            found[name] = psutil.Process(pid).memory_info().rss
-        except psutil.Error:
-            continue  # gone: the next of its name is looked at another time
-    return found
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> Check:

@@ -18,11 +18,12 @@ from services.cli.faults.injecting import Injector
 from services.cli.faults.load import NAMESPACE, Load
 from services.cli.faults.loading import Loader
 from services.cli.faults.looking import Looking, looking
-from services.cli.faults.memory import grown, resident, table
+from services.cli.faults.memory import grown, table
 from services.cli.faults.plan import plan
 from services.cli.faults.report import verdicts
 from services.cli.faults.stage import Stage, on_stage
 from services.cli.queue import in_full
+from services.cli.resident import resident
 from shared.errors import ClusterError, FlotillaError
 
 WAVE_EVERY = 0.5
