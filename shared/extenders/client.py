@@ -5,7 +5,6 @@ import ssl
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -14,6 +13,7 @@ from shared.errors import UserError
 from shared.extenders.interest import in_order, timeout_of
 from shared.extenders.talk import Call, ExtenderFailed, Talk, name_of
 from shared.extenders.tls import tls_of
+from shared.proxies import proxy_of_environment, reason_of
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class ExtenderClient:
             raise ExtenderFailed(f"{what}: no answer within {seconds:g} s", maybe_done=begun) from cause
         except (aiohttp.ClientError, OSError) as cause:
             done = not isinstance(cause, aiohttp.ClientConnectorError | aiohttp.InvalidURL)
-            raise ExtenderFailed(f"{what}: {str(cause) or type(cause).__name__}", maybe_done=done) from cause
+            raise ExtenderFailed(f"{what}: {reason_of(cause)}", maybe_done=done) from cause
 
     async def _post(self, line: "_Line", call: Call) -> bytes:
         async with self._session.post(
@@ -104,7 +104,7 @@ class _Line:
             raise UserError(f"extender {self.name}: urlPrefix: not a URL such as http://host:8888/scheduler")
         self.tls: ssl.SSLContext | bool = tls_of(extender, self.name) if parts.scheme == "https" else True
         self.server_name = (extender.tls.server_name or None) if extender.tls is not None else None
-        self.proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+        self.proxy = proxy_of_environment(self.url)
         self.turns = asyncio.Semaphore(MOST_IN_FLIGHT)
 
 

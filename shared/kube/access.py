@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import monotonic, time
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from shared.config.settings import ApiSettings
 from shared.errors import FlotillaError, UserError
 from shared.kube.credentials import Credentials, Found, InCluster, Kubeconfig, Material, make_context
 from shared.kube.errors import one_line
+from shared.proxies import checked_proxy, proxy_of_environment
 from shared.telemetry.logs import logger
 
 log = logger("kube")
@@ -53,7 +53,7 @@ class Access:
     ) -> None:
         self.server = server
         self.server_hostname = server_hostname
-        self.proxy = proxy or _proxy_of_environment(server)
+        self.proxy = proxy or proxy_of_environment(server)
         self.generation = 0
         self._credentials = credentials
         self._look_for = look
@@ -166,7 +166,7 @@ def _access(found: Found, source: str, again: InCluster | Kubeconfig) -> Access:
         return (await again.look(refused)).credentials
 
     if found.proxy is not None:
-        _checked_proxy(found.proxy, f"{source}: proxy-url")
+        checked_proxy(found.proxy, f"{source}: proxy-url")
     server = _checked(found.server, f"{source}: server")
     return Access(server, found.credentials, server_hostname=found.server_hostname, proxy=found.proxy, look=look)
 
@@ -184,28 +184,6 @@ def _checked(server: str, what: str) -> str:
     if parts.username is not None:
         raise UserError(f"{what}: a URL with a user or password in it is not accepted")
     return server.rstrip("/")
-
-
-def _proxy_of_environment(server: str) -> str | None:
-    """As HTTPS_PROXY, HTTP_PROXY and NO_PROXY say; `host:port` is a proxy that speaks HTTP."""
-    parts = urlsplit(server)
-    proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
-    if not proxy:
-        return None
-    return _checked_proxy(proxy if "://" in proxy else f"http://{proxy}", f"{parts.scheme.upper()}_PROXY")
-
-
-def _checked_proxy(proxy: str, what: str) -> str:
-    """The same. It may hold a password, so what is wrong is told without it."""
-    try:
-        parts = urlsplit(proxy)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-        parts.port  # noqa: B018 - raises if it is no number
-    except ValueError:
-        usable = False
-    if not usable:
-        raise UserError(f"{what}: only http and https proxies can be used, such as http://host:3128")
-    return proxy
 
 
 def _describe(cause: Exception) -> str:

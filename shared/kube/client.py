@@ -44,6 +44,7 @@ from shared.kube.retrying import FIRST_RETRY_AFTER, jittered, retry_after, wait_
 from shared.kube.sockets import keeping_alive
 from shared.kube.stream import Stream
 from shared.model.objects import Pod, decode_pod, encode_json
+from shared.proxies import reason_of
 from shared.telemetry import Telemetry
 
 JSON = "application/json"
@@ -231,7 +232,7 @@ class KubeClient:
                         return Stream(response, self.server, _asked("GET", path), patience)
                     answer = await _read(response)
             except (aiohttp.ClientError, OSError) as cause:  # a connection has less time, and its own TimeoutError
-                reason = f"no answer within {patience:g} s" if limit.expired() else _reason(cause)
+                reason = f"no answer within {patience:g} s" if limit.expired() else reason_of(cause)
                 raise Unreachable(self.server, _asked("GET", path), reason, maybe_done=_may_be_there(cause)) from cause
             if answer.status == 401 and not fresh:
                 fresh = True
@@ -261,7 +262,7 @@ class KubeClient:
                 course.maybe_done = maybe_done_before or _may_be_there(cause)
                 if not repeatable or retries == MOST_RETRIES:
                     asked = _asked(method, path)
-                    raise Unreachable(self.server, asked, _reason(cause), maybe_done=course.maybe_done) from cause
+                    raise Unreachable(self.server, asked, reason_of(cause), maybe_done=course.maybe_done) from cause
                 wait: float | None = jittered(FIRST_RETRY_AFTER * 2**retries)
             else:
                 if answer.ok:
@@ -347,12 +348,6 @@ def _may_be_there(cause: Exception) -> bool:
     return not isinstance(
         cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
     )
-
-
-def _reason(cause: Exception) -> str:
-    if isinstance(cause, aiohttp.ClientHttpProxyError):  # whose text has the proxy's URL, with its password
-        return f"the proxy says {cause.status} {cause.message}"
-    return str(cause) or type(cause).__name__
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:

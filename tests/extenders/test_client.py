@@ -120,6 +120,22 @@ async def test_an_extender_that_is_not_there() -> None:
     assert (judgement.added, len(judgement.troubles)) == ({"a": 0, "b": 0}, 1)
 
 
+async def test_a_proxy_that_refuses_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        monkeypatch.setenv("https_proxy", f"http://me:hush@127.0.0.1:{port}")
+        extender = Extender()
+        extender.url = "https://extender.invalid/scheduler"
+        said = await failure_of(extender)
+    assert "the proxy says 407 Who are you" in said
+    assert "hush" not in said
+
+
 async def test_any_status_but_200_is_a_failure() -> None:
     async with an_extender() as extender:
         extender.says("filter", web.Response(status=503))
