@@ -225,15 +225,20 @@ class KubeClient:
         while True:
             generation = self._access.generation
             limit = asyncio.timeout(patience)
+            began, status = asyncio.get_running_loop().time(), 0
             try:
                 async with limit:
                     response = await self._request("GET", self._url(path), None, JSON, timeout)
+                    status = response.status
                     if response.status == 200:
                         return Stream(response, self.server, _asked("GET", path), patience)
                     answer = await _read(response)
             except (aiohttp.ClientError, OSError) as cause:  # a connection has less time, and its own TimeoutError
                 reason = f"no answer within {patience:g} s" if limit.expired() else reason_of(cause)
                 raise Unreachable(self.server, _asked("GET", path), reason, maybe_done=_may_be_there(cause)) from cause
+            finally:
+                if self._calls is not None:
+                    self._calls.count("GET", status, asyncio.get_running_loop().time() - began)
             if answer.status == 401 and not fresh:
                 fresh = True
                 if await self._access.refresh(refused=True, generation=generation):
