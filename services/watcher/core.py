@@ -71,7 +71,7 @@ class WatcherCore:
             case Tick():
                 return self._on_tick(now)
             case Beat():
-                return [Publish(WatchBeat(self.epoch, self._seq))]
+                return [Publish(WatchBeat(self.epoch, self._seq, [kind.value for kind in RESOURCES]))]
 
     def next_deadline(self) -> float | None:
         return self._list_at

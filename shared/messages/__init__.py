@@ -10,7 +10,8 @@ Services of two releases next to each other work together, while one replaces th
 - A new message has a tag of its own. On a subject where it is not expected it is refused and counted, and the next one
   is read; its sender has to bear that nobody answers.
 - A new value of an enum, or a new kind of thing in a list, has the whole message refused by an older reader. It is read
-  for one release before it is sent.
+  for one release before it is sent. But kinds of objects in the watcher's stream: those that are not known are passed
+  over, and those that the watcher does not list are not waited for.
 
 All this goes for what messages and Redis carry as well: pods, nodes, other objects, loads, the ledger. Redis has a
 schema number besides (`shared/store/schema.py`), for changes that cannot be made so. `tests/messages` holds the structs

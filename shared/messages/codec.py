@@ -1,7 +1,7 @@
 """Messages as bytes."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -42,7 +42,7 @@ from shared.messages.queue import (
 )
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
 from shared.messages.state import Commit, Committed, Delta, Heartbeat, State
-from shared.messages.watch import Relist, WatchBeat, Watched, WatchSeen
+from shared.messages.watch import Relist, WatchBeat, Watched, WatchSeen, without_unknown_kinds
 from shared.messages.workers import Assign, WorkerBeat
 from shared.model.objects import dec_hook, encode_msgpack
 
@@ -108,10 +108,17 @@ def decoder(*types: type[M]) -> Callable[[bytes | memoryview], M]:
     for further in types[1:]:
         expected = expected | further
     decode_bytes: Callable[[bytes | memoryview], M] = msgspec.msgpack.Decoder(expected, dec_hook=dec_hook).decode
+    hears_watch = Watched in types
 
     def decode_message(raw: bytes | memoryview) -> M:
         try:
-            return decode_bytes(raw)
+            try:
+                return decode_bytes(raw)
+            except msgspec.ValidationError:
+                partly: Any = without_unknown_kinds(raw) if hears_watch else None
+                if partly is None:
+                    raise
+                return cast(M, partly)
         except ValueError as cause:  # text that is none is not told as an error of the decoder's own
             raise ProtocolError(f"not a message: {cause}") from None
         except RecursionError:

@@ -117,10 +117,45 @@ class Watched(msgspec.Struct, frozen=True, omit_defaults=True, tag="watched"):
 
 
 class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat"):
-    """The newest sequence number there is, so that the loss of the last message shows as well."""
+    """The newest sequence number there is, so that the loss of the last message shows as well.
+
+    `kinds`: those that this watcher lists, which may be others than are known here. None named: all that are known.
+    """
 
     epoch: int
     seq: int
+    kinds: list[str] = []
+
+
+class _Told(msgspec.Struct):
+    """A Watched, with its changes unread."""
+
+    type: str
+    epoch: int
+    seq: int
+    changes: list[msgspec.Raw]
+
+
+class _About(msgspec.Struct):
+    kind: str = ""
+
+
+_TOLD = msgspec.msgpack.Decoder(_Told)
+_ABOUT = msgspec.msgpack.Decoder(_About)
+_CHANGE = msgspec.msgpack.Decoder(WatchChange)
+_KINDS = frozenset(Kind)
+
+
+def without_unknown_kinds(raw: bytes | memoryview) -> Watched | None:
+    """What a watcher of a later release says, but for kinds that are not known here; None where it is no Watched.
+
+    Raises what the decoder raises where something else is wrong with it.
+    """
+    told = _TOLD.decode(raw)
+    if told.type != "watched":
+        return None
+    known = [change for change in told.changes if _ABOUT.decode(change).kind in _KINDS | {""}]
+    return Watched(told.epoch, told.seq, [_CHANGE.decode(change) for change in known])
 
 
 class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen"):

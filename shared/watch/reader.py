@@ -54,13 +54,15 @@ class WatchReader:
         self._epoch = 0
         self._seq = 0
         self._objects = {kind: _Objects() for kind in Kind}
+        self._listed: frozenset[Kind] = frozenset(Kind)
+        """The kinds that the watcher lists; one of an earlier release does not list all that are known here."""
         self._patience = FIRST_PATIENCE
         self._ask_at: float | None = None
 
     @property
     def synced(self) -> bool:
         """A listing of every kind has been seen whole, and nothing was missed since."""
-        return all(objects.complete for objects in self._objects.values())
+        return all(self._objects[kind].complete for kind in self._listed)
 
     @property
     def epoch(self) -> int:
@@ -93,8 +95,12 @@ class WatchReader:
             self._begin_epoch(message.epoch, now)
         effects: list[Effect] = []
         if isinstance(message, WatchBeat):
+            if message.kinds:
+                self._listed = frozenset(kind for kind in Kind if kind.value in message.kinds)
             if message.seq > self._seq:
                 self._miss(message.seq, effects, now)
+            elif self.synced:
+                self._rest()
             return effects
         if message.seq <= self._seq:
             return []  # doubled, or overtaken
@@ -104,16 +110,19 @@ class WatchReader:
         for change in message.changes:
             self._apply(change, effects)
         if self.synced:
-            self._ask_at, self._patience = None, FIRST_PATIENCE
+            self._rest()
         elif any(objects.listed is not None for objects in self._objects.values()):
             self._ask_at = now + self._patience  # a listing is under way: asking for another would not speed it up
         return effects
 
     # Inside
 
+    def _rest(self) -> None:
+        self._ask_at, self._patience = None, FIRST_PATIENCE
+
     def _begin_epoch(self, epoch: int, now: float) -> None:
         """A new watcher lists everything by itself; whoever hears it from its first message on need not ask."""
-        self._epoch, self._seq = epoch, 0
+        self._epoch, self._seq, self._listed = epoch, 0, frozenset(Kind)
         self._distrust()
         if self._ask_at is None:
             self._ask_at = now + self._patience

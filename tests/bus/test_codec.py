@@ -75,3 +75,24 @@ def test_every_message_is_in_the_union_and_no_two_have_one_tag() -> None:
     }
     assert tagged - inner == set(get_args(Message))
     assert len({struct.__struct_config__.tag for struct in get_args(Message)}) == len(get_args(Message))
+
+
+def test_kinds_of_a_later_release_are_passed_over_in_the_watchers_stream() -> None:
+    """And only they: what else is wrong with it is refused as ever."""
+    read = decoder(watch.Watched, watch.WatchBeat)
+    known = watch.ListingBegins(watch.Kind.POD)
+    later = {"type": "begins", "kind": "spaceship"}
+    told = {"type": "watched", "epoch": 3, "seq": 4}
+
+    def sent(**fields: object) -> bytes:
+        return msgspec.msgpack.encode(told | fields)
+
+    (tag,) = {known.__struct_config__.tag}
+    later["type"] = str(tag)
+    assert read(sent(changes=[later, known, later])) == watch.Watched(3, 4, [known])
+    with pytest.raises(ProtocolError, match="seq"):
+        read(sent(changes=[later], seq="four"))
+    with pytest.raises(ProtocolError):
+        read(sent(changes=[later, {"type": "no such change"}]))
+    with pytest.raises(ProtocolError):
+        read(msgspec.msgpack.encode(later))

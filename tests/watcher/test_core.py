@@ -108,7 +108,7 @@ def test_a_listing_stands_between_marks_and_numbers_run_through() -> None:
     said = [getattr(change, "name", change) for change in changes(effects)]
     assert said == [ListingBegins(Kind.POD), "a", "b", "n", ListingEnds(Kind.POD)]
     assert [message.seq for message in published(effects)] == [1, 2, 3, 4]
-    assert core.handle(Beat(), NOW) == [Publish(WatchBeat(1, 4))]
+    assert core.handle(Beat(), NOW) == [Publish(WatchBeat(1, 4, [kind.value for kind in Kind]))]
 
 
 def test_messages_are_neither_too_long_nor_too_large() -> None:

@@ -197,3 +197,16 @@ def test_a_new_watcher_heard_too_late_is_asked() -> None:
     assert reader.take(WatchBeat(2, 5), 1.0) == []
     assert not reader.synced
     assert reader.tick(1.0 + FIRST_PATIENCE) == [ASK]
+
+
+def test_what_an_older_watcher_does_not_list_is_not_waited_for() -> None:
+    listed = [kind for kind in Kind if kind is not Kind.DEVICE_CLASS]
+    reader = WatchReader("queue")
+    reader.start(0.0)
+    reader.take(watched(1, *(mark for kind in listed for mark in listing(kind))), 1.0)
+    assert not reader.synced
+    assert reader.take(WatchBeat(1, 1, [*map(str, listed), "of a later release"]), 1.1) == []
+    assert reader.synced
+    assert reader.next_deadline() is None
+    reader.take(watched(1, ListingBegins(Kind.POD), epoch=2), 2.0)
+    assert not reader.synced, "the next watcher may list everything"
