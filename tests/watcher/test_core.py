@@ -9,7 +9,7 @@ import pytest
 
 from services.watcher.core import MOST_CHANGES, RELIST_PAUSE, WatcherCore
 from services.watcher.events import Asked, Beat, Complain, Effect, Heard, ListAgain, Publish, Skipped, Tick
-from services.watcher.resources import MOST_BODY_BYTES
+from services.watcher.resources import MOST_BODY_BYTES, RESOURCES
 from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage
 from shared.kube.wire import WatchEvent
 from shared.messages.codec import copy, encode
@@ -108,7 +108,7 @@ def test_a_listing_stands_between_marks_and_numbers_run_through() -> None:
     said = [getattr(change, "name", change) for change in changes(effects)]
     assert said == [ListingBegins(Kind.POD), "a", "b", "n", ListingEnds(Kind.POD)]
     assert [message.seq for message in published(effects)] == [1, 2, 3, 4]
-    assert core.handle(Beat(), NOW) == [Publish(WatchBeat(1, 4, [kind.value for kind in Kind]))]
+    assert core.handle(Beat(), NOW) == [Publish(WatchBeat(1, 4, [kind.value for kind in RESOURCES]))]
 
 
 def test_messages_are_neither_too_long_nor_too_large() -> None:
