@@ -5,16 +5,15 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import fields
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from services.cli.main import parser
 from shared.bus import subjects
-from shared.config import settings as settings_module
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import HTTP_FLAG, SOURCES
+from shared.config.settingstable import settings_table
+from shared.config.sources import SOURCES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,33 +62,6 @@ def section(page: str, heading: str) -> str:
 
 def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-
-
-def field_docs(class_name: str) -> dict[str, str]:
-    """What stands below each field of a class."""
-    tree = ast.parse(Path(settings_module.__file__).read_text())
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
-    found: dict[str, str] = {}
-    for field, below in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            found[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
-    return found
-
-
-def settings_table() -> str:
-    """One row a setting, in the order of `SOURCES`; what it means is told by its docstring, else by its flag's help."""
-    told = field_docs("ApiSettings") | field_docs("Settings")
-    rows = ["| setting | variable | flag | default | what |", "|---|---|---|---|---|"]
-    for source in SOURCES:
-        owner = Settings() if source.field in Settings.__dataclass_fields__ else ApiSettings()
-        default = getattr(owner, source.field)
-        flag = HTTP_FLAG if source.field.startswith("http_") else source.flag
-        what = told.get(source.field) or source.help or "see below"
-        rows.append(
-            f"| `{source.field}` | `{source.variable}` | {f'`{flag}`' if flag else ''} "
-            f"| {'none' if default in (None, '') else f'`{default}`'} | {what} |"
-        )
-    return "\n".join(rows)
 
 
 def declared_metrics() -> set[str]:

@@ -58,8 +58,10 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 LONGEST_NAMED = 300.0
 """Longer than that the server's Retry-After is not believed."""
-LOOK = 0.02
-"""Seconds until there may be a token again; what comes meanwhile goes out together."""
+LOOK = 0.1
+"""Seconds until tokens are looked for again. What they are for goes out together: calls that come one by one wake this
+process and the API server for each.
+"""
 
 UNANSWERED = frozenset({Outcome.UNREACHABLE, Outcome.UNKNOWN})
 BUSY = frozenset({429, 503, 504})

@@ -63,11 +63,9 @@ class Link:
         assert task is not None
         self._carrying.add(task)
         try:
-            await self._open.wait()
-            with suppress(OSError):
+            with suppress(OSError, asyncio.CancelledError):  # `cut` cancels
+                await self._open.wait()
                 await self._connect(reader, writer)
-        except asyncio.CancelledError:
-            pass  # cut
         finally:
             self._carrying.discard(task)
             writer.transport.abort()
