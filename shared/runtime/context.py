@@ -27,6 +27,9 @@ class Context:
     validates: bool = False
     """Cores are to check themselves after every event."""
     clock: Callable[[], float] = time.time
+    """Seconds for deadlines and durations; only ever compared with itself, in this process."""
+    wall: Callable[[], float] = time.time
+    """Seconds since 1970, for people to read."""
 
     @property
     def log(self) -> logging.Logger:

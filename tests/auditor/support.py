@@ -25,7 +25,7 @@ from shared.cluster.load import load_of
 from shared.messages.queue import QueueContents
 from shared.messages.state import LedgerEntry
 from shared.model.objects import Node, Pod
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 
 LAG = 5.0
 PATIENCE = 10.0

@@ -5,8 +5,8 @@ import pytest
 from services.auditor.events import Lost, PodsListed
 from services.auditor.violations import Invariant
 from shared.messages.watch import Kind
+from testing.builders import PodBuilder, node, pod
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, small, web
-from tests.builders import PodBuilder, node, pod
 
 GPU = "example.com/gpu"
 

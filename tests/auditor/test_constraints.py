@@ -5,8 +5,8 @@ import pytest
 from services.auditor.events import Lost, NodesListed, PodsListed, Resumed, Unreadable
 from services.auditor.violations import Invariant
 from shared.messages.watch import Kind
+from testing.builders import NodeBuilder, PodBuilder, expr, pod, term
 from tests.auditor.support import LAG, Audit, invariants, renewed, small
-from tests.builders import NodeBuilder, PodBuilder, expr, pod, term
 
 PLAIN = small("a")
 SSD = small("a").label(disk="ssd", size="7")

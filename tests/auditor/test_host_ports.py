@@ -3,8 +3,8 @@
 import pytest
 
 from services.auditor.violations import Invariant
+from testing.builders import PodBuilder, pod
 from tests.auditor.support import LAG, Audit, entry, invariants, small
-from tests.builders import PodBuilder, pod
 
 CASES = [
     ((80, "TCP", ""), (80, "TCP", ""), True),

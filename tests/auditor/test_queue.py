@@ -5,8 +5,8 @@ import pytest
 from services.auditor.events import Lost, PodsListed, QueueSilent, Unreadable
 from services.auditor.violations import Invariant
 from shared.messages.watch import Kind
+from testing.builders import PodBuilder
 from tests.auditor.support import LAG, PATIENCE, Audit, invariants, small, web
-from tests.builders import PodBuilder
 
 PLACES = ["active", "backoff", "unschedulable", "gated", "in_flight"]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from services.auditor.events import Lost, NodesListed, PodsListed
 from services.auditor.violations import Invariant
 from shared.messages.watch import Kind
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, renewed, versioned
-from tests.builders import NodeBuilder, PodBuilder, node, pod
 
 NODES = 3
 CPU = 4

@@ -28,8 +28,8 @@ from shared.store.schema import encode
 from shared.telemetry import Telemetry
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
+from testing.builders import NodeBuilder, PodBuilder, pod
 from tests.auditor.support import contents, entry, invariants, small
-from tests.builders import NodeBuilder, PodBuilder, pod
 from tests.servers import nats_server, redis_server
 
 pytestmark = pytest.mark.asyncio

@@ -38,8 +38,8 @@ from shared.framework.status import SUCCESS, Code, Status, error, unschedulable
 from shared.messages.binding import BindingOrders, Withdraw
 from shared.messages.state import BindingOrder
 from shared.model.objects import Pod
+from testing.builders import pod
 from tests.binder.support import Script, api_call, binding_framework, only
-from tests.builders import pod
 
 MOODS = st.sampled_from(["", "full", "wait", "forbid", "break", "prepare", "pause"])
 UIDS = st.sampled_from(["a", "b"])

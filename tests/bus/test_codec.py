@@ -12,7 +12,7 @@ import shared.messages
 from shared.errors import ProtocolError
 from shared.messages import binding, queue, state, watch, workers
 from shared.messages.codec import Message, copy, decoder, encode
-from tests.builders import pod
+from testing.builders import pod
 
 POD = pod("p").build()
 EXAMPLES: list[Message] = [

@@ -16,7 +16,7 @@ from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from services.supervisor.servers import end
 from shared.bus.rights import RIGHTS, authorization
-from tests.builders import node
+from testing.builders import node
 from tests.certificates import make_certificates
 from tests.pipeline.support import Cluster, a_cluster, until, value_of, web
 from tests.servers import ConfiguredNats, configured_nats

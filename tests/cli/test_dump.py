@@ -44,7 +44,7 @@ from shared.messages.inspection import (
 from shared.messages.state import LedgerEntry
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.profiling import PROFILE
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.bus.support import LOG, a_bus, until
 from tests.cli.operating import Operator
 from tests.cli.test_queue import Waiting, an_entry

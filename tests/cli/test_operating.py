@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from tests.builders import node
+from testing.builders import node
 from tests.cli.operating import Operator, Said
 from tests.pipeline.corner import a_corner
 from tests.pipeline.ownplugins import BY_HAND, own_plugins

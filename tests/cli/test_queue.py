@@ -25,7 +25,7 @@ from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, ListQueue, Move,
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import DEFAULT_SCHEDULER
 from shared.plugins.frameworks import load_frameworks
-from tests.builders import PodBuilder, pod
+from testing.builders import PodBuilder, pod
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator
 from tests.servers import nats_server

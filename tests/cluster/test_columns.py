@@ -10,7 +10,7 @@ from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import NodeTable
 from shared.errors import ClusterError
 from shared.model.objects import Node
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.cluster.history import NAMES, STEPS, Step, apply
 
 

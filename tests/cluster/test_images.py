@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from shared.cluster.images import ImageSizes
 from shared.model.objects import Node
-from tests.builders import node
+from testing.builders import node
 
 
 def sizes(of: Node) -> dict[str, int]:

@@ -7,7 +7,7 @@ from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import NodeTable
 from shared.model.objects import NodeOperator, NodeSelectorRequirement
 from shared.model.selectors import requirement_matches
-from tests.builders import expr, node, pod
+from testing.builders import expr, node, pod
 
 COMPARING: list[NodeOperator] = ["In", "NotIn", "Gt"]
 OPERATORS: list[NodeOperator] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]

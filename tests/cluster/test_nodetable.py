@@ -11,7 +11,7 @@ from shared.cluster.load import load_of
 from shared.cluster.nodetable import CPU, MEMORY, PODS, DuplicateNode, NodeTable
 from shared.errors import ClusterError, InvalidObject, InvariantBroken
 from shared.model.objects import Node, NodeStatus, ObjectMeta
-from tests.builders import NodeBuilder, node, pod
+from testing.builders import NodeBuilder, node, pod
 from tests.cluster.dump import LABELS, PORT, by_name, dump, label_at
 from tests.cluster.history import STEPS, Model, Step, apply
 

@@ -6,7 +6,7 @@ from shared.cluster.load import load_of
 from shared.cluster.nodetable import DuplicatePod, NodeTable, UnknownNode, UnknownPod
 from shared.errors import ClusterError
 from shared.model.resources import NON_ZERO_CPU, NON_ZERO_MEMORY
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.cluster.dump import by_name, dump
 
 SMALL = load_of(pod("p").label(app="web").request(cpu="500m").host_port(80).build())

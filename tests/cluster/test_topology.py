@@ -11,7 +11,7 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.shards import shard_of
 from shared.cluster.topology import PodCount, domain_counts, merge_counts, pod_count
 from shared.model.objects import LabelSelectorRequirement, Pod
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 
 WEB = selector(app="web")
 

@@ -15,7 +15,7 @@ from shared.cluster.volumes import VolumeDecision
 from shared.framework.status import error
 from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Ladder
-from tests.builders import pod
+from testing.builders import pod
 
 G = Gang("ns/g", 2)
 LOAD = PodLoad("default", {"app": "g"}, {"cpu": 1000})

@@ -14,7 +14,7 @@ from shared.framework.status import SUCCESS, Status, error, unresolvable, unsche
 from shared.framework.summary import Summary
 from shared.framework.tiebreak import Ties
 from shared.messages.preemption import Candidate, Candidates, ShardFindings, Victim
-from tests.builders import pod
+from testing.builders import pod
 from tests.framework.plugins import scripted
 from tests.plugins.cluster import framework
 

@@ -18,7 +18,7 @@ from shared.messages.state import Committed
 from shared.messages.workers import WorkerBeat
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
-from tests.builders import pod
+from testing.builders import pod
 from tests.rounds.script import Script, asked, class_of, offer, written
 from tests.rounds.support import BY_NAME, small_pod
 

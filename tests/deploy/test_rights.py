@@ -13,7 +13,7 @@ from services.simulator.service import Simulator, SimulatorOptions
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings, Settings
-from tests.builders import node
+from testing.builders import node
 from tests.deploy.recorder import Recorder, recorders
 from tests.deploy.rendering import SERVICES
 from tests.deploy.rights import LEASES, METHODS, Right, documented, granted, named_by, rights_of

@@ -19,7 +19,7 @@ from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListWatch
 from shared.messages.preemption import Candidate, Victim
 from shared.model.objects import Pod, decode_pod
-from tests.builders import pod
+from testing.builders import pod
 from tests.extenders.server import a_client, an_extender, slowly
 from tests.kube.support import api_server, client_of, raw_node, raw_pod, until
 

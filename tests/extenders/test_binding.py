@@ -21,8 +21,8 @@ from shared.extenders.wire import bind_request
 from shared.framework.plugin import ApiCall
 from shared.messages.binding import BindingOutcome
 from shared.model.objects import Pod
+from testing.builders import pod
 from tests.binder.support import PROFILE, Script, binding_framework, one, only
-from tests.builders import pod
 from tests.extenders.server import a_client, an_extender, slowly
 
 BINDER = ExtenderConfig("http://binder", bind_verb="bind")

@@ -19,7 +19,7 @@ from shared.framework.diagnosis import Rejections
 from shared.framework.status import error, unresolvable, unschedulable
 from shared.framework.summary import Summary
 from shared.messages.rounds import ClassAnswer, Ladder
-from tests.builders import pod
+from testing.builders import pod
 
 GPU = "example.com/gpu"
 PLAIN = pod("p").uid("u").build()

@@ -2,7 +2,7 @@
 
 from shared.config.structs import ExtenderConfig, ManagedResource
 from shared.extenders.interest import binder_of, in_order, interested, is_interested, timeout_of
-from tests.builders import pod
+from testing.builders import pod
 
 GPU = "example.com/gpu"
 OF_GPUS = ExtenderConfig("http://gpus", managed_resources=(ManagedResource(GPU), ManagedResource("example.com/fpga")))

@@ -12,7 +12,7 @@ import pytest_asyncio
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from shared.config.settings import Settings
-from tests.builders import NodeBuilder, node
+from testing.builders import NodeBuilder, node
 from tests.extenders.server import Body, Extender, an_extender
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import until

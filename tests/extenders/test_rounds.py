@@ -15,7 +15,7 @@ from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFind
 from shared.messages.rounds import ClassAnswer, Propose
 from shared.messages.state import Committed
 from shared.model.objects import Pod
-from tests.builders import pod
+from testing.builders import pod
 from tests.rounds.script import Script, asked, class_of, offer, summary, written
 from tests.rounds.support import BY_NAME, FRAMEWORKS, small_pod
 

@@ -8,7 +8,7 @@ from shared.cluster.shards import shard_of
 from shared.framework.classify import Classifier
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
-from tests.builders import PodBuilder, expr, pod
+from testing.builders import PodBuilder, expr, pod
 
 SHARDS = [4, 0, 6, 6]
 BASE = pod("p").label(app="web").container("c", image="web:1").request(cpu="1", memory="1Gi").host_port(80)

@@ -17,7 +17,7 @@ from shared.framework.summary import Summary, merge
 from shared.framework.tiebreak import Ties
 from shared.model.objects import Node, Pod
 from shared.plugins.frameworks import load_frameworks
-from tests.builders import expr, node, pod, term
+from testing.builders import expr, node, pod, term
 from tests.cluster.history import NAMES, STEPS, Step, apply, nodes
 from tests.framework.evaluation import answers, climbed_by_placing, evaluate, ladder, ladders
 from tests.framework.plugins import CountNodes, FewPods, NormalizedScore, Uncordoned, ZoneFilter

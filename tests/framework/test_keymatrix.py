@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from shared.cluster.nodetable import NodeTable
 from shared.framework.keymatrix import BLOCK, KeyMatrix
-from tests.builders import node
+from testing.builders import node
 
 Keys = NDArray[np.int64]
 SIZES = (3, BLOCK, BLOCK + 1, 3 * BLOCK + 17)

@@ -14,7 +14,7 @@ from shared.framework.podclass import PodClass
 from shared.framework.tiebreak import Ties
 from shared.model.objects import Pod
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 from tests.framework.evaluation import evaluate, feasible, ladders
 from tests.framework.plugins import FewPods, framework
 

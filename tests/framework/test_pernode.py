@@ -15,7 +15,7 @@ from shared.framework.normalize import ScoreOutOfRange
 from shared.framework.podclass import PodClass
 from shared.framework.status import Status, unschedulable
 from shared.framework.tiebreak import Ties
-from tests.builders import NodeBuilder, node, pod
+from testing.builders import NodeBuilder, node, pod
 from tests.framework.evaluation import answers, climbed_by_placing, evaluate, feasible, ladder
 from tests.framework.plugins import AskedFilter, AskedScore, FewPods, LabelScore, NormalizedScore, Uncordoned, framework
 

@@ -7,7 +7,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import ApiCall, Permission, PreFilterResult
 from shared.framework.profile import Framework, PermitOutcome
 from shared.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
-from tests.builders import pod
+from testing.builders import pod
 from tests.framework.plugins import framework, scripted
 
 WAIT = Status(Code.WAIT)

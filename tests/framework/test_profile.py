@@ -14,7 +14,7 @@ from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.model.objects import Pod
 from shared.plugins.prioritysort import PrioritySort
-from tests.builders import pod
+from testing.builders import pod
 from tests.framework.plugins import AskedScore, FewPods, LabelScore, Uncordoned, framework, scripted
 
 SCORE, FILTER, SORT = ExtensionPoint.SCORE, ExtensionPoint.FILTER, ExtensionPoint.QUEUE_SORT

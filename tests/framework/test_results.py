@@ -4,7 +4,7 @@ import pytest
 from shared.cluster.changes import ChangeLog
 from shared.framework.cyclestate import CycleState
 from shared.framework.results import NOTHING_SEEN, UNKNOWN, ResultPool
-from tests.builders import pod
+from testing.builders import pod
 
 
 def state(name: str = "p") -> CycleState:

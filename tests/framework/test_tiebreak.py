@@ -8,7 +8,7 @@ from shared.cluster.changes import Rows
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.framework.tiebreak import Keys, NameRanks, Salts, Ties, random_ties
-from tests.builders import node, pod
+from testing.builders import node, pod
 
 
 def table_of(names: Iterable[str], pods: int = 0) -> NodeTable:

@@ -15,7 +15,7 @@ from shared.framework.status import Status, unschedulable
 from shared.framework.tiebreak import Ties
 from shared.framework.view import Changes, Hypothesis, Own
 from shared.framework.whatif import Both, WhatIf
-from tests.builders import NodeBuilder, node, pod
+from testing.builders import NodeBuilder, node, pod
 from tests.framework.plugins import AskedFilter, FewPods, Uncordoned, framework
 
 LOAD = load_of(pod("p").build())

@@ -13,8 +13,8 @@ from shared.bus import Envelope
 from shared.errors import ProtocolError
 from shared.messages.binding import Withdraw
 from shared.messages.queue import Batch, Outcome, Outcomes, QueuedPod, Received, Take, Verdict
+from testing.builders import pod
 from tests.binder.support import Script
-from tests.builders import pod
 from tests.bus.support import a_bus, until
 from tests.servers import nats_server
 

@@ -1,5 +1,5 @@
 from shared.model.objects import decode_pod, encode_json
-from tests.builders import node, pod
+from testing.builders import node, pod
 
 
 def test_builders_are_immutable() -> None:

@@ -27,7 +27,7 @@ from shared.model.objects import (
     object_from,
     object_from_msgpack,
 )
-from tests.builders import pod
+from testing.builders import pod
 from tests.samples import a_claim, a_volume, an_object, raw_object
 
 CLUSTER_WIDE = {

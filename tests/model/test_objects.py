@@ -23,7 +23,7 @@ from shared.model.objects import (
     validate_node,
 )
 from shared.model.quantity import Quantity, parse_quantity
-from tests.builders import expr, node, pod, selector, term
+from testing.builders import expr, node, pod, selector, term
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

@@ -31,7 +31,7 @@ from shared.model.resources import (
     placed_requests,
     pod_requests,
 )
-from tests.builders import PodBuilder, node, pod, resource_list
+from testing.builders import PodBuilder, node, pod, resource_list
 
 MI = 1 << 20
 DEFAULTS = resource_list(cpu="100m", memory="200Mi")

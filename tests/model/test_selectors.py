@@ -19,7 +19,7 @@ from shared.model.selectors import (
     requirement_matches,
     unparsable,
 )
-from tests.builders import expr, node, pod, selector, term
+from testing.builders import expr, node, pod, selector, term
 
 LABELS = {"zone": "a", "cores": "8", "empty": ""}
 

@@ -21,7 +21,7 @@ from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
-from tests.builders import node
+from testing.builders import node
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import until
 

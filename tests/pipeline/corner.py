@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from services.auditor.service import Auditor
 from services.supervisor.pipeline import Pipeline
-from tests.builders import NodeBuilder, PodBuilder
+from testing.builders import NodeBuilder, PodBuilder
 from tests.pipeline.support import (
     SOON,
     Cluster,

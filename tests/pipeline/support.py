@@ -20,7 +20,7 @@ from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
-from tests.builders import NodeBuilder, PodBuilder, pod
+from testing.builders import NodeBuilder, PodBuilder, pod
 
 Object = dict[str, Any]
 Condition = Callable[[], Awaitable[bool]]

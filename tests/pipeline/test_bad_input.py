@@ -19,7 +19,7 @@ from shared.bus.wire import VERSION_HEADER
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import environment_of
 from shared.errors import UserError
-from tests.builders import node
+from testing.builders import node
 from tests.kube.support import api_server
 from tests.pipeline.corner import a_corner
 from tests.pipeline.support import SOON, until, value_of

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from tests.builders import PodBuilder, node
+from testing.builders import PodBuilder, node
 from tests.pipeline.corner import Corner, a_corner, condition_of
 from tests.pipeline.support import Object, until, value_of
 

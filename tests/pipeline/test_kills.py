@@ -14,7 +14,7 @@ from services.auditor.service import Auditor
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from shared.errors import ClusterError
-from tests.builders import node
+from testing.builders import node
 from tests.pipeline.following import following
 from tests.pipeline.support import (
     Cluster,

@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from tests.builders import node
+from testing.builders import node
 from tests.pipeline.corner import Corner, a_corner, unfit
 from tests.pipeline.support import until, value_of
 

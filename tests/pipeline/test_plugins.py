@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from tests.builders import NodeBuilder, expr, node
+from testing.builders import NodeBuilder, expr, node
 from tests.pipeline.corner import a_corner, condition_of, unfit, waiting
 from tests.pipeline.support import Object, until
 

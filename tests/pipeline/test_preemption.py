@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from tests.builders import PodBuilder, node
+from testing.builders import PodBuilder, node
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.following import disruption_of, following
 from tests.pipeline.ownplugins import BY_HAND, own_plugins

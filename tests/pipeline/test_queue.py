@@ -12,7 +12,7 @@ from services.supervisor.pipeline import Pipeline
 from shared.store.link import connect
 from shared.store.memory import Memory
 from shared.telemetry.logs import logger
-from tests.builders import node, selector
+from testing.builders import node, selector
 from tests.cli.operating import Operator
 from tests.pipeline.corner import Corner, a_corner, unfit
 from tests.pipeline.ownplugins import STUMBLING, own_plugins

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from tests.builders import NodeBuilder, node, selector
+from testing.builders import NodeBuilder, node, selector
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import until
 

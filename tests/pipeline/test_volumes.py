@@ -14,7 +14,7 @@ from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.model.storage import BIND_COMPLETED, SELECTED_NODE
-from tests.builders import node
+from testing.builders import node
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import Object
 

@@ -6,7 +6,7 @@ from services.queue.untold import PAUSES
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings
-from tests.builders import node
+from testing.builders import node
 from tests.kube.support import api_server
 from tests.pipeline.corner import a_corner
 from tests.pipeline.support import SOON, until

@@ -17,7 +17,7 @@ from shared.framework.tiebreak import Ties
 from shared.framework.view import NodeView
 from shared.model.objects import Node, Pod
 from shared.plugins.frameworks import load_frameworks
-from tests.builders import NodeBuilder, PodBuilder
+from testing.builders import NodeBuilder, PodBuilder
 
 
 def table_of(*nodes: NodeBuilder | Node, pods: Iterable[PodBuilder | Pod] = ()) -> NodeTable:

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from shared.model.objects import ImageSource, Node, NodeSelectorTerm, Pod, PodSpec, TaintEffect, Toleration, Volume
-from tests.builders import NodeBuilder, PodBuilder, expr, node, pod
+from testing.builders import NodeBuilder, PodBuilder, expr, node, pod
 from tests.plugins.scalar import Host
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import PostFilterResult
 from shared.framework.status import SKIP, SUCCESS, error, unresolvable, unschedulable
 from shared.plugins.dynamicresources import NOT_SUPPORTED, DynamicResources
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.cluster import framework, judge, table_of
 
 PLAIN = pod("plain").build()

@@ -7,7 +7,7 @@ from shared.errors import InvalidObject
 from shared.framework.cyclestate import CycleState
 from shared.framework.status import Status, unresolvable, unschedulable
 from shared.plugins.noderesources.fit import MOST_SCALARS, NodeResourcesFit
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 
 GPU, FPGA, HUGE = "example.com/gpu", "example.com/fpga", "hugepages-2Mi"

@@ -4,7 +4,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.view import NodeView
 from shared.model.objects import ImageSource, Volume
 from shared.plugins.imagelocality import ImageLocality, image_name, pod_images
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, scores, table_of
 
 MIB = 1024 * 1024

@@ -20,7 +20,7 @@ from shared.plugins.noderesources.kernels import (
     shape_table,
     weighted_mean,
 )
-from tests.builders import node
+from testing.builders import node
 from tests.plugins.cluster import table_of
 from tests.plugins.scalar import broken_line, evenness
 from tests.plugins.strategies import REQUIREMENTS, VALUES

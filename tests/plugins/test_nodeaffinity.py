@@ -7,7 +7,7 @@ from shared.framework.view import NodeView
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.objects import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 from shared.plugins.nodeaffinity import NodeAffinity
-from tests.builders import PodBuilder, expr, node, pod, term
+from testing.builders import PodBuilder, expr, node, pod, term
 from tests.plugins.cluster import framework, judge, scores, statuses, table_of
 
 PLAIN = NodeAffinity(NodeAffinityArgs())

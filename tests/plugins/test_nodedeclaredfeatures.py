@@ -7,7 +7,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.status import SKIP, SUCCESS, unresolvable
 from shared.model.objects import Node, Pod, decode_node, decode_pod
 from shared.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 
 RESTARTS = "RestartAllContainersOnContainerExits"

@@ -5,7 +5,7 @@ import pytest
 from shared.framework.status import unresolvable
 from shared.plugins.nodename import NodeName
 from shared.plugins.nodeunschedulable import NodeUnschedulable
-from tests.builders import PodBuilder, node, pod
+from testing.builders import PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 
 CORDONED = "node.kubernetes.io/unschedulable"

@@ -4,7 +4,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.status import SKIP, unschedulable
 from shared.model.objects import Container, ContainerPort, Pod, PodSpec
 from shared.plugins.nodeports import NodePorts
-from tests.builders import PodBuilder, node, pod
+from testing.builders import PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 
 TAKEN = unschedulable("node(s) didn't have free ports for the requested pod ports")

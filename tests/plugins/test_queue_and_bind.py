@@ -8,7 +8,7 @@ from shared.framework.status import SUCCESS, unresolvable
 from shared.plugins.defaultbinder import DefaultBinder
 from shared.plugins.prioritysort import PrioritySort
 from shared.plugins.schedulinggates import SchedulingGates
-from tests.builders import PodBuilder, pod
+from testing.builders import PodBuilder, pod
 
 
 def test_a_pod_without_gates_may_enter_the_queue() -> None:

@@ -16,7 +16,7 @@ from shared.framework.status import SKIP, SUCCESS
 from shared.framework.view import NodeView
 from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocation
 from shared.plugins.noderesources.fit import NodeResourcesFit
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, prepared, scores, table_of
 
 GPU = "example.com/gpu"

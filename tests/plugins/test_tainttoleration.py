@@ -4,7 +4,7 @@ from shared.framework.status import unresolvable
 from shared.framework.view import NodeView
 from shared.model.objects import TaintEffect
 from shared.plugins.tainttoleration import TaintToleration
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, prepared, scores, statuses, table_of
 
 UNTOLERATED = unresolvable("node(s) had untolerated taint(s)")

@@ -30,7 +30,7 @@ from shared.messages.binding import Evicted, Notice
 from shared.messages.queue import Batch, Forgotten, ForgottenPod, Outcome, Outcomes, Received, Take, Verdict
 from shared.model.objects import Pod, PodCondition
 from shared.plugins.frameworks import load_frameworks
-from tests.builders import PodBuilder, pod
+from testing.builders import PodBuilder, pod
 
 FRAMEWORKS = load_frameworks(None)
 FIT = ("NodeResourcesFit",)

@@ -9,7 +9,7 @@ from services.queue.pods import Patience
 from services.queue.tally import Result
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Absorbed, Assumed, Verdict
-from tests.builders import pod
+from testing.builders import pod
 from tests.queue.support import (
     FIT,
     NODE_ADDED,

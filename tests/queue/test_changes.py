@@ -9,7 +9,7 @@ import pytest
 from services.queue.changes import node_events, object_events, pod_events
 from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, node_from, object_from, pod_from
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.samples import an_object
 
 CASES = [msgspec.json.decode(line) for line in Path(__file__).with_name("changes.jsonl").read_text().splitlines()]

@@ -15,7 +15,7 @@ from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod, PodCondition, PodStatus
 from shared.plugins.registry import IN_TREE
-from tests.builders import pod
+from testing.builders import pod
 from tests.queue.support import FIT, FRAMEWORKS, NODE_ADDED, NODE_DELETED, Queue, batch_in, names, notices, uid
 
 UNREADABLE = PodUnreadable(uid("a"), "default", "a", "default-scheduler", "Pod default/a: spec.x: is wrong")

@@ -8,7 +8,7 @@ from services.queue.happenings import Happening
 from services.queue.places import Place
 from shared.framework.clusterevents import EVERYTHING, Action, ClusterEvent, Resource
 from shared.messages.queue import Absorbed
-from tests.builders import pod
+from testing.builders import pod
 from tests.queue.support import NODE_ADDED, NODE_LABELS, Queue, uid
 
 SEEN = [ClusterChange(NODE_ADDED)]

@@ -9,7 +9,7 @@ from services.queue.places import Place
 from services.queue.sightings import Sightings
 from shared.messages.watch import ObjectChange
 from shared.model.objects import ObjectKind, encode_msgpack, key_of, object_from
-from tests.builders import pod
+from testing.builders import pod
 from tests.queue.support import FIT, Queue
 
 WAITING = pod("p").resource_claim("r", "mine")

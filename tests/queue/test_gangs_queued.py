@@ -11,7 +11,7 @@ from services.queue.standing import PATIENCE
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.messages.queue import Gang
 from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, object_from
-from tests.builders import PodBuilder, pod
+from testing.builders import PodBuilder, pod
 from tests.queue.support import POD_ADDED, POD_DELETED, Queue, batch_in, notices, uid
 
 GANG = "GangScheduling"

@@ -16,7 +16,7 @@ from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
 from shared.plugins.registry import IN_TREE
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.queue.support import FIT, FRAMEWORKS, NODE_ADDED, NODE_LABELS, NODE_TAINTS, POD_DELETED, Queue, uid
 
 SMALL = node("small").capacity(cpu="1", memory="1Gi", pods=10).build()

@@ -7,7 +7,7 @@ from services.queue.inflight import MOST, MOST_ASKED
 from services.queue.places import Place
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.messages.queue import Activate
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.queue.support import FIT, NODE_ADDED, NODE_LABELS, POD_ADDED, POD_DELETED, Queue, uid
 
 SMALL = node("small").capacity(cpu="1", memory="1Gi", pods=10).build()

@@ -8,7 +8,7 @@ from services.queue.backoff import Backoff
 from services.queue.events import Lapse, Listed, Remember
 from services.queue.kept import Kept
 from services.queue.places import Place
-from tests.builders import pod
+from testing.builders import pod
 from tests.queue.support import Queue, uid
 
 

@@ -5,7 +5,7 @@ from services.queue.events import ClusterChange, Ended, PodBound, PodGone, PodPe
 from services.queue.metrics import QueueMetrics
 from services.queue.pods import Patience
 from shared.telemetry import Telemetry
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.bus.support import a_telemetry, sample
 from tests.queue.support import FRAMEWORKS, NODE_ADDED, POD_DELETED, Queue, uid
 

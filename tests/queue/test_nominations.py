@@ -5,7 +5,7 @@ import pytest
 from services.queue.events import Notify
 from services.queue.places import Place
 from shared.messages.queue import Verdict
-from tests.builders import pod
+from testing.builders import pod
 from tests.queue.support import Queue, notices, uid
 
 

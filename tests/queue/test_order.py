@@ -5,7 +5,7 @@ from collections import Counter
 from services.queue.core import MOST_BYTES
 from services.queue.events import Observed, PodPending
 from services.queue.places import Place
-from tests.builders import pod
+from testing.builders import pod
 from tests.queue.support import Queue, batch_in, built, names
 
 

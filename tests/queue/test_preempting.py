@@ -4,7 +4,7 @@ import pytest
 
 from services.queue.places import Place
 from services.queue.preempting import MOST_EARLY, PATIENCE
-from tests.builders import pod
+from testing.builders import pod
 from tests.queue.support import POD_DELETED, Queue
 
 VICTIM = pod("victim").on("n").request(cpu="8").build()

@@ -9,7 +9,7 @@ from services.queue.places import Place
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.messages.queue import Activate, Batch, Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.queue.support import (
     NODE_ADDED,
     NODE_DELETED,

@@ -48,7 +48,7 @@ from shared.model.objects import encode_msgpack
 from shared.runtime import Context, Health
 from shared.store.memory import Memory
 from shared.telemetry import Telemetry
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry, sample, until
 from tests.kube.support import api_server
 from tests.queue.support import uid

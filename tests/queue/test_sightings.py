@@ -30,7 +30,7 @@ from shared.model.objects import (
     node_from,
     pod_from,
 )
-from tests.builders import NodeBuilder, PodBuilder, node, pod, resource_list, selector
+from testing.builders import NodeBuilder, PodBuilder, node, pod, resource_list, selector
 from tests.samples import an_object
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("changes.jsonl").read_text().splitlines()]

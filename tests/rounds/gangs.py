@@ -13,7 +13,7 @@ from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.messages.queue import Gang
 from shared.model.objects import Pod
-from tests.builders import PodBuilder
+from testing.builders import PodBuilder
 from tests.rounds.support import QUIET
 from tests.rounds.world import Audited
 

@@ -12,7 +12,7 @@ from shared.framework.tiebreak import Ties
 from shared.messages.binding import BindingOrders, Evict
 from shared.messages.state import Delta, LedgerEntry, NominationGone, PodNominated, PodPlaced
 from shared.model.objects import Node, Pod
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.rounds.support import FRAMEWORKS
 from tests.rounds.world import Audited, violations
 

@@ -41,7 +41,7 @@ from shared.messages.state import (
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
 from shared.plugins.frameworks import load_frameworks
 from shared.plugins.registry import IN_TREE
-from tests.builders import node, pod
+from testing.builders import node, pod
 
 BY_NAME = Ties(mode="name")
 FRAMEWORKS = load_frameworks(None)

@@ -15,7 +15,7 @@ from shared.messages.codec import copy, decode, encode
 from shared.messages.state import Committed, NodeRemoved, NodeUpserted, PodPlaced
 from shared.model.objects import Node, encode_msgpack, node_from, pod_from
 from shared.model.quantity import parse_quantity
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.rounds.support import (
     SnapshotLog,
     changes,

@@ -9,7 +9,7 @@ from shared.framework.status import Code, Status, error, unresolvable, unschedul
 from shared.framework.summary import Summary
 from shared.messages.rounds import ClassAnswer
 from shared.messages.state import Conflict
-from tests.builders import pod
+from testing.builders import pod
 from tests.rounds.script import NO_IMAGES, Script, asked, class_of, offer, placements, summary, written
 from tests.rounds.support import kinds, small_pod
 

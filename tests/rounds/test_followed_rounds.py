@@ -22,7 +22,7 @@ from shared.framework.status import Status, unschedulable
 from shared.framework.view import NodeView
 from shared.messages.rounds import Propose
 from shared.model.objects import Node, Pod
-from tests.builders import node, pod, selector
+from testing.builders import node, pod, selector
 from tests.framework.plugins import framework
 
 ZONE = "zone"

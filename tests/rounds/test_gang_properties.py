@@ -11,7 +11,7 @@ from services.cycle.events import Decided, Unschedulable
 from shared.framework.tiebreak import Ties
 from shared.messages.queue import Gang
 from shared.model.objects import ClusterObject, Node, Pod
-from tests.builders import pod
+from testing.builders import pod
 from tests.plugins.volumes.storage import HOSTNAME, claim, storage_class, volume
 from tests.rounds.gangs import GangRun, Part, as_told, members
 from tests.rounds.hardrules import admits

@@ -12,7 +12,7 @@ from shared.messages.queue import Gang
 from shared.messages.rounds import Propose
 from shared.messages.state import Commit
 from shared.model.objects import ClusterObject, Node, Pod
-from tests.builders import node, pod, selector
+from testing.builders import node, pod, selector
 from tests.plugins.volumes.storage import HOSTNAME, ZONE, claim, storage_class, volume
 from tests.rounds.gangs import GangRun, members
 from tests.rounds.support import Moody, framework_with, small_node

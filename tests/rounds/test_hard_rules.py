@@ -14,7 +14,7 @@ from services.cycle.events import Decided, Unschedulable
 from services.inprocess.pipeline import Pipeline
 from shared.model.objects import Node, ObjectKind, Pod, TopologySpreadConstraint, object_from
 from shared.plugins.frameworks import load_frameworks
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 from tests.rounds.hardrules import admits
 
 FRAMEWORKS = load_frameworks(None)

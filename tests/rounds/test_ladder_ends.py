@@ -9,7 +9,7 @@ from shared.framework.summary import Summary
 from shared.messages.rounds import ClassAnswer
 from shared.messages.state import PodPlaced
 from shared.model.objects import Node, Pod
-from tests.builders import PodBuilder, expr, node, pod
+from testing.builders import PodBuilder, expr, node, pod
 from tests.rounds.support import answers, ask_for, delta, propose, state, worker
 
 BARE = pod("p").request(cpu=1, memory="1Gi")

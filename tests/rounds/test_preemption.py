@@ -5,7 +5,7 @@ from functools import lru_cache
 import pytest
 
 from services.snapshot.events import NodeGone, PodDeleted
-from tests.builders import pod
+from testing.builders import pod
 from tests.rounds.preempting_world import Full, Preempting, load_of_nodes, where_they_are
 from tests.rounds.support import BY_NAME
 from tests.rounds.world import BadLuck

@@ -18,7 +18,7 @@ from shared.framework.status import Code
 from shared.framework.view import NodeView
 from shared.messages.rounds import ClassAnswer
 from shared.model.objects import Pod
-from tests.builders import expr, pod
+from testing.builders import expr, pod
 from tests.rounds.script import Script, class_of, summary
 from tests.rounds.support import QUIET, framework_with, small_node, small_pod
 

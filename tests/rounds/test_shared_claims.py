@@ -5,7 +5,7 @@ import pytest
 from services.cycle.events import Decided
 from services.inprocess.pipeline import Pipeline
 from shared.model.wellknown import HOSTNAME
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.volumes.storage import claim, storage_class, volume
 
 SHARED = ("ReadWriteMany",)

@@ -5,7 +5,7 @@ import pytest
 from services.inprocess.pipeline import bound
 from services.snapshot.events import BindingFailed, BindingFinished, NodeGone, NodeSeen, PodDeleted, PodSeen, Problem
 from shared.messages.state import NodeRemoved, NodeUpserted, PodGone, PodPlaced
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.rounds.support import (
     SnapshotLog,
     changes,

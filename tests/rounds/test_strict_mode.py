@@ -19,7 +19,7 @@ from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain
 from shared.framework.tiebreak import Ties, random_ties
 from shared.model.objects import Node, Pod
-from tests.builders import expr, node, pod
+from testing.builders import expr, node, pod
 from tests.rounds.support import BY_NAME, DEFAULT, small_node
 from tests.rounds.world import Audited, World
 

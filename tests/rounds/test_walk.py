@@ -9,7 +9,7 @@ from shared.cluster.load import load_of
 from shared.framework.status import error
 from shared.messages.rounds import Ladder
 from shared.model.objects import DEFAULT_SCHEDULER
-from tests.builders import pod
+from testing.builders import pod
 
 STALE, EXHAUSTED = NoRung.STALE, NoRung.EXHAUSTED
 

@@ -14,7 +14,7 @@ from shared.framework.tiebreak import Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Explained
 from shared.messages.state import PodGone
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
-from tests.builders import expr, node, pod
+from testing.builders import expr, node, pod
 from tests.rounds.support import (
     Moody,
     answers,

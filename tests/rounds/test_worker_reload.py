@@ -11,7 +11,7 @@ from shared.errors import ProtocolError
 from shared.messages.rounds import ClassAsk
 from shared.messages.state import Delta, Heartbeat, NodeState, NodeUpserted, PodGone, PodPlaced, PodState, State
 from shared.model.objects import DEFAULT_SCHEDULER
-from tests.builders import node
+from testing.builders import node
 from tests.rounds.support import (
     answers,
     ask_for,

@@ -22,7 +22,7 @@ from shared.model.resources import allocatable
 from shared.model.tolerations import is_tolerated
 from shared.plugins.hints.taints import UNSCHEDULABLE
 from shared.plugins.hostports import conflict
-from tests.builders import NodeBuilder, PodBuilder, expr, node, pod
+from testing.builders import NodeBuilder, PodBuilder, expr, node, pod
 from tests.rounds.support import FRAMEWORKS, apply_change
 
 GPU = "example.com/gpu"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.gangs import GangWorld
+from testing.simulation.gangs import GangWorld
 from tests.simulation.test_simulation import EVERYTHING, FAILOVER, play_in
 
 CALM: frozenset[str] = frozenset()

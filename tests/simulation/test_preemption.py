@@ -3,7 +3,7 @@ nobody else."""
 
 import pytest
 
-from tests.simulation.preemption import PreemptionWorld
+from testing.simulation.preemption import PreemptionWorld
 from tests.simulation.test_simulation import EVERYTHING, FAILOVER, play_in
 
 CALM: frozenset[str] = frozenset()

@@ -3,9 +3,9 @@
 import asyncio
 
 from services.queue.places import Place
-from tests.builders import node
+from testing.builders import node
+from testing.simulation.world import World
 from tests.simulation.test_simulation import on_virtual_time, small_world
-from tests.simulation.world import World
 
 WAITING = frozenset(Place) - {Place.NEW, Place.DONE}
 A_WHILE = 0.5

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from tests.builders import node
-from tests.simulation.loop import VirtualLoop
-from tests.simulation.world import NODES, SERVICES, World
+from testing.builders import node
+from testing.simulation.loop import VirtualLoop
+from testing.simulation.world import NODES, SERVICES, World
 
 EVERYTHING = frozenset({"kill", "twins", "bus", "store", "flush", "stall"})
 FAILOVER = frozenset({"kill", "kill snapshot", "long stall", "twins"})

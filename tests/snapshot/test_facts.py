@@ -11,7 +11,7 @@ from shared.messages.watch import Kind, ObjectChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS
 from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
-from tests.builders import node
+from testing.builders import node
 from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node, small_pod
 from tests.samples import an_object
 

@@ -30,7 +30,7 @@ from shared.messages.preemption import Victim
 from shared.messages.queue import POD_GONE
 from shared.messages.state import Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.model.objects import Pod
-from tests.builders import pod
+from testing.builders import pod
 from tests.rounds.support import SnapshotLog, changes, commit, kinds, refusals, reply, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")

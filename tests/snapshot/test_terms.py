@@ -21,7 +21,7 @@ from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
 from shared.cluster.load import load_of
 from shared.messages.codec import encode
 from shared.messages.state import EPOCH_SHIFT, Committed, Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")

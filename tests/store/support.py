@@ -16,7 +16,7 @@ from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader
 from shared.store.term import open_term
 from shared.store.writer import Writer
-from tests.builders import node
+from testing.builders import node
 from tests.servers import redis_server
 
 PREFIX = "flotilla"

@@ -11,7 +11,7 @@ from shared.model.objects import ClusterObject, ObjectKind, Pod, key_of, kind_of
 from shared.model.wellknown import HOSTNAME
 from shared.store.link import RedisLink
 from shared.store.term import open_term
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.samples import a_claim, a_volume, an_object
 from tests.servers import redis_server
 from tests.store.support import PREFIX, begin, commit, linked, loaded, persists, small_node

@@ -15,7 +15,7 @@ from shared.store.link import RedisLink
 from shared.store.memory import Memory
 from shared.store.term import open_term
 from shared.store.writer import Writer
-from tests.builders import pod
+from testing.builders import pod
 from tests.samples import an_object
 from tests.servers import redis_server
 from tests.store.support import PREFIX, SHARDS, begin, commit, linked, persists, small_node

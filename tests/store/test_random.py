@@ -28,7 +28,7 @@ from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader
 from shared.store.term import open_term
 from shared.store.writer import Writer
-from tests.builders import pod
+from testing.builders import pod
 from tests.servers import redis_server
 from tests.store.support import LOG, SHARDS, commit, persists, plain, small_node
 

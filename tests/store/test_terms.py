@@ -8,7 +8,7 @@ from shared.errors import ProtocolError, UserError
 from shared.store.errors import Deposed, StateLost
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
-from tests.builders import pod
+from testing.builders import pod
 from tests.servers import redis_server
 from tests.store.support import PREFIX, SHARDS, begin, commit, linked, load, loaded, persists, plain, small_node
 

@@ -13,7 +13,7 @@ from shared.store.errors import StateLost, StoreUnreachable
 from shared.store.reader import Reader
 from shared.store.term import open_term
 from shared.store.writer import Writer
-from tests.builders import pod
+from testing.builders import pod
 from tests.servers import redis_server
 from tests.store.support import (
     PREFIX,

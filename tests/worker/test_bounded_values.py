@@ -7,7 +7,7 @@ from shared.cluster.nodetable import FEWEST_VALUES, NodeTable
 from shared.messages.rounds import ClassAnswer
 from shared.messages.state import NodeUpserted
 from shared.model.objects import Node, NodeSelectorRequirement
-from tests.builders import PodBuilder, expr, node, pod
+from testing.builders import PodBuilder, expr, node, pod
 from tests.rounds.support import answers, ask_for, delta, propose, small_node, state, worker
 from tests.rounds.world import Audited
 

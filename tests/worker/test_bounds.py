@@ -10,7 +10,7 @@ from shared.messages.codec import encode
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 from shared.messages.state import State
-from tests.builders import pod
+from testing.builders import pod
 from tests.rounds.support import FRAMEWORKS
 
 

@@ -12,7 +12,7 @@ from shared.framework.status import SUCCESS, error, unresolvable, unschedulable
 from shared.framework.tiebreak import Ties
 from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
 from shared.model.objects import ObjectKind, object_from
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.framework.plugins import scripted
 from tests.plugins.cluster import framework
 

@@ -15,7 +15,7 @@ from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.plugins.registry import IN_TREE
-from tests.builders import node, pod
+from testing.builders import node, pod
 
 
 def framework(percentage: int | None) -> Framework:

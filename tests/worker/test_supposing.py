@@ -17,7 +17,7 @@ from shared.messages.codec import copy
 from shared.messages.rounds import ClassAnswer, Given, Propose
 from shared.messages.state import ObjectUpserted, PodNominated
 from shared.model.objects import ClusterObject, Pod
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.volumes.storage import HOSTNAME, claim, storage_class, volume
 from tests.rounds.support import (
     BY_NAME,

@@ -11,7 +11,7 @@ from shared.framework.evaluator import ShardEvaluator
 from shared.framework.summary import Summary
 from shared.messages.rounds import ClassAnswer, ClassAsk
 from shared.model.objects import DEFAULT_SCHEDULER, Node
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.rounds.support import (
     BY_NAME,
     DEFAULT,

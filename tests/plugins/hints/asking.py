@@ -5,7 +5,7 @@ from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.framework.plugin import Plugin
 from shared.model.kinds import ObjectKind
 from shared.model.objects import ClusterObject, Node, Pod, object_from
-from tests.builders import NodeBuilder, PodBuilder
+from testing.builders import NodeBuilder, PodBuilder
 
 Thing = PodBuilder | NodeBuilder | object
 

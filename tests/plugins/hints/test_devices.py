@@ -9,7 +9,7 @@ from shared.framework.clusterevents import Action, Resource
 from shared.model.objects import ObjectKind, Pod, ResourceClaim, object_from, pod_from
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.hints.devices import usable_claims
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.hints.asking import helps
 
 PLUGIN = DynamicResources()

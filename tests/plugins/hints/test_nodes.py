@@ -13,7 +13,7 @@ from shared.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
 from shared.plugins.nodename import NodeName
 from shared.plugins.nodeunschedulable import NodeUnschedulable
 from shared.plugins.tainttoleration import TaintToleration
-from tests.builders import NodeBuilder, PodBuilder, expr, node, pod, term
+from testing.builders import NodeBuilder, PodBuilder, expr, node, pod, term
 from tests.plugins.hints.asking import helps, listens
 
 NEW = (Resource.NODE, Action.ADD)

@@ -8,7 +8,7 @@ from shared.plugins.interpodaffinity.plugin import InterPodAffinity
 from shared.plugins.nodeports import NodePorts
 from shared.plugins.preemption.plugin import DefaultPreemption
 from shared.plugins.schedulinggates import SchedulingGates
-from tests.builders import NodeBuilder, PodBuilder, node, pod, selector
+from testing.builders import NodeBuilder, PodBuilder, node, pod, selector
 from tests.plugins.hints.asking import helps
 
 GONE = (Resource.ASSIGNED_POD, Action.DELETE)

@@ -7,7 +7,7 @@ from shared.config.args import NodeResourcesFitArgs
 from shared.framework.clusterevents import Action, Resource
 from shared.model.objects import DeviceClass, ObjectKind, object_from
 from shared.plugins.noderesources.fit import NodeResourcesFit
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.hints.asking import helps
 
 PLUGIN = NodeResourcesFit(NodeResourcesFitArgs())

@@ -10,7 +10,7 @@ from shared.framework.clusterevents import Action, Resource
 from shared.model.kinds import ObjectKind
 from shared.model.objects import NodeInclusionPolicy, TopologySpreadConstraint
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
-from tests.builders import NodeBuilder, PodBuilder, node, pod, selector
+from testing.builders import NodeBuilder, PodBuilder, node, pod, selector
 from tests.plugins.hints.asking import helps, obj
 
 GONE = (Resource.ASSIGNED_POD, Action.DELETE)

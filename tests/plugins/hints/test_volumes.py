@@ -21,7 +21,7 @@ from shared.plugins.volumes.nodevolumelimits import NodeVolumeLimits
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
 from shared.plugins.volumes.volumezone import VolumeZone
-from tests.builders import PodBuilder, node, pod
+from testing.builders import PodBuilder, node, pod
 from tests.plugins.hints.asking import helps, listens, obj
 
 BINDING, ZONE = VolumeBinding(VolumeBindingArgs()), VolumeZone()

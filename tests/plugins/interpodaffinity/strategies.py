@@ -12,7 +12,7 @@ from shared.model.objects import (
     PodAffinityTerm,
     WeightedPodAffinityTerm,
 )
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.interpodaffinity.scalar import Cluster
 
 HOSTNAME = "kubernetes.io/hostname"

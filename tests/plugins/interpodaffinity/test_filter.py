@@ -6,7 +6,7 @@ from shared.framework.status import Code, Status
 from shared.model.metadata import ObjectMeta
 from shared.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace
-from tests.builders import NodeBuilder, PodBuilder, node, pod, selector
+from testing.builders import NodeBuilder, PodBuilder, node, pod, selector
 from tests.plugins.cluster import framework as profile_of
 from tests.plugins.cluster import judge, table_of
 

@@ -5,7 +5,7 @@ import pytest
 
 from shared.framework.explanation import Explanation
 from shared.plugins.interpodaffinity.plugin import ScaleRange
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.cluster import framework as profile_of
 from tests.plugins.cluster import judge, table_of
 

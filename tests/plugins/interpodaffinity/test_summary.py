@@ -12,7 +12,7 @@ from shared.model.metadata import ObjectMeta
 from shared.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.cluster import table_of
 
 HOSTNAME = "kubernetes.io/hostname"

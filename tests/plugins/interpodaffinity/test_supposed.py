@@ -2,7 +2,7 @@
 
 from shared.model.objects import Pod
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.interpodaffinity.scalar import NOT_AFFINE, NOT_ANTI, NOT_SYMMETRIC, Cluster
 from tests.plugins.interpodaffinity.shards import Shards
 

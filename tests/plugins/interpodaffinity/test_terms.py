@@ -3,7 +3,7 @@
 from shared.cluster.load import PodTerm, load_of
 from shared.cluster.terms import MOST_CHANGES, TermCounts, encode_terms
 from shared.model.objects import LabelSelector
-from tests.builders import node, pod, selector
+from testing.builders import node, pod, selector
 from tests.plugins.cluster import table_of
 
 WEB = selector(app="web")

@@ -5,7 +5,7 @@ from shared.framework.normalize import Range
 from shared.framework.plugin import Place, Tracker
 from shared.model.objects import Affinity, Pod, PodAffinity, PodAffinityTerm
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from tests.builders import PodBuilder, pod, selector
+from testing.builders import PodBuilder, pod, selector
 
 HOSTNAME = "kubernetes.io/hostname"
 WEB = selector(app="web")

@@ -22,7 +22,7 @@ from shared.model.objects import (
 from shared.model.workloads import LabelSelectorSpec, MapSelectorSpec
 from shared.plugins.podtopologyspread.owners import fellows
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.podtopologyspread import reference
 from tests.plugins.podtopologyspread.reference import HOSTNAME, Host
 from tests.plugins.podtopologyspread.worlds import Cluster

@@ -13,7 +13,7 @@ from shared.framework.view import Changes, NodeView
 from shared.model.objects import LabelSelector, ObjectMeta, TopologySpreadConstraint
 from shared.plugins.podtopologyspread import hard, soft
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.podtopologyspread.reference import FITS, HOSTNAME, NO_LABEL, SKEWED, Host
 from tests.plugins.podtopologyspread.worlds import Cluster
 

@@ -15,7 +15,7 @@ from shared.framework.view import NodeView
 from shared.model.objects import ObjectMeta, Service
 from shared.model.workloads import MapSelectorSpec
 from shared.plugins.selectorspread import SelectorSpread
-from tests.builders import NodeBuilder, node, pod, selector
+from testing.builders import NodeBuilder, node, pod, selector
 
 PLUGIN = SelectorSpread()
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"

@@ -10,7 +10,7 @@ from shared.config.args import PodTopologySpreadArgs
 from shared.framework.plugin import Place, Tracker
 from shared.model.objects import Pod
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
-from tests.builders import node, pod, selector
+from testing.builders import node, pod, selector
 from tests.plugins.podtopologyspread.reference import FITS, HOSTNAME, Host
 from tests.plugins.podtopologyspread.worlds import Cluster, arrivals, clusters, of_kind, pods
 

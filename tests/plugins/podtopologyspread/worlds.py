@@ -15,7 +15,7 @@ from shared.framework.view import NodeView
 from shared.model.objects import LabelSelector, LabelSelectorRequirement, Pod, TopologySpreadConstraint
 from shared.plugins.podtopologyspread import hard
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
-from tests.builders import node, pod, selector
+from testing.builders import node, pod, selector
 from tests.plugins.podtopologyspread.reference import FITS, HOSTNAME, NO_LABEL, SKEWED, Host
 
 VERDICTS = {hard.FITS: FITS, hard.SKEWED: SKEWED, hard.NO_LABEL: NO_LABEL}

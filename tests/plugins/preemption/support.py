@@ -26,7 +26,7 @@ from shared.model.objects import (
     encode_msgpack,
     object_from,
 )
-from tests.builders import NodeBuilder, PodBuilder
+from testing.builders import NodeBuilder, PodBuilder
 from tests.plugins.cluster import framework
 
 M = TypeVar("M", Preempt, Candidates)

@@ -6,7 +6,7 @@ from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.model.objects import PodDisruptionBudget
 from shared.plugins.preemption.budgets import Budgets
-from tests.builders import PodBuilder, node, pod
+from testing.builders import PodBuilder, node, pod
 from tests.plugins.preemption.support import budget
 
 WEB = {"app": "web"}

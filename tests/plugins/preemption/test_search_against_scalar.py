@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shared.model.objects import Node, Pod, PodDisruptionBudget
 from shared.plugins.preemption.choice import best_of
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.preemption.support import Cluster, budget, shown
 
 APPS = ["web", "db"]

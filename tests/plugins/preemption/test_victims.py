@@ -3,7 +3,7 @@
 import pytest
 
 from shared.plugins.preemption.plugin import NEVER, VICTIMS_STILL_GO
-from tests.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.cluster import framework
 from tests.plugins.preemption.support import Cluster, budget, shown
 

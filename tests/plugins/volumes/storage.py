@@ -11,7 +11,7 @@ from shared.framework.plugin import FilterPlugin, PreFilterPlugin, SummaryPlugin
 from shared.framework.status import Status
 from shared.framework.view import Hypothesis, NodeView
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, object_from
-from tests.builders import NodeBuilder, PodBuilder
+from testing.builders import NodeBuilder, PodBuilder
 from tests.plugins.cluster import table_of
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

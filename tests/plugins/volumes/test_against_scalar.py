@@ -13,7 +13,7 @@ from shared.framework.status import Status
 from shared.framework.view import NodeView
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.volumes import scalar
 from tests.plugins.volumes.storage import (
     HOSTNAME,

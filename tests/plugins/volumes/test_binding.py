@@ -13,7 +13,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import DECISION, ApiAnswer, ApiCall, Pause
 from shared.framework.status import SUCCESS, Status, error
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
-from tests.builders import pod
+from testing.builders import pod
 
 CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
 VOLUME = "/api/v1/persistentvolumes/v"

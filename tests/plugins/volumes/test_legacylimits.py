@@ -7,7 +7,7 @@ from shared.framework.status import unschedulable
 from shared.model.objects import AwsElasticBlockStore, AzureDisk, Cinder, GcePersistentDisk, Volume
 from shared.plugins.registry import IN_TREE
 from shared.plugins.volumes.legacylimits import AzureDiskLimits, CinderLimits, DiskLimits, EBSLimits, GCEPDLimits
-from tests.builders import NodeBuilder, node, pod
+from testing.builders import NodeBuilder, node, pod
 from tests.plugins.volumes.storage import claim, cluster, csi_node, judged, storage_class, volume
 
 FULL = unschedulable("node(s) exceed max volume count")

@@ -23,7 +23,7 @@ from shared.model.objects import (
     VsphereVolume,
 )
 from shared.plugins.volumes.nodevolumelimits import NodeVolumeLimits
-from tests.builders import PodBuilder, node, pod
+from testing.builders import PodBuilder, node, pod
 from tests.plugins.volumes.storage import (
     attachment,
     claim,

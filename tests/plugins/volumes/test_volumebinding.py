@@ -8,7 +8,7 @@ from shared.framework.pernode import FilterFailed
 from shared.framework.status import SKIP, Status, error, unresolvable
 from shared.model.objects import ClusterObject, EphemeralSource, ObjectKind, Volume
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
-from tests.builders import PodBuilder, node, pod
+from testing.builders import PodBuilder, node, pod
 from tests.plugins.cluster import framework
 from tests.plugins.volumes.storage import (
     BETA_ZONE,

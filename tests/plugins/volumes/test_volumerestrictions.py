@@ -12,7 +12,7 @@ from shared.framework.status import Status, unresolvable, unschedulable
 from shared.framework.view import Changes, Own
 from shared.model.objects import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Pod, Rbd, Volume
 from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
-from tests.builders import PodBuilder, node, pod
+from testing.builders import PodBuilder, node, pod
 from tests.plugins.volumes.storage import claim, cluster, judged, state_of
 
 DISK = unschedulable("node(s) had no available disk")

@@ -7,7 +7,7 @@ from shared.framework.status import Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.objects import ClusterObject
 from shared.plugins.volumes.volumezone import VolumeZone
-from tests.builders import node, pod
+from testing.builders import node, pod
 from tests.plugins.volumes.storage import BETA_ZONE, REGION, ZONE, claim, cluster, judged, storage_class, volume
 
 OUTSIDE = unresolvable("node(s) had no available volume zone")

@@ -18,10 +18,10 @@ from shared.model.objects import (
     key_of,
     kind_of,
 )
-from tests.builders import PodBuilder, node, pod
-from tests.simulation.calm import moved_by_time
-from tests.simulation.processes import EPOCH_BEGINS, RESTART, Process, Surroundings
-from tests.simulation.wishes import APP, HOST, ZONE, with_a_wish
+from testing.builders import PodBuilder, node, pod
+from testing.simulation.calm import moved_by_time
+from testing.simulation.processes import EPOCH_BEGINS, RESTART, Process, Surroundings
+from testing.simulation.wishes import APP, HOST, ZONE, with_a_wish
 
 SERVICES = {
     "watcher": "watcher",

@@ -33,7 +33,7 @@ from shared.messages.state import (
 from shared.model.objects import ClusterObject, Node, ObjectKind, key_of, kind_of
 from shared.store.errors import Deposed
 from shared.store.term import Recovered
-from tests.simulation.apiserver import ApiServer
+from testing.simulation.apiserver import ApiServer
 
 LATENCY = 0.002
 PAUSE = 0.2

@@ -3,7 +3,7 @@
 import random
 
 from shared.model.objects import LabelSelector
-from tests.builders import PodBuilder, selector
+from testing.builders import PodBuilder, selector
 
 ZONE, HOST, APP = "zone", "kubernetes.io/hostname", "app"
 

@@ -24,9 +24,9 @@ from shared.model.objects import (
     kind_of,
 )
 from shared.model.resources import allocatable, filter_requests
-from tests.builders import pod
-from tests.simulation.apiserver import FINISHED, GRACE
-from tests.simulation.world import World
+from testing.builders import pod
+from testing.simulation.apiserver import FINISHED, GRACE
+from testing.simulation.world import World
 
 MOST_TURNS = 12
 """So often room is made in the end; each time at least one gang that waits gets it."""

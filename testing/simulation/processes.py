@@ -27,11 +27,11 @@ from shared.store.errors import Deposed
 from shared.telemetry import Telemetry
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
-from tests.simulation.apiserver import ApiServer
-from tests.simulation.client import SimClient
-from tests.simulation.network import Network, SimBus
-from tests.simulation.store import SimReader, SimRemembering, SimTerms, Store
-from tests.simulation.watcher import Watcher
+from testing.simulation.apiserver import ApiServer
+from testing.simulation.client import SimClient
+from testing.simulation.network import Network, SimBus
+from testing.simulation.store import SimReader, SimRemembering, SimTerms, Store
+from testing.simulation.watcher import Watcher
 
 FRAMEWORKS = load_frameworks(None)
 SHARDS = 4

@@ -13,9 +13,9 @@ from shared.model.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from tests.builders import pod, selector
-from tests.simulation.apiserver import FINISHED
-from tests.simulation.world import World
+from testing.builders import pod, selector
+from testing.simulation.apiserver import FINISHED
+from testing.simulation.world import World
 
 LOWEST, MIDDLE, HIGHEST = 0, 10, 100
 TIER = "tier"

@@ -7,7 +7,7 @@ from shared.kube.errors import Unreachable
 from shared.kube.notes import Condition, PodRef, PodStanding, StandingCondition
 from shared.kube.outcome import Outcome, Result
 from shared.model.objects import Pod
-from tests.simulation.apiserver import ApiServer
+from testing.simulation.apiserver import ApiServer
 
 BUSY = Result(Outcome.FAILED, 503, "too busy")
 

@@ -20,8 +20,8 @@ from shared.messages.watch import (
     Watched,
 )
 from shared.model.objects import Node, ObjectKind, Pod, encode_msgpack
-from tests.simulation.apiserver import ApiServer, What
-from tests.simulation.network import SimBus
+from testing.simulation.apiserver import ApiServer, What
+from testing.simulation.network import SimBus
 
 FINISHED = ("Succeeded", "Failed")
 RELIST_PAUSE = 1.0

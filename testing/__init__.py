@@ -1,0 +1,1 @@
+"""What tests and trials stand on, shipped with the command line that runs them."""
