@@ -251,7 +251,7 @@ class BinderCore:
 
     def _on_withdraw(self, withdraw: Withdraw, now: float) -> None:
         """What may be bound already is not taken back, and the order of what is not here may yet come."""
-        if 0 < withdraw.epoch < self._epoch:
+        if withdraw.epoch < max(self._epoch, 1):
             self._problem(f"a withdrawal of epoch {withdraw.epoch}, now {self._epoch}")
             return
         attempt = self._book.either(withdraw.uid, withdraw.attempt)

@@ -254,7 +254,7 @@ class Evicting:
 
     def _withdraw(self, eviction: Eviction, victim: Victim, pause: float, now: float) -> None:
         """Said again each time: it may have been lost."""
-        self._effects.append(Withdraw(victim.pod.uid, victim.pod.attempt, PLUGIN, REASON))
+        self._effects.append(Withdraw(victim.pod.uid, victim.pod.attempt, PLUGIN, REASON, eviction.evict.epoch))
         self._pause(eviction, victim, pause, now)
 
     def _pause(self, eviction: Eviction, victim: Victim, seconds: float, now: float) -> None:

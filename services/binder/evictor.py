@@ -23,7 +23,7 @@ from services.binder.metrics import BinderMetrics
 from services.binder.pool import Pool
 from services.binder.telling import Telling
 from shared.bus import NoAnswer
-from shared.bus.subjects import BINDER_PERMITS, QUEUE_EVICTED
+from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
@@ -71,7 +71,7 @@ class Evictor:
                 if not self._calls.put(effect):
                     self._feed(Answered(effect, Failed("too many calls are under way")))
             case Withdraw():
-                self._bus.post(BINDER_PERMITS, effect)
+                self._bus.post(BINDER_WITHDRAWALS, effect)
             case Evicted(uid=uid, attempt=attempt, failure=failure):
                 self._ends.put(effect)
                 if failure:

@@ -44,6 +44,7 @@ from shared.bus.subjects import (
     BINDER_NOTICES,
     BINDER_PERMITS,
     BINDER_WAITING,
+    BINDER_WITHDRAWALS,
     QUEUE_ACTIVATE,
     QUEUE_EVICTED,
     SNAPSHOT_BOUND,
@@ -136,7 +137,8 @@ class Shell:
         bus = self._context.bus
         orders = await bus.subscribe(binder(self._context.name), BindingOrders, self._on_orders)
         notices = await bus.subscribe(BINDER_NOTICES, Notices, self._on_notices, group=BINDER_GROUP)
-        permits = await bus.subscribe(BINDER_PERMITS, (PermitAnswer, Withdraw, ListPermits), self._on_permits)
+        permits = await bus.subscribe(BINDER_PERMITS, (PermitAnswer, ListPermits), self._on_permits)
+        withdrawals = await bus.subscribe(BINDER_WITHDRAWALS, Withdraw, self._on_withdraw)
         evictions = await bus.subscribe(BINDER_EVICTIONS, Evict, self._on_evict, group=BINDER_GROUP)
         self._runner.feed(Tick())
         self._context.health.ready()
@@ -149,6 +151,7 @@ class Shell:
             raise
         finally:
             await permits.close()
+            await withdrawals.close()
             self._runner.close()
             await self._reports.close()
             if self._calls is not None:
@@ -181,12 +184,15 @@ class Shell:
     def _on_orders(self, message: BindingOrders, envelope: Envelope) -> None:
         self._runner.feed(Orders(message))
 
-    def _on_permits(self, message: PermitAnswer | Withdraw | ListPermits, envelope: Envelope) -> None:
+    def _on_permits(self, message: PermitAnswer | ListPermits, envelope: Envelope) -> None:
         if not isinstance(message, ListPermits):
             self._runner.feed(message)
             return
         waiting, more = self._core.waiting(self._context.clock())
         self._context.bus.post(BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
+
+    def _on_withdraw(self, message: Withdraw, envelope: Envelope) -> None:
+        self._runner.feed(message)
 
     def _on_evict(self, message: Evict, envelope: Envelope) -> None:
         if self._evictor is None:

@@ -305,7 +305,7 @@ class Shell:
                 self._displacing.asked(evict, self._context.clock())
                 self._bus.post(subjects.BINDER_EVICTIONS, evict)
             case Withhold(message=withdraw):
-                self._bus.post(subjects.BINDER_PERMITS, replace(withdraw, epoch=self._core.epoch))
+                self._bus.post(subjects.BINDER_WITHDRAWALS, replace(withdraw, epoch=self._core.epoch))
             case Forgot(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
                 self._forgotten.append(ForgottenPod(uid, reason, plugin, rejected))
             case LookUp():

@@ -26,6 +26,7 @@ BINDER_BEATS = "binder.beats"
 BINDER_NOTICES = "binder.notices"
 BINDER_PERMITS = "binder.permits"
 BINDER_WAITING = "binder.waiting"
+BINDER_WITHDRAWALS = "binder.withdrawals"
 BINDER_EVICTIONS = "binder.evictions"
 
 WATCHER_GROUP = "watcher"
@@ -54,6 +55,7 @@ _SHARED = frozenset(
         BINDER_NOTICES,
         BINDER_PERMITS,
         BINDER_WAITING,
+        BINDER_WITHDRAWALS,
         BINDER_EVICTIONS,
     }
 )

@@ -71,7 +71,8 @@ class PermitAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit"
 class Withdraw(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw"):
     """To all binders: whoever has this attempt ends it as rejected by `plugin`, unless its pod may be bound already.
 
-    `epoch`: the snapshot's, where it is that which says so.
+    `epoch`: the snapshot's; a binder that withdraws a victim has it from the Evict. Without one, or with an older one
+    than the binder has seen, it is refused.
     """
 
     uid: str

@@ -166,7 +166,9 @@ class AnyWay(RuleBasedStateMachine):
     @rule(uid=UIDS, ahead=st.integers(-3, 1))
     def withdraw(self, uid: str, ahead: int) -> None:
         """Of an attempt that is here, has been, or comes next."""
-        self.take(self.script.handle(Withdraw(uid, self.attempts + ahead, "Other", "preempted")))
+        self.take(
+            self.script.handle(Withdraw(uid, self.attempts + ahead, "Other", "preempted", epoch=self.script.epoch))
+        )
 
     @precondition(lambda self: self.reports)
     @rule(data=st.data())

@@ -215,7 +215,7 @@ def test_a_pod_that_is_not_bound_yet_is_withdrawn() -> None:
         assert len(script.told()) == 0
         script.pass_time(FIRST_LOOK if look == 0 else LOOK_AGAIN)
         script.answer("a", standing(A, node=""))
-    assert script.all(Withdraw) == [Withdraw("uid-a", 4, "DefaultPreemption", "preempted")] * LOOKS
+    assert script.all(Withdraw) == [Withdraw("uid-a", 4, "DefaultPreemption", "preempted", epoch=1)] * LOOKS
     (preempted,) = script.all(Preempted)
     assert preempted.in_memory
     assert script.told() == [DONE]

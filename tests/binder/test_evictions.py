@@ -153,7 +153,7 @@ async def test_permits_are_listed_and_answered_from_outside() -> None:
         w.bus.post("binder.permits", PermitAnswer("uid-p", "", allow=True))
         w.bus.post("binder.permits", PermitAnswer("uid-q", "Gate", allow=True))
         w.bus.post("binder.permits", PermitAnswer("uid-r", "Door", allow=False, reason="no"))
-        w.bus.post("binder.permits", Withdraw("uid-s", 4, "", "the pod is deleted"))
+        w.bus.post("binder.withdrawals", Withdraw("uid-s", 4, "", "the pod is deleted", epoch=1))
         await listed(w, 1)
         assert shown(w) == {"q"}
         await until(lambda: sum(outcome.until is None for outcome in w.outcomes) == 3)

@@ -32,8 +32,8 @@ from tests.framework.plugins import framework, scripted
 
 UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"
 BACK = ["B.unreserve(n1)", "A.unreserve(n1)"]
-PREEMPTED = Withdraw("p", 1, "DefaultPreemption", "preempted")
-DELETED = Withdraw("p", 1, "", "the pod is deleted")
+PREEMPTED = Withdraw("p", 1, "DefaultPreemption", "preempted", epoch=1)
+DELETED = Withdraw("p", 1, "", "the pod is deleted", epoch=1)
 PATCH = api_call("/b")
 
 Play = Callable[[Script], object]
@@ -286,7 +286,7 @@ def test_an_attempt_that_is_behind_another_is_withdrawn() -> None:
     script = two(journal)
     call = one(Call, script.order(attempt=1))
     script.order(attempt=2)
-    script.handle(Withdraw("p", 2, "DefaultPreemption", "preempted"))
+    script.handle(Withdraw("p", 2, "DefaultPreemption", "preempted", epoch=1))
     assert script.core.held == 1
     script.answer(call)
     outcomes = {outcome.attempt: outcome.bound for outcome in last_outcomes(script)}

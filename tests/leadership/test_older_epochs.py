@@ -81,3 +81,16 @@ def test_a_binder_withdraws_nothing_for_an_older_snapshot() -> None:
     told = script.handle(Withdraw("p", 3, "", "the pod is deleted", epoch=6))
     assert [str(each.error) for each in told if isinstance(each, Problem)] == ["a withdrawal of epoch 6, now 7"]
     assert not [each for each in script.handle(Withdraw("p", 3, "", "x", epoch=7)) if isinstance(each, Problem)]
+
+
+def test_a_withdrawal_without_an_epoch_is_refused() -> None:
+    """Also by a binder that has seen no order yet: it would refuse the order when it comes."""
+    script = Script()
+    for epoch in (0, 7):
+        script.epoch = epoch
+        told = script.handle(Withdraw("p", 3, "DefaultPreemption", "preempted"))
+        assert [str(each.error) for each in told if isinstance(each, Problem)] == [
+            f"a withdrawal of epoch 0, now {epoch}"
+        ]
+        script.epoch = 7
+        script.order("p", attempt=3)
