@@ -151,7 +151,7 @@ class BinderCore:
         waits = [(a.permit.began, a.order, a.permit) for a in self._book.attempts() if a.permit and a.permit.pending]
         waits.sort(key=lambda wait: wait[0])
         named = [
-            PermitPending(order.uid, order.namespace, order.name, order.node, began, permit.left(now))
+            PermitPending(order.uid, order.namespace, order.name, order.node, began, permit.left(now), now - began)
             for began, order, permit in waits[:MOST_LISTED]
         ]
         return named, len(waits) - len(named)

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from services.binder.evicting import MOST_ASKED, MOST_TOLD, REPEAT, Effect
 from services.binder.eviction import (
     Answered,
@@ -27,7 +29,7 @@ from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.notes import PodRef
+from shared.kube.notes import DisruptionTarget, PodRef
 from shared.kube.outcome import Outcome, Result
 from shared.messages.binding import Evicted, Withdraw
 from shared.messages.queue import Received
@@ -56,6 +58,7 @@ class Evictor:
         self._metrics = metrics
         self._feed = feed
         self._clock = context.clock
+        self._date = context.date
         self._calls: Pool[Ask] = Pool(self._ask, most_workers=MOST_ASKED, most_waiting=MOST_ASKED, failed=failed)
         self._ends: Pool[Evicted] = Pool(
             self._tell, most_workers=MOST_TOLD_AT_ONCE, most_waiting=MOST_TOLD, failed=failed
@@ -113,9 +116,15 @@ class Evictor:
             case Step.LOOK:
                 return await self._look(pod)
             case Step.MARK:
-                return reply_of(await self._client.patch_pod_condition(pod, ask.condition))
+                return reply_of(await self._client.patch_pod_condition(pod, self._dated(ask.condition)))
             case Step.DELETE:
                 return reply_of(await self._client.delete_pod(pod))
+
+    def _dated(self, condition: DisruptionTarget | None) -> DisruptionTarget | None:
+        """By the wall clock; the core knows only its own."""
+        if condition is None or condition.since is None:
+            return condition
+        return replace(condition, since=self._date(condition.since))
 
     async def _look(self, pod: PodRef) -> Reply:
         try:

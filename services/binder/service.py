@@ -124,9 +124,7 @@ class Shell:
             self._report, most_workers=MOST_CALLS, most_waiting=MOST_HELD, failed=self._failed
         )
         if client is not None:
-            self._telling = Telling(
-                client, context.name, context.clock, self._metrics, context.log, self._bindings_wait
-            )
+            self._telling = Telling(client, context.name, context.wall, self._metrics, context.log, self._bindings_wait)
             calling = Calling(
                 client, self._runner.feed, core.awaits, context.clock, self._metrics, self._spans, extenders
             )
@@ -189,6 +187,7 @@ class Shell:
             self._runner.feed(message)
             return
         waiting, more = self._core.waiting(self._context.clock())
+        waiting = [replace(each, since=self._context.date(each.since)) for each in waiting]
         self._context.bus.post(BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
 
     def _on_withdraw(self, message: Withdraw, envelope: Envelope) -> None:

@@ -29,13 +29,13 @@ class Telling:
         self,
         client: KubeClient,
         instance: str,
-        clock: Callable[[], float],
+        wall: Callable[[], float],
         metrics: BinderMetrics,
         log: logging.Logger,
         bindings_wait: Callable[[], bool],
     ) -> None:
         self._instance = instance
-        self._clock = clock
+        self._wall = wall
         self._events = EventWriter(client, metrics.events, Repeated(log), yields=bindings_wait)
         self._statuses = StatusWriter(client, metrics, log)
 
@@ -55,13 +55,13 @@ class Telling:
     def condition(self, condition: SetCondition) -> None:
         """Of a pod that is not bound. It had its chance at the node that it was nominated to."""
         pod = PodRef(condition.namespace, condition.name, condition.uid)
-        self._statuses.put(Status(pod, PodScheduled(condition.reason, condition.message, self._clock()), ""))
+        self._statuses.put(Status(pod, PodScheduled(condition.reason, condition.message, self._wall()), ""))
 
     def notice(self, notice: Notice) -> None:
         pod = PodRef(notice.namespace, notice.name, notice.uid)
         if notice.event:
             self._event(pod, WARNING, Said.FAILED, SCHEDULING, notice.message, notice.scheduler)
-        condition = PodScheduled(notice.reason, notice.message, self._clock()) if notice.patch else None
+        condition = PodScheduled(notice.reason, notice.message, self._wall()) if notice.patch else None
         if condition is not None or notice.nominated is not None:
             self._statuses.put(Status(pod, condition, notice.nominated, notice.version))
 
@@ -91,7 +91,7 @@ class Telling:
         related: PodRef | None = None,
     ) -> None:
         instance = f"{scheduler}-{self._instance}"
-        self._events.record(PodEvent(pod, type_, reason, action, note, scheduler, instance, self._clock(), related))
+        self._events.record(PodEvent(pod, type_, reason, action, note, scheduler, instance, self._wall(), related))
 
 
 def _ref(pod: Displaced) -> PodRef:

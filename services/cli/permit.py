@@ -126,7 +126,7 @@ async def gather(asker: "Asker") -> Gathered:
 def _gathered(answers: "dict[str, Permits]", living: set[str]) -> Gathered:
     """The one that has waited longest first."""
     held = [Held(binder, pod) for binder, answer in answers.items() for pod in answer.waiting]
-    held.sort(key=lambda each: (each.pod.since, each.pod.namespace, each.pod.name))
+    held.sort(key=lambda each: (-_waited(each.pod), each.pod.namespace, each.pod.name))
     more = sum(answer.more for answer in answers.values())
     return Gathered(held, len(answers), sorted(living - answers.keys()), more)
 
@@ -139,9 +139,8 @@ async def _list(options: argparse.Namespace) -> int:
     if options.output == "json":
         print(_as_json(found))
         return 0
-    now = time.time()
     if found.held:
-        print("\n".join(table([HEAD, *(_row(each, now) for each in found.held)])))
+        print("\n".join(table([HEAD, *map(_row, found.held)])))
     else:
         print(f"no pod waits for a permit (binders: {found.binders})")
     if found.more:
@@ -202,9 +201,13 @@ def _find(found: Gathered, wanted: PodName, plugin: str | None) -> Held:
     return newest
 
 
-def _row(held: Held, now: float) -> tuple[str, ...]:
+def _waited(pod: "PermitPending") -> float:
+    return time.time() - pod.since if pod.waited is None else pod.waited
+
+
+def _row(held: Held) -> tuple[str, ...]:
     pod = held.pod
-    return f"{pod.namespace}/{pod.name}", pod.node, held.binder, age(now - pod.since), _plugins(pod)
+    return f"{pod.namespace}/{pod.name}", pod.node, held.binder, age(_waited(pod)), _plugins(pod)
 
 
 def _plugins(pod: "PermitPending") -> str:

@@ -94,7 +94,8 @@ class Shell:
         self._context = context
         self._core = core
         self._membership = Membership(core.epoch, settings.shard_count)
-        self._pods: dict[str, QueuedPod] = {}
+        self._pods: dict[str, tuple[QueuedPod, float]] = {}
+        """With the time at which each was taken."""
         self._feed = Feed(
             context.bus, core.epoch, settings.round_size, lambda: core.pods_held, self._take, core.refused.append
         )
@@ -154,8 +155,9 @@ class Shell:
     # What comes in
 
     def _take(self, batch: PulledBatch) -> None:
+        now = self._context.clock()
         for queued in batch.pods:
-            self._pods[queued.pod.uid] = queued
+            self._pods[queued.pod.uid] = (queued, now)
         gangs = {queued.pod.uid: queued.gang for queued in batch.pods if queued.gang is not None}
         self._handle(Batch([queued.pod for queued in batch.pods], batch.seq, gangs))
 
@@ -226,23 +228,23 @@ class Shell:
                 self._tell(Outcome(uid, Verdict.SUPERSEDED))
 
     def _has_nomination(self, uid: str) -> bool:
-        queued = self._pods.get(uid)
-        return queued is not None and bool(queued.pod.status.nominated_node_name)
+        held = self._pods.get(uid)
+        return held is not None and bool(held[0].pod.status.nominated_node_name)
 
     def _say_who_makes_way(self, told: Unschedulable) -> None:
-        queued, preemption = self._pods.get(told.uid), told.preemption
-        if queued is not None and preemption is not None and preemption.victims:
+        held, preemption = self._pods.get(told.uid), told.preemption
+        if held is not None and preemption is not None and preemption.victims:
             victims = ", ".join(victim.key for victim in preemption.victims)
             said = "%s: nominated to node %s; these pods make way: %s"
-            self._context.log.info(said, queued.pod.key, preemption.nominated, victims)
+            self._context.log.info(said, held[0].pod.key, preemption.nominated, victims)
 
     def _tell(self, outcome: Outcome) -> None:
-        queued = self._pods.pop(outcome.uid, None)
-        if queued is not None:
-            now = self._context.clock()
+        held = self._pods.pop(outcome.uid, None)
+        if held is not None:
+            (queued, taken_at), now = held, self._context.clock()
             profile = queued.pod.spec.scheduler_name
-            self._attempts.labels(RESULTS[outcome.verdict], profile).observe(now - queued.taken_at)
-            self._spans.attempt(queued, outcome, now)
+            self._attempts.labels(RESULTS[outcome.verdict], profile).observe(now - taken_at)
+            self._spans.attempt(queued, outcome, taken_at, now)
             self._log(queued, outcome)
         self._feed.tell(outcome)
 

@@ -31,7 +31,7 @@ class RoundSpans:
             round_ = self._rounds[number] = _Round(self._tracer.new(sampled), frozenset(pods), now)
         return round_.context
 
-    def attempt(self, queued: QueuedPod, outcome: Outcome, now: float) -> None:
+    def attempt(self, queued: QueuedPod, outcome: Outcome, taken_at: float, now: float) -> None:
         if not self._tracer.enabled:
             return
         pod = self._tracer.pod(queued.pod.uid)
@@ -39,7 +39,7 @@ class RoundSpans:
         self._tracer.record(
             "attempt",
             self._tracer.child(pod),
-            queued.taken_at,
+            taken_at,
             now,
             parent=pod,
             attributes={

@@ -89,13 +89,16 @@ class QueueCore:
         patience: Patience | None = None,
         kept: Mapping[str, Kept] | None = None,
         stopwatch: Callable[[], float] | None = None,
+        date: Callable[[float], float] = float,
     ) -> None:
         """`frameworks` by scheduler name; pods of other names are not ours. `epoch`: the queue's own, 0 if it has none.
 
         `objects`: the cluster as it is after what is told, kept so by whoever tells. `kept`: what Remember said of each
-        pod last, if Lapse was not said since. `stopwatch`: seconds, to tell how long plugins take for their hints.
+        pod last, if Lapse was not said since. `stopwatch`: seconds, for how long plugins take to give
+        hints. `date` makes Unix times of times.
         """
         self.epoch = epoch
+        self._date = date
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self.objects = ClusterObjects() if objects is None else objects
         self._problems: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
@@ -235,7 +238,8 @@ class QueueCore:
     def _hand_out(self, entry: Entry, gang: Gang | None, now: float) -> QueuedPod:
         self._pods.hand_out(entry, now)
         entry.term = self._snapshot_epoch
-        return QueuedPod(self._pods.nominations.applied(entry.pod), entry.attempts, entry.seen_at, now, gang)
+        pod = self._pods.nominations.applied(entry.pod)
+        return QueuedPod(pod, entry.attempts, self._date(entry.seen_at), self._date(now), gang)
 
     def _notice_cycle(self, epoch: int, now: float) -> None:
         """A new cycle knows nothing of what an earlier one had in flight."""

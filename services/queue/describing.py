@@ -28,10 +28,13 @@ MOST_KINDS = 256
 ANY_EVENT = f"{Resource.ANY}{NAMES[Action.ALL]}"
 
 
-def described(entry: Entry, nominated: str, *, in_full: bool = False) -> DescribedPod:
-    """`nominated`: the node that it is to have, if any. `in_full`: with its story, and all of its last message."""
+def described(entry: Entry, nominated: str, zero: float = 0.0, *, in_full: bool = False) -> DescribedPod:
+    """`nominated`: the node that it is to have, if any. `in_full`: with its story, and all of its last message.
+
+    `zero`: the Unix time at which the queue's clock was zero; all times are told as Unix times.
+    """
     pod, place = entry.pod, entry.place
-    moves = tuple(_moves(entry))
+    moves = tuple(_moves(entry, zero))
     arrival = _arrival(moves, place)
     return DescribedPod(
         uid=entry.uid,
@@ -39,9 +42,9 @@ def described(entry: Entry, nominated: str, *, in_full: bool = False) -> Describ
         name=pod.name,
         scheduler=entry.framework.name,
         place=place.value,
-        since=entry.queued_at if arrival is None else arrival.at,
-        first_seen=entry.seen_at,
-        queued_at=entry.queued_at,
+        since=zero + entry.queued_at if arrival is None else arrival.at,
+        first_seen=zero + entry.seen_at,
+        queued_at=zero + entry.queued_at,
         why="" if arrival is None else arrival.why,
         priority=pod.priority,
         attempts=entry.attempts,
@@ -50,11 +53,11 @@ def described(entry: Entry, nominated: str, *, in_full: bool = False) -> Describ
         plugins=entry.rejectors,
         gate=BROKEN_GATE if entry.gate == "" else entry.gate or "",
         awaits=awaited(entry) if place in WAITING else (),
-        rests_until=wakes_at(entry) if place in RESTING else None,
-        deadline=entry.deadline if place in WITH_OTHERS else None,
+        rests_until=zero + wakes_at(entry) if place in RESTING else None,
+        deadline=zero + entry.deadline if place in WITH_OTHERS else None,
         node=entry.node if place is Place.BINDING else "",
         message=entry.said if in_full else cut(entry.said),
-        said_at=entry.said_at,
+        said_at=None if entry.said_at is None else zero + entry.said_at,
         nominated=nominated,
         story=moves if in_full else (),
     )
@@ -86,10 +89,10 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 
-def _moves(entry: Entry) -> Iterator[Move]:
+def _moves(entry: Entry, zero: float) -> Iterator[Move]:
     story = entry.story
     for at, place, why in zip(story[::3], story[1::3], story[2::3], strict=True):
-        yield Move(float(at), str(place), str(why))
+        yield Move(zero + float(at), str(place), str(why))
 
 
 def _arrival(moves: tuple[Move, ...], place: Place) -> Move | None:

@@ -19,25 +19,32 @@ class Inspection:
     """Looks only, and changes nothing."""
 
     def __init__(
-        self, entries: Entries, counts: Callable[[], dict[Place, int]], nominated: Callable[[], dict[str, list[str]]]
+        self,
+        entries: Entries,
+        counts: Callable[[], dict[Place, int]],
+        nominated: Callable[[], dict[str, list[str]]],
+        date: Callable[[float], float] = float,
     ) -> None:
-        """`nominated`: the uids of pods by the node that they are nominated to."""
+        """`nominated`: the uids of pods by the node that they are nominated to. `date` makes Unix times of times."""
+        self._date = date
         self._entries = entries
         self._counts = counts
         self._nominated = nominated
         self._listings: Listings[Entry] = Listings()
 
     def answer(self, asked: ListQueue, now: float) -> QueueListed:
+        """Its times are Unix times."""
+        wall = self._date(now)
         limit = min(asked.limit, MOST_PODS)
         page = self._listings.page(asked.listing, asked.after, limit, lambda: self._drawn_up(asked), now)
         counts = {place.value: count for place, count in self._counts().items()}
         if page is None:
-            return QueueListed("", now, counts, 0, [])
+            return QueueListed("", wall, counts, 0, [])
         in_full = bool(asked.name) and page.total <= MOST_IN_FULL
         nodes = self._nodes()
         here = [entry for entry in page.items if entry.place is not Place.DONE]
-        pods = [described(entry, nodes.get(entry.uid, ""), in_full=in_full) for entry in here]
-        return QueueListed(page.listing, now, counts, page.total, pods, page.next)
+        pods = [described(entry, nodes.get(entry.uid, ""), wall - now, in_full=in_full) for entry in here]
+        return QueueListed(page.listing, wall, counts, page.total, pods, page.next)
 
     def expire(self, now: float) -> None:
         self._listings.expire(now)

@@ -3,12 +3,14 @@
 from collections.abc import Container, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Of a pod whose last attempt has failed. `errors` are in a row; if there are any, the last failure was one.
 
-    `queued_at`: when it failed. `backoff_until`: the whole second through which it rests.
+    `queued_at`: when it failed. `backoff_until`: the whole second through which it rests. Both are seconds of the
+    queue's own clock; in Redis, Unix times.
     """
 
     attempts: int
@@ -16,6 +18,15 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     errors: int
     queued_at: float
     backoff_until: int
+
+    def moved(self, seconds: int) -> "Kept":
+        """The same by another clock, which is so far ahead."""
+        return replace(self, queued_at=self.queued_at + seconds, backoff_until=self.backoff_until + seconds)
+
+    def resumed(self, seconds: int, now: float) -> "Kept":
+        """As `moved`, but not later than `now`: the clock by which it was written may have been ahead of ours."""
+        there = self.moved(seconds)
+        return replace(there, queued_at=min(there.queued_at, now))
 
 
 class Memory:

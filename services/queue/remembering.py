@@ -6,7 +6,8 @@ of it is that pods are tried earlier than they should be, once the queue is star
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Protocol, Self
@@ -50,9 +51,20 @@ class Term(Protocol):
 
 
 class Remembering:
-    def __init__(self, url: str, prefix: str, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        url: str,
+        prefix: str,
+        telemetry: Telemetry,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock`: the queue's, of which records speak; `wall` is in Redis, where it outlives the machine."""
         self._url = url
         self._prefix = prefix
+        self._clock = clock
+        self._wall = wall
         self._epoch = 0
         self._log: logging.Logger = telemetry.log
         self._sparingly = Repeated(telemetry.log)
@@ -133,13 +145,18 @@ class Remembering:
 
     def _read(self, records: Mapping[str, bytes]) -> dict[str, Kept]:
         found: dict[str, Kept] = {}
+        ahead, now = self._wall_is_ahead(), self._clock()
         for uid, record in records.items():
             try:
-                found[uid] = _DECODER.decode(record)
+                found[uid] = _DECODER.decode(record).resumed(-ahead, now)
             except msgspec.DecodeError as cause:
                 self._sparingly.warning("record", "what Redis has of pod %s cannot be read: %s", uid, cause)
                 self.take(Lapse(uid))
         return found
+
+    def _wall_is_ahead(self) -> int:
+        """Whole seconds, so that pods which rest through the same second go on doing so."""
+        return round(self._wall() - self._clock())
 
     async def _write(self) -> bool:
         """False if it has failed, and is to be tried again."""
@@ -151,7 +168,8 @@ class Remembering:
         try:
             if self._link is None:
                 self._link = await connect(self._url, self._log, ONE_ATTEMPT)
-            encoded = {uid: None if kept is None else _ENCODER.encode(kept) for uid, kept in batch.items()}
+            ahead = self._wall_is_ahead()
+            encoded = {uid: None if kept is None else _ENCODER.encode(kept.moved(ahead)) for uid, kept in batch.items()}
             await Memory(self._link, self._prefix).write(self._epoch, encoded)
         except (StoreUnreachable, UserError) as cause:
             self._failures.inc()

@@ -76,7 +76,9 @@ async def main(context: Context) -> None:
     patience = Patience(unschedulable=settings.unschedulable_patience)
     frameworks = load_frameworks(config)
     annotations = waits_for_annotations(frameworks.values())
-    async with Remembering(settings.redis_url, settings.prefix, context.telemetry) as remembering:
+    async with Remembering(
+        settings.redis_url, settings.prefix, context.telemetry, clock=context.clock, wall=context.wall
+    ) as remembering:
         await remembering.try_out()
         given = given_connection(source)
         async with leadership(context, config.leader_election, f"{settings.prefix}-queue", given) as lead:
@@ -85,7 +87,13 @@ async def main(context: Context) -> None:
             kept = await remembering.recall(lead)
             context.health.clear(MEMORY)
             core = QueueCore(
-                frameworks, epoch=lead.epoch, backoff=backoff, patience=patience, kept=kept, stopwatch=perf_counter
+                frameworks,
+                epoch=lead.epoch,
+                backoff=backoff,
+                patience=patience,
+                kept=kept,
+                stopwatch=perf_counter,
+                date=context.date,
             )
             shell = Shell(context, core, remembering, annotations=annotations)
             with on_dump_signal(shell.dump):
@@ -121,7 +129,7 @@ class Shell:
             telemetry=context.telemetry,
             validate=core.validate if context.validates else None,
         )
-        self._inspection = Inspection(core.entries, core.counts, core.nominated)
+        self._inspection = Inspection(core.entries, core.counts, core.nominated, context.date)
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
         self._sparingly = Repeated(context.log)
@@ -249,7 +257,7 @@ class Shell:
             case Answer(batch=batch, again=again):
                 self._answer(batch)
                 if not again:
-                    self._spans.taken(batch)
+                    self._spans.taken(batch, self._context.clock())
             case Acknowledge(message=received):
                 self._acknowledge(received)
             case Notify(notice=notice):

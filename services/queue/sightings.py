@@ -57,7 +57,7 @@ class Sightings:
             pod = _POD.decode(change.body)
         except msgspec.DecodeError as cause:
             return [_unreadable(change, f"Pod {change.namespace}/{change.name}: {cause}")]
-        return [PodPending(pod, change.seen_at or now, len(change.body))]
+        return [PodPending(pod, now, len(change.body))]
 
     def _on_node(self, change: PodChange | Unreadable) -> list[Seen]:
         seen = self._assigned.see(change)

@@ -11,7 +11,7 @@ class PodSpans:
         self._tracer = tracer
         self._core = core
 
-    def taken(self, batch: Batch) -> None:
+    def taken(self, batch: Batch, now: float) -> None:
         if not self._tracer.enabled:
             return
         for queued in batch.pods:
@@ -21,7 +21,7 @@ class PodSpans:
             if root.sampled and since is not None:
                 attributes: dict[str, AttributeValue] = {"pod": queued.pod.key, "attempt": queued.attempt}
                 span = self._tracer.child(root)
-                self._tracer.record("queue", span, since, queued.taken_at, parent=root, attributes=attributes)
+                self._tracer.record("queue", span, since, now, parent=root, attributes=attributes)
 
     def ended(self, ended: Ended) -> None:
         """A pod that was tried and deleted all the same has failed."""

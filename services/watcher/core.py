@@ -62,8 +62,8 @@ class WatcherCore:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         match event:
-            case Heard(kind=kind, what=what):
-                return self._on_heard(kind, what, now)
+            case Heard(kind=kind, what=what, at=at):
+                return self._on_heard(kind, what, at)
             case Denied(kind=kind, problem=problem):
                 return self._on_denied(kind, problem, now)
             case Asked():
@@ -87,15 +87,15 @@ class WatcherCore:
     # What the API server says
 
     def _on_heard(
-        self, kind: Kind, what: ListBegins | ListPage | ListEnds | Watching | Events, now: float
+        self, kind: Kind, what: ListBegins | ListPage | ListEnds | Watching | Events, at: float
     ) -> list[Effect]:
         match what:
             case Watching():
                 return self._shown(kind)
             case Events(events=events):
-                return self._on_events(kind, events, now)
+                return self._on_events(kind, events, at)
             case ListPage(objects=objects):
-                return [*self._shown(kind), *self._on_page(kind, objects, now)]
+                return [*self._shown(kind), *self._on_page(kind, objects, at)]
             case ListBegins():
                 self._complaints[kind].begin_listing()
                 return [] if self.is_missing(kind) else [self._publish([ListingBegins(kind)])]
@@ -118,43 +118,43 @@ class WatcherCore:
             return []
         return [self._publish([ListingBegins(kind), ListingEnds(kind)]), Missing(kind, problem)]
 
-    def _on_page(self, kind: Kind, objects: Sequence[msgspec.Raw], now: float) -> list[Effect]:
+    def _on_page(self, kind: Kind, objects: Sequence[msgspec.Raw], at: float) -> list[Effect]:
         """Finished pods are left out: who knows them as unfinished hears that they are gone when the listing ends."""
         effects: list[Effect] = []
         changes: list[WatchChange] = []
         for raw in objects:
-            change = self._read(kind, raw, now, effects)
+            change = self._read(kind, raw, at, effects)
             if change is not None and not (isinstance(change, PodChange) and change.finished):
                 changes.append(change)
         return [*self._publish_all(changes), *effects]
 
-    def _on_events(self, kind: Kind, events: Iterable[WatchEvent], now: float) -> list[Effect]:
+    def _on_events(self, kind: Kind, events: Iterable[WatchEvent], at: float) -> list[Effect]:
         effects: list[Effect] = []
         changes: list[WatchChange] = []
         for event in events:
             if event.type == "DELETED":
-                change = self._gone(kind, event.object, now, effects)
+                change = self._gone(kind, event.object, at, effects)
             else:
-                change = self._read(kind, event.object, now, effects)
+                change = self._read(kind, event.object, at, effects)
             if change is not None:
                 changes.append(change)
         return [*self._publish_all(changes), *effects]
 
-    def _read(self, kind: Kind, raw: msgspec.Raw, now: float, effects: list[Effect]) -> WatchChange | None:
+    def _read(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         try:
-            change = RESOURCES[kind].read(raw, now)
+            change = RESOURCES[kind].read(raw, at)
         except Exception as cause:  # whatever one object leads to, the others that came with it are told
             return self._refuse(kind, raw, cause, effects)
         if self._complaints[kind]:
             self._complaints[kind].settle(_key(change))
         return change
 
-    def _gone(self, kind: Kind, raw: msgspec.Raw, now: float, effects: list[Effect]) -> WatchChange | None:
+    def _gone(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         found = outline(raw)
         if found is None:
             effects.append(Skipped(kind, "an object without a name was deleted"))
             return None
-        change = RESOURCES[kind].gone(found, now)
+        change = RESOURCES[kind].gone(found, at)
         self._complaints[kind].settle(_key(change))
         return change
 

@@ -8,10 +8,11 @@ from shared.messages.watch import Kind, Unreadable, WatchBeat, Watched
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Event: what the API server says of one kind of objects."""
+    """Event: what the API server says of one kind of objects. `at`: the Unix time at which it was read."""
 
     kind: Kind
     what: ListBegins | ListPage | ListEnds | Watching | Events
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

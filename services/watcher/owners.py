@@ -26,14 +26,14 @@ class Owners:
         client: KubeClient,
         schedulers: frozenset[str],
         instance: str,
-        clock: Callable[[], float],
+        wall: Callable[[], float],
         sparingly: Repeated,
         metrics: Metrics | None = None,
     ) -> None:
         self._client = client
         self._schedulers = schedulers
         self._instance = instance
-        self._clock = clock
+        self._wall = wall
         self._sparingly = sparingly
         self._metrics = EventMetrics(metrics or Metrics())
         self._waiting: asyncio.Queue[Complain] = asyncio.Queue(MOST_WAITING)
@@ -58,7 +58,7 @@ class Owners:
             await events.close()
 
     async def _tell(self, complaint: Complain, events: EventWriter) -> None:
-        change, now = complaint.change, self._clock()
+        change, now = complaint.change, self._wall()
         pod = PodRef(change.namespace, change.name, change.uid)
         events.record(
             PodEvent(

@@ -61,7 +61,7 @@ class Resource:
         return tuple(f"{group}/{version}/{plural}" for version in self.older)
 
 
-def read_pod(raw: msgspec.Raw, now: float) -> PodChange:
+def read_pod(raw: msgspec.Raw, at: float) -> PodChange:
     pod = decode_pod(raw)
     spec, metadata = pod.spec, pod.metadata
     return PodChange(
@@ -72,12 +72,12 @@ def read_pod(raw: msgspec.Raw, now: float) -> PodChange:
         node=spec.node_name,
         finished=pod.status.phase in FINISHED_PHASES,
         body=_body(encode_msgpack(pod)),
-        seen_at=now,
+        seen_at=at,
         nominated=pod.status.nominated_node_name,
     )
 
 
-def pod_gone(found: Outline, now: float) -> PodChange:
+def pod_gone(found: Outline, at: float) -> PodChange:
     return PodChange(
         uid=found.pod_uid,
         namespace=found.namespace,
@@ -86,16 +86,16 @@ def pod_gone(found: Outline, now: float) -> PodChange:
         node=found.spec.node_name,
         finished=found.finished,
         gone=True,
-        seen_at=now,
+        seen_at=at,
     )
 
 
-def read_node(raw: msgspec.Raw, now: float) -> NodeChange:
+def read_node(raw: msgspec.Raw, at: float) -> NodeChange:
     node = decode_node(raw)
     return NodeChange(node.name, body=_body(encode_msgpack(node)))
 
 
-def node_gone(found: Outline, now: float) -> NodeChange:
+def node_gone(found: Outline, at: float) -> NodeChange:
     return NodeChange(found.metadata.name, gone=True)
 
 
@@ -136,11 +136,11 @@ def _body(raw: bytes) -> msgspec.Raw:
 
 
 def _object(kind: ObjectKind, path: str, *, older: tuple[str, ...] = ()) -> Resource:
-    def read(raw: msgspec.Raw, now: float) -> ObjectChange:
+    def read(raw: msgspec.Raw, at: float) -> ObjectChange:
         obj = decode_object(kind, raw)
         return ObjectChange(kind, key_of(obj), body=_body(encode_msgpack(obj)))
 
-    def gone(found: Outline, now: float) -> ObjectChange:
+    def gone(found: Outline, at: float) -> ObjectChange:
         name = found.metadata.name
         return ObjectChange(kind, f"{found.namespace}/{name}" if is_namespaced(kind) else name, gone=True)
 

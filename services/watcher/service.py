@@ -73,7 +73,7 @@ class Shell:
         self._sparingly = Repeated(context.log)
         self._metrics = WatchMetrics(context.metrics)
         self._spans = WatchSpans(context.tracer, schedulers)
-        self._owners = Owners(client, schedulers, context.name, context.clock, self._sparingly, context.metrics)
+        self._owners = Owners(client, schedulers, context.name, context.wall, self._sparingly, context.metrics)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core,
             Tick(),
@@ -125,10 +125,10 @@ class Shell:
                 self._metrics.count(kind, {"LISTED": len(objects)})
             case ListEnds():
                 self._metrics.listings.labels(kind).inc()
-        began = asyncio.get_running_loop().time()
-        self._runner.feed(Heard(kind, said))
-        await self._send()
-        self._metrics.lag.observe(asyncio.get_running_loop().time() - began)
+        began = self._context.clock()
+        self._runner.feed(Heard(kind, said, self._context.wall()))
+        await self._send(began)
+        self._metrics.lag.observe(self._context.clock() - began)
         await self._keep_pace()
         if isinstance(said, Events):
             await asyncio.sleep(GATHERING)  # what comes meanwhile waits in the connection, and goes out together
@@ -188,8 +188,8 @@ class Shell:
                 self._metrics.unreadable.labels(kind).inc()
                 self._sparingly.warning(f"{kind} skipped", "a %s without a name: %s", kind, problem)
 
-    async def _send(self) -> None:
-        """All of it at once, so in order; then waits where the bus is crowded.
+    async def _send(self, began: float | None = None) -> None:
+        """All of it at once, so in order; then waits where the bus is crowded. `began`: when pods in it were read.
 
         What the bus does not take has its number all the same: everybody sees that it is missing, and asks.
         """
@@ -199,7 +199,8 @@ class Shell:
                 self._bus.post("watch", message)
             if outgoing:
                 await self._bus.publish("watch", outgoing[-1])
-            self._spans.told(outgoing, self._context.clock())
+            if began is not None:
+                self._spans.told(outgoing, began, self._context.clock())
             for message in outgoing:
                 if isinstance(message, Watched):
                     self._pace.said(message.seq, sum(map(size_of, message.changes)))

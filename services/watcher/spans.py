@@ -11,22 +11,22 @@ class WatchSpans:
         self._tracer = tracer
         self._schedulers = schedulers
 
-    def told(self, messages: Iterable[Watched | WatchBeat], now: float) -> None:
-        """From the sight of the pods in these messages until `now`, when the bus has them."""
+    def told(self, messages: Iterable[Watched | WatchBeat], began: float, now: float) -> None:
+        """From `began`, when the pods in these messages were read, until `now`, when the bus has them."""
         if not self._tracer.enabled:
             return
         for message in messages:
             for change in message.changes if isinstance(message, Watched) else ():
                 if isinstance(change, PodChange) and self._waits(change):
-                    self._record(change, now)
+                    self._record(change, began, now)
 
     def _waits(self, change: PodChange) -> bool:
         gone = change.gone or change.finished
         return not gone and not change.node and change.scheduler in self._schedulers
 
-    def _record(self, change: PodChange, now: float) -> None:
+    def _record(self, change: PodChange, began: float, now: float) -> None:
         pod = self._tracer.pod(change.uid)
         if pod.sampled:
             attributes = {"pod": f"{change.namespace}/{change.name}"}
             span = self._tracer.child(pod)
-            self._tracer.record("watch", span, change.seen_at or now, now, parent=pod, attributes=attributes)
+            self._tracer.record("watch", span, began, now, parent=pod, attributes=attributes)

@@ -13,7 +13,10 @@ class ListPermits(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-per
 
 
 class PermitPending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that waits since then (Unix time). `plugins`: who has not allowed it, and the seconds it waits for them."""
+    """A pod that has waited so many seconds. `plugins`: who has not allowed it, and the seconds it waits for them.
+
+    `since`: when it began to (Unix time, by the binder's clock). `waited`: None from binders of the last release.
+    """
 
     uid: str
     namespace: str
@@ -21,6 +24,7 @@ class PermitPending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: str
     since: float
     plugins: dict[str, float]
+    waited: float | None = None
 
 
 class Permits(msgspec.Struct, frozen=True, omit_defaults=True, tag="permits"):

@@ -33,7 +33,8 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`attempt` counts from 1; `queued_at` is when the pod was first seen, `taken_at` when it left the active queue.
+    """`attempt` counts from 1. `queued_at` is when the pod was first seen, `taken_at` when it left the active queue:
+    Unix times by the queue's clock, for readers of the last release.
 
     Pods of one gang follow each other in a batch.
     """

@@ -45,7 +45,7 @@ class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="
     """A pod is so, or is gone. The first fields tell who needs to read `body`, the Pod as msgpack (empty if gone).
 
     `finished`: Succeeded or Failed, so it holds no place any more. `nominated`: the node that its status promises it.
-    `seen_at`: when the watcher read it (Unix time).
+    `seen_at`: when the watcher read it (Unix time, by its clock); for readers of the last release.
     """
 
     uid: str

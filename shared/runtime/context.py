@@ -26,10 +26,14 @@ class Context:
     http_url: str
     validates: bool = False
     """Cores are to check themselves after every event."""
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
     """Seconds for deadlines and durations; only ever compared with itself, in this process."""
     wall: Callable[[], float] = time.time
-    """Seconds since 1970, for people to read."""
+    """Seconds since 1970, for people and for Kubernetes' objects. May be wrong, and may be set."""
+
+    def date(self, at: float) -> float:
+        """The Unix time of a moment of `clock`, by the wall clock as it is now."""
+        return self.wall() - (self.clock() - at)
 
     @property
     def log(self) -> logging.Logger:

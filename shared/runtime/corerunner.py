@@ -9,8 +9,6 @@ from shared.errors import InvariantBroken
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import Repeated
 
-LONGEST_SLEEP = 1.0
-"""Seconds after which the clock is looked at again: it is the system's, and may be set."""
 SHORTEST_SLEEP = 0.001
 STUCK_SLEEP = 0.05
 """After a tick that has left a deadline in the past: nothing here may spin."""
@@ -125,7 +123,7 @@ class CoreRunner(Generic[E, F]):
         if self._timer is not None:
             self._timer.cancel()
         now = self._clock()
-        delay = min(max(deadline - now, self._least), LONGEST_SLEEP)
+        delay = max(deadline - now, self._least)
         self._wakes_at = now + delay
         self._timer = self._loop.call_later(delay, self._wake)
 

@@ -30,7 +30,10 @@ PATHS = ("/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/st
 
 @dataclass(slots=True, kw_only=True)
 class Pages:
-    """`config`: the file as it was when the process started; none: kube-scheduler's defaults."""
+    """`config`: the file as it was when the process started; none: kube-scheduler's defaults.
+
+    `began`: when the process started (Unix time); `born`: the same by the monotonic clock.
+    """
 
     service: str
     name: str
@@ -38,10 +41,11 @@ class Pages:
     health: Health
     config: ConfigSource | None = None
     began: float = field(default_factory=time.time)
+    born: float = field(default_factory=time.monotonic)
     _in_force: dict[str, Any] | None = None
 
     def statusz(self) -> str:
-        up = int(max(0.0, time.time() - self.began))
+        up = int(time.monotonic() - self.born)
         reasons = self.health.reasons()
         rows = {
             "Started": time.strftime("%a %b %e %H:%M:%S UTC %Y", time.gmtime(self.began)),

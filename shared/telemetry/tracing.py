@@ -5,7 +5,8 @@ service knows them alike. The spans of a trace come from several processes and m
 """
 
 import random
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -57,13 +58,29 @@ class TraceContext:
         return TraceContext(trace_id, span_id, bool(flags & 1)) if trace_id and span_id else None
 
 
+def unix_time(at: float) -> float:
+    """Of a moment of `time.monotonic`, by the wall clock as it is now."""
+    return time.time() - (time.monotonic() - at)
+
+
 class Tracer:
-    """Without a sink nothing is recorded, and `enabled` says so to whoever would have to work for it."""
+    """Without a sink nothing is recorded, and `enabled` says so to whoever would have to work for it.
+
+    Spans are recorded in seconds of the monotonic clock; `date` makes Unix seconds of them, for the collector.
+    """
 
     def __init__(
-        self, service: str, name: str, *, ratio: float = 0.0, ids: random.Random, sink: "SpanSink | None" = None
+        self,
+        service: str,
+        name: str,
+        *,
+        ratio: float = 0.0,
+        ids: random.Random,
+        sink: "SpanSink | None" = None,
+        date: Callable[[float], float] = unix_time,
     ) -> None:
         self.enabled = sink is not None
+        self._date = date
         self._sink = sink
         self._ids = ids
         self._threshold = round(ratio * (1 << _SAMPLING_BITS))
@@ -95,9 +112,10 @@ class Tracer:
         links: Sequence[TraceContext] = (),
         failed: str = "",
     ) -> None:
-        """A span that is over, in Unix seconds. `failed`: why; such a span is recorded even if not sampled."""
+        """A span that is over. `failed`: why; such a span is recorded even if not sampled."""
         if self._sink is None or not (context.sampled or failed):
             return
+        began = self._date(start)
         self._sink.put(
             ReadableSpan(
                 name,
@@ -108,8 +126,8 @@ class Tracer:
                 links=[Link(_span_context(link, remote=True)) for link in links],
                 kind=SpanKind.INTERNAL,
                 status=Status(StatusCode.ERROR, failed) if failed else _UNSET,
-                start_time=_nanoseconds(start),
-                end_time=_nanoseconds(max(start, end)),
+                start_time=_nanoseconds(began),
+                end_time=_nanoseconds(began + max(end - start, 0.0)),
                 instrumentation_scope=_SCOPE,
             )
         )

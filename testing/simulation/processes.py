@@ -36,7 +36,10 @@ from testing.simulation.watcher import Watcher
 FRAMEWORKS = load_frameworks(None)
 SHARDS = 4
 RESTART = 0.5
-EPOCH_BEGINS = 1000.0
+WALL_BEGINS = 1_767_225_600.0
+"""Unix time."""
+ORIGIN = 1000.0
+"""What monotonic clocks begin with."""
 
 
 class Surroundings:
@@ -63,17 +66,29 @@ class _Failures(logging.Handler):
 class Process:
     """`shell` and `core` are there while it runs."""
 
-    def __init__(self, service: str, name: str, around: Surroundings, skew: float = 0.0) -> None:
+    def __init__(
+        self, service: str, name: str, around: Surroundings, skew: float = 0.0, origin: float = ORIGIN
+    ) -> None:
+        """`skew`: its wall clock is so much ahead of the others'. `origin`: what its monotonic clock began with."""
         self.service = service
         self.name = name
         self.shell: Any = None
         self.core: Any = None
         self._around = around
-        self._skew = skew
+        self.skew = skew
+        self._origin = origin
         self._bus = SimBus(around.network, name)
         self._terms = SimTerms(around.server, around.store)
-        self._memory = SimRemembering(around.store)
+        self._memory = SimRemembering(around.store, self.clock, self.wall)
         self._task = asyncio.create_task(self._run())
+
+    def clock(self) -> float:
+        """Its monotonic clock: seconds since it was started, as it were; nobody else's are the same."""
+        return self._origin + asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        """`skew` may be set while it runs: somebody has set the clock."""
+        return WALL_BEGINS + self.skew + asyncio.get_running_loop().time()
 
     @property
     def running(self) -> bool:
@@ -156,7 +171,6 @@ class Process:
         log = logging.Logger(self.name)
         log.addHandler(_Failures(self.name, self._around.failures))
         tracer = Tracer(self.service, self.name, ids=self._around.dice)
-        loop, skew = asyncio.get_running_loop(), self._skew
         bus: Any = self._bus
         return Context(
             service=self.service,
@@ -167,5 +181,6 @@ class Process:
             health=Health(),
             http_url="",
             validates=True,
-            clock=lambda: EPOCH_BEGINS + skew + loop.time(),
+            clock=self.clock,
+            wall=self.wall,
         )

@@ -1,7 +1,7 @@
 """Redis, as the snapshot's terms, the workers' loading and the queue's memory see it: away or empty at times."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -183,9 +183,10 @@ class SimReader:
 class SimRemembering:
     """As `services.queue.remembering.Remembering`. `alive`: a process that is killed writes no more."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self.alive = True
         self._store = store
+        self._clock, self._wall = clock, wall
         self._waiting: dict[str, Kept | None] = {}
 
     async def recall(self) -> dict[str, Kept]:
@@ -194,7 +195,8 @@ class SimRemembering:
                 await self._store.reached()
         except TimeoutError:
             return {}
-        return dict(self._store.kept)
+        ahead, now = self._wall_is_ahead(), self._clock()
+        return {uid: kept.resumed(-ahead, now) for uid, kept in self._store.kept.items()}
 
     def take(self, effect: Remember | Lapse) -> None:
         self._waiting[effect.uid] = effect.kept if isinstance(effect, Remember) else None
@@ -209,11 +211,14 @@ class SimRemembering:
     async def finish(self) -> None:
         self._write()
 
+    def _wall_is_ahead(self) -> int:
+        return round(self._wall() - self._clock())
+
     def _write(self) -> None:
         for uid, kept in self._waiting.items() if self.alive and not self._store.down else ():
             if kept is None:
                 self._store.kept.pop(uid, None)
             else:
-                self._store.kept[uid] = kept
+                self._store.kept[uid] = kept.moved(self._wall_is_ahead())
         if not self._store.down:
             self._waiting = {}

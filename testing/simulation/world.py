@@ -20,7 +20,7 @@ from shared.model.objects import (
 )
 from testing.builders import PodBuilder, node, pod
 from testing.simulation.calm import moved_by_time
-from testing.simulation.processes import EPOCH_BEGINS, RESTART, Process, Surroundings
+from testing.simulation.processes import RESTART, Process, Surroundings
 from testing.simulation.wishes import APP, HOST, ZONE, with_a_wish
 
 SERVICES = {
@@ -270,7 +270,7 @@ class World:
     def _broken(self) -> list[str]:
         """What is wrong, whatever comes after it."""
         queue = self.processes["queue"].core
-        late = moved_by_time(queue, EPOCH_BEGINS + self.now) if self.is_calm and queue is not None else []
+        late = moved_by_time(queue, self.processes["queue"].clock()) if self.is_calm and queue is not None else []
         return self.server.broken + self.around.failures + late
 
     def story(self, uid: str) -> str:

@@ -28,10 +28,10 @@ async def called(server: str, seconds: float, *, binds: bool) -> Called:
     extenders = ExtenderClient([])
     tracer = Tracer("binder", "b", ids=random.Random(1))
     calling = Calling(
-        client, fed.append, lambda _: True, time.time, BinderMetrics(Metrics()), BindSpans(tracer), extenders
+        client, fed.append, lambda _: True, time.monotonic, BinderMetrics(Metrics()), BindSpans(tracer), extenders
     )
     try:
-        await calling.make(Call("u", 1, 1, BINDING, time.time() + seconds, binds))
+        await calling.make(Call("u", 1, 1, BINDING, time.monotonic() + seconds, binds))
     finally:
         await extenders.close()
         await client.close()

@@ -185,8 +185,8 @@ def test_who_waits_is_listed_with_the_time_that_is_left() -> None:
     script.permit("B")
     assert script.core.waiting(script.now + 1) == (
         [
-            PermitPending("p", "default", "p", "n1", 1000.0, {"A": 6.0}),
-            PermitPending("q", "default", "q", "n2", 1003.0, {"A": 9.0, "B": 19.0}),
+            PermitPending("p", "default", "p", "n1", 1000.0, {"A": 6.0}, 4.0),
+            PermitPending("q", "default", "q", "n2", 1003.0, {"A": 9.0, "B": 19.0}, 1.0),
         ],
         0,
     )

@@ -32,7 +32,7 @@ class Sink:
 
 def traced(ratio: float, result: Done | Refused) -> list[ReadableSpan]:
     sink = Sink()
-    spans = BindSpans(Tracer("binder", "b", ratio=ratio, ids=random.Random(1), sink=cast(SpanSink, sink)))
+    spans = BindSpans(Tracer("binder", "b", ratio=ratio, ids=random.Random(1), sink=cast(SpanSink, sink), date=float))
     script = Script()
     call = one(Call, script.order())
     spans.called(call, result, script.now + 1, script.now + 2)

@@ -35,9 +35,17 @@ ONE = Kept(attempts=1, rejections=1, errors=0, queued_at=7.5, backoff_until=9)
 TWO = Kept(attempts=2, rejections=1, errors=1, queued_at=8.5, backoff_until=10)
 
 
+def a_remembering(
+    server: RedisServer, telemetry: Telemetry | None = None, clock: float = 100.0, wall: float = 1_767_225_600.0
+) -> Remembering:
+    return Remembering(server.url, PREFIX, telemetry or a_telemetry(), clock=lambda: clock, wall=lambda: wall)
+
+
 @asynccontextmanager
-async def at_work(server: RedisServer, telemetry: Telemetry | None = None) -> AsyncIterator[Remembering]:
-    async with Remembering(server.url, PREFIX, telemetry or a_telemetry()) as memory:
+async def at_work(
+    server: RedisServer, telemetry: Telemetry | None = None, clock: float = 100.0
+) -> AsyncIterator[Remembering]:
+    async with a_remembering(server, telemetry, clock) as memory:
         await memory.recall(TERM)
         running = asyncio.create_task(memory.run())
         try:
@@ -49,7 +57,7 @@ async def at_work(server: RedisServer, telemetry: Telemetry | None = None) -> As
 
 
 async def recalled(server: RedisServer) -> dict[str, Kept]:
-    async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
+    async with a_remembering(server) as memory:
         return await memory.recall(TERM)
 
 
@@ -69,6 +77,24 @@ async def test_what_is_to_be_remembered_is_recalled() -> None:
             memory.take(Lapse("b"))
             await comes_to(server, {"a": TWO})
         assert await recalled(server) == {"a": TWO}
+
+
+async def test_a_rest_goes_on_by_a_clock_that_begins_elsewhere() -> None:
+    """The machine was started again between, so its monotonic clock is another one."""
+    async with redis_server() as server:
+        async with at_work(server, clock=5_000_000.0) as memory:
+            memory.take(Remember("a", Kept(1, 1, 0, queued_at=4_999_998.5, backoff_until=5_000_004)))
+        async with a_remembering(server, clock=20.0, wall=1_767_225_603.0) as memory:
+            assert await memory.recall(TERM) == {"a": Kept(1, 1, 0, queued_at=15.5, backoff_until=21)}
+
+
+async def test_what_was_written_by_a_clock_that_is_ahead_is_not_of_the_future() -> None:
+    async with redis_server() as server:
+        async with at_work(server, clock=100.0) as memory:
+            memory.take(Remember("a", Kept(1, 1, 0, queued_at=99.5, backoff_until=104)))
+        async with a_remembering(server, clock=100.0, wall=1_767_225_540.0) as memory:
+            (kept,) = (await memory.recall(TERM)).values()
+        assert (kept.queued_at, kept.backoff_until) == (100.0, 164)  # no rest that is resumed exceeds the longest
 
 
 async def test_what_was_not_written_yet_is_written_at_the_end() -> None:
@@ -122,7 +148,7 @@ async def test_a_record_that_cannot_be_read_is_left_out_and_removed() -> None:
     async with redis_server() as server:
         async with linked(server) as link:
             await Memory(link, PREFIX).write(1, {"a": msgspec.msgpack.encode(ONE), "b": b"\xc1"})
-        async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
+        async with a_remembering(server, clock=1_767_225_600.0) as memory:
             assert await memory.recall(TERM) == {"a": ONE}
         async with linked(server) as link:
             assert list(await Memory(link, PREFIX).load()) == ["a"]
@@ -132,7 +158,7 @@ async def test_no_more_wait_for_redis_than_may(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(remembering, "MOST_WAITING", 2)
     telemetry = a_telemetry()
     async with redis_server() as server:
-        async with Remembering(server.url, PREFIX, telemetry) as memory:
+        async with a_remembering(server, telemetry) as memory:
             await memory.recall(TERM)
             for name in "abc":
                 memory.take(Remember(name, ONE))

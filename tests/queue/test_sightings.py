@@ -76,9 +76,9 @@ def only(seen: list[Seen]) -> ClusterChange:
 # Pods
 
 
-def test_a_pod_without_a_node_is_pending_since_the_watcher_saw_it() -> None:
+def test_a_pod_without_a_node_is_pending_since_it_was_read_whatever_time_it_is_at_the_watcher() -> None:
     change = pod_change(pod("a").priority(3))
-    assert Sightings().read(change, 9.0) == [PodPending(pod("a").priority(3).build(), 7.0, len(change.body))]
+    assert Sightings().read(change, 9.0) == [PodPending(pod("a").priority(3).build(), 9.0, len(change.body))]
 
 
 def test_a_pod_comes_to_a_node_once_and_leaves_it_once() -> None:

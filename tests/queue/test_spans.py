@@ -16,13 +16,13 @@ def told(ratio: float) -> list[tuple[str, int, int, str]]:
     """What is recorded of a pod that is bound at its second attempt, and of one that is deleted after its first."""
     with a_collector() as collector:
         queue = Queue()
-        tracer = Tracer("queue", "queue-1", ratio=ratio, ids=random.Random(1), sink=SpanSink(collector.url))
+        tracer = Tracer("queue", "queue-1", ratio=ratio, ids=random.Random(1), sink=SpanSink(collector.url), date=float)
         spans = PodSpans(tracer, queue.core)
 
         def trace() -> None:
             for effect in queue.effects:
                 if isinstance(effect, Answer) and not effect.again:
-                    spans.taken(effect.batch)
+                    spans.taken(effect.batch, queue.now)
                 elif isinstance(effect, Ended):
                     spans.ended(effect)
 

@@ -51,7 +51,7 @@ def a_runner(
     carry_out: Callable[[str], None] = lambda _: None,
     *,
     telemetry: Telemetry | None = None,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
     validate: Callable[[], None] | None = None,
 ) -> CoreRunner[str, str]:
     return CoreRunner(core, TICK, carry_out, clock=clock, telemetry=telemetry or a_telemetry(), validate=validate)
@@ -87,7 +87,7 @@ async def test_an_event_that_an_effect_brings_about_comes_after_the_one_at_hand(
 
 
 async def test_nothing_is_handled_once_it_is_closed() -> None:
-    core = Script(deadline=time.time() + 0.01)
+    core = Script(deadline=time.monotonic() + 0.01)
     runner = a_runner(core)
     runner.feed("a")
     runner.close()
@@ -151,7 +151,7 @@ async def test_a_core_is_validated_after_each_event_where_that_is_wanted() -> No
 
 
 async def test_closing_leaves_nothing_behind() -> None:
-    runner = a_runner(Script(deadline=time.time() + 60))
+    runner = a_runner(Script(deadline=time.monotonic() + 60))
     watching = asyncio.create_task(runner.broken())
     runner.feed("a")
     await asyncio.sleep(0)
@@ -165,7 +165,7 @@ async def test_closing_leaves_nothing_behind() -> None:
 
 async def test_a_deadline_is_kept_and_never_early() -> None:
     for wait in (0.0, 0.02, 0.1):
-        core = Script(deadline=time.time() + wait)
+        core = Script(deadline=time.monotonic() + wait)
         due = core.deadline or 0.0
         runner = a_runner(core)
         runner.feed("a")
@@ -175,15 +175,15 @@ async def test_a_deadline_is_kept_and_never_early() -> None:
 
 
 async def test_an_earlier_deadline_moves_the_timer_and_a_later_one_too() -> None:
-    core = Script(deadline=time.time() + 60)
+    core = Script(deadline=time.monotonic() + 60)
     runner = a_runner(core)
     runner.feed("a")
-    core.deadline = time.time() + 0.02
+    core.deadline = time.monotonic() + 0.02
     runner.feed("b")
     await until(lambda: core.ticks == 1)
-    core.deadline = time.time() + 0.02
+    core.deadline = time.monotonic() + 0.02
     runner.feed("c")
-    core.deadline = due = time.time() + 0.1
+    core.deadline = due = time.monotonic() + 0.1
     runner.feed("d")
     await until(lambda: core.ticks == 2)
     assert core.seen[-1][1] >= due
@@ -191,21 +191,21 @@ async def test_an_earlier_deadline_moves_the_timer_and_a_later_one_too() -> None
 
 
 async def test_a_deadline_that_goes_away_is_not_kept() -> None:
-    core = Script(deadline=time.time() + 0.02)
+    core = Script(deadline=time.monotonic() + 0.02)
     runner = a_runner(core)
     runner.feed("a")
     core.deadline = None
     runner.feed("b")
     await asyncio.sleep(0.05)
     assert core.ticks == 0
-    core.deadline = time.time()
+    core.deadline = time.monotonic()
     runner.feed("c")
     await until(lambda: core.ticks == 1)
     runner.close()
 
 
 async def test_a_tick_that_leaves_its_deadline_in_the_past_does_not_spin() -> None:
-    core = Script(deadline=time.time())
+    core = Script(deadline=time.monotonic())
     core.on_tick = lambda: None
     runner = a_runner(core)
     runner.feed("a")
@@ -221,7 +221,7 @@ async def test_a_tick_that_fails_is_repeated_and_does_not_spin() -> None:
             core.rest()
         raise ValueError("no")
 
-    core = Script(deadline=time.time())
+    core = Script(deadline=time.monotonic())
     core.on_tick = fail
     runner = a_runner(core)
     runner.feed("a")
@@ -231,9 +231,9 @@ async def test_a_tick_that_fails_is_repeated_and_does_not_spin() -> None:
 
 
 async def test_a_clock_that_is_set_back_makes_no_tick_early() -> None:
-    shift, due = 0.0, time.time() + 0.05
+    shift, due = 0.0, time.monotonic() + 0.05
     core = Script(deadline=due)
-    runner = a_runner(core, clock=lambda: time.time() + shift)
+    runner = a_runner(core, clock=lambda: time.monotonic() + shift)
     runner.feed("a")
     shift = -0.1
     await until(lambda: core.ticks == 1)

@@ -21,7 +21,7 @@ def a_tracer(
     collector: Collector | None = None, *, ratio: float = 1.0, service: str = "cycle", seed: int = 1
 ) -> Tracer:
     sink = None if collector is None else SpanSink(collector.url)
-    return Tracer(service, f"{service}-1", ratio=ratio, ids=random.Random(seed), sink=sink)
+    return Tracer(service, f"{service}-1", ratio=ratio, ids=random.Random(seed), sink=sink, date=float)
 
 
 def by_name(collector: Collector) -> dict[str, Span]:
@@ -76,6 +76,16 @@ def test_services_that_were_told_nothing_meet_in_a_pods_trace() -> None:
     queue, binder = by_name(collector)["queue"], by_name(collector)["binder"]
     assert (queue.trace_id, queue.parent_span_id) == (binder.trace_id, binder.parent_span_id)
     assert queue.span_id != binder.span_id
+
+
+def test_the_clock_of_spans_is_the_monotonic_one_and_the_collector_gets_unix_times() -> None:
+    with a_collector() as collector:
+        tracer = Tracer("cycle", "c", ratio=1.0, ids=random.Random(1), sink=SpanSink(collector.url))
+        tracer.record("x", tracer.new(True), time.monotonic() - 2.0, time.monotonic())
+        tracer.close()
+    (span,) = collector.spans
+    assert span.end_time_unix_nano - span.start_time_unix_nano == pytest.approx(2e9, abs=1e8)
+    assert span.end_time_unix_nano == pytest.approx(time.time() * 1e9, abs=5e9)
 
 
 def test_only_sampled_and_failed_spans_are_told() -> None:

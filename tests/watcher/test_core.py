@@ -28,6 +28,7 @@ from shared.model.objects import Node, Pod, dec_hook
 from tests.kube.support import raw_node, raw_pod
 
 NOW = 1000.0
+WALL = 1_767_225_600.0
 
 
 def raw(obj: Any) -> msgspec.Raw:
@@ -39,7 +40,7 @@ def page(kind: Kind, *objects: Any) -> Heard:
 
 
 def events(kind: Kind, *said: tuple[str, Any]) -> Heard:
-    return Heard(kind, Events([WatchEvent(type_, raw(obj)) for type_, obj in said]))
+    return Heard(kind, Events([WatchEvent(type_, raw(obj)) for type_, obj in said]), WALL)
 
 
 def published(effects: Iterable[Effect]) -> list[Watched]:
@@ -66,7 +67,7 @@ def test_a_pod_is_told_with_what_most_need_to_know_and_the_rest_in_its_body() ->
     assert isinstance(change, PodChange)
     told = (change.uid, change.namespace, change.name, change.scheduler, change.node, change.finished, change.gone)
     assert told == ("uid-p", "default", "p", "default-scheduler", "n", False, False)
-    assert change.seen_at == NOW
+    assert change.seen_at == WALL
     pod = msgspec.msgpack.decode(change.body, type=Pod, dec_hook=dec_hook)
     assert pod.spec.containers[0].resources.requests["cpu"] == 100_000_000
 
@@ -86,7 +87,7 @@ def test_what_is_deleted_is_gone() -> None:
         *core.handle(events(Kind.NODE, ("DELETED", raw_node("n"))), NOW),
     ]
     pod, node = changes(effects)
-    assert pod == PodChange("uid-p", "default", "p", "default-scheduler", "n", gone=True, seen_at=NOW)
+    assert pod == PodChange("uid-p", "default", "p", "default-scheduler", "n", gone=True, seen_at=WALL)
     assert node == NodeChange("n", gone=True)
 
 

@@ -17,13 +17,13 @@ def change(uid: str, *, scheduler: str = "default-scheduler", node: str = "", go
 
 def test_pods_that_wait_for_us_are_told_of_in_their_own_traces() -> None:
     with a_collector() as collector:
-        tracer = Tracer("watcher", "w", ratio=1.0, ids=random.Random(1), sink=SpanSink(collector.url))
+        tracer = Tracer("watcher", "w", ratio=1.0, ids=random.Random(1), sink=SpanSink(collector.url), date=float)
         others = [change("theirs", scheduler="other"), change("bound", node="n"), change("gone", gone=True)]
         told: list[Watched | WatchBeat] = [
             Watched(1, 1, [change("a"), NodeChange("n", gone=True), *others]),
             WatchBeat(1, 1),
         ]
-        WatchSpans(tracer, OURS).told(told, 100.5)
+        WatchSpans(tracer, OURS).told(told, 100.0, 100.5)
         tracer.close()
     (span,) = collector.spans
     pod = tracer.pod("a")
@@ -35,7 +35,7 @@ def test_pods_that_wait_for_us_are_told_of_in_their_own_traces() -> None:
 
 def test_pods_that_are_not_sampled_are_not() -> None:
     with a_collector() as collector:
-        tracer = Tracer("watcher", "w", ratio=0.0, ids=random.Random(1), sink=SpanSink(collector.url))
-        WatchSpans(tracer, OURS).told([Watched(1, 1, [change("a")])], 100.5)
+        tracer = Tracer("watcher", "w", ratio=0.0, ids=random.Random(1), sink=SpanSink(collector.url), date=float)
+        WatchSpans(tracer, OURS).told([Watched(1, 1, [change("a")])], 100.0, 100.5)
         tracer.close()
     assert collector.spans == []

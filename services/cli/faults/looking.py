@@ -139,7 +139,7 @@ class Looking:
     def _described(self, entry: LedgerEntry) -> str:
         seen = self._stage.witness.pods.get(entry.uid)
         standing = "is gone" if seen is None else f"is on {seen.node}" if seen.node else "is on no node"
-        left = entry.deadline - time.time()
+        left = entry.deadline - time.monotonic()
         return f"{entry.namespace}/{entry.name} ({entry.uid}), assumed on {entry.node}, {standing}, {left:.1f} s left"
 
     async def compared(self) -> CacheCompared:
