@@ -47,3 +47,7 @@ class ProtocolError(FlotillaError):
 
 class InvariantBroken(FlotillaError):
     """A fault of ours: state that cannot be."""
+
+
+class Unexpected(FlotillaError):
+    """An exception that nobody expected has ended the term of this process; `__cause__` is that exception."""

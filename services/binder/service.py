@@ -141,7 +141,7 @@ class Shell:
         self._runner.feed(Tick())
         self._context.health.ready()
         try:
-            await self._runner.broken()
+            await self._context.fault.raised()
         except asyncio.CancelledError:
             for subscription in (orders, notices, evictions):
                 await subscription.close()
@@ -272,7 +272,7 @@ class Shell:
         except NoAnswer as none:
             self._sparingly.warning(none.silence, "outcomes are not acknowledged: %s", none)
         except FlotillaError as cause:
-            self._failed(cause)
+            self._sparingly.warning(type(cause).__name__, "the acknowledgement of outcomes is refused: %s", cause)
         else:
             if 0 < received.sender_epoch < self._core.epoch:
                 older = f"a snapshot of epoch {received.sender_epoch}, now {self._core.epoch}, has received outcomes"
@@ -281,4 +281,4 @@ class Shell:
                 self._runner.feed(Acknowledged(received.number))
 
     def _failed(self, cause: BaseException) -> None:
-        self._sparingly.error(type(cause).__name__, "%r", cause, exc_info=cause)
+        self._context.fault.report("a call", cause)

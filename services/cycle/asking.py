@@ -12,6 +12,7 @@ from shared.extenders.talk import Judgement, Reduced, Subject, judge, preempt
 from shared.extenders.wire import Victim, Victims
 from shared.framework.status import Status, error
 from shared.messages.preemption import Candidate
+from shared.telemetry.fault import Fault
 
 
 class Asking:
@@ -23,7 +24,9 @@ class Asking:
         objects: Objects,
         answered: Callable[[ExtendersAnswered | VictimsAnswered], None],
         trouble: Callable[[str], None],
+        fault: Fault,
     ) -> None:
+        self._fault = fault
         self._client = client
         self._objects = objects
         self._answered = answered
@@ -43,7 +46,8 @@ class Asking:
         if before is not None:
             before.cancel()
         work = self._ask(wanted) if isinstance(wanted, AskExtenders) else self._ask_about_victims(wanted)
-        self._tasks[type(wanted)] = asyncio.create_task(work)
+        task = self._tasks[type(wanted)] = asyncio.create_task(work)
+        self._fault.watch(task)
 
     async def close(self) -> None:
         for task in self._tasks.values():

@@ -90,7 +90,7 @@ class Shell:
         settings = context.settings
         self._client = client
         self._whole = WholeObjects(client)
-        self._asking = Asking(extenders, self._whole, self._handle, self._trouble)
+        self._asking = Asking(extenders, self._whole, self._handle, self._trouble, context.fault)
         self._context = context
         self._core = core
         self._membership = Membership(core.epoch, settings.shard_count)
@@ -128,7 +128,7 @@ class Shell:
                 tasks.create_task(self._feed.pull())
                 tasks.create_task(self._feed.report())
                 tasks.create_task(every(LOOK, self._look))
-                tasks.create_task(self._runner.broken())
+                tasks.create_task(self._context.fault.raised())
                 if self._asking.sends_nodes:
                     tasks.create_task(ListWatch(self._client, NODES, self._whole.hear, random.Random()).run())
         except asyncio.CancelledError:

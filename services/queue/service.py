@@ -155,7 +155,7 @@ class Shell:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(LOOK, self._look))
-                tasks.create_task(self._runner.broken())
+                tasks.create_task(self._context.fault.raised())
                 if self._remembering is not None:
                     tasks.create_task(self._remembering.run())
         finally:

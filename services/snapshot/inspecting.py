@@ -10,6 +10,7 @@ from services.snapshot.listing import Get, list_now
 from shared.bus import Envelope
 from shared.errors import FlotillaError
 from shared.messages.inspection import CacheCompared, CompareCache, ListCache, ListLedger
+from shared.telemetry.fault import Fault
 
 PAUSE = 2.0
 """Seconds between a listing and the cache it is held against, in which the watch tells what the listing has told; and
@@ -24,12 +25,14 @@ class Inspecting:
         get: Get,
         clock: Callable[[], float],
         log: logging.Logger,
+        fault: Fault,
         pause: float = PAUSE,
     ) -> None:
         self._cache = cache
         self._get = get
         self._clock = clock
         self._log = log
+        self._fault = fault
         self._pause = pause
         self._dumps = Dumps()
         self._comparison: asyncio.Task[CacheCompared] | None = None
@@ -92,3 +95,4 @@ class Inspecting:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self._fault.watch(task)

@@ -8,6 +8,7 @@ from services.snapshot.core import FINISHED_PHASES
 from services.snapshot.events import LookedUp, LookUp
 from shared.errors import ClusterError, FlotillaError
 from shared.model.objects import Pod
+from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
 
 PAUSE = 1.0
@@ -21,10 +22,12 @@ class LookUps:
         get_pod: Callable[[str, str], Awaitable[Pod | None]],
         tell: Callable[[LookedUp], None],
         log: logging.Logger,
+        fault: Fault,
     ) -> None:
         self._get_pod = get_pod
         self._tell = tell
         self._sparingly = Repeated(log)
+        self._fault = fault
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
 
@@ -34,6 +37,7 @@ class LookUps:
         if key not in self._under_way:
             task = self._under_way[key] = asyncio.create_task(self._look_up(wanted))
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
+            self._fault.watch(task)
 
     def close(self) -> None:
         for task in self._under_way.values():

@@ -49,7 +49,7 @@ from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Re
 from shared.messages.state import Commit
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_scheduler_config
-from shared.runtime import Context
+from shared.runtime import Context, CoreRunner
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.leadership import leadership
 from shared.store.link import connect
@@ -116,13 +116,21 @@ class Shell:
             core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
         )
         self._spans = CommitSpans(context.telemetry.tracer)
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(
+            core,
+            None,
+            self._take,
+            clock=context.clock,
+            telemetry=context.telemetry,
+            validate=core.validate if context.validates else None,
+        )
         self._listed = asyncio.Event()
         self._begun = False
         self._ending = False
         self._told_term = 0
         self._check_at = 0.0
-        self._look_ups = LookUps(client.get_pod, self._handle, context.log)
-        self._inspecting = Inspecting(core.cache, client.get, context.clock, context.log)
+        self._look_ups = LookUps(client.get_pod, self._runner.feed, context.log, context.fault)
+        self._inspecting = Inspecting(core.cache, client.get, context.clock, context.log, context.fault)
         self._forgotten: list[ForgottenPod] = []
         self._reporters: dict[tuple[str, int, int], Envelope] = {}
         self._sparingly = Repeated(context.log)
@@ -149,7 +157,9 @@ class Shell:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._beat())
                     tasks.create_task(self._work())
+                    tasks.create_task(self._context.fault.raised())
         finally:
+            self._runner.close()
             self._look_ups.close()
             self._inspecting.close()
 
@@ -170,7 +180,12 @@ class Shell:
             raise
 
     async def _finish(self) -> None:
-        """What was accepted is written, and handed on. From here on nothing is: whoever asks will ask the next one."""
+        """What was accepted is written, and handed on. From here on nothing is: whoever asks will ask the next one.
+
+        After a fault nothing is written either: the state may hold half of a change.
+        """
+        if self._context.fault.found:
+            return
         self._ending = True
         with suppress(TimeoutError, ClusterError):
             async with asyncio.timeout(FINISH_PATIENCE):
@@ -193,8 +208,8 @@ class Shell:
             now = self._context.clock()
             self._carry_out_watch(self._reader.tick(now))
             if self._begun:
-                self._handle(Tick())
-                self._handle(Beat())
+                self._runner.feed(Tick())
+                self._runner.feed(Beat())
                 self._send(self._dispatcher.tick(now))
                 self._tell_forgotten()
                 self._tell_absorbed()
@@ -230,7 +245,7 @@ class Shell:
             if event is not None:
                 seen.append(event)
         if seen:
-            self._handle(Observed(seen))
+            self._runner.feed(Observed(seen))
 
     def _on_commit(self, commit: Commit, envelope: Envelope) -> None:
         if not self._begun or self._ending or not self._terms.healthy:
@@ -238,7 +253,7 @@ class Shell:
         if max(self._dispatcher.waiting, self._carrier.waiting) > MOST_WAITING:
             return
         self._spans.begin(commit, envelope.trace, self._context.clock())
-        self._handle(commit)
+        self._runner.feed(commit)
 
     def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
         if not self._begun or self._ending:
@@ -251,7 +266,7 @@ class Shell:
                     self._send(sends)
                     continue
             if self._dispatcher.believes(message.binder, outcome, process):
-                self._handle(_event_of(outcome))
+                self._runner.feed(_event_of(outcome))
             self._send(self._dispatcher.word(message.binder, outcome, now, process))
         for order in self._dispatcher.doubtful():
             self._look_ups.begin(LookUp(order.uid, order.attempt, order.namespace, order.name))
@@ -268,22 +283,20 @@ class Shell:
     def _on_evicted(self, evicted: Evicted, envelope: Envelope) -> None:
         self._displacing.ended(evicted)
         if evicted.failure:
-            self._handle(Spared(evicted.uid))
+            self._runner.feed(Spared(evicted.uid))
 
     def _on_list(self, asked: ListCache | ListLedger | CompareCache, envelope: Envelope) -> None:
         if self._begun:
             self._inspecting.answer(asked, envelope)
 
-    def _handle(self, event: Event) -> None:
-        effects = self._core.handle(event, self._context.clock())
-        if self._begun:
-            self._carrier.add(effects)
-        else:  # all that is known is going to be written and published whole
-            for effect in effects:
-                if isinstance(effect, Forgot) or (isinstance(effect, Problem) and isinstance(effect.error, UserError)):
-                    self._carry_out(effect)
-
     # What goes out
+
+    def _take(self, effect: Effect) -> None:
+        """Before the term has begun most effects are void: all that is known will be written and published whole."""
+        if self._begun:
+            self._carrier.add([effect])
+        elif isinstance(effect, Forgot) or (isinstance(effect, Problem) and isinstance(effect.error, UserError)):
+            self._carry_out(effect)
 
     def _on_term(self) -> None:
         """Orders of earlier terms are void, and so is what the queue was told of decisions that are lost."""

@@ -29,7 +29,6 @@ from services.watcher.spans import WatchSpans
 from shared.bus import Envelope
 from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.file import read_config
-from shared.errors import ProtocolError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
 from shared.kube.errors import Refused
@@ -99,7 +98,7 @@ class Shell:
                     tasks.create_task(listwatch.run())
                 tasks.create_task(every(BEAT, self._beat))
                 tasks.create_task(self._owners.run())
-                tasks.create_task(self._runner.broken())
+                tasks.create_task(self._context.fault.raised())
         finally:
             self._runner.close()
 
@@ -194,18 +193,15 @@ class Shell:
         What the bus does not take has its number all the same: everybody sees that it is missing, and asks.
         """
         outgoing, self._outgoing = self._outgoing, []
-        try:
-            for message in outgoing[:-1]:
-                self._bus.post("watch", message)
-            if outgoing:
-                await self._bus.publish("watch", outgoing[-1])
-            if began is not None:
-                self._spans.told(outgoing, began, self._context.clock())
-            for message in outgoing:
-                if isinstance(message, Watched):
-                    self._pace.said(message.seq, sum(map(size_of, message.changes)))
-        except ProtocolError as cause:
-            self._sparingly.error("refused", "%s", cause)
+        for message in outgoing[:-1]:
+            self._bus.post("watch", message)
+        if outgoing:
+            await self._bus.publish("watch", outgoing[-1])
+        if began is not None:
+            self._spans.told(outgoing, began, self._context.clock())
+        for message in outgoing:
+            if isinstance(message, Watched):
+                self._pace.said(message.seq, sum(map(size_of, message.changes)))
 
     async def _keep_pace(self) -> None:
         """Nothing more is read from the API server while those who follow are behind."""

@@ -71,7 +71,7 @@ class Shell:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT, self._beat))
-                tasks.create_task(self._runner.broken())
+                tasks.create_task(self._context.fault.raised())
         except asyncio.CancelledError:
             await self._leave()
             raise
@@ -151,6 +151,7 @@ class Shell:
             self._loading.cancel()
         self._reloads.inc()
         self._loading = asyncio.create_task(self._load_shards(wanted), name=str(sorted(wanted)))
+        self._context.fault.watch(self._loading)
 
     async def _load_shards(self, shards: frozenset[int]) -> None:
         while True:

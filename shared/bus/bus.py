@@ -52,6 +52,7 @@ class Bus:
     def __init__(self, access: NatsAccess, prefix: str, name: str, telemetry: Telemetry) -> None:
         self._prefix = check_name(prefix, "the prefix") + "."
         self._log = telemetry.log
+        self._fault = telemetry.fault
         self._metrics = BusMetrics(telemetry.metrics)
         self._sparingly = Repeated(telemetry.log)
         self._connection = Connection(
@@ -103,8 +104,8 @@ class Bus:
     # Sending
 
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
-        """Sends without ever waiting; ProtocolError if the message is too large."""
-        self._outbox.send(subject, headers_for(message, trace), self._body(subject, message))
+        """Send without ever waiting. A message that is too large is dropped, counted and logged."""
+        self._send_whole(subject, message, trace)
 
     async def publish(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         """As `post`, and waits a bounded time where more is sent than the server takes."""
@@ -144,7 +145,21 @@ class Bus:
             self._requests.end(reply_to)
 
     def _respond(self, inbox: str, message: Message, trace: TraceContext | None) -> None:
-        self._outbox.send_to(inbox, REPLY, headers_for(message, trace), self._body(REPLY, message))
+        self._send_whole(REPLY, message, trace, inbox)
+
+    def _send_whole(self, subject: str, message: Message, trace: TraceContext | None, inbox: str = "") -> None:
+        """After a fault nothing goes out any more: the state behind it may be half of a change."""
+        if self._fault.found:
+            return
+        try:
+            body = self._body(subject, message)
+        except Refused as cause:
+            self._sparingly.error(f"{subject} {type(message).__name__}", "a message is lost: %s", cause)
+            return
+        if inbox:
+            self._outbox.send_to(inbox, REPLY, headers_for(message, trace), body)
+        else:
+            self._outbox.send(subject, headers_for(message, trace), body)
 
     def _body(self, subject: str, message: Message) -> bytes:
         body = encode(message)
@@ -211,7 +226,14 @@ class Bus:
         """
         reader = Reader(*(types if isinstance(types, tuple) else (types,)))
         subscription = Subscription(
-            subject, reader, handler, self._respond, self._metrics, self._log, inboxes=self._prefix + INBOXES
+            subject,
+            reader,
+            handler,
+            self._respond,
+            self._metrics,
+            self._log,
+            self._fault,
+            inboxes=self._prefix + INBOXES,
         )
         client = self._connection.client
         nats = await client.subscribe(

@@ -41,7 +41,6 @@ class BusMetrics:
             "How often NATS did not let us send or listen: a permission is missing.",
             ways,
         )
-        self._failed = counter("flotilla_bus_handler_failures_total", "Messages whose handler failed.", ("subject",))
         self._unanswered = counter(
             "flotilla_bus_unanswered_total", "Requests without an answer.", ("subject", "reason")
         )
@@ -70,9 +69,6 @@ class BusMetrics:
     def forbidden(self, direction: str, subject: str) -> None:
         """`direction`: as NATS calls it."""
         self._forbidden.labels("out" if direction == "publish" else "in", pattern(subject)).inc()
-
-    def failed(self, subject: str) -> None:
-        self._failed.labels(pattern(subject)).inc()
 
     def unanswered(self, subject: str, silence: Silence) -> None:
         self._unanswered.labels(pattern(subject), silence).inc()

@@ -16,6 +16,7 @@ from shared.bus.errors import Refused
 from shared.bus.metrics import BusMetrics
 from shared.bus.wire import Reader
 from shared.messages.codec import Message
+from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
 
 SLICE = 0.01
@@ -27,7 +28,7 @@ Handler = Callable[[M, Envelope], Awaitable[None] | None]
 
 
 class Subscription(Generic[M]):
-    """What a handler raises is logged and counted, and the next message is handed on.
+    """What a handler raises ends the term (`fault`): no further message is handed on.
 
     Answers are sent to `inboxes` only, whatever else somebody names: we may send where they may not.
     """
@@ -40,6 +41,7 @@ class Subscription(Generic[M]):
         send: Send,
         metrics: BusMetrics,
         log: logging.Logger,
+        fault: Fault,
         *,
         inboxes: str,
     ) -> None:
@@ -51,6 +53,7 @@ class Subscription(Generic[M]):
         self._metrics = metrics
         self._traffic = metrics.received(subject)
         self._sparingly = Repeated(log)
+        self._fault = fault
         self._yielded = 0.0
         self._nats: NatsSubscription | None = None
         self._forget: Callable[[], object] = int
@@ -67,6 +70,8 @@ class Subscription(Generic[M]):
 
     async def take(self, msg: Msg) -> None:
         self._traffic.count(len(msg.data))
+        if self._fault.found:
+            return
         try:
             message = self._reader.read(msg.data, msg.headers)
         except Refused as refused:
@@ -77,12 +82,12 @@ class Subscription(Generic[M]):
             waiting = self._handler(message, Envelope(msg.headers or {}, self._inbox(msg), self._send))
             if waiting is not None:
                 await waiting
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cause:
             if _being_cancelled():
                 raise
-            self._tell_failure(message, None)
+            self._report(message, cause)
         except Exception as cause:
-            self._tell_failure(message, cause)
+            self._report(message, cause)
         await self._give_way()
 
     def _inbox(self, msg: Msg) -> str:
@@ -92,12 +97,8 @@ class Subscription(Generic[M]):
         self._metrics.overflown(self.subject)
         self._sparingly.error("overflow", "%s: too many messages wait; a message is thrown away", self.subject)
 
-    def _tell_failure(self, message: M, cause: Exception | None) -> None:
-        self._metrics.failed(self.subject)
-        kind, problem = type(message).__name__, "cancelled" if cause is None else repr(cause)
-        self._sparingly.error(
-            type(cause).__name__, "%s: the handler of %s failed: %s", self.subject, kind, problem, exc_info=cause
-        )
+    def _report(self, message: M, cause: BaseException) -> None:
+        self._fault.report(f"{self.subject}: the handler of {type(message).__name__}", cause)
 
     async def _give_way(self) -> None:
         """The client hands on all that waits without ever letting go of the loop."""

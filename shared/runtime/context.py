@@ -9,6 +9,7 @@ from shared.bus import Bus
 from shared.config.settings import Settings
 from shared.runtime.health import Health
 from shared.telemetry import Telemetry
+from shared.telemetry.fault import Fault
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
 
@@ -38,6 +39,10 @@ class Context:
     @property
     def log(self) -> logging.Logger:
         return self.telemetry.log
+
+    @property
+    def fault(self) -> Fault:
+        return self.telemetry.fault
 
     @property
     def metrics(self) -> Metrics:

@@ -5,9 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from shared.errors import InvariantBroken
 from shared.telemetry import Telemetry
-from shared.telemetry.logs import Repeated
 
 SHORTEST_SLEEP = 0.001
 STUCK_SLEEP = 0.05
@@ -28,14 +26,15 @@ class Core(Protocol[Event, Effect]):
 class CoreRunner(Generic[E, F]):
     """One for a process. `feed` handles an event at once, or after the one that is being handled.
 
-    What the core raises is a fault of ours: it is logged and counted, and the next event is handled all the same. A
-    broken invariant ends the service, by way of `broken`; `validate`, where given, looks for one after each event.
+    Whatever the core raises, or carrying out an effect, ends the term (`telemetry.fault`): nothing further is handled
+    or carried out, for half of a change may have been applied. `feed` itself never raises. `validate`, where given,
+    checks the core after each event. `tick`: None where the shell tells the core of time itself.
     """
 
     def __init__(
         self,
         core: Core[E, F],
-        tick: E,
+        tick: E | None,
         carry_out: Callable[[F], None],
         *,
         clock: Callable[[], float],
@@ -47,10 +46,8 @@ class CoreRunner(Generic[E, F]):
         self._carry_out = carry_out
         self._clock = clock
         self._validate = validate
-        self._sparingly = Repeated(telemetry.log)
-        self._failures = telemetry.metrics.counter("flotilla_core_failures_total", "Events that the core failed on.")
+        self._fault = telemetry.fault
         self._loop = asyncio.get_running_loop()
-        self._broken: asyncio.Future[None] = self._loop.create_future()
         self._events: deque[E] = deque()
         self._busy = False
         self._closed = False
@@ -59,14 +56,14 @@ class CoreRunner(Generic[E, F]):
         self._least = SHORTEST_SLEEP
 
     def feed(self, event: E) -> None:
-        if self._closed:
+        if self._closed or self._fault.found:
             return
         self._events.append(event)
         if self._busy:
             return
         self._busy = True
         try:
-            while self._events:
+            while self._events and not self._fault.found:
                 self._handle(self._events.popleft())
         finally:
             self._busy = False
@@ -74,22 +71,13 @@ class CoreRunner(Generic[E, F]):
 
     def carry_out(self, effects: Iterable[F]) -> None:
         """What the core wanted done other than in answer to an event: when it was started."""
-        for effect in effects:
-            try:
-                self._carry_out(effect)
-            except Exception as cause:
-                self._tell_failure(f"carrying out {type(effect).__name__}", cause)
+        self._carry_out_all(effects)
         self._arm()
-
-    async def broken(self) -> None:
-        """Never returns; raises InvariantBroken when the core is not to be trusted any more."""
-        await self._broken
 
     def close(self) -> None:
         """Nothing is handled any more."""
         self._closed = True
         self._events.clear()
-        self._broken.cancel()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -99,25 +87,24 @@ class CoreRunner(Generic[E, F]):
             if self._validate is not None:
                 self._validate()
         except Exception as cause:
-            self._tell_failure(f"handling {type(event).__name__}", cause)
-            return
+            self._fault.report(f"handling {type(event).__name__}", cause)
+        else:
+            self._carry_out_all(effects)
+
+    def _carry_out_all(self, effects: Iterable[F]) -> None:
         for effect in effects:
+            if self._fault.found:
+                return
             try:
                 self._carry_out(effect)
             except Exception as cause:
-                self._tell_failure(f"carrying out {type(effect).__name__}", cause)
-
-    def _tell_failure(self, what: str, cause: Exception) -> None:
-        self._failures.inc()
-        self._sparingly.error(f"{what} {type(cause).__name__}", "%s failed: %r", what, cause, exc_info=cause)
-        if isinstance(cause, InvariantBroken) and not self._broken.done():
-            self._broken.set_exception(cause)
+                self._fault.report(f"carrying out {type(effect).__name__}", cause)
 
     # Time
 
     def _arm(self) -> None:
         """A timer that goes off too early is left alone: it will arm the next."""
-        deadline = None if self._closed else self._core.next_deadline()
+        deadline = self._next_deadline()
         if deadline is None or (self._timer is not None and self._wakes_at <= deadline):
             return
         if self._timer is not None:
@@ -127,10 +114,19 @@ class CoreRunner(Generic[E, F]):
         self._wakes_at = now + delay
         self._timer = self._loop.call_later(delay, self._wake)
 
+    def _next_deadline(self) -> float | None:
+        if self._tick is None or self._closed or self._fault.found:
+            return None
+        try:
+            return self._core.next_deadline()
+        except Exception as cause:
+            self._fault.report("the core's next deadline", cause)
+            return None
+
     def _wake(self) -> None:
         self._timer = None
-        deadline = self._core.next_deadline()
-        if deadline is None or deadline > self._clock():
+        deadline = self._next_deadline()
+        if self._tick is None or deadline is None or deadline > self._clock():
             self._arm()
             return
         self._least = STUCK_SLEEP

@@ -17,7 +17,7 @@ from shared.bus import Bus, NatsAccess
 from shared.bus.subjects import check_name
 from shared.config.file import read_config
 from shared.config.settings import Settings
-from shared.errors import ClusterError, UserError
+from shared.errors import ClusterError, Unexpected, UserError
 from shared.runtime.context import Context
 from shared.runtime.dumping import survive_dump_signal
 from shared.runtime.health import Health
@@ -145,11 +145,14 @@ def _telemetry(service: str, name: str, settings: Settings) -> Telemetry:
 
 
 def _tell(service: str, failure: Exception) -> int:
-    """What the user or the cluster has to put right needs one line; what we have, a traceback."""
+    """What the user or the cluster has to put right needs one line; what we have, a traceback.
+
+    That of a fault is in the log already.
+    """
     cause = _only_cause(failure)
     if isinstance(cause, UserError):
         return _tell_user(service, cause)
-    if isinstance(cause, ClusterError):
+    if isinstance(cause, ClusterError | Unexpected):
         logger(service).error("%s ends: %s", service, cause)
     else:
         logger(service).error("%s has failed", service, exc_info=failure)
@@ -162,7 +165,8 @@ def _tell_user(service: str, error: BaseException) -> int:
 
 
 def _only_cause(failure: BaseException) -> BaseException:
-    """The first of a group in which nothing is our fault."""
-    while isinstance(failure, BaseExceptionGroup) and failure.split((UserError, ClusterError))[1] is None:
+    """The first of a group in which everything can be told in a line."""
+    known = (UserError, ClusterError, Unexpected)
+    while isinstance(failure, BaseExceptionGroup) and failure.split(known)[1] is None:
         failure = failure.exceptions[0]
     return failure

@@ -1,8 +1,9 @@
-"""What a process tells about itself: metrics, traces and logs. Knows nothing of messages or services."""
+"""What a process tells about itself: metrics, traces, logs and its fault. Knows nothing of messages or services."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from shared.telemetry.fault import Fault
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
 
@@ -12,3 +13,7 @@ class Telemetry:
     metrics: Metrics
     tracer: Tracer
     log: logging.Logger
+    fault: Fault = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fault", Fault(self.metrics, self.log))

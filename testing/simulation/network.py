@@ -8,6 +8,7 @@ from typing import Any
 from shared.bus import Envelope, NoAnswer
 from shared.bus.errors import Silence
 from shared.messages.codec import Message, copy
+from shared.telemetry.fault import Fault
 from shared.telemetry.tracing import TraceContext
 
 LATENCY = 0.001
@@ -92,17 +93,21 @@ class Network:
         return tuple(self._dice.choice(DELAYS) for _ in range(2 if mishap == "doubled" else 1))
 
     def _deliver(self, one: Subscription, message: Message, respond: Callable[[Message], None] | None) -> None:
-        if one.bus.dead or self.down or not isinstance(message, one.types):
+        if not one.bus.talks or self.down or not isinstance(message, one.types):
             return
 
         def answer(inbox: str, reply: Message, trace: TraceContext | None) -> None:
-            if respond is not None and not one.bus.dead:
+            if respond is not None and one.bus.talks:
                 self.carry(lambda: respond(copy(reply)))
 
         try:
             one.handler(message, Envelope({}, "inbox" if respond is not None else "", answer))
         except Exception as cause:
-            self._failed(f"{one.bus.name} failed on {type(message).__name__}: {cause!r}")
+            what = f"{one.subject}: the handler of {type(message).__name__}"
+            if one.bus.fault is None:
+                self._failed(f"{one.bus.name}: {what} failed: {cause!r}")
+            else:
+                one.bus.fault.report(what, cause)
 
 
 class SimBus:
@@ -112,6 +117,13 @@ class SimBus:
         self.network = network
         self.name = name
         self.dead = False
+        self.fault: Fault | None = None
+        """That of the process, if it has one."""
+
+    @property
+    def talks(self) -> bool:
+        """Until it is dead, or the process has failed."""
+        return not self.dead and (self.fault is None or not self.fault.found)
 
     @property
     def connected(self) -> bool:
@@ -127,7 +139,7 @@ class SimBus:
         return subscription
 
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
-        if not self.dead:
+        if self.talks:
             self.network.post(subject, message)
 
     async def request(self, subject: str, message: Message, reply: type, *, timeout: float) -> Any:

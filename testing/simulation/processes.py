@@ -5,7 +5,7 @@ import logging
 import random
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from services.binder.core import BinderCore
@@ -19,6 +19,7 @@ from services.snapshot.service import Shell as SnapshotShell
 from services.worker.core import WorkerCore
 from services.worker.service import Shell as WorkerShell
 from shared.config.settings import Settings
+from shared.errors import Unexpected
 from shared.extenders.client import ExtenderClient
 from shared.framework.tiebreak import Ties
 from shared.plugins.frameworks import load_frameworks
@@ -54,13 +55,33 @@ class Surroundings:
         self.round_size = round_size
 
 
+class Injected(Exception):
+    """What a core raises because the simulation wants it to."""
+
+
+class FailingCore:
+    """Handles one more event, half: its effects are lost, and it raises."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+
+    def handle(self, event: Any, now: float) -> Any:
+        self._core.handle(event, now)
+        raise Injected(type(event).__name__)
+
+    def next_deadline(self) -> float | None:
+        deadline: float | None = self._core.next_deadline()
+        return deadline
+
+
 class _Failures(logging.Handler):
     def __init__(self, name: str, failures: list[str]) -> None:
         super().__init__(logging.ERROR)
         self._name, self._failures = name, failures
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._failures.append(f"{self._name}: {record.getMessage()}")
+        if record.exc_info is None or not isinstance(record.exc_info[1], Injected):
+            self._failures.append(f"{self._name}: {record.getMessage()}")
 
 
 class Process:
@@ -94,6 +115,11 @@ class Process:
     def running(self) -> bool:
         return not self._task.done()
 
+    def inject_fault(self) -> None:
+        """The core fails on the next event."""
+        runner = self.shell._runner
+        runner._core = FailingCore(runner._core)
+
     def kill(self) -> None:
         """What it has sent is on its way; nothing more comes from it, and what it asked for may still be done."""
         self._bus.die()
@@ -108,6 +134,9 @@ class Process:
             await self._life()
         except* Deposed:
             pass
+        except* Unexpected as found:
+            if not all(isinstance(each.__cause__, Injected) for each in _leaves(found)):
+                self._around.failures.append(f"{self.name} has failed: {found.exceptions!r}")
         except* Exception as cause:
             told = "".join(traceback.format_exception(cause)[-6:])
             self._around.failures.append(f"{self.name} has failed: {cause.exceptions!r}\n{told}")
@@ -171,16 +200,26 @@ class Process:
         log = logging.Logger(self.name)
         log.addHandler(_Failures(self.name, self._around.failures))
         tracer = Tracer(self.service, self.name, ids=self._around.dice)
+        telemetry = Telemetry(Metrics(), tracer, log)
+        self._bus.fault = telemetry.fault
         bus: Any = self._bus
         return Context(
             service=self.service,
             name=self.name,
             settings=Settings(round_size=self._around.round_size, shard_count=SHARDS),
             bus=bus,
-            telemetry=Telemetry(Metrics(), tracer, log),
+            telemetry=telemetry,
             health=Health(),
             http_url="",
             validates=True,
             clock=self.clock,
             wall=self.wall,
         )
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each

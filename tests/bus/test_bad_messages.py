@@ -9,7 +9,7 @@ import pytest
 from services.supervisor.servers import NatsServer
 from shared.bus import Envelope
 from shared.bus.wire import MOST_BYTES
-from shared.errors import ProtocolError
+from shared.errors import ProtocolError, Unexpected
 from shared.messages.codec import encode
 from shared.messages.queue import Received, Take
 from shared.messages.state import Delta, Heartbeat
@@ -102,17 +102,19 @@ async def test_an_answer_that_cannot_be_read_fails_its_request_only() -> None:
     assert sample(telemetry, "flotilla_bus_refused_total", subject="queue.take", reason="type") == 1
 
 
-async def test_a_message_that_is_too_large_is_named_to_its_sender() -> None:
+async def test_a_message_that_is_too_large_is_lost_and_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, got = a_telemetry(), list[int]()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         await bus.subscribe("watcher.relist", Relist, lambda message, _: got.append(len(message.asker)))
-        with pytest.raises(ProtocolError, match=rf"watcher\.relist: a Relist of {MOST_BYTES + 24} bytes"):
-            await bus.publish("watcher.relist", Relist("x" * MOST_BYTES))
+        await bus.publish("watcher.relist", Relist("x" * MOST_BYTES))
         large = MOST_BYTES - 1024
         await bus.publish("watcher.relist", Relist("x" * large))
         await until(lambda: got == [large])
         assert bus.connected
-    assert sample(telemetry, "flotilla_bus_refused_total", subject="watcher.relist", reason="too large") == 1
+        with pytest.raises(ProtocolError, match=rf"watcher\.relist: a Relist of {MOST_BYTES + 24} bytes"):
+            await bus.request("watcher.relist", Relist("x" * MOST_BYTES), Received, timeout=1)
+    assert sample(telemetry, "flotilla_bus_refused_total", subject="watcher.relist", reason="too large") == 2
+    assert f"a message is lost: watcher.relist: a Relist of {MOST_BYTES + 24} bytes" in caplog.text
 
 
 async def test_an_answer_goes_to_an_inbox_and_nowhere_else() -> None:
@@ -141,34 +143,35 @@ async def test_an_answer_goes_to_an_inbox_and_nowhere_else() -> None:
 # Handlers
 
 
-async def test_a_handler_that_fails_gets_the_next_message(caplog: pytest.LogCaptureFixture) -> None:
-    telemetry, seen = a_telemetry(), list[int]()
+@pytest.mark.parametrize("when", ["at once", "later", "cancelled"])
+async def test_a_handler_that_fails_ends_the_term(when: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No message is handed on after it, and none goes out: the state behind them may be half of a change."""
+    telemetry, seen, heard = a_telemetry(), list[int](), list[int]()
 
     def fail(message: Heartbeat, _: object) -> None:
         seen.append(message.seq)
-        if message.seq < 3:
-            raise ValueError(f"no {message.seq}")
+        raise ValueError(f"no {message.seq}")
 
     async def fail_later(message: Heartbeat, _: object) -> None:
         seen.append(message.seq)
         await asyncio.sleep(0)
-        if message.seq == 0:
-            raise asyncio.CancelledError
-        raise ValueError("no")
+        raise asyncio.CancelledError if when == "cancelled" else ValueError(f"no {message.seq}")
 
-    async with nats_server() as server, a_bus(server, telemetry) as bus:
-        await bus.subscribe("snapshot.deltas", Heartbeat, fail)
-        await bus.subscribe("cycle.answers", Heartbeat, fail_later)
-        for seq in range(5):
-            await bus.publish("snapshot.deltas", Heartbeat(1, seq))
-        await until(lambda: len(seen) == 5)
-        for seq in range(2):
-            await bus.publish("cycle.answers", Heartbeat(1, seq))
-        await until(lambda: len(seen) == 7)
-        await until(lambda: sample(telemetry, "flotilla_bus_handler_failures_total", subject="cycle.answers") == 2)
-    assert sample(telemetry, "flotilla_bus_handler_failures_total", subject="snapshot.deltas") == 3
+    async with nats_server() as server, a_bus(server) as others, a_bus(server, telemetry) as bus:
+        await others.subscribe("cycle.committed", Heartbeat, lambda message, _: heard.append(message.seq))
+        await bus.subscribe("snapshot.deltas", Heartbeat, fail if when == "at once" else fail_later)
+        await bus.subscribe("cycle.answers", Heartbeat, lambda message, _: seen.append(message.seq))
+        for seq in range(3):
+            await others.publish("snapshot.deltas", Heartbeat(1, seq))
+        with pytest.raises(Unexpected, match=r"snapshot\.deltas: the handler of Heartbeat failed"):
+            await telemetry.fault.raised()
+        await others.publish("cycle.answers", Heartbeat(1, 9))
+        bus.post("cycle.committed", Heartbeat(1, 1))
+        others.post("cycle.committed", Heartbeat(1, 2))
+        await until(lambda: bool(heard))
+    assert (seen, heard) == ([0], [2])
+    assert sample(telemetry, "flotilla_core_failures_total") == 1
     first = next(record for record in caplog.records if "handler" in record.getMessage())
-    assert first.getMessage() == "snapshot.deltas: the handler of Heartbeat failed: ValueError('no 0')"
     assert first.exc_info and first.exc_info[2] is not None
 
 

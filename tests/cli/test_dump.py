@@ -45,7 +45,7 @@ from shared.messages.state import LedgerEntry
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.profiling import PROFILE
 from testing.builders import node, pod
-from tests.bus.support import LOG, a_bus, until
+from tests.bus.support import LOG, a_bus, a_telemetry, until
 from tests.cli.operating import Operator
 from tests.cli.test_queue import Waiting, an_entry
 from tests.servers import nats_server
@@ -272,7 +272,7 @@ async def test_the_signal_is_the_profilers_where_there_is_one(monkeypatch: pytes
 async def test_what_is_dumped_to_the_log_ends_with_the_comparison(caplog: pytest.LogCaptureFixture) -> None:
     held, desk = Held("n"), Desk()
     desk.post("/api/v1/nodes", plain_node("other"))
-    inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, pause=0.0)
+    inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
     with caplog.at_level(logging.INFO, LOG.name):
         inspecting.dump()
         await until(lambda: "dump: redundant: node n" in caplog.messages)
@@ -291,7 +291,7 @@ async def test_those_who_ask_at_once_are_answered_by_one_comparison() -> None:
         asked += 1
         return getting(desk)(path)
 
-    inspecting = Inspecting(held.cache, counted, time.time, LOG, pause=0.0)
+    inspecting = Inspecting(held.cache, counted, time.time, LOG, a_telemetry().fault, pause=0.0)
     for _ in range(3):
         inspecting.answer(CompareCache(), Envelope({}, "inbox", lambda _, message, __: answers.append(message)))
     await until(lambda: len(answers) == 3)
@@ -307,7 +307,7 @@ async def test_those_who_ask_at_once_are_answered_by_one_comparison() -> None:
 async def services(server: NatsServer, held: Held, desk: Desk) -> AsyncIterator[None]:
     """They answer as the queue and the snapshot do."""
     waiting = Waiting(an_entry(pod("web", "shop"), Place.UNSCHEDULABLE))
-    inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, pause=0.0)
+    inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
     async with a_bus(server) as bus:
         await bus.subscribe(QUEUE_LIST, ListQueue, lambda asked, envelope: answer(waiting.inspection, asked, envelope))
         await bus.subscribe(SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), inspecting.answer)

@@ -20,6 +20,7 @@ from shared.kube.listwatch import ListWatch
 from shared.messages.preemption import Candidate, Victim
 from shared.model.objects import Pod, decode_pod
 from testing.builders import pod
+from tests.bus.support import a_telemetry
 from tests.extenders.server import a_client, an_extender, slowly
 from tests.kube.support import api_server, client_of, raw_node, raw_pod, until
 
@@ -52,7 +53,7 @@ async def asking(client: KubeClient, *extenders: ExtenderConfig) -> AsyncIterato
     answered: list[Any] = []
     troubles: list[str] = []
     async with watched(client) as objects, a_client(*extenders) as extender_client:
-        asking = Asking(extender_client, objects, answered.append, troubles.append)
+        asking = Asking(extender_client, objects, answered.append, troubles.append, a_telemetry().fault)
         try:
             yield asking, answered, troubles
         finally:

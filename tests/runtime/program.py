@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import msgspec
 
+from shared.bus import Envelope
 from shared.config.settings import Settings
 from shared.errors import UserError
 from shared.messages.queue import Received, Take
@@ -61,6 +62,17 @@ async def breaks_in_a_task(context: Context) -> None:
         tasks.create_task(refuses(context))
 
 
+async def fails_on_a_message(context: Context) -> None:
+    def fail(message: Heartbeat, envelope: Envelope) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    await context.bus.subscribe("snapshot.deltas", Heartbeat, fail)
+    context.bus.post("snapshot.deltas", Heartbeat(1, 1))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(context.fault.raised())
+        tasks.create_task(asyncio.sleep(60))
+
+
 async def stays(context: Context) -> None:
     """Whatever it is told."""
     say(f"at {context.http_url}")
@@ -89,6 +101,7 @@ MAINS: dict[str, Callable[[Context], Awaitable[None]]] = {
         refuses_in_a_task,
         breaks,
         breaks_in_a_task,
+        fails_on_a_message,
         stays,
         stays_not_for_long,
     )

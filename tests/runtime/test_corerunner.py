@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.errors import InvariantBroken
+from shared.errors import InvariantBroken, Unexpected
 from shared.runtime import CoreRunner
 from shared.runtime.corerunner import STUCK_SLEEP
 from shared.telemetry import Telemetry
@@ -99,65 +99,82 @@ async def test_nothing_is_handled_once_it_is_closed() -> None:
 # Faults
 
 
-async def test_a_core_or_an_effect_that_fails_gets_the_next_event(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_core_that_fails_ends_the_term(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry, done, core = a_telemetry(), list[str](), Script()
+    runner = a_runner(core, done.append, telemetry=telemetry)
+    for event in ("a", "fail", "b"):
+        runner.feed(event)
+    assert done == ["a-0", "a-1"]
+    assert [event for event, _ in core.seen] == ["a", "fail"]
+    with pytest.raises(Unexpected, match=r"handling str failed: ValueError\('no'\)") as found:
+        await telemetry.fault.raised()
+    assert isinstance(found.value.__cause__, ValueError)
+    assert sample(telemetry, "flotilla_core_failures_total") == 1
+    assert [bool(record.exc_info) for record in caplog.records] == [True]
+    runner.close()
+
+
+async def test_an_effect_that_fails_ends_the_term_before_the_next_effect() -> None:
     telemetry, done = a_telemetry(), list[str]()
 
     def carry_out(effect: str) -> None:
         if effect == "a-0":
+            runner.feed("b")
             raise OSError("no room")
         done.append(effect)
 
     runner = a_runner(Script(), carry_out, telemetry=telemetry)
-    for event in ("fail", "a"):
-        runner.feed(event)
-    assert done == ["a-1"]
-    assert sample(telemetry, "flotilla_core_failures_total") == 2
-    assert [record.getMessage() for record in caplog.records] == [
-        "handling str failed: ValueError('no')",
-        "carrying out str failed: OSError('no room')",
-    ]
-    assert all(record.exc_info for record in caplog.records)
+    runner.feed("a")
+    runner.carry_out(["late"])
+    assert done == []
+    with pytest.raises(Unexpected, match="carrying out str failed"):
+        await telemetry.fault.raised()
     runner.close()
 
 
-async def test_a_broken_invariant_ends_the_service() -> None:
-    runner = a_runner(Script())
-    watching = asyncio.create_task(runner.broken())
-    runner.feed("fail")
-    await asyncio.sleep(0)
-    assert not watching.done()
-    runner.feed("break")
-    runner.feed("break")
-    with pytest.raises(InvariantBroken, match="cannot be"):
-        await watching
+async def test_a_fault_elsewhere_in_the_process_stops_the_core() -> None:
+    telemetry, core = a_telemetry(), Script(deadline=time.monotonic() + 0.01)
+    runner = a_runner(core, telemetry=telemetry)
+    runner.feed("a")
+
+    async def break_down() -> None:
+        raise ValueError("no")
+
+    task = asyncio.create_task(break_down(), name="loading")
+    telemetry.fault.watch(task)
+    with pytest.raises(Unexpected, match="task loading failed"):
+        await telemetry.fault.raised()
+    runner.feed("b")
+    await asyncio.sleep(0.03)
+    assert [event for event, _ in core.seen] == ["a"]
     runner.close()
 
 
 async def test_a_core_is_validated_after_each_event_where_that_is_wanted() -> None:
     checks: list[int] = []
+    telemetry = a_telemetry()
 
     def validate() -> None:
         checks.append(1)
         if len(checks) == 3:
             raise InvariantBroken("found")
 
-    runner = a_runner(Script(), validate=validate)
-    for event in "abc":
+    runner = a_runner(Script(), telemetry=telemetry, validate=validate)
+    for event in "abcd":
         runner.feed(event)
     assert len(checks) == 3
-    with pytest.raises(InvariantBroken, match="found"):
-        await runner.broken()
+    with pytest.raises(Unexpected, match="found"):
+        await telemetry.fault.raised()
     runner.close()
 
 
-async def test_closing_leaves_nothing_behind() -> None:
-    runner = a_runner(Script(deadline=time.monotonic() + 60))
-    watching = asyncio.create_task(runner.broken())
+async def test_a_shell_that_tells_of_time_itself_gets_no_ticks() -> None:
+    core = Script(deadline=time.monotonic())
+    runner = CoreRunner(core, None, lambda _: None, clock=time.monotonic, telemetry=a_telemetry())
     runner.feed("a")
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.02)
+    assert core.ticks == 0
     runner.close()
-    await asyncio.gather(watching, return_exceptions=True)
-    assert watching.cancelled()
 
 
 # Time
@@ -212,21 +229,6 @@ async def test_a_tick_that_leaves_its_deadline_in_the_past_does_not_spin() -> No
     await until(lambda: core.ticks == 3)
     times = [now for event, now in core.seen if event == TICK]
     assert times[-1] - times[0] >= 1.8 * STUCK_SLEEP
-    runner.close()
-
-
-async def test_a_tick_that_fails_is_repeated_and_does_not_spin() -> None:
-    def fail() -> None:
-        if core.ticks == 2:
-            core.rest()
-        raise ValueError("no")
-
-    core = Script(deadline=time.monotonic())
-    core.on_tick = fail
-    runner = a_runner(core)
-    runner.feed("a")
-    await until(lambda: core.ticks == 2)
-    assert core.seen[-1][1] - core.seen[-2][1] >= 0.9 * STUCK_SLEEP
     runner.close()
 
 

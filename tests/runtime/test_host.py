@@ -204,6 +204,16 @@ async def test_a_fault_of_ours_is_a_traceback(main: str) -> None:
     assert "ZeroDivisionError: a fault of ours" in last["exception"]
 
 
+async def test_a_message_that_its_handler_fails_on_ends_the_process_and_leaves_a_traceback() -> None:
+    async with nats_server() as server, hosted("fails_on_a_message", server) as process:
+        code, _, log = await process.end()
+    assert code == 1
+    found, last = json.loads(log[-2]), json.loads(log[-1])
+    assert "ZeroDivisionError: a fault of ours" in found["exception"]
+    assert last["message"].startswith("test ends: snapshot.deltas: the handler of Heartbeat failed: ZeroDivisionError")
+    assert "exception" not in last
+
+
 async def test_one_that_does_not_end_is_left() -> None:
     async with nats_server() as server, hosted("stays_not_for_long", server) as process:
         await process.url()

@@ -19,6 +19,7 @@ from shared.messages.state import Commit, Decision
 from shared.model.objects import Pod
 from tests.binder.support import Script as Binder
 from tests.binder.support import only
+from tests.bus.support import a_telemetry
 from tests.rounds.support import small_node, small_pod
 
 
@@ -87,7 +88,7 @@ async def test_one_look_up_a_pod_is_under_way_at_a_time() -> None:
         asked.append(name)
         return await answered
 
-    look_ups = LookUps(get_pod, told.append, logging.getLogger("test"))
+    look_ups = LookUps(get_pod, told.append, logging.getLogger("test"), a_telemetry().fault)
     for times in range(1, 21):
         for effect in core.handle(Tick(), times * BINDING_DEADLINE):
             assert isinstance(effect, LookUp)

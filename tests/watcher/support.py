@@ -16,7 +16,7 @@ from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook,
 from shared.runtime import Context, Health
 from shared.watch.progress import Progress
 from shared.watch.reader import Effect, WatchReader
-from tests.bus.support import PREFIX, a_bus, a_telemetry
+from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry
 from tests.kube.support import api_server
 from tests.servers import nats_server
 
@@ -127,6 +127,13 @@ class World:
             with suppress(asyncio.CancelledError):
                 await self._watcher
             self._watcher = None
+
+    async def ended(self) -> None:
+        """Raise what the watcher has ended with."""
+        assert self._watcher is not None
+        async with asyncio.timeout(PATIENCE):
+            watcher, self._watcher = self._watcher, None
+            await watcher
 
     def actual(self) -> dict[tuple[Kind, str], str]:
         """The API server's world, as a follower should know it: what can be read and is not finished."""

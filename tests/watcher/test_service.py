@@ -7,9 +7,13 @@ import msgspec
 import pytest
 
 from services.simulator.service import SimulatorOptions
+from services.watcher.core import WatcherCore
+from services.watcher.events import Effect, Event, Heard
 from services.watcher.resources import RESOURCES
 from shared.config.settings import ApiSettings
+from shared.errors import Unexpected
 from shared.kube.client import KubeClient
+from shared.kube.listwatch import Events
 from shared.messages.watch import Kind
 from shared.model.kinds import ObjectKind
 from shared.watch.reader import WatchReader
@@ -66,6 +70,30 @@ async def test_it_is_ready_once_everything_is_listed() -> None:
         plurals = tuple(resource.plural for resource in RESOURCES.values())
         assert all(reason.startswith(plurals) for reason in world.health.reasons())
         await until(lambda: world.health.reasons() == [])
+
+
+async def test_a_core_that_fails_ends_its_term_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle, events = WatcherCore.handle, list[object]()
+
+    def fail_halfway(core: WatcherCore, event: Event, now: float) -> list[Effect]:
+        effects = handle(core, event, now)
+        if isinstance(event, Heard) and isinstance(event.what, Events) and not events:
+            events.append(event)
+            raise ZeroDivisionError
+        return effects
+
+    monkeypatch.setattr(WatcherCore, "handle", fail_halfway)
+    async with a_world() as world:
+        put(world, "a")
+        await agree(world)
+        put(world, "b")
+        with pytest.raises(BaseExceptionGroup) as found:
+            await world.ended()
+        assert found.value.subgroup(Unexpected) is not None
+        put(world, "c")
+        world.start()
+        await agree(world)
+        assert len(events) == 1
 
 
 async def test_pod_groups_are_known_as_soon_as_the_server_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
