@@ -1,7 +1,7 @@
 """A whole pipeline on servers as a cluster has them.
 
-NATS takes TLS only, and lets each service do what docs/nats.md says. Redis has a user who may do what docs/redis.md
-says, and a sentinel that gives the master's place to a replica, which lacks the last writes.
+NATS takes TLS only, and lets each service do what docs/nats.md says. Redis has the users of docs/redis.md, who may do
+what is said there, and a sentinel that gives the master's place to a replica, which lacks the last writes.
 """
 
 import asyncio
@@ -16,18 +16,27 @@ from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from services.supervisor.servers import end
 from shared.bus.rights import RIGHTS, authorization
+from shared.store import rights as redis_rights
 from testing.builders import node
 from tests.certificates import make_certificates
 from tests.pipeline.support import Cluster, a_cluster, until, value_of, web
 from tests.servers import ConfiguredNats, configured_nats
 from tests.store.support import linked_to
-from tests.store.test_rights import PASSWORD, rule
 from tests.store.test_sentinel import Watched, part, watched
 
 pytestmark = pytest.mark.asyncio
 
 FAILOVER = 20.0
 """Seconds until all goes on with the next master."""
+
+
+REDIS_USERS = "".join(f"user {redis_rights.rule(user, f'>pw-{user}')}\n" for user in redis_rights.RIGHTS)
+
+
+def redis_user(redis: Watched, user: str) -> dict[str, str]:
+    if user not in redis_rights.RIGHTS:
+        return {}
+    return {"FLOTILLA_REDIS_URL": redis.url.replace("://", f"://{user}:pw-{user}@")}
 
 
 def as_user(server: ConfiguredNats, folder: Path, user: str) -> dict[str, str]:
@@ -72,13 +81,13 @@ async def test_a_pipeline_needs_no_more_than_that(tmp_path: Path, monkeypatch: p
     for user in RIGHTS:
         monkeypatch.setenv(f"NATS_{user.upper()}", f"pw-{user}")
     tls = f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key" }}\n'
-    async with configured_nats(authorization() + tls) as nats, watched(f"user {' '.join(rule()[2:])}\n") as redis:
+    async with configured_nats(authorization() + tls) as nats, watched(REDIS_USERS) as redis:
         names = PipelineOptions(workers=1).services()
         options = PipelineOptions(
             workers=1,
             nats_url=nats.url,
-            redis_url=redis.url.replace("://", f"://flotilla:{PASSWORD}@"),
-            variables={name: as_user(nats, tmp_path, kind) for name, kind in names.items()},
+            redis_url=redis.url,
+            variables={name: as_user(nats, tmp_path, kind) | redis_user(redis, kind) for name, kind in names.items()},
         )
         async with Pipeline.running(options) as pipeline, a_cluster(pipeline) as cluster:
             await cluster.create_namespace("a")

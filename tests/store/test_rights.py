@@ -1,81 +1,119 @@
-"""The ACL user of docs/redis.md can do all that is done, and nothing else."""
+"""The ACL users of docs/redis.md can do all that their services do, and nothing else."""
 
-import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen
+from services.supervisor.servers import Server
 from shared.errors import UserError
 from shared.store.link import RedisLink
 from shared.store.memory import Memory
+from shared.store.rights import EVERYBODY, RIGHTS, rule
 from tests.servers import redis_server
 from tests.store.support import PREFIX, begin, commit, linked, linked_to, loaded, persists, small_node
 
 pytestmark = pytest.mark.asyncio
 
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
-RULE = re.compile(r"^    (ACL SETUSER flotilla .*)$", re.MULTILINE)
 PASSWORD = "hunter2"
 NOT_BY_US = {"auth", "acl", "info", "config", "client", "hello"}
 """Commands that come from connecting, or from this test; a user needs no right for them, or goes on without it."""
 
 
-def rule() -> list[str]:
-    """As the page has it."""
-    (found,) = RULE.findall(PAGE.read_text())
-    return [word.strip("'") for word in str(found).replace("PASSWORD", PASSWORD).split()]
+@asynccontextmanager
+async def with_users() -> AsyncIterator[tuple[Server, RedisLink]]:
+    """A server that has them, and who may do everything there."""
+    async with redis_server() as server, linked(server) as admin:
+        for user in RIGHTS:
+            await admin.call("ACL", "SETUSER", *rule(user, f">{PASSWORD}").split())
+        yield server, admin
 
 
-def granted() -> set[str]:
-    return {word.removeprefix("+") for word in rule() if word.startswith("+")}
+def as_user(server: Server, user: str) -> str:
+    return f"{server.url.replace('unix://', f'unix://{user}:{PASSWORD}@')}?db=1"
 
 
-async def all_that_is_done(link: RedisLink) -> None:
-    """A term, writes, loads, the next term, and the queue's memory."""
+async def write_the_state(link: RedisLink) -> None:
+    """A term, writes, and the next term."""
     core = SnapshotCore(1)
     writer = await begin(link, core)
     await writer.write(persists(core, NodeSeen(small_node("a"))))
     await writer.write(persists(core, commit(core, 1, [("pod", "a")])))
-    await loaded(link)
     core = SnapshotCore(2, core.ledger.values())
     await begin(link, core)
+
+
+async def read_the_state(link: RedisLink) -> None:
+    await loaded(link)
+
+
+async def remember(link: RedisLink) -> None:
     memory = Memory(link, PREFIX)
     await memory.claim(1)
     await memory.write(1, {"a": b"x", "b": None})
     assert await memory.load() == {"a": b"x"}
 
 
-async def test_the_user_can_do_all_and_needs_all() -> None:
-    async with redis_server() as server, linked(server) as admin:
-        await admin.call(*rule())
-        await admin.call("CONFIG", "RESETSTAT")
-        async with linked_to(f"{server.url.replace('unix://', f'unix://flotilla:{PASSWORD}@')}?db=1") as link:
-            await all_that_is_done(link)
-        used = {name.removeprefix("cmdstat_") for name in await admin.call("INFO", "commandstats")}
-        assert used - NOT_BY_US == granted()
+DONE = {"snapshot": write_the_state, "worker": read_the_state, "queue": remember}
+"""In this order: what one writes, the next one reads."""
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("GET", "other:meta"),
-        ("HGETALL", "other:queue"),
-        ("EVAL", "return redis.call('GET', KEYS[1])", "1", "other:meta"),
-        ("EVAL", "return redis.call('KEYS', '*')", "0"),
-        ("FLUSHALL",),
-        ("KEYS", "*"),
-        ("CONFIG", "GET", "*"),
-        ("ACL", "LIST"),
-        ("REPLICAOF", "NO", "ONE"),
-        ("PUBLISH", "a", "b"),
-        ("DEL", "flotilla:meta"),
+async def test_the_page_has_what_the_code_says() -> None:
+    page = PAGE.read_text().splitlines()
+    for user in RIGHTS:
+        assert f"    ACL SETUSER {rule(user, '>PASSWORD')}" in page
+
+
+async def test_each_user_can_do_all_and_needs_all() -> None:
+    assert DONE.keys() == RIGHTS.keys()
+    async with with_users() as (server, admin):
+        for user, does in DONE.items():
+            await admin.call("CONFIG", "RESETSTAT")
+            async with linked_to(as_user(server, user)) as link:
+                await does(link)
+            used = {name.removeprefix("cmdstat_") for name in await admin.call("INFO", "commandstats")}
+            assert used - NOT_BY_US == {*EVERYBODY, *RIGHTS[user].commands}, user
+
+
+FORBIDDEN = {
+    "worker": [
+        ("HSET", "flotilla:nodes:1", "a", "b"),
+        ("UNLINK", "flotilla:meta"),
+        ("EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", "flotilla:meta"),
+        ("HGETALL", "flotilla:ledger"),
+        ("HVALS", "flotilla:ledger"),
+        ("HGETALL", "flotilla:queue"),
     ],
-)
-async def test_the_user_can_do_nothing_else(command: tuple[str, ...]) -> None:
-    async with redis_server() as server, linked(server) as admin:
-        await admin.call(*rule())
-        async with linked_to(server.url.replace("unix://", f"unix://flotilla:{PASSWORD}@")) as link:
+    "queue": [
+        ("HSET", "flotilla:ledger", "a", "b"),
+        ("HGETALL", "flotilla:ledger"),
+        ("EVAL", "return redis.call('HDEL', KEYS[1], 'seq')", "1", "flotilla:meta"),
+        ("EVAL", "return redis.call('SET', 'flotilla:answer', 'x')", "1", "flotilla:queue"),
+    ],
+    "snapshot": [("HGETALL", "flotilla:queue"), ("SET", "flotilla:queue:term", "99"), ("UNLINK", "flotilla:queue")],
+}
+EVERYBODY_FORBIDDEN = [
+    ("GET", "other:meta"),
+    ("HGETALL", "other:queue"),
+    ("EVAL", "return redis.call('GET', KEYS[1])", "1", "other:meta"),
+    ("EVAL", "return redis.call('KEYS', '*')", "0"),
+    ("FLUSHALL",),
+    ("KEYS", "*"),
+    ("CONFIG", "GET", "*"),
+    ("ACL", "LIST"),
+    ("REPLICAOF", "NO", "ONE"),
+    ("PUBLISH", "a", "b"),
+    ("DEL", "flotilla:meta"),
+]
+
+
+@pytest.mark.parametrize("user", RIGHTS)
+async def test_a_user_can_do_nothing_else(user: str) -> None:
+    async with with_users() as (server, _), linked_to(as_user(server, user)) as link:
+        for command in FORBIDDEN[user] + EVERYBODY_FORBIDDEN:
             with pytest.raises(UserError, match=r"^Redis at .* refuses access: "):
                 await link.call(*command)
