@@ -17,6 +17,7 @@ first steps:
   flotilla run worker --nats nats://host    one service, as in a container
   flotilla config validate scheduler.yaml   is the scheduler's configuration file right?
   flotilla config settings                  what is set, and where it comes from
+  flotilla credentials kubernetes           users, passwords and certificates for NATS and Valkey
 
 into one that runs:
   flotilla queue                            what waits to be scheduled, why, and for what
@@ -36,6 +37,7 @@ COMMANDS = {
     "permit": "permit",
     "dump": "dump",
     "config": "config",
+    "credentials": "credentials",
     "simulate": "simulate",
     "faults": "faults",
     "conformance": "conformance",

@@ -3,7 +3,7 @@
 docs/nats.md has what is made from this; a service that says something new gets it here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -90,14 +90,17 @@ def table() -> str:
     return "\n".join(["| user | sends to | listens to |", "|---|---|---|", *rows]) + "\n"
 
 
-def authorization(prefix: str = "flotilla") -> str:
-    """For nats-server's configuration; each password comes by the server's environment, NATS_QUEUE and so on."""
-    return "\n".join(["authorization {", "  users: [", *_users(prefix), "  ]", "}"]) + "\n"
+def authorization(prefix: str = "flotilla", passwords: Mapping[str, str] | None = None) -> str:
+    """For nats-server's configuration. Without passwords, by user, the server's environment has them: NATS_QUEUE ..."""
+    given = {user: f"$NATS_{user.upper()}" for user in RIGHTS}
+    if passwords is not None:
+        given = {user: f'"{passwords[user]}"' for user in RIGHTS}
+    return "\n".join(["authorization {", "  users: [", *_users(prefix, given), "  ]", "}"]) + "\n"
 
 
-def _users(prefix: str) -> Iterator[str]:
+def _users(prefix: str, passwords: Mapping[str, str]) -> Iterator[str]:
     for user, rights in RIGHTS.items():
-        yield f"    {{ user: {user}, password: $NATS_{user.upper()}, permissions: {{"
+        yield f"    {{ user: {user}, password: {passwords[user]}, permissions: {{"
         yield from _rule("publish", prefix, rights.sends)
         yield from _rule("subscribe", prefix, (*rights.hears, *_inboxes(user)))
         if rights.answers:

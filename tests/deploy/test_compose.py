@@ -117,8 +117,11 @@ def test_settings_are_settings() -> None:
         given = service["environment"]
         assert given.keys() <= known
         assert ("FLOTILLA_REDIS_URL_FILE" in given) == (name in WITH_REDIS)
-        secrets = {Path(value).name for variable, value in given.items() if variable.endswith("_FILE")}
-        assert secrets == set(service["secrets"])
+        secrets = {Path(value).name for variable, value in given.items() if value.startswith("/run/secrets/")}
+        mounted = {each if isinstance(each, str) else each["target"] for each in service["secrets"]}
+        assert secrets == mounted
+        sources = {each["source"] for each in service["secrets"] if isinstance(each, dict)}
+        assert {source.partition("-")[0] for source in sources} == {name}, "no secret of another service"
         settings_from({key: value for key, value in given.items() if "$" not in value and not value.startswith("/")})
 
 
