@@ -225,7 +225,9 @@ class Shell:
                 self._reports.put(message)
             case Beat(room=room):
                 self._metrics.held.set(self._core.held)
-                self._context.bus.post(BINDER_BEATS, BinderBeat(self._context.name, self._incarnation, room))
+                self._context.bus.post(
+                    BINDER_BEATS, BinderBeat(self._context.name, self._incarnation, room, at=self._context.wall())
+                )
             case Waited():
                 self._metrics.waited(effect)
             case Problem(error=error):

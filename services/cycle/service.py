@@ -41,6 +41,7 @@ from shared.messages.state import Committed
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
 
@@ -103,6 +104,7 @@ class Shell:
             core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
         )
         self._spans = RoundSpans(context.tracer)
+        self._clocks = ClockOffsets(context)
         self._sparingly = Repeated(context.log)
         self._rounds_before = 0
         metrics = context.metrics
@@ -169,6 +171,7 @@ class Shell:
         self._handle(message)
 
     def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
+        self._clocks.heard(beat.worker, beat.at)
         self._send(self._membership.beat(beat, self._context.clock()))
 
     def _look(self) -> None:

@@ -55,6 +55,7 @@ from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten,
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
@@ -132,6 +133,7 @@ class Shell:
         self._inspection = Inspection(core.entries, core.counts, core.nominated, context.date)
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
+        self._clocks = ClockOffsets(context)
         self._sparingly = Repeated(context.log)
         self._begun = False
         self._asker: tuple[Take, Envelope] | None = None
@@ -173,6 +175,8 @@ class Shell:
     # What comes in
 
     def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
+        if isinstance(message, WatchBeat):
+            self._clocks.heard("watcher", message.at)
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
         seen = self._progress.due(self._reader.position, beat=isinstance(message, WatchBeat))
         if seen is not None:

@@ -46,10 +46,11 @@ from shared.kube.connection import given_connection
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes, Evicted
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
-from shared.messages.state import Commit
+from shared.messages.state import Commit, Heartbeat
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner
+from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.leadership import leadership
 from shared.store.link import connect
@@ -116,6 +117,7 @@ class Shell:
             core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
         )
         self._spans = CommitSpans(context.telemetry.tracer)
+        self._clocks = ClockOffsets(context)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core,
             None,
@@ -222,6 +224,8 @@ class Shell:
     # What comes in
 
     def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
+        if isinstance(message, WatchBeat):
+            self._clocks.heard("watcher", message.at)
         self._carry_out_watch(self._reader.take(message, self._context.clock()))
         seen = self._progress.due(self._reader.position, beat=isinstance(message, WatchBeat))
         if seen is not None:
@@ -275,6 +279,7 @@ class Shell:
         self._carrier.add([Safe(message.binder, message.epoch, message.number)])
 
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
+        self._clocks.heard(beat.binder, beat.at)
         now, is_new = self._context.clock(), not self._dispatcher.knows(beat)
         self._send(self._dispatcher.beat(beat, now))
         for evict in self._displacing.open(now) if is_new else ():
@@ -306,6 +311,8 @@ class Shell:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
+            case Publish(message=Heartbeat() as heartbeat):
+                self._bus.post("snapshot.deltas", replace(heartbeat, at=self._context.wall()))
             case Publish(message=message):
                 self._bus.post("snapshot.deltas", message)
             case Reply(message=committed):

@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from services.watcher.core import WatcherCore
 from services.watcher.events import (
     Asked,
@@ -166,6 +168,8 @@ class Shell:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
+            case Publish(message=WatchBeat() as beat):
+                self._outgoing.append(replace(beat, at=self._context.wall()))
             case Publish(message=message):
                 self._outgoing.append(message)
             case ListAgain():

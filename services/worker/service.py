@@ -16,6 +16,7 @@ from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.clockoffsets import ClockOffsets
 from shared.store.errors import StoreUnreachable
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader
@@ -52,6 +53,7 @@ class Shell:
             core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
         )
         self._spans = EvaluationSpans(context.tracer, context.name)
+        self._clocks = ClockOffsets(context)
         self._sparingly = Repeated(context.log)
         metrics = context.metrics
         self._nodes = metrics.gauge("flotilla_worker_nodes", "Nodes of the shards that this worker holds.")
@@ -91,6 +93,8 @@ class Shell:
     # What comes in
 
     def _on_delta(self, message: Delta | Heartbeat, envelope: Envelope) -> None:
+        if isinstance(message, Heartbeat):
+            self._clocks.heard("snapshot", message.at)
         self._runner.feed(message)
 
     def _on_message(self, message: Propose | Assign | Explain | Preempt, envelope: Envelope) -> None:
@@ -131,6 +135,7 @@ class Shell:
             shard_count=core.shard_count,
             seq=core.seq if core.loaded else 0,
             leaving=self._leaving,
+            at=self._context.wall(),
         )
         self._context.bus.post("worker.beats", beat)
 

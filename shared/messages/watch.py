@@ -120,11 +120,13 @@ class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat
     """The newest sequence number there is, so that the loss of the last message shows as well.
 
     `kinds`: those that this watcher lists, which may be others than are known here. None named: all that are known.
+    `at`: the watcher's Unix time, 0 if it does not say.
     """
 
     epoch: int
     seq: int
     kinds: list[str] = []
+    at: float = 0.0
 
 
 class _Told(msgspec.Struct):

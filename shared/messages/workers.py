@@ -8,6 +8,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-be
 
     `assignment` is the newest one it has taken (0: none), of cycle's `epoch`; `shards` are those it holds by it.
     `seq` is how far it has followed the state, 0 while it loads. `leaving`: it is about to end, and is to have none.
+    `at`: the worker's Unix time, 0 if it does not say.
     """
 
     worker: str
@@ -18,6 +19,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-be
     shard_count: int = 0
     seq: int = 0
     leaving: bool = False
+    at: float = 0.0
 
 
 class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):

@@ -1,0 +1,97 @@
+"""Measures from beats whose wall clock differs from ours: shown, and a reason not to be ready. Nothing rests on it.
+
+A beat says what time it was when it was sent. How much later it arrives is the difference between two clocks and the
+time that it took, which is never negative; so of the beats of some seconds, the one that took least tells.
+"""
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+
+from shared.runtime.context import Context
+
+LARGEST = 2.0
+"""Seconds by which a clock may differ: more than a beat takes, and than clocks that are kept differ."""
+WINDOW = 10.0
+"""Seconds of beats that are looked at."""
+ENOUGH = 3.0
+"""Seconds that they must span: after a process stood still its messages arrive late, and all at once."""
+FORGOTTEN_AFTER = 60.0
+MOST_PEERS = 1 << 10
+CLOCKS = "clocks"
+
+
+@dataclass(slots=True)
+class Peer:
+    """`beats`: when each arrived, by our monotonic clock, and how far ahead of ours its sender's wall clock seemed."""
+
+    beats: deque[tuple[float, float]] = field(default_factory=deque)
+    measured: bool = False
+    told: bool = False
+
+    @property
+    def ahead(self) -> float | None:
+        """Seconds; None where too little was heard to tell."""
+        if not self.beats or self.beats[-1][0] - self.beats[0][0] < ENOUGH:
+            return None
+        return max(ahead for _, ahead in self.beats)
+
+    @property
+    def differs(self) -> bool:
+        return self.ahead is not None and abs(self.ahead) > LARGEST
+
+
+class ClockOffsets:
+    """One for a process that hears beats. `heard` with each of them; the rest follows."""
+
+    def __init__(self, context: Context) -> None:
+        self._clock = context.clock
+        self._wall = context.wall
+        self._log: logging.Logger = context.log
+        self._peers: dict[str, Peer] = {}
+        self._gauge = context.metrics.gauge(
+            "flotilla_clock_offset_seconds", "By how much another's clock is ahead of this process's.", ["peer"]
+        )
+        context.health.check(CLOCKS, self._problem)
+
+    def heard(self, name: str, sent_at: float) -> None:
+        """A beat of this peer; `sent_at` is the Unix time that it names, 0 if it names none."""
+        if not sent_at:
+            return
+        now = self._clock()
+        peer = self._peers.get(name)
+        if peer is None:
+            self._make_room(now)
+            peer = self._peers[name] = Peer()
+        peer.beats.append((now, sent_at - self._wall()))
+        while peer.beats[0][0] < now - WINDOW:
+            peer.beats.popleft()
+        if (ahead := peer.ahead) is not None:
+            peer.measured = True
+            self._gauge.labels(name).set(ahead)
+        if peer.differs and not peer.told:
+            peer.told = True
+            self._log.warning("%s; nothing is decided by it, but what people read is wrong", described(name, peer))
+        elif peer.told and peer.ahead is not None and not peer.differs:
+            peer.told = False
+            self._log.info("the clock of %s is right again", name)
+
+    def _make_room(self, now: float) -> None:
+        """Those that have not been heard for long go, and the first of too many."""
+        late = [name for name, peer in self._peers.items() if peer.beats[-1][0] < now - FORGOTTEN_AFTER]
+        if not late and len(self._peers) >= MOST_PEERS:
+            late = [next(iter(self._peers))]
+        for name in late:
+            if self._peers.pop(name).measured:
+                self._gauge.remove(name)
+
+    def _problem(self) -> str:
+        """Of those that are heard; who is not heard any more is others' to tell of."""
+        recent = self._clock() - WINDOW
+        found = [described(n, p) for n, p in self._peers.items() if p.differs and p.beats[-1][0] >= recent]
+        return found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else "") if found else ""
+
+
+def described(name: str, peer: Peer) -> str:
+    ahead = peer.ahead or 0.0
+    return f"the clock of {name} is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} this process's"
