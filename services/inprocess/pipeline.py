@@ -220,6 +220,8 @@ class Pipeline:
                     self._look_up(uid, attempt)
                 case snapshot.Problem(error=error):
                     self.problems.append(error)
+                case snapshot.WorkerFault(worker=name, reason=reason):
+                    raise InvariantBroken(f"{name} is blamed: {reason}")
                 case snapshot.Forgot(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
                     self._on_forgotten(ForgottenPod(uid, reason, plugin, rejected))
                 case snapshot.Persist():

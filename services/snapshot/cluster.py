@@ -26,7 +26,7 @@ class Cluster:
     def __init__(self, epoch: int, ledger: Iterable[LedgerEntry]) -> None:
         """`ledger`: of the pods that the leader before has assumed."""
         self.begin_term(epoch)
-        self.nodes = Nodes()
+        self.nodes = Nodes(self.seq)
         self.pods = Places()
         self.objects = Objects()
         self.nominations = Nominations()

@@ -21,10 +21,11 @@ interest yet, and then begins: what is still assumed is dispatched again, as of 
 """
 
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
+from services.snapshot.checks import Checks
 from services.snapshot.cluster import Cluster
 from services.snapshot.deciding import Deciding
 from services.snapshot.dumping import Cache
@@ -79,8 +80,14 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class SnapshotCore:
-    def __init__(self, epoch: int, ledger: Iterable[LedgerEntry] = (), answer: Committed | None = None) -> None:
-        """`ledger` and `answer`: what the leader before has left."""
+    def __init__(
+        self,
+        epoch: int,
+        ledger: Iterable[LedgerEntry] = (),
+        answer: Committed | None = None,
+        checks: Mapping[str, Checks] | None = None,
+    ) -> None:
+        """`ledger` and `answer`: what the leader before has left. `checks`: by profile; by default, all."""
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self._cluster = Cluster(epoch, ledger)
         self._nodes = self._cluster.nodes
@@ -89,7 +96,7 @@ class SnapshotCore:
         self._nominations = self._cluster.nominations
         self._doomed = self._cluster.doomed
         self._ledger = self._cluster.ledger
-        self._deciding = Deciding(self._cluster, answer, self.refused)
+        self._deciding = Deciding(self._cluster, answer, self.refused, checks or {})
 
     def begin(self, now: float) -> list[Effect]:
         """All that the watch lists has been told: takes up what the leader before has left."""
@@ -209,7 +216,7 @@ class SnapshotCore:
 
     def _drop_node(self, name: str) -> list[Effect]:
         """Its pods stay known: they are there again when the node is."""
-        return self._cluster.publish(self._nodes.drop(name), [])
+        return self._cluster.publish(self._nodes.drop(name, self._cluster.seq + 1), [])
 
     # Pods
 

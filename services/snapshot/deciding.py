@@ -1,12 +1,14 @@
 """Commits: what the cycle has decided is taken, as far as it can stand, answered, and handed to who carries it out."""
 
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
+from services.snapshot.checks import Checks
 from services.snapshot.cluster import Cluster
-from services.snapshot.events import Dispatch, Displace, Effect, Persist, Publish, Reply
+from services.snapshot.events import Dispatch, Displace, Effect, Persist, Publish, Reply, WorkerFault
 from services.snapshot.evictions import evict_of, evicts
 from services.snapshot.judging import Judge, units
 from services.snapshot.ledger import entry_of, order_of
@@ -43,11 +45,17 @@ class _Accepted:
 class Deciding:
     """`answer`: to the last commit; a doubled one is answered by it."""
 
-    def __init__(self, cluster: Cluster, answer: Committed | None, refused: deque[ProtocolError]) -> None:
-        """`answer`: of the leader before; `refused` is added to."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        answer: Committed | None,
+        refused: deque[ProtocolError],
+        checks: Mapping[str, Checks],
+    ) -> None:
+        """`answer`: of the leader before; `refused` is added to; `checks`: by profile."""
         self._cluster = cluster
         self._refused = refused
-        self._judge = Judge(cluster.nodes, cluster.pods, cluster.objects)
+        self._judge = Judge(cluster.nodes, cluster.pods, cluster.objects, checks)
         self._cycle_epoch = 0 if answer is None else answer.epoch
         self._decided_at = 0
         self.answer = answer
@@ -71,15 +79,16 @@ class Deciding:
         if not all(0 <= load < len(commit.loads) for load in named):
             self._refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
             return []
+        self._judge.newest = self._cluster.seq
         accepted = _Accepted(Loads(commit.loads), changes=self._cluster.revoke(commit.denominated))
         for unit in units(commit.decisions):
-            conflicts = self._judge.decisions(unit)
+            conflicts = self._judge.decisions(unit, commit.loads)
             accepted.conflicts += conflicts.values()
             if not conflicts:
                 accepted.entries += [self._assume(commit, each, accepted.changes, now) for each in unit]
         accepted.nodes += [entry.node for entry in accepted.entries]
         for nominate in commit.nominations:
-            conflict = self._judge.nomination(nominate, accepted.nodes)
+            conflict = self._judge.nomination(nominate, commit.loads[nominate.load], accepted.nodes)
             if conflict is not None:
                 accepted.conflicts.append(conflict)
                 continue
@@ -88,7 +97,7 @@ class Deciding:
             if displace is not None:
                 accepted.displaced.append(displace)
                 self._doom(displace.message, accepted, now)
-        return self._accept(commit, accepted)
+        return [*_faults(commit, accepted.conflicts), *self._accept(commit, accepted)]
 
     def _assume(self, commit: Commit, d: Decision, changes: list[Change], now: float) -> LedgerEntry:
         """From here on the decisions after this one reckon with it; `changes` are added to."""
@@ -136,3 +145,14 @@ class Deciding:
             load = self._cluster.doomed.doom(victim.uid, evict.uid, place.load, now)
             self._cluster.pods.put(victim.uid, place.node, load, place.key, place.started, assumed=place.assumed)
             accepted.changes.append(self._cluster.pods[victim.uid].told(victim.uid, accepted.loads))
+
+
+def _faults(commit: Commit, conflicts: Iterable[Conflict]) -> Iterator[WorkerFault]:
+    """Whose they are; of a gang, those of its members that are at fault themselves."""
+    at_fault = {conflict.uid: conflict for conflict in conflicts if conflict.fault}
+    if at_fault:
+        asked: tuple[Decision | Nominate, ...] = (*commit.decisions, *commit.nominations)
+        for each in asked:
+            conflict = at_fault.pop(each.uid, None)
+            if conflict is not None:
+                yield WorkerFault(each.worker, conflict.fault, f"pod {each.namespace}/{each.name}: {conflict.reason}")

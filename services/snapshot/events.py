@@ -202,5 +202,14 @@ class Problem:
     error: FlotillaError
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerFault:
+    """Effect: a worker proposed what cannot stand by the state that it was judged on; nothing of it was taken."""
+
+    worker: str
+    kind: str
+    reason: str
+
+
 Event = Seen | Observed | BindingFinished | BindingFailed | BindingWaits | LookedUp | Spared | Commit | Tick | Beat
-Effect = Persist | Publish | Reply | Dispatch | Displace | Withhold | LookUp | Forgot | Safe | Problem
+Effect = Persist | Publish | Reply | Dispatch | Displace | Withhold | LookUp | Forgot | Safe | Problem | WorkerFault

@@ -1,25 +1,46 @@
-"""Whether what a commit asks for can stand, given what happened after the evaluation that it rests on."""
+"""Whether what a commit asks for can stand.
 
-from collections.abc import Iterable, Sequence
+First by what happened after the evaluation that it rests on: that is a conflict, and nobody's fault. What nothing has
+happened to since is verified against the state itself (`owner`), whatever the evaluation said.
+"""
 
+from collections.abc import Iterable, Mapping, Sequence
+
+from services.snapshot.checks import Checks
 from services.snapshot.nodes import Nodes
 from services.snapshot.objects import Objects
+from services.snapshot.owner import Beside, Owner, at_fault
 from services.snapshot.places import Places
-from shared.messages.state import Conflict, Decision, Nominate
+from shared.cluster.load import PodLoad
+from shared.cluster.volumes import VolumeDecision
+from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, Nominate
 
 
 class Judge:
-    """`to_be_seen`: what an evaluation has to have seen, on whatever node, lest it be that of an earlier cycle."""
+    """`to_be_seen`: what an evaluation has to have seen, on whatever node, lest it be that of an earlier cycle.
 
-    def __init__(self, nodes: Nodes, places: Places, objects: Objects) -> None:
+    `newest`: the number of the state, beyond which nobody has seen anything.
+    """
+
+    def __init__(self, nodes: Nodes, places: Places, objects: Objects, checks: Mapping[str, Checks]) -> None:
         self._nodes = nodes
         self._places = places
         self._objects = objects
+        self._owner = Owner(nodes, places, objects, checks)
         self.to_be_seen = 0
+        self.newest = 0
 
-    def decisions(self, unit: Sequence[Decision]) -> dict[str, Conflict]:
+    def decisions(self, unit: Sequence[Decision], loads: Sequence[PodLoad]) -> dict[str, Conflict]:
         """The conflicts of what stands or falls together, by uid: of none of it, or of all."""
-        conflicts = {each.uid: conflict for each in unit if (conflict := self._decision(each)) is not None}
+        conflicts: dict[str, Conflict] = {}
+        beside = Beside() if len(unit) > 1 else None
+        for each in unit:
+            load = loads[each.load]
+            conflict = self._decision(each, load, beside)
+            if conflict is not None:
+                conflicts[each.uid] = conflict
+            elif beside is not None:
+                beside.add(each.node, load)
         clash = _clash(unit) if len(unit) > 1 else None
         if not conflicts and clash is not None:
             conflicts[clash.uid] = clash
@@ -30,7 +51,7 @@ class Judge:
             conflicts.setdefault(each.uid, Conflict(each.uid, f"gang {each.gang}: pod {first.uid}: {first.reason}"))
         return conflicts
 
-    def nomination(self, wanted: Nominate, taken: Iterable[str]) -> Conflict | None:
+    def nomination(self, wanted: Nominate, load: PodLoad, taken: Iterable[str]) -> Conflict | None:
         """`taken`: the nodes of what the same commit asks for before it."""
         conflict = self._placement(wanted)
         if conflict is not None:
@@ -41,26 +62,42 @@ class Judge:
             place = self._places.get(victim.uid)
             if place is None or place.node != wanted.node:
                 return Conflict(wanted.uid, f"pod {victim.key} has left node {wanted.node} since it was judged")
-        return None
+        return self._owner.nomination(wanted, load)
 
-    def _decision(self, decision: Decision) -> Conflict | None:
+    def _decision(self, decision: Decision, load: PodLoad, beside: Beside | None) -> Conflict | None:
         conflict = self._placement(decision)
-        if conflict is not None or decision.volumes is None:
-            return conflict
-        reason = self._objects.conflict(decision.node, decision.volumes, decision.seen)
-        return None if reason is None else Conflict(decision.uid, reason)
+        if conflict is None and decision.volumes is not None:
+            conflict = self._volumes(decision, decision.volumes)
+        return self._owner.decision(decision, load, beside) if conflict is None else conflict
+
+    def _volumes(self, decision: Decision, volumes: VolumeDecision) -> Conflict | None:
+        changed = self._objects.changed_since(volumes, decision.seen)
+        if changed is not None:
+            return Conflict(decision.uid, changed)
+        reason = self._objects.cannot_stand(decision.node, volumes)
+        return None if reason is None else at_fault(decision, "volumes", reason)
 
     def _placement(self, wanted: Decision | Nominate) -> Conflict | None:
         place = self._places.get(wanted.uid)
         if place is not None:
             return Conflict(wanted.uid, f"the pod is on node {place.node} already", placed=True)
+        if wanted.seen > self.newest:
+            return self._from_the_future(wanted)
         if wanted.node not in self._nodes:
+            if wanted.seen >= self._nodes.last_removal:
+                return at_fault(wanted, "node", f"there was no node {wanted.node} when it was judged")
             return Conflict(wanted.uid, f"node {wanted.node} is gone")
         if self._nodes.written(wanted.node) > wanted.seen:
             return Conflict(wanted.uid, f"node {wanted.node} has changed since it was judged")
         if wanted.seen < self.to_be_seen:  # what a cycle decides itself it reckons with, on whatever node
             return Conflict(wanted.uid, "it was judged before the last decisions of an earlier cycle")
         return None
+
+    def _from_the_future(self, wanted: Decision | Nominate) -> Conflict:
+        """Of a later term it may be indeed: then this snapshot is deposed, and does not know it yet."""
+        reason = f"it was judged on state {wanted.seen}, and the newest is {self.newest}"
+        later_term = self.newest >> EPOCH_SHIFT < wanted.seen >> EPOCH_SHIFT
+        return Conflict(wanted.uid, reason) if later_term else at_fault(wanted, "sequence", reason)
 
 
 def units(decisions: Iterable[Decision]) -> Iterable[list[Decision]]:

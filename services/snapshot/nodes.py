@@ -1,6 +1,6 @@
 """The nodes of the cluster as the workers see them, and when each was last written to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -9,6 +9,7 @@ from shared.cluster.images import ImageSizes
 from shared.errors import InvariantBroken
 from shared.messages.state import Change, NodeRemoved, NodeUpserted, SharedHostnames
 from shared.model.objects import Node
+from shared.model.resources import allocatable
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 
 READ_ANNOTATIONS = frozenset({PREFER_AVOID_PODS})
@@ -17,10 +18,14 @@ READ_ANNOTATIONS = frozenset({PREFER_AVOID_PODS})
 class Nodes:
     """The methods that take something answer with what the workers are to be told."""
 
-    def __init__(self) -> None:
+    def __init__(self, seq: int = 0) -> None:
+        """`seq`: the number of the state before any node is known."""
         self._settled: dict[str, Node] = {}
         self._reported: dict[str, Node] = {}
         self._written: dict[str, int] = {}
+        self._allocatable: dict[str, Mapping[str, int]] = {}
+        self.last_removal = seq
+        """The number of the state from which on a node was no longer there: what was judged since knows which are."""
         self._images = ImageSizes()
         self._hostnames = Hostnames()
 
@@ -49,14 +54,25 @@ class Nodes:
         if self._settled.get(name) == settled:
             return []
         self._settled[name] = settled
+        self._allocatable.pop(name, None)
         return [NodeUpserted(settled), *self._count(before, node)]
 
-    def drop(self, name: str) -> list[Change]:
+    def drop(self, name: str, seq: int) -> list[Change]:
+        """`seq`: the number of the state that is without it."""
+        self.last_removal = seq
         del self._settled[name]
+        self._allocatable.pop(name, None)
         reported = self._reported.pop(name)
         self._images.forget(reported)
         self._written.pop(name, None)
         return [NodeRemoved(name), *self._count(reported, None)]
+
+    def allocatable(self, name: str) -> Mapping[str, int]:
+        """In scheduler units, of a node that is there."""
+        found = self._allocatable.get(name)
+        if found is None:
+            found = self._allocatable[name] = allocatable(self._settled[name])
+        return found
 
     def write(self, name: str, seq: int) -> None:
         """An evaluation from before may no longer be trusted on this node."""
@@ -71,6 +87,8 @@ class Nodes:
         return [SharedHostnames(self._hostnames.shared)] if changed else []
 
     def validate(self) -> None:
+        if any(found != allocatable(self._settled[name]) for name, found in self._allocatable.items()):
+            raise InvariantBroken("the amounts of a node are not those that it has to allocate")
         values = [_hostname(node) for node in self._reported.values()]
         if self._hostnames.shared != sorted({v for v in values if v is not None and values.count(v) > 1}):
             raise InvariantBroken("other hostnames are shared than those that are counted")

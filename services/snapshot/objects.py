@@ -21,12 +21,8 @@ from shared.cluster.overlay import CLAIM, VOLUME, Laid, Slot, changes_of
 from shared.cluster.volumes import VolumeDecision
 from shared.errors import InvariantBroken
 from shared.messages.state import Change, ObjectRemoved, ObjectUpserted
-from shared.model.objects import (
-    ClusterObject,
-    ObjectKind,
-    key_of,
-    kind_of,
-)
+from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
+from shared.model.storage import READ_WRITE_ONCE_POD
 
 LINGER = 30.0
 """Seconds that a change outlasts the sight of its pod on the node; the watch is never that far behind itself."""
@@ -82,16 +78,32 @@ class Objects:
             self._written[kind].pop(key, None)
         return [ObjectRemoved(kind, key)] if self._current.remove(kind, key) else []
 
+    def is_for_one_pod(self, claim: str) -> bool:
+        found = self._current.claims.get(claim)
+        return found is not None and READ_WRITE_ONCE_POD in found.spec.access_modes
+
+    def is_made_for(self, claim: str, uid: str) -> bool:
+        """Whether a controller made the claim for the pod of this uid."""
+        found = self._current.claims.get(claim)
+        return found is not None and any(
+            each.controller and each.uid == uid for each in found.metadata.owner_references
+        )
+
     # Decisions
 
-    def conflict(self, node: str, volumes: VolumeDecision, seen: int) -> str | None:
-        """Why a decision that was judged on the state of `seen` cannot stand."""
+    def changed_since(self, volumes: VolumeDecision, seen: int) -> str | None:
+        """What a decision rests on that is not any more what it was in the state of `seen`."""
+        wanted = [*volumes.bindings, *((claim, None) for claim in volumes.provisions)]
+        return next((why for claim, volume in wanted if (why := self._changed(claim, volume, seen)) is not None), None)
+
+    def cannot_stand(self, node: str, volumes: VolumeDecision) -> str | None:
+        """Why a decision that rests on nothing that has changed is impossible all the same."""
         for claim, volume in volumes.bindings:
-            reason = self._changed(claim, volume, seen) or self._cannot_bind(claim, volume)
+            reason = self._cannot_bind(claim, volume)
             if reason is not None:
                 return reason
         for claim in volumes.provisions:
-            reason = self._changed(claim, None, seen) or self._cannot_provision(claim, node)
+            reason = self._cannot_provision(claim, node)
             if reason is not None:
                 return reason
         return None
@@ -163,6 +175,10 @@ class Objects:
                 del self._of_pod[uid]
 
     def _changed(self, claim: str, volume: str | None, seen: int) -> str | None:
+        if claim not in self._current.claims:
+            return f"claim {claim} is gone"
+        if volume is not None and volume not in self._current.persistent_volumes:
+            return f"volume {volume} is gone"
         if self._written[CLAIM].get(claim, 0) > seen:
             return f"claim {claim} has changed since it was judged"
         if volume is not None and self._written[VOLUME].get(volume, 0) > seen:
@@ -170,11 +186,7 @@ class Objects:
         return None
 
     def _cannot_bind(self, key: str, name: str) -> str | None:
-        claim, volume = self._current.claims.get(key), self._current.persistent_volumes.get(name)
-        if claim is None:
-            return f"claim {key} is gone"
-        if volume is None:
-            return f"volume {name} is gone"
+        claim, volume = self._current.claims[key], self._current.persistent_volumes[name]
         if claim.spec.volume_name not in ("", name):
             return f"claim {key} has volume {claim.spec.volume_name} already"
         if claim.selected_node is not None:
@@ -185,9 +197,7 @@ class Objects:
         return None if other in (None, name) else f"claim {key} is to have volume {other}"
 
     def _cannot_provision(self, key: str, node: str) -> str | None:
-        claim = self._current.claims.get(key)
-        if claim is None:
-            return f"claim {key} is gone"
+        claim = self._current.claims[key]
         if claim.spec.volume_name:
             return f"claim {key} has volume {claim.spec.volume_name} already"
         if claim.selected_node not in (None, node):

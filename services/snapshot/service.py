@@ -7,6 +7,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from services.snapshot.carrier import Carrier
+from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch import Dispatcher, Sends, parts
 from services.snapshot.displacing import Displacing
@@ -31,6 +32,7 @@ from services.snapshot.events import (
     Spared,
     Tick,
     Withhold,
+    WorkerFault,
 )
 from services.snapshot.inspecting import Inspecting
 from services.snapshot.intake import Intake
@@ -82,7 +84,7 @@ async def main(context: Context) -> None:
                 context.health.wait_for("listing", "the cluster has not been listed yet")
                 terms = Terms(lead, link, settings.prefix, context.health, context.log)
                 recovered = await terms.take()
-                core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer)
+                core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer, Checks.of(config))
                 ledger_lost = recovered.lost and lead.before > 0
                 await lead.during(Shell(context, client, terms, core, schedulers, ledger_lost=ledger_lost).run())
         finally:
@@ -144,6 +146,11 @@ class Shell:
             "flotilla_commit_conflicts_total", "Decisions that were not taken, as the state had changed."
         )
         self._decisions = metrics.counter("flotilla_commit_decisions_total", "Decisions that were taken.")
+        self._faults = metrics.counter(
+            "flotilla_worker_faults_total",
+            "Answers that cannot have been right when they were given.",
+            ["worker", "reason"],
+        )
         self._waiting_orders = metrics.gauge("flotilla_orders_waiting", "Binding orders that no binder has room for.")
 
     async def run(self) -> None:
@@ -334,6 +341,9 @@ class Shell:
                 reporter = self._reporters.pop((binder, epoch, number), None)
                 if reporter is not None:
                     reporter.respond(Received(epoch, number, self._core.epoch))
+            case WorkerFault(worker=worker, kind=kind, reason=reason):
+                self._faults.labels(worker, kind).inc()
+                self._sparingly.error(f"fault {worker} {kind}", "worker %s is at fault (%s): %s", worker, kind, reason)
             case Problem(error=error):
                 self._sparingly.warning(type(error).__name__, "%s", error)
 

@@ -1,5 +1,7 @@
 """Between cycle, snapshot, workers and binders: decisions, and how the cluster's state changes."""
 
+from typing import Literal
+
 import msgspec
 
 from shared.cluster.load import PodLoad
@@ -16,6 +18,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod goes to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen.
 
     `pod` comes along where the profile's binding plugins read it. Decisions of one `gang` stand or fall together.
+    `worker` proposed it. `asks`: the requests that must be free, where the pod's status makes its load another.
     """
 
     uid: str
@@ -28,10 +31,17 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pod: Pod | None = None
     volumes: VolumeDecision | None = None
     gang: str = ""
+    worker: str = ""
+    asks: dict[str, int] | None = None
 
 
 class Nominate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod is to have room on a node once the victims have left it. `load` and `seen` are as in a decision."""
+    """A pod is to have room on a node once the victims have left it. `load`, `seen`, `worker` and `asks` are as in a
+    decision.
+
+    `narrowed`: an extender chose among the victims, and need not make enough room. `never`: the pod's preemptionPolicy
+    does not allow for victims.
+    """
 
     uid: str
     namespace: str
@@ -41,6 +51,14 @@ class Nominate(msgspec.Struct, frozen=True, omit_defaults=True):
     load: int
     seen: int
     victims: list[Victim] = []
+    worker: str = ""
+    asks: dict[str, int] | None = None
+    narrowed: bool = False
+    never: bool = False
+
+
+FaultKind = Literal["", "capacity", "ports", "volumes", "node", "sequence", "victims"]
+"""What a decision violates that was so already when it was evaluated: its worker is wrong, or lies."""
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
@@ -60,12 +78,14 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
 class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A decision or nomination that was not taken, because of what happened after the evaluation.
 
-    `placed` tells that the pod holds a place already; otherwise it is to be decided anew.
+    `placed` tells that the pod holds a place already; otherwise it is to be decided anew. With a `fault`, nothing has
+    happened since: the evaluation was wrong.
     """
 
     uid: str
     reason: str
     placed: bool = False
+    fault: FaultKind = ""
 
 
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"):

@@ -20,6 +20,8 @@ from shared.model.volumes import (
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+"""The access mode of a claim that only one pod of the cluster may use."""
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 AZURE_FILE_RESOURCE_GROUP = "kubernetes.io/azure-file-resource-group"

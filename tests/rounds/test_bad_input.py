@@ -121,14 +121,14 @@ def test_a_new_node_that_cannot_be_used_leaves_the_snapshot_as_it_is(make: Any, 
 def test_a_known_node_that_becomes_unusable_is_removed_until_it_is_mended(make: Any, field: str, reason: str) -> None:
     log = SnapshotLog(A, small_node("b"))
     log.handle(PodSeen(bound(small_pod("p"), "a")))
-    before = held(log.core.state())
+    before, seen = held(log.core.state()), log.core.seq
     effects = log.handle(NodeSeen(make("a")))
     assert isinstance(effects[0], Problem)
     assert str(effects[0].error) == f"Node a: {field}: {reason}"
     assert kinds(effects) == ["Problem", "Persist", "Publish"]
     assert changes(effects) == [NodeRemoved("a")]
     assert (log.pods(), set(held(log.core.state())[0])) == ({}, {"b"})
-    assert refusals(log.handle(commit(1, (small_pod("q"), "a", log.core.seq)))) == {uid("q"): ("node a is gone", False)}
+    assert refusals(log.handle(commit(1, (small_pod("q"), "a", seen)))) == {uid("q"): ("node a is gone", False)}
     assert kinds(log.handle(NodeSeen(make("a")))) == ["Problem"], "removed once"
     assert changes(log.handle(NodeSeen(A))) == [NodeUpserted(A), PodPlaced(uid("p"), "a", 0, uid("p"))]
     assert held(log.core.state()) == before

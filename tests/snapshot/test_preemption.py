@@ -144,8 +144,9 @@ def test_a_pod_with_a_place_is_nominated_nowhere() -> None:
 
 def test_a_node_that_is_gone_promises_nothing() -> None:
     log = a_log()
+    seen = log.core.seq
     log.handle(NodeGone("a"))
-    effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW))))
+    effects = log.handle(nominations(1, nominate(P, seen, victim(LOW))))
     assert refusals(effects) == {P.uid: ("node a is gone", False)}
 
 

@@ -30,12 +30,12 @@ from shared.framework.status import SKIP, Status, unresolvable, unschedulable
 from shared.framework.view import NodeView, Own
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod, Volume
+from shared.model.storage import READ_WRITE_ONCE_POD
 from shared.plugins.hints import volumes as hints
 from shared.plugins.volumes.claimusers import claim_users
 from shared.plugins.volumes.clashes import can_clash, clash
 from shared.plugins.volumes.podvolumes import claim_not_found, claim_of, named_claims, volume_signature
 
-READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 DISK_TAKEN, CLAIM_TAKEN = 1, 2
 
 InUse = dict[str, bool]
