@@ -8,6 +8,7 @@ from services.cycle.gang import bound_together
 from services.cycle.walk import QueuedPod
 from shared.errors import FlotillaError
 from shared.framework.classify import Classifier
+from shared.framework.podreads import PluginFailed
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
 from shared.messages.queue import Gang
@@ -18,7 +19,7 @@ class Intake:
     def __init__(self, frameworks: Mapping[str, Framework], extending: Extending) -> None:
         self._frameworks = frameworks
         self._extending = extending
-        self._classifiers = {name: Classifier(name, f.signature) for name, f in frameworks.items()}
+        self._classifiers = {name: Classifier(f) for name, f in frameworks.items()}
 
     def take(self, pod: Pod, gang: Gang | None) -> QueuedPod | Failed:
         """It is to be decided, or cannot be read."""
@@ -41,4 +42,6 @@ class Intake:
 
 
 def _unreadable(pod: Pod, cause: Exception) -> Status:
+    if isinstance(cause, PluginFailed):
+        return error(f"Pod {pod.key}: {cause}").by(cause.plugin)
     return error(str(cause) if isinstance(cause, FlotillaError) else f"Pod {pod.key}: {cause!r}")

@@ -74,14 +74,15 @@ class Entry:
 
     story: list[float | str] = field(default_factory=list)
     """When, to which place and why, one after another: flat, as tens of thousands of them are kept."""
-    _likeness: bytes | None = None
+    _likeness: tuple[bool, bytes] | None = None
 
     @property
     def likeness(self) -> bytes:
         """Equal for pods that the same events help."""
-        if self._likeness is None:
-            self._likeness = likeness(self.pod)
-        return self._likeness
+        whole = not self.framework.tells_apart.isdisjoint(self.rejectors)
+        if self._likeness is None or self._likeness[0] != whole:
+            self._likeness = whole, likeness(self.pod, whole=whole)
+        return self._likeness[1]
 
     @property
     def rejectors(self) -> tuple[str, ...]:

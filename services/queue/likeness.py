@@ -11,11 +11,13 @@ from shared.model.objects import Pod
 _TEXT = msgspec.msgpack.Encoder(enc_hook=int.__repr__, order="deterministic")
 
 
-def likeness(pod: Pod) -> bytes:
+def likeness(pod: Pod, *, whole: bool = False) -> bytes:
     """Equal for pods of one controller that differ in name and uid only, and in conditions.
 
-    Not where claims are called after a pod.
+    Not where claims are called after a pod. `whole`: equal for a pod and itself only.
     """
+    if whole:
+        return blake2b(_TEXT.encode(pod), digest_size=16).digest()
     meta = pod.metadata
     personal = bool(pod.spec.resource_claims) or any(volume.ephemeral is not None for volume in pod.spec.volumes)
     status = replace(pod.status, conditions=[]) if pod.status.conditions else pod.status

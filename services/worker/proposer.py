@@ -17,6 +17,7 @@ from shared.framework.keymatrix import Mask
 from shared.framework.nominated import own_node
 from shared.framework.normalize import Range
 from shared.framework.podclass import PodClass
+from shared.framework.podreads import PluginFailed
 from shared.framework.profile import Framework
 from shared.framework.status import Status, error
 from shared.framework.summary import Summary
@@ -273,6 +274,8 @@ def _no_profile(ask: ClassAsk) -> ClassAnswer:
 
 
 def _failure(cause: Exception) -> Status:
+    if isinstance(cause, PluginFailed):
+        return error(str(cause)).by(cause.plugin)
     return error(str(cause) if isinstance(cause, FlotillaError | ValueError) else repr(cause))
 
 

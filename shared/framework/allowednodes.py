@@ -25,7 +25,7 @@ class AllowedNodes(FilterPlugin):
 
     def cache_key(self, state: CycleState) -> Hashable:
         pre: PreFiltered = state.read(self.name, _RESTRICTION)
-        return pre.nodes, pre.restricted_by
+        return tuple(sorted(pre.nodes or ())), pre.restricted_by
 
     def filter(self, state: CycleState, view: NodeView) -> Verdicts:
         pre: PreFiltered = state.read(self.name, _RESTRICTION)

@@ -6,6 +6,7 @@ Plugins that look at one node at a time are not asked here but when the classes 
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import FilterPlugin, Reads, ScorePlugin
 from shared.framework.podclass import PodClass
+from shared.framework.podreads import key_of
 from shared.framework.profile import Framework
 from shared.framework.results import NOTHING_SEEN, ResultPool
 from shared.framework.view import NodeView
@@ -83,20 +85,19 @@ class Answers:
         """Where the plugins' answers for a class stand, in each pool; 0 for a plugin that is not run.
 
         Classes share answers by signature, unless these rest on a merged summary: what one class believes at the
-        moment must not show in another's answers.
+        moment must not show in another's answers. If a plugin has no usable key, PluginFailed, and no slot is taken.
         """
-
+        plugins: list[FilterPlugin | ScorePlugin] = [*self.filters, *self.scores]
         keys: dict[str, Hashable] = {}  # a plugin that filters and scores is asked once
-
-        def key(plugin: FilterPlugin | ScorePlugin) -> Hashable:
-            if plugin.name not in keys:
+        for plugin, runs in zip(plugins, (*filters, *scores), strict=True):
+            if runs and plugin.name not in keys:
                 whose = class_id if plugin.name in self._summaries else None
-                keys[plugin.name] = plugin.cache_key(state), whose, self._stamp(reads.get(plugin.name, ()))
-            return keys[plugin.name]
+                key = key_of(plugin, partial(plugin.cache_key, state))
+                keys[plugin.name] = key, whose, self._stamp(reads.get(plugin.name, ()))
 
         def slots(plugins: Sequence[FilterPlugin | ScorePlugin], pools: list[ResultPool], run: list[bool]) -> Slots:
-            asked = zip(plugins, pools, run, strict=True)
-            return np.array([pool.acquire(key(p), state) if runs else 0 for p, pool, runs in asked], dtype=np.intp)
+            of_each = zip(plugins, pools, run, strict=True)
+            return np.array([pool.acquire(keys[p.name], state) if r else 0 for p, pool, r in of_each], dtype=np.intp)
 
         return slots(self.filters, self.filter_pools, filters), slots(self.scores, self.score_pools, scores)
 

@@ -1,45 +1,59 @@
 """Which class a pod belongs to: pods that a profile's plugins cannot tell apart share one.
 
-The pods of one workload differ in name and uid only, so a pod is first looked up by what it says, as bytes; only a
-text that was never seen is read by the plugins. Both steps give the same id in every process.
+The pods of one workload differ in name and uid only, so a pod is first looked up by its template, as bytes; only a
+template that was never seen is read by the plugins. Plugins that read more than the template are asked about every pod.
+All steps give the same id in every process.
 """
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from typing import Protocol
 
 import msgspec
 
 from shared.cluster.load import PodLoad, load_of
+from shared.framework.podreads import template_text
 from shared.model.objects import Pod
-
-# Quantities are integers of their own kind; their digits will do where nobody is to read them.
-_TEXT = msgspec.msgpack.Encoder(enc_hook=int.__repr__)
 
 
 class Classified(msgspec.Struct, frozen=True):
-    """`load` is shared by all pods of equal text."""
+    """`load` is shared by all pods of equal template."""
 
     class_id: str
     load: PodLoad
 
 
-class Classifier:
-    """For one profile; `signature` is what its plugins read of a pod. Remembers the `most` texts last seen."""
+class Signing(Protocol):
+    """What a profile's plugins read of a pod: of its template, and beyond that."""
 
-    def __init__(self, profile: str, signature: Callable[[Pod], Hashable], most: int = 1 << 14) -> None:
+    name: str
+
+    def template_signature(self, pod: Pod) -> tuple[object, ...]: ...
+
+    def whole_signature(self, pod: Pod) -> tuple[bytes, ...]: ...
+
+
+class Classifier:
+    """For one profile. Remembers the `most` templates last seen."""
+
+    def __init__(self, profile: Signing, most: int = 1 << 14) -> None:
         self._profile = profile
-        self._signature = signature
         self._most = most
         self._known: OrderedDict[bytes, Classified] = OrderedDict()
 
     def classify(self, pod: Pod) -> Classified:
-        text = _text(pod)
+        of_template = self._of_template(pod)
+        beyond = self._profile.whole_signature(pod)
+        if not beyond:
+            return of_template
+        return Classified(_digest((of_template.class_id, beyond)), of_template.load)
+
+    def _of_template(self, pod: Pod) -> Classified:
+        text = template_text(pod)
         found = self._known.get(text)
         if found is None:
-            read = msgspec.msgpack.encode((self._profile, self._signature(pod)))
-            class_id = hashlib.blake2b(read, digest_size=12).hexdigest()
-            found = self._known[text] = Classified(class_id, load_of(pod))
+            read = self._profile.name, self._profile.template_signature(pod)
+            found = self._known[text] = Classified(_digest(read), load_of(pod))
             if len(self._known) > self._most:
                 self._known.popitem(last=False)
         else:
@@ -47,10 +61,5 @@ class Classifier:
         return found
 
 
-def _text(pod: Pod) -> bytes:
-    """All that a plugin may read of a pod that is not its identity; its name, too, if claims are called after it."""
-    meta = pod.metadata
-    owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
-    personal = pod.status.nominated_node_name or any(volume.ephemeral is not None for volume in pod.spec.volumes)
-    name = (meta.name, pod.uid) if personal else None
-    return _TEXT.encode((meta.namespace, meta.labels, owner, meta.deletion_timestamp, pod.spec, pod.status, name))
+def _digest(parts: tuple[object, ...]) -> str:
+    return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=12).hexdigest()

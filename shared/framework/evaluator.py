@@ -26,6 +26,7 @@ from shared.framework.nominated import KeptRoom
 from shared.framework.normalize import Range, Scores
 from shared.framework.plugin import Reads, Topology, joined
 from shared.framework.podclass import PodClass
+from shared.framework.podreads import about
 from shared.framework.profile import Framework
 from shared.framework.ranking import Ranking
 from shared.framework.results import NOTHING_SEEN
@@ -99,19 +100,27 @@ class ShardEvaluator:
     # Classes
 
     def prepare(self, class_id: str, pod: Pod) -> PodClass:
-        """Runs what needs no node (PreFilter, PreScore) and makes room for the answers."""
-        state = CycleState(pod, self.table.objects)
-        pre = self.framework.run_pre_filter(state)
+        """Runs what needs no node (PreFilter, PreScore) and makes room for the answers.
+
+        Whatever plugins may fail in comes first: a class that cannot be prepared takes no slots.
+        """
+        shown = self.framework.shown(pod)
+        state = CycleState(shown, self.table.objects)
+        with about(pod):
+            pre = self.framework.run_pre_filter(state)
         failure = pre.rejection if pre.rejection is not None and pre.rejection.code is Code.ERROR else None
-        pre_score = SUCCESS if pre.rejection is not None else self.framework.run_pre_score(state)
+        with about(pod):
+            pre_score = SUCCESS if pre.rejection is not None else self.framework.run_pre_score(state)
         AllowedNodes.restrict(state, pre)
         looked_at = pre.rejection is None
         skip_filter = state.skip_filter if pre.nodes is not None else state.skip_filter | {AllowedNodes.name}
         filters = [looked_at and plugin.name not in skip_filter for plugin in self.answers.filters]
         scored = looked_at and pre_score.ok
         scores = [scored and plugin.name not in state.skip_score for plugin in self.answers.scores]
-        self._fit()
         reads = self.framework.reads_objects(state)
+        kind = self.table.kind(load_of(shown))
+        salt = np.uint64(self.ties.salt(class_id))
+        self._fit()
         filter_slots, score_slots = self.answers.acquire(class_id, state, filters, scores, reads)
         return PodClass(
             id=class_id,
@@ -119,8 +128,8 @@ class ShardEvaluator:
             pre=pre,
             failure=failure,
             score_failure=None if pre_score.ok else pre_score,
-            kind=self.table.kind(load_of(pod)),
-            salt=np.uint64(self.ties.salt(class_id)),
+            kind=kind,
+            salt=salt,
             slot=self._matrix.acquire(),
             filter_slots=filter_slots,
             score_slots=score_slots,

@@ -85,7 +85,7 @@ class Feasibility:
         closed = self._matrix.settled[pod_class.slot, :size] & ~self.rows(pod_class)
         for f in self.answers.filters_by[Reads.LOAD]:
             slot = pod_class.filter_slots[f]
-            if slot and f not in running:
+            if slot and f not in running and not isinstance(self.answers.filters[f], PerNodeFilter):
                 closed &= self.answers.filter_pools[f].values[slot, :size] == 0
         for node in self.table.nominations:  # room that is kept there is not looked at here
             row = self.table.row_of(node)
@@ -96,7 +96,7 @@ class Feasibility:
             plugin, slot = self.answers.filters[f], int(pod_class.filter_slots[f])
             state = self.answers.filter_pools[f].state(slot)
             rows = rows[plugin.filter_open(state, NodeView(self.table, rows)) == 0] if rows.size else rows
-        return rows
+        return self._let_in_one_by_one(pod_class, rows)
 
     # Inside
 
@@ -142,20 +142,38 @@ class Feasibility:
         for i, pod_class in enumerate(classes):
             self._tally(pod_class, rows, feasible[i], flipped[i])
 
+    def _let_in_one_by_one(self, pod_class: PodClass, rows: Rows) -> Rows:
+        """Those of the rows in closed domains that the plugins which look at one node at a time let the pod onto.
+
+        Such a plugin may fail on a node that it need not be asked about yet; then only nodes that it has let through
+        before are offered, and its failure shows once a domain is open.
+        """
+        try:
+            return self._passed_one_by_one(pod_class, rows)
+        except Exception:
+            for f, plugin in enumerate(self.answers.filters):
+                if isinstance(plugin, PerNodeFilter) and (slot := int(pod_class.filter_slots[f])):
+                    rows = rows[self.answers.filter_pools[f].values[slot, rows] == 0]
+            return rows
+
+    def _passed_one_by_one(self, pod_class: PodClass, rows: Rows) -> Rows:
+        """The rows that every plugin which looks at one node at a time lets the pod onto; asked where not known."""
+        for f, plugin in enumerate(self.answers.filters):
+            slot = int(pod_class.filter_slots[f])
+            if isinstance(plugin, PerNodeFilter) and slot:
+                pool = self.answers.filter_pools[f]
+                unasked = rows[pool.values[slot, rows] == UNKNOWN]
+                if unasked.size:
+                    pool.values[slot, unasked] = plugin.filter(pool.state(slot), NodeView(self.table, unasked))
+                rows = rows[pool.values[slot, rows] == 0]
+        return rows
+
     def _ask_one_by_one(self, pod_class: PodClass, rows: Rows | None, feasible: Mask) -> None:
         """Lets plugins that look at one node at a time judge the rows that no other filter rejected."""
         answers, at = self.answers, np.flatnonzero(feasible)
-        for f, plugin in enumerate(answers.filters):
-            slot = int(pod_class.filter_slots[f])
-            if isinstance(plugin, PerNodeFilter) and slot:
-                here, pool = at if rows is None else rows[at], answers.filter_pools[f]
-                unasked = here[pool.values[slot, here] == UNKNOWN]
-                if unasked.size:
-                    pool.values[slot, unasked] = plugin.filter(pool.state(slot), NodeView(self.table, unasked))
-                fits = pool.values[slot, here] == 0
-                feasible[at[~fits]] = False
-                at = at[fits]
-        here = at if rows is None else rows[at]
+        asked = at if rows is None else rows[at]
+        here = self._passed_one_by_one(pod_class, asked)
+        feasible[at[~np.isin(asked, here, assume_unique=True)]] = False
         for s, scorer in enumerate(answers.scores):
             slot = int(pod_class.score_slots[s])
             if isinstance(scorer, PerNodeScore) and slot:

@@ -27,7 +27,9 @@ from shared.framework.normalize import Normalizer, Range, Scores
 from shared.framework.status import SUCCESS, Status
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
-from shared.model.objects import Pod
+from shared.model.objects import Pod, encode_msgpack
+
+ALL_OBJECTS = tuple(ObjectKind)
 
 Mask = NDArray[np.bool_]
 Verdicts = NDArray[np.int64]
@@ -41,19 +43,35 @@ class Reads(Enum):
     LOAD = "the node object and the pods on it"
 
 
+class PodParts(Enum):
+    """What of a pod a plugin gets to see where it judges a class of pods.
+
+    The template of a pod that is nominated to a node, or whose claims are called after it, has its name and uid, too.
+    """
+
+    TEMPLATE = "namespace, labels, controller, deletion, spec and status"
+    WHOLE = "everything that is kept of the pod"
+
+
 class Plugin(ABC):
+    """Unless it declares to read less, a plugin reads all of a pod and all objects beside pods and nodes."""
+
     name: ClassVar[str]
+    reads_of_pod: ClassVar[PodParts] = PodParts.WHOLE
 
     def signature(self, pod: Pod) -> Hashable:
-        """The part of the pod that this plugin reads, made of tuple, str, bytes, int, bool and None."""
-        return None
+        """The part of the pod that this plugin reads, made of tuple, str, bytes, int, bool and None.
+
+        Without one, each version of each pod is judged by itself. Asked only of plugins that judge classes of pods.
+        """
+        return encode_msgpack(pod)
 
     def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
         """The kinds of objects that were looked at for this pod; when one of them changes, they are looked at again.
 
-        Asked after PreFilter and PreScore.
+        Asked after PreFilter and PreScore; only of plugins that judge classes of pods.
         """
-        return ()
+        return ALL_OBJECTS
 
     def events(self) -> Sequence[Registration]:
         """What may help a pod that this plugin has rejected; whatever happens, unless it is overridden.

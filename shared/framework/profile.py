@@ -9,6 +9,7 @@ from shared.cluster.load import load_of
 from shared.config.points import ExtensionPoint
 from shared.config.profiles import ProfileConfig
 from shared.errors import InvalidConfig
+from shared.framework.admitsall import AdmitsAll
 from shared.framework.clusterevents import Registration, completed, union
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Range
@@ -19,6 +20,7 @@ from shared.framework.plugin import (
     FilterPlugin,
     PermitPlugin,
     Plugin,
+    PodParts,
     PostBindPlugin,
     PostFilterPlugin,
     PreBindPlugin,
@@ -32,6 +34,7 @@ from shared.framework.plugin import (
     Tracker,
     VolumePlugin,
 )
+from shared.framework.podreads import named, signed, template_of
 from shared.framework.status import SUCCESS, Code, Status, error, unresolvable
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
@@ -89,6 +92,17 @@ class Framework:
             (*telling, *(plugin.reads_pod for plugin in self.bind))
         )
         """Whether whoever binds a pod needs more of it than its names."""
+        of_classes: list[Plugin] = [
+            *self.pre_filter,
+            *self.filter,
+            *self.post_filter,
+            *self.pre_score,
+            *self.score,
+        ]
+        self.judging = list({plugin.name: plugin for plugin in of_classes}.values())
+        """The plugins that judge classes of pods; all others are given one pod at a time."""
+        self._of_template = [p for p in self.judging if p.reads_of_pod is PodParts.TEMPLATE]
+        self._of_whole = [p for p in self.judging if p.reads_of_pod is PodParts.WHOLE]
         self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
         made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
         self.weights = [made[plugin.name] for plugin in self.score]
@@ -100,38 +114,67 @@ class Framework:
             if isinstance(plugin, REJECTING)
         }
         """By plugin, what may help the pods that it rejects. Extenders are not among them."""
+        self.tells_apart = frozenset(
+            name
+            for name, registrations in self.registrations.items()
+            if self._made[name].reads_of_pod is PodParts.WHOLE and any(each.hint is not None for each in registrations)
+        )
+        """Plugins whose hints may read more of a pod than its template."""
         self.watched = union(each for made in self.registrations.values() for each in made)
         """What any plugin waits for; the rest need not be looked at."""
 
-    def signature(self, pod: Pod) -> tuple[object, ...]:
-        """What all plugins of this profile together read of a pod: pods with equal ones are judged alike.
+    @property
+    def plugins(self) -> list[Plugin]:
+        """Those of all points."""
+        return list(self._made.values())
+
+    def shown(self, pod: Pod) -> Pod:
+        """What plugins get to see of the pod that stands for its class."""
+        return pod if self._of_whole else template_of(pod)
+
+    def template_signature(self, pod: Pod) -> tuple[object, ...]:
+        """What the plugins that read the template only read of a pod: pods of equal templates have equal ones.
 
         A plugin that looks at single nodes may read anything of the pods there, also of those of the same class that
         a ladder takes to be there already. So with such a plugin pods of one class are equal as loads, too.
         Room kept for nominated pods binds others by priority, and not the nominated pod itself.
         """
         nominated = (pod.uid, pod.status.nominated_node_name) if pod.status.nominated_node_name else None
-        signatures = (pod.priority, nominated, *(plugin.signature(pod) for plugin in self._made.values()))
+        shown = template_of(pod)
+        signatures = (pod.priority, nominated, *(signed(plugin, pod, shown) for plugin in self._of_template))
         return (*signatures, msgspec.msgpack.encode(load_of(pod))) if self._sees_loads else signatures
+
+    def whole_signature(self, pod: Pod) -> tuple[bytes, ...]:
+        """What the plugins that may read more than the template read of a pod; empty without such plugins."""
+        return tuple([signed(plugin, pod, pod) for plugin in self._of_whole])
 
     def reads_objects(self, state: CycleState) -> dict[str, tuple[ObjectKind, ...]]:
         """The kinds of objects that plugins look at for this pod, by plugin; in a fixed order."""
-        read = ((name, plugin.reads_objects(state)) for name, plugin in self._made.items())
-        return {name: tuple(sorted(kinds)) for name, kinds in read if kinds}
+        read: dict[str, tuple[ObjectKind, ...]] = {}
+        for plugin in self.judging:
+            with named(plugin, "reads_objects"):
+                kinds = tuple(sorted(plugin.reads_objects(state)))
+            if kinds:
+                read[plugin.name] = kinds
+        return read
 
     def trackers(
         self, pod: Pod, summaries: Mapping[str, Any], late: Mapping[str, Any], ranges: Mapping[str, Range]
     ) -> list[tuple[str, Tracker, int]]:
         """By plugin, and with the weight of its score: what follows the decisions of a round for pods like this.
 
-        Given the merged summaries and ranges of raw scores that they were judged by.
+        Given the merged summaries and ranges of raw scores that they were judged by. The tracker of a plugin whose
+        Filter is not enabled admits every node.
         """
+        filters = {plugin.name for plugin in self.filter}
+        shown = self.shown(pod)
         weights = {plugin.name: weight for plugin, weight in zip(self.score, self.weights, strict=True)}
         found: list[tuple[str, Tracker, int]] = []
         for name, plugin in self.summaries.items():
-            tracker = plugin.tracker(pod, summaries.get(name), late.get(name), ranges.get(name))
+            tracker = plugin.tracker(shown, summaries.get(name), late.get(name), ranges.get(name))
             if tracker is not None:
-                found.append((name, tracker, weights.get(name, 0)))
+                enforced = tracker if name in filters else AdmitsAll(tracker)
+                found.append((name, enforced, weights.get(name, 0)))
         return found
 
     # The points, in the order in which a pod meets them

@@ -1,12 +1,13 @@
 """DefaultBinder binds a pod by the API server's binding subresource."""
 
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import ApiCall, BindPlugin
+from shared.framework.plugin import ApiCall, BindPlugin, PodParts
 from shared.framework.status import Status
 
 
 class DefaultBinder(BindPlugin):
     name = "DefaultBinder"
+    reads_of_pod = PodParts.TEMPLATE
     reads_pod = False
 
     def bind(self, state: CycleState, node: str) -> Status | ApiCall:

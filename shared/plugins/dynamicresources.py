@@ -14,6 +14,7 @@ from shared.framework.normalize import Scores
 from shared.framework.plugin import (
     ApiCall,
     FilterPlugin,
+    PodParts,
     PostFilterPlugin,
     PostFilterResult,
     PreBindPlugin,
@@ -27,6 +28,7 @@ from shared.framework.plugin import (
 )
 from shared.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.plugins.hints import devices as hints
 
@@ -38,12 +40,16 @@ class DynamicResources(
     PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, PostFilterPlugin, ScorePlugin, ReservePlugin, PreBindPlugin
 ):
     name = "DynamicResources"
+    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
     score_reads = Reads.NODE
     reads_pod = False
 
     def signature(self, pod: Pod) -> Hashable:
         return bool(pod.spec.resource_claims)
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (

@@ -4,7 +4,7 @@ Summary: how many nodes there are, and on how many of them each of the pod's ima
 first node that reported it; the snapshot sees to it that all nodes carry that size.
 """
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ from shared.cluster.columns import ABSENT, NodeColumn
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Scores
-from shared.framework.plugin import Reads, ScorePlugin, SummaryPlugin
+from shared.framework.plugin import PodParts, Reads, ScorePlugin, SummaryPlugin
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, Pod
 
 MIB = 1024 * 1024
@@ -45,10 +46,14 @@ class ImageSize(NodeColumn):
 
 class ImageLocality(SummaryPlugin, ScorePlugin):
     name = "ImageLocality"
+    reads_of_pod = PodParts.TEMPLATE
     score_reads = Reads.NODE
 
     def signature(self, pod: Pod) -> Hashable:
         return tuple(sorted(pod_images(pod))), len(pod.spec.init_containers) + len(pod.spec.containers)
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def summarize(self, state: CycleState, table: NodeTable) -> Any:
         position, summary = state.read(self.name, "summary") or (-1, None)

@@ -1,6 +1,6 @@
 """NodeAffinity matches nodes against a pod's nodeSelector and node affinity, and the profile's addedAffinity."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -14,6 +14,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import (
     FilterPlugin,
+    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
@@ -23,6 +24,7 @@ from shared.framework.plugin import (
 )
 from shared.framework.status import SKIP, SUCCESS, Status, error, unresolvable
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.objects import (
     NodeSelector,
@@ -41,6 +43,7 @@ FITS, NOT_PODS, NOT_ENFORCED = range(3)
 
 class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     name = "NodeAffinity"
+    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
     score_reads = Reads.NODE
     normalizer = ScaleToHighest()
@@ -54,6 +57,9 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         selector = tuple(sorted(pod.spec.node_selector.items()))
         affinity = _affinity(pod)
         return selector, None if affinity is None else msgspec.msgpack.encode(affinity)
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         hint = partial(hints.after_node_change, self._added_required)

@@ -1,6 +1,6 @@
 """NodeDeclaredFeatures keeps a pod off nodes that do not declare the features that it cannot do without."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +9,10 @@ from shared.cluster.columns import NodeColumn
 from shared.cluster.nodetable import NodeTable
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Reads, Verdicts
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreFilterResult, Reads, Verdicts
 from shared.framework.status import SKIP, Status, unresolvable
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, Pod
 from shared.plugins.features import required_features
 from shared.plugins.hints import features as hints
@@ -27,10 +28,14 @@ class DeclaresFeature(NodeColumn):
 
 class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     name = "NodeDeclaredFeatures"
+    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
 
     def signature(self, pod: Pod) -> Hashable:
         return required_features(pod)
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (

@@ -1,23 +1,28 @@
 """NodeName keeps a pod that names a node in its spec off every other node."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, Reads, Verdicts
+from shared.framework.plugin import FilterPlugin, PodParts, Reads, Verdicts
 from shared.framework.status import Status, unresolvable
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 
 
 class NodeName(FilterPlugin):
     name = "NodeName"
+    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.spec.node_name
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (Registration(Resource.NODE, Action.ADD),)

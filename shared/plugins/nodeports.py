@@ -1,6 +1,6 @@
 """NodePorts keeps a pod off nodes where another pod has a host port that it wants."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,10 @@ from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Verdicts
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreFilterResult, Verdicts
 from shared.framework.status import SKIP, Status, unschedulable
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.model.resources import HostPort, host_ports
 from shared.plugins.hints import nodeports as hints
@@ -38,9 +39,13 @@ class PortUsers(LoadColumn):
 
 class NodePorts(PreFilterPlugin, FilterPlugin):
     name = "NodePorts"
+    reads_of_pod = PodParts.TEMPLATE
 
     def signature(self, pod: Pod) -> Hashable:
         return tuple((port.ip, port.protocol, port.port) for port in host_ports(pod))
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (

@@ -5,7 +5,7 @@ ReplicaSets by uid. Earlier versions of kube-scheduler had this plugin, with a w
 outweighs. No profile has it unless it is named.
 """
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 import msgspec
@@ -15,8 +15,9 @@ from shared.cluster.columns import NodeColumn
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Scores
-from shared.framework.plugin import Reads, ScorePlugin
+from shared.framework.plugin import PodParts, Reads, ScorePlugin
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, OwnerReference, Pod
 from shared.model.wellknown import PREFER_AVOID_PODS
 
@@ -74,11 +75,15 @@ def controller_of(pod: Pod) -> OwnerReference | None:
 
 class NodePreferAvoidPods(ScorePlugin):
     name = "NodePreferAvoidPods"
+    reads_of_pod = PodParts.TEMPLATE
     score_reads = Reads.NODE
 
     def signature(self, pod: Pod) -> Hashable:
         controller = controller_of(pod)
         return None if controller is None else (controller.kind, controller.uid)
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
         controller = controller_of(state.pod)

@@ -1,14 +1,15 @@
 """NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that goes with it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, Reads, Verdicts
+from shared.framework.plugin import FilterPlugin, PodParts, Reads, Verdicts
 from shared.framework.status import Status, unresolvable
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.model.tolerations import is_tolerated
 from shared.plugins.hints import taints as hints
@@ -17,10 +18,14 @@ from shared.plugins.hints.taints import UNSCHEDULABLE
 
 class NodeUnschedulable(FilterPlugin):
     name = "NodeUnschedulable"
+    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
 
     def signature(self, pod: Pod) -> Hashable:
         return is_tolerated(UNSCHEDULABLE, pod.spec.tolerations)
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shared.framework.clusterevents import Action, Registration, Resource
-from shared.framework.plugin import PreEnqueuePlugin
+from shared.framework.plugin import PodParts, PreEnqueuePlugin
 from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.model.objects import Pod
 from shared.plugins.hints.anypod import after_own_update
@@ -11,6 +11,7 @@ from shared.plugins.hints.anypod import after_own_update
 
 class SchedulingGates(PreEnqueuePlugin):
     name = "SchedulingGates"
+    reads_of_pod = PodParts.TEMPLATE
 
     def events(self) -> Sequence[Registration]:
         return (Registration(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, after_own_update),)

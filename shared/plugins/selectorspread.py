@@ -23,7 +23,7 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import PodCount, merge_counts, pod_count
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Range, Scores
-from shared.framework.plugin import Place, PreScorePlugin, ScorePlugin, SummaryPlugin, Topology, Tracker
+from shared.framework.plugin import Place, PodParts, PreScorePlugin, ScorePlugin, SummaryPlugin, Topology, Tracker
 from shared.framework.status import SKIP, SUCCESS, Status
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
@@ -51,6 +51,7 @@ class Zone(NodeColumn):
 
 class SelectorSpread(SummaryPlugin, PreScorePlugin, ScorePlugin):
     name = "SelectorSpread"
+    reads_of_pod = PodParts.TEMPLATE
 
     def signature(self, pod: Pod) -> Hashable:
         if pod.spec.topology_spread_constraints:

@@ -3,7 +3,7 @@
 Nodes share few distinct sets of taints, so each set is judged once and nodes look their set's answer up.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +13,10 @@ from shared.cluster.interner import Interner
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
-from shared.framework.plugin import FilterPlugin, PreScorePlugin, Reads, ScorePlugin, Verdicts
+from shared.framework.plugin import FilterPlugin, PodParts, PreScorePlugin, Reads, ScorePlugin, Verdicts
 from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod, Taint, Toleration
 from shared.model.tolerations import is_tolerated, repel
 from shared.plugins.hints.anypod import after_own_update
@@ -31,12 +32,16 @@ class _Judged(NamedTuple):
 
 class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
     name = "TaintToleration"
+    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
     score_reads = Reads.NODE
     normalizer = ScaleToHighest(reversed=True)
 
     def signature(self, pod: Pod) -> Hashable:
         return tuple((t.key, t.operator, t.value, t.effect) for t in pod.spec.tolerations)
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (

@@ -112,7 +112,7 @@ def test_of_a_class_only_the_first_gets_what_is_found() -> None:
     effects = script.committed(commit, seq=8)
     assert kinds(effects) == ["Unschedulable", "Ask"]
     again = asked(effects)["w0"]
-    assert (again.min_seq, [(ask.class_id, ask.count) for ask in again.classes]) == (8, [(class_of(Q), 2)])
+    assert (again.min_seq, [(ask.class_id, ask.count) for ask in again.classes]) == (8, [(class_of(Q, FRAMEWORKS), 2)])
 
 
 def test_pods_of_a_class_share_out_what_is_found_if_only_nodes_matter_to_them() -> None:
@@ -128,7 +128,7 @@ def test_pods_of_a_class_share_out_what_is_found_if_only_nodes_matter_to_them() 
     effects = script.handle(Committed(1, commit.round, 9, []))
     told = [effect.uid for effect in effects if isinstance(effect, Unschedulable)]
     assert told == [P.uid, Q.uid]
-    assert {ask.class_id for propose in asked(effects).values() for ask in propose.classes} == {class_of(R)}
+    assert {ask.class_id for propose in asked(effects).values() for ask in propose.classes} == {class_of(R, FRAMEWORKS)}
     assert script.core.pods_held == 1
 
 
@@ -246,7 +246,7 @@ def test_who_loses_a_nomination_goes_along_with_what_is_decided() -> None:
     while asks:
         answers = [
             offer(ask.class_id, ("a", 5))
-            if ask.class_id == class_of(BIG)
+            if ask.class_id == class_of(BIG, FRAMEWORKS)
             else ClassAnswer(ask.class_id, failure=error())
             for ask in asks["w0"].classes
         ]

@@ -61,7 +61,7 @@ def test_every_feasible_node_is_asked_for_and_told() -> None:
     script = script_with("w0")
     (ask,) = script.submit(P)["w0"].classes
     assert ask.each
-    assert plain_class(ask.class_id) == class_of(P)
+    assert plain_class(ask.class_id) == class_of(P, FRAMEWORKS)
     script = script_with("w0")
     (question,) = questions(script, P).questions
     assert (question.pod, question.nodes) == (P, ("a", "b", "c"))
@@ -184,7 +184,7 @@ def test_a_pod_that_no_extender_judges_is_decided_as_ever() -> None:
     asks = script.submit(P)
     (ask,) = asks["w0"].classes
     assert not ask.each
-    assert ask.class_id == class_of(P)
+    assert ask.class_id == class_of(P, FRAMEWORKS)
 
 
 # Who makes way

@@ -1,6 +1,6 @@
 """Small plugins for tests, and frameworks made of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from shared.framework.plugin import (
     Permission,
     PermitPlugin,
     Plugin,
+    PodParts,
     PostBindPlugin,
     PostFilterPlugin,
     PostFilterResult,
@@ -47,7 +48,20 @@ def named(kind: type[P], name: str) -> type[P]:
     return cast(type[P], type(name, (kind,), {"name": name}))
 
 
+class ReadsNothing(Plugin):
+    """Of the pod and of objects beside nodes and pods."""
+
+    reads_of_pod = PodParts.TEMPLATE
+
+    def signature(self, pod: Pod) -> Hashable:
+        return None
+
+    def reads_objects(self, state: CycleState) -> tuple[()]:
+        return ()
+
+
 class Scripted(
+    ReadsNothing,
     PreEnqueuePlugin,
     PreFilterPlugin,
     PostFilterPlugin,
@@ -106,7 +120,7 @@ def scripted(name: str, journal: list[str], **answers: Any) -> Plugin:
     return named(Scripted, name)(journal, answers)
 
 
-class Uncordoned(FilterPlugin):
+class Uncordoned(ReadsNothing, FilterPlugin):
     """A columnar filter on the node object."""
 
     name = "Uncordoned"
@@ -119,7 +133,7 @@ class Uncordoned(FilterPlugin):
         return unschedulable("cordoned")
 
 
-class FewPods(FilterPlugin):
+class FewPods(ReadsNothing, FilterPlugin):
     """A columnar filter on the load."""
 
     name = "FewPods"
@@ -133,7 +147,7 @@ class FewPods(FilterPlugin):
         return unschedulable("too many pods")
 
 
-class AskedFilter(PerNodeFilter):
+class AskedFilter(ReadsNothing, PerNodeFilter):
     """Rejects nodes labelled with `reject`, for the reason that the label gives, and notes whom it was asked about."""
 
     name = "AskedFilter"
@@ -147,7 +161,7 @@ class AskedFilter(PerNodeFilter):
         return SUCCESS if reason is None else unschedulable(reason)
 
 
-class AskedScore(PerNodeScore):
+class AskedScore(ReadsNothing, PerNodeScore):
     """Gives what the label `score` says, less the number of pods."""
 
     name = "AskedScore"
@@ -172,7 +186,7 @@ class ZoneFilter(AskedFilter):
         return unschedulable(f"in the {zone}") if zone == "west" else SUCCESS
 
 
-class LabelScore(PerNodeScore):
+class LabelScore(ReadsNothing, PerNodeScore):
     """Reads the node object only."""
 
     name = "LabelScore"
@@ -182,7 +196,7 @@ class LabelScore(PerNodeScore):
         return int(node.node.metadata.labels.get("score", "50"))
 
 
-class CountNodes(SummaryPlugin, ScorePlugin):
+class CountNodes(ReadsNothing, SummaryPlugin, ScorePlugin):
     """Scores a node by its pods among all the pods there are."""
 
     name = "CountNodes"

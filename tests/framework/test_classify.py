@@ -1,5 +1,6 @@
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,8 +16,21 @@ BASE = pod("p").label(app="web").container("c", image="web:1").request(cpu="1", 
 
 
 def classifier() -> Classifier:
-    framework = load_frameworks(None)["default-scheduler"]
-    return Classifier("default-scheduler", framework.signature)
+    return Classifier(load_frameworks(None)["default-scheduler"])
+
+
+@dataclass
+class Signing:
+    """A profile of plugins that read the template only."""
+
+    name: str
+    signature: Callable[[Pod], Hashable]
+
+    def template_signature(self, built: Pod) -> tuple[object, ...]:
+        return (self.signature(built),)
+
+    def whole_signature(self, built: Pod) -> tuple[bytes, ...]:
+        return ()
 
 
 def class_of(built: PodBuilder, by: Classifier | None = None) -> str:
@@ -72,7 +86,7 @@ def test_profiles_do_not_share_classes() -> None:
     def signature(_: Pod) -> Hashable:
         return None
 
-    one, other = Classifier("one", signature), Classifier("other", signature)
+    one, other = Classifier(Signing("one", signature)), Classifier(Signing("other", signature))
     assert class_of(BASE, one) != class_of(BASE, other)
 
 
@@ -83,7 +97,7 @@ def test_plugins_read_a_text_once() -> None:
         asked.append(built.name)
         return built.metadata.namespace
 
-    by = Classifier("p", signature, most=2)
+    by = Classifier(Signing("p", signature), most=2)
     first, second = by.classify(BASE.build()), by.classify(BASE.uid("2").build())
     assert len(asked) == 1
     assert first.load is second.load
@@ -113,7 +127,7 @@ def test_whatever_a_plugin_may_read_reaches_it(different: PodBuilder) -> None:
         asked.append(built.name)
         return None
 
-    by = Classifier("p", signature)
+    by = Classifier(Signing("p", signature))
     by.classify(BASE.build())
     answer = by.classify(different.build())
     assert len(asked) == 2

@@ -102,7 +102,6 @@ def placements(effects: Sequence[Effect]) -> dict[str, str]:
     return {decision.name: decision.node for decision in written(effects).decisions}
 
 
-def class_of(pod: Pod) -> str:
+def class_of(pod: Pod, frameworks: Mapping[str, Framework] = QUIET) -> str:
     """The class id that the cycle gives a pod of the default profile."""
-    profile = QUIET[DEFAULT_SCHEDULER]
-    return Classifier(profile.name, profile.signature).classify(pod).class_id
+    return Classifier(frameworks[DEFAULT_SCHEDULER]).classify(pod).class_id

@@ -29,7 +29,7 @@ Placements = dict[str, str | None]
 
 def reference(nodes: Sequence[Node], pods: Sequence[Pod], ties: Ties) -> Placements:
     """One evaluator, made anew for every pod, over one table; nothing is remembered, guessed or merged."""
-    table, images, classifier = NodeTable(), ImageSizes(), Classifier(DEFAULT.name, DEFAULT.signature)
+    table, images, classifier = NodeTable(), ImageSizes(), Classifier(DEFAULT)
     for each_node in nodes:
         table.add_node(images.settle(each_node, None))
     placements: Placements = {}

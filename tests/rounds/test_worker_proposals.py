@@ -249,4 +249,5 @@ def test_a_pod_whose_class_cannot_be_prepared_fails_alone() -> None:
     got = ask(core, *map(ask_for, wanted))
     assert got["good"].ladder.nodes == ["a"]
     failure = got["bad"].failure
-    assert failure is not None and failure.message == "KeyError('no such thing')"
+    assert failure is not None and failure.plugin == "Unprepared"
+    assert failure.message == """running "Unprepared" plugin: cache_key: KeyError('no such thing')"""

@@ -1,6 +1,6 @@
 """A filter that looks at one node at a time."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 from shared.cluster.objects import ClusterObjects
@@ -9,7 +9,9 @@ from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.pernode import PerNodeFilter
+from shared.framework.plugin import PodParts
 from shared.framework.status import SUCCESS, Status, unschedulable
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 
 
@@ -17,6 +19,7 @@ class SameAppLimit(PerNodeFilter):
     """No more than `most` pods of one app and namespace on a node; the app is what the label `label` says."""
 
     name = "SameAppLimit"
+    reads_of_pod = PodParts.TEMPLATE
 
     def __init__(self, args: dict[str, Any]) -> None:
         self._label = args.get("label", "app")
@@ -26,6 +29,9 @@ class SameAppLimit(PerNodeFilter):
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.namespace, pod.metadata.labels.get(self._label)
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (

@@ -4,7 +4,7 @@ Summary: see `summary.Summary`. A pod without terms of its own is judged by thos
 summary tells of; so it is not skipped beforehand, but its nodes then cost next to nothing.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Range, Scores
 from shared.framework.plugin import (
     FilterPlugin,
+    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
@@ -56,6 +57,7 @@ class ScaleRange:
 
 class InterPodAffinity(SummaryPlugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     name = "InterPodAffinity"
+    reads_of_pod = PodParts.TEMPLATE
     normalizer = ScaleRange()
 
     def __init__(self, args: InterPodAffinityArgs | None) -> None:
@@ -63,6 +65,10 @@ class InterPodAffinity(SummaryPlugin, PreFilterPlugin, FilterPlugin, PreScorePlu
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.namespace, tuple(sorted(pod.metadata.labels.items())), encode_terms(own_terms(pod))
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        """Namespaces are read into the summary, which is made anew when they change."""
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (

@@ -4,7 +4,7 @@ The score is the change: 75 when the pod leaves the balance as it is, up to 100 
 spoils it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from shared.cluster.changes import Rows
 from shared.config.args import NodeResourcesBalancedAllocationArgs
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Scores
-from shared.framework.plugin import PreScorePlugin, ScorePlugin
+from shared.framework.plugin import PodParts, PreScorePlugin, ScorePlugin
 from shared.framework.status import SKIP, SUCCESS, Status
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.model.resources import balance_score_request, placed_requests
 from shared.plugins.noderesources.kernels import balance
@@ -25,6 +26,7 @@ _REQUESTS = "requests"
 
 class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     name = "NodeResourcesBalancedAllocation"
+    reads_of_pod = PodParts.TEMPLATE
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs) -> None:
         self._resources = tuple(resource.name for resource in args.resources)
@@ -32,6 +34,9 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def signature(self, pod: Pod) -> Hashable:
         placed = tuple(sorted(placed_requests(pod).requests.items()))
         return self._amounts(pod), placed
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def pre_score(self, state: CycleState) -> Status:
         requests = self._amounts(state.pod)

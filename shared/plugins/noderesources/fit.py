@@ -4,7 +4,7 @@ A verdict is a set of bits, one for each resource that is short, in the order in
 bit says that the node could not hold the pod even if it were empty.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import MAX_NODE_SCORE, Scores
 from shared.framework.plugin import (
     FilterPlugin,
+    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
@@ -26,6 +27,7 @@ from shared.framework.plugin import (
 )
 from shared.framework.status import SUCCESS, Code, Status
 from shared.framework.view import NodeView
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.model.resources import filter_requests, fit_score_request, is_extended_resource, placed_requests
 from shared.plugins.hints import resources as hints
@@ -58,6 +60,7 @@ class Wanted:
 
 class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     name = "NodeResourcesFit"
+    reads_of_pod = PodParts.TEMPLATE
 
     def __init__(self, args: NodeResourcesFitArgs) -> None:
         strategy = args.scoring_strategy
@@ -79,6 +82,9 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
             placed.non_zero_cpu,
             placed.non_zero_memory,
         )
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        return ()
 
     def events(self) -> Sequence[Registration]:
         return (

@@ -20,6 +20,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Range, Scores
 from shared.framework.plugin import (
     FilterPlugin,
+    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
@@ -51,6 +52,7 @@ MOST_STRATA = 64
 
 class PodTopologySpread(PreFilterPlugin, SummaryPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     name = "PodTopologySpread"
+    reads_of_pod = PodParts.TEMPLATE
     normalizer = soft.FewestFirst()
     unranged = soft.IGNORED
     opens = True

@@ -4,15 +4,16 @@ The search itself is spread over the shards: each tries its own nodes (`dryrun`)
 together are chosen from (`choice`). So there is nothing to be said about one pod in one place.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import DefaultPreemptionArgs
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import PostFilterPlugin, PostFilterResult, PreEnqueuePlugin
+from shared.framework.plugin import PodParts, PostFilterPlugin, PostFilterResult, PreEnqueuePlugin
 from shared.framework.status import SUCCESS, Code, Status
+from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.plugins.hints.anypod import never
 
@@ -22,12 +23,17 @@ VICTIMS_STILL_GO = "not eligible due to a terminating pod on the nominated node.
 
 class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
     name = "DefaultPreemption"
+    reads_of_pod = PodParts.TEMPLATE
 
     def __init__(self, args: DefaultPreemptionArgs | None = None) -> None:
         self._args = args or DefaultPreemptionArgs()
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.spec.preemption_policy
+
+    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+        """Each search reads the budgets as they are."""
+        return ()
 
     def events(self) -> Sequence[Registration]:
         """For the sake of its gate; what else has rejected the pod knows best when its victims have made room."""

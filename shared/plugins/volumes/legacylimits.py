@@ -15,7 +15,7 @@ from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import FilterFailed
-from shared.framework.plugin import FilterPlugin, Verdicts
+from shared.framework.plugin import FilterPlugin, PodParts, Verdicts
 from shared.framework.status import Status, unschedulable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
@@ -81,6 +81,7 @@ CINDER_DISKS = Disks(
 class DiskLimits(FilterPlugin):
     """One for each kind of disks; a subclass says which."""
 
+    reads_of_pod = PodParts.TEMPLATE
     disks: Disks
 
     def signature(self, pod: Pod) -> Hashable:

@@ -17,7 +17,7 @@ from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import FilterFailed
-from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Verdicts
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreFilterResult, Verdicts
 from shared.framework.status import SKIP, Status, unresolvable, unschedulable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
@@ -60,6 +60,7 @@ REFERENCES = VolumeReferences()
 
 class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     name = "NodeVolumeLimits"
+    reads_of_pod = PodParts.TEMPLATE
 
     def signature(self, pod: Pod) -> Hashable:
         return volume_signature(pod)

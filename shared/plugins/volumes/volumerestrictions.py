@@ -19,6 +19,7 @@ from shared.framework.normalize import Range
 from shared.framework.plugin import (
     FilterPlugin,
     Place,
+    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     SummaryPlugin,
@@ -44,6 +45,7 @@ InUse = dict[str, bool]
 
 class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin):
     name = "VolumeRestrictions"
+    reads_of_pod = PodParts.TEMPLATE
 
     def signature(self, pod: Pod) -> Hashable:
         return volume_signature(pod)

@@ -9,7 +9,7 @@ from shared.cluster.labels import LabelValue, Mask, match_requirement
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Reads, Verdicts
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreFilterResult, Reads, Verdicts
 from shared.framework.status import SKIP, Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
@@ -27,6 +27,7 @@ OUTSIDE, UNKNOWN = 1, 2
 
 class VolumeZone(PreFilterPlugin, FilterPlugin):
     name = "VolumeZone"
+    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
 
     def signature(self, pod: Pod) -> Hashable:

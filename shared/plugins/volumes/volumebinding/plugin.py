@@ -23,6 +23,7 @@ from shared.framework.plugin import (
     ApiCall,
     FilterPlugin,
     Pause,
+    PodParts,
     PreBindPlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -76,6 +77,7 @@ class VolumeBinding(
     """Scores nothing: preferring nodes by free storage is behind a gate that v1.36 has off."""
 
     name = "VolumeBinding"
+    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
     score_reads = Reads.NODE
     reads_pod = False

@@ -1,0 +1,98 @@
+"""What plugins read of a pod: the part that they are shown, and the signatures that say which pods they judge alike."""
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+from msgspec.structs import replace
+
+from shared.errors import FlotillaError, InvalidObject
+from shared.framework.plugin import Plugin
+from shared.model.objects import ObjectMeta, OwnerReference, Pod
+
+PLAIN = "tuple, str, bytes, int, bool and None"
+
+# Quantities are integers of their own kind; their digits will do where nobody is to read them.
+_TEXT = msgspec.msgpack.Encoder(enc_hook=int.__repr__)
+
+
+class PluginFailed(FlotillaError):
+    """A plugin raised, or answered with something that cannot be; names the plugin."""
+
+    def __init__(self, plugin: str, method: str, reason: str) -> None:
+        self.plugin = plugin
+        super().__init__(f'running "{plugin}" plugin: {method}: {reason}')
+
+
+@contextmanager
+def named(plugin: Plugin, method: str) -> Iterator[None]:
+    """Name the plugin in whatever it raises; an object that it cannot read is not its fault."""
+    try:
+        yield
+    except InvalidObject:
+        raise
+    except Exception as cause:
+        raise PluginFailed(plugin.name, method, repr(cause)) from cause
+
+
+@contextmanager
+def about(pod: Pod) -> Iterator[None]:
+    """Name the pod in an error about what plugins were shown of it."""
+    try:
+        yield
+    except InvalidObject as cause:
+        raise InvalidObject(cause.kind, pod.key, cause.field, cause.reason) from cause
+
+
+def template_text(pod: Pod) -> bytes:
+    """Encode the template of a pod: equal for pods that a plugin which reads nothing else cannot tell apart."""
+    meta = pod.metadata
+    owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
+    name = (meta.name, pod.uid) if _is_personal(pod) else None
+    return _TEXT.encode((meta.namespace, meta.labels, owner, meta.deletion_timestamp, pod.spec, pod.status, name))
+
+
+def template_of(pod: Pod) -> Pod:
+    """The pod without anything that `template_text` leaves out."""
+    meta = pod.metadata
+    name, uid = (meta.name, meta.uid) if _is_personal(pod) else ("", "")
+    template = ObjectMeta(
+        name=name,
+        namespace=meta.namespace,
+        uid=uid,
+        labels=meta.labels,
+        deletion_timestamp=meta.deletion_timestamp,
+        owner_references=_controllers(meta),
+    )
+    return replace(pod, metadata=template)
+
+
+def signed(plugin: Plugin, pod: Pod, shown: Pod) -> bytes:
+    """Ask the plugin for the signature of `shown`, which is what it gets to see of the pod, and encode it."""
+    with named(plugin, "signature"), about(pod):
+        return msgspec.msgpack.encode(plain(plugin.signature(shown)))
+
+
+def key_of(plugin: Plugin, ask: Callable[[], Hashable]) -> Hashable:
+    """Ask the plugin for the key under which its answers are kept."""
+    with named(plugin, "cache_key"):
+        return plain(ask())
+
+
+def plain(key: Hashable) -> Hashable:
+    """Raise TypeError if the key is not made of plain values, which always compare and hash."""
+    if isinstance(key, tuple):
+        for part in key:
+            plain(part)
+    elif key is not None and not isinstance(key, str | bytes | int):
+        raise TypeError(f"must be made of {PLAIN}, has a {type(key).__name__}")
+    return key
+
+
+def _is_personal(pod: Pod) -> bool:
+    """Whether the pod's name matters to its template: claims are called after it, or a node is kept for it."""
+    return bool(pod.status.nominated_node_name) or any(volume.ephemeral is not None for volume in pod.spec.volumes)
+
+
+def _controllers(meta: ObjectMeta) -> list[OwnerReference]:
+    return [owner for owner in meta.owner_references if owner.controller][:1]
