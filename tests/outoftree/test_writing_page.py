@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
-from shared.framework.plugin import Reads, ScorePlugin
+from shared.framework.plugin import PodParts, Reads, ScorePlugin
 from shared.framework.view import NodeView
-from shared.model.objects import Node, node_from, pod_from
+from shared.model.objects import Node, ObjectKind, Pod, node_from, pod_from
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "plugins" / "writing.md"
@@ -59,6 +60,11 @@ def test_its_score_runs() -> None:
         "NodeTable": NodeTable,
         "NodeView": NodeView,
         "CycleState": CycleState,
+        "Collection": Collection,
+        "Hashable": Hashable,
+        "ObjectKind": ObjectKind,
+        "Pod": Pod,
+        "PodParts": PodParts,
         "Reads": Reads,
         "ScaleToHighest": ScaleToHighest,
         "ScorePlugin": ScorePlugin,
