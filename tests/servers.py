@@ -1,5 +1,6 @@
 """Real servers for tests, each in a temporary folder and on a free port."""
 
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -10,13 +11,15 @@ from services.supervisor.servers import (
     NatsServer,
     RedisServer,
     Server,
+    bundled_redis,
     listens,
-    redis_executable,
     temporary_folder,
     write_secret,
 )
 
 S = TypeVar("S", bound=Server)
+REDIS = os.environ.get("REDIS_SERVER") or str(bundled_redis())
+"""What tests run against: not what happens to be on PATH. CI runs those of the store with a later version as well."""
 
 
 class ConfiguredNats(NatsServer):
@@ -48,13 +51,18 @@ async def nats_server() -> AsyncIterator[NatsServer]:
         yield server
 
 
+class TriedRedis(RedisServer):
+    def _executable(self) -> str:
+        return REDIS
+
+
 @asynccontextmanager
 async def redis_server() -> AsyncIterator[RedisServer]:
-    async with temporary_folder() as folder, running(RedisServer(folder)) as server:
+    async with temporary_folder() as folder, running(TriedRedis(folder)) as server:
         yield server
 
 
-class ConfiguredRedis(RedisServer):
+class ConfiguredRedis(TriedRedis):
     """Has further lines in its configuration, and listens on a port as well."""
 
     def __init__(self, folder: Path, lines: str) -> None:
@@ -85,7 +93,7 @@ class Sentinel(Server):
             f"sentinel monitor main 127.0.0.1 {self._watched} 1\nsentinel down-after-milliseconds main 500\n"
             "sentinel failover-timeout main 3000\n",
         )
-        await self._launch([redis_executable(), str(config), "--sentinel"], lambda: listens(self.port))
+        await self._launch([REDIS, str(config), "--sentinel"], lambda: listens(self.port))
         self.url = f"redis://127.0.0.1:{self.port}"
 
 

