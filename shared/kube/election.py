@@ -40,12 +40,16 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a Lease says. `renewed` is only compared with what was read before; `duration` in seconds, 0 if unsaid."""
+    """What a Lease says. `renewed` is only compared with what was read before; `duration` in seconds, 0 if unsaid.
+
+    `settled`: nobody holds it, and who led last has left nothing behind that the next term would have to wait for.
+    """
 
     holder: str
     term: int
     renewed: str
     duration: float
+    settled: bool = False
 
 
 # Events
@@ -115,10 +119,14 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """From now on we lead, in this term. `before`: the last term there was, 0 if none is known."""
+    """From now on we lead, in this term. `before`: the last term there was, 0 if none is known.
+
+    `settled`: the Lease that was taken said that the term before had left nothing behind.
+    """
 
     term: int
     before: int
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,7 @@ class Election:
         self._newest = 0
         """The highest term that was seen or tried."""
         self._before = 0
+        self._settled = False
         self._asked: Look | Write | None = None
         self._asked_at = 0.0
         self._ask_at = -math.inf
@@ -217,7 +226,7 @@ class Election:
                 return [self._lose(f"{record.holder or 'nobody'} has it, in term {record.term}")]
             return self._write(now)
         if record is None or self._may_be_taken(record, self._seen_at, now):
-            self._before = self._newest
+            self._before, self._settled = self._newest, record is not None and record.settled
             self._want_new_term(wall)
             return self._write(now)
         self._ask_at = self._later(now)
@@ -234,7 +243,9 @@ class Election:
         before, self.term = self.term, asked.term
         self._knows, self._renewed_at = True, self._asked_at
         self._ask_at = now if self.wanted > self.term else max(now, self._asked_at + self._timings.retry_period)
-        return [Lead(self.term, before or self._before)] if self.term != before else []
+        if self.term == before:
+            return []
+        return [Lead(self.term, before)] if before else [Lead(self.term, self._before, self._settled)]
 
     # Inside
 

@@ -19,6 +19,10 @@ from shared.kube.outcome import Answer
 RELEASED_SECONDS = 1
 """Of a Lease that nobody holds: it must be more than nothing."""
 
+SETTLED = "flotilla.io/settled"
+"""The annotation by which a leader that has stopped says: nothing of this term is under way any more. It goes with the
+write that takes the Lease, so it is believed once, and only where it names the last term that there was."""
+
 _CONFLICT, _NOT_FOUND = 409, 404
 
 
@@ -61,24 +65,30 @@ class Lease:
         }
         return await self._write(spec | ({"acquireTime": now} if acquired else {}), patience)
 
-    async def release(self, newest: int, patience: float) -> bool:
-        """Nobody's, if it is ours in this term or one before. `patience`: for each of two calls."""
+    async def release(self, newest: int, patience: float, *, settled: int = 0) -> bool:
+        """Nobody's, if it is ours in this term or one before. `patience`: for each of two calls.
+
+        `settled`: the Lease says that nothing of this term is under way any more, if it is the last one; 0: it says
+        nothing.
+        """
         record = await self.look(patience)
         if record is None or record.holder != self._holder or record.term > newest:
             return False
         now = micro_time(datetime.now(UTC).timestamp())
         free = {"holderIdentity": "", "leaseDurationSeconds": RELEASED_SECONDS, "renewTime": now}
-        return await self._write(free, patience)
+        marks = {SETTLED: str(settled)} if settled and record.term == settled else {}
+        return await self._write(free, patience, marks)
 
     # Inside
 
-    async def _write(self, spec: dict[str, Any], patience: float) -> bool:
+    async def _write(self, spec: dict[str, Any], patience: float, marks: dict[str, str] | None = None) -> bool:
+        """`marks`: annotations of ours to be there from now on; all others of ours go."""
         if self._found is None:
             metadata = {"name": self._name, "namespace": self._namespace}
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             method, path = "POST", self._folder
         else:
-            lease = self._found | {"spec": self._found["spec"] | spec}
+            lease = self._found | {"metadata": self._marked(marks or {}), "spec": self._found["spec"] | spec}
             method, path = "PUT", f"{self._folder}/{self._name}"
         answer = await self._client.call(method, path, msgspec.json.encode(lease), timeout=patience)
         if answer.status == _CONFLICT or (answer.status == _NOT_FOUND and self._found is not None):
@@ -88,10 +98,17 @@ class Lease:
         self._found = self._read(answer.body)
         return True
 
+    def _marked(self, marks: dict[str, str]) -> dict[str, Any]:
+        """The metadata that was found, with these marks for ours."""
+        metadata: dict[str, Any] = dict((self._found or {})["metadata"])
+        kept = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key != SETTLED}
+        return metadata | {"annotations": kept | marks} if kept or marks else metadata
+
     def _read(self, raw: bytes) -> dict[str, Any]:
         try:
             lease = msgspec.json.decode(raw, type=dict[str, Any])
             lease["spec"] = msgspec.convert(lease.get("spec") or {}, dict[str, Any])
+            lease["metadata"] = msgspec.convert(lease.get("metadata") or {}, dict[str, Any])
         except (msgspec.DecodeError, msgspec.ValidationError) as cause:
             raise ClusterError(f"{self.where}: not a Lease: {cause}") from cause
         return lease
@@ -103,7 +120,10 @@ class Lease:
             raise ClusterError(f"{self.where}: spec.leaseTransitions: {term!r} is no term")
         if not isinstance(seconds, int):
             raise ClusterError(f"{self.where}: spec.leaseDurationSeconds: {seconds!r} is no duration")
-        return Record(str(spec.get("holderIdentity") or ""), term, str(spec.get("renewTime") or ""), float(seconds))
+        holder = str(spec.get("holderIdentity") or "")
+        mark = (lease["metadata"].get("annotations") or {}).get(SETTLED)
+        settled = not holder and term > 0 and mark == str(term)
+        return Record(holder, term, str(spec.get("renewTime") or ""), float(seconds), settled)
 
     def _refused(self, method: str, answer: Answer) -> Refused:
         return Refused(self._client.server, f"{method} {self.where}", answer.status, answer.message)

@@ -55,12 +55,16 @@ class LeaseLost(ClusterError):
 
 
 class Leadership:
-    """`before`: the term before ours as far as anybody knows, 0 if there was none."""
+    """`before`: the term before ours as far as anybody knows, 0 if there was none.
 
-    def __init__(self, lease: str, before: int, epoch: int, keeper: "_Keeper") -> None:
+    `settled`: the Lease said that nothing of that term was under way any more. It says so no longer.
+    """
+
+    def __init__(self, lease: str, told: Lead, keeper: "_Keeper") -> None:
         self.lease = lease
-        self.before = before
-        self.epoch = epoch
+        self.before = told.before
+        self.epoch = told.term
+        self.settled = told.settled
         self._keeper = keeper
 
     async def during(self, work: Awaitable[None]) -> None:
@@ -72,6 +76,10 @@ class Leadership:
 
     async def _lost(self) -> None:
         await asyncio.shield(self._keeper.lost)
+
+    def settle(self) -> None:
+        """Nothing of our term is under way any more, or will be: given back, the Lease will say so."""
+        self._keeper.settled = self.epoch
 
     async def raise_term(self, beyond: int = 0) -> int:
         """A new term, above ours and this one. Waits for the API server; LeaseLost if it is not to be had."""
@@ -87,8 +95,7 @@ async def leadership(
     keeper = _Keeper(context, config, name, given)
     keeper.start()
     try:
-        before, epoch = await keeper.leads()
-        yield Leadership(name, before, epoch, keeper)
+        yield Leadership(name, await keeper.leads(), keeper)
     finally:
         await keeper.end()
 
@@ -122,7 +129,9 @@ class _Keeper:
         ).labels(name)
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._term: tuple[int, int] = (0, 0)
+        self._led: Lead | None = None
+        self.settled = 0
+        """The term of which nothing is under way any more."""
         self._term_changed = asyncio.Event()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.lost.add_done_callback(lambda lost: lost.cancelled() or lost.exception())
@@ -144,13 +153,12 @@ class _Keeper:
         self._master.set(0)
         self._thread.start()
 
-    async def leads(self) -> tuple[int, int]:
-        """The term before, and ours."""
+    async def leads(self) -> Lead:
         return await self._term_above(0)
 
     async def raise_term(self, beyond: int) -> int:
         self._in_thread(lambda: self._on_raise(beyond))
-        return (await self._term_above(beyond))[1]
+        return (await self._term_above(beyond)).term
 
     async def end(self) -> None:
         """Gives the Lease back, which takes a bounded time."""
@@ -161,8 +169,8 @@ class _Keeper:
         self._master.set(0)
         self.lost.cancel()
 
-    async def _term_above(self, term: int) -> tuple[int, int]:
-        while self._term[1] <= term:
+    async def _term_above(self, term: int) -> Lead:
+        while self._led is None or self._led.term <= term:
             self._term_changed.clear()
             changed = asyncio.ensure_future(self._term_changed.wait())
             waits: set[asyncio.Future[Any]] = {changed, self.lost}
@@ -172,7 +180,7 @@ class _Keeper:
                 changed.cancel()
             if self.lost.done():
                 self.lost.result()
-        return self._term
+        return self._led
 
     def _in_thread(self, what: Callable[[], object]) -> None:
         loop = self._thread_loop
@@ -188,7 +196,7 @@ class _Keeper:
         self._context.health.lead(f"leads, term {told.term}")
         self._master.set(1)
         self._log.info("term %d of %s begins", told.term, self._name)
-        self._term = (told.before, told.term)
+        self._led = told
         self._term_changed.set()
 
     def _on_follow(self, holder: str) -> None:
@@ -209,7 +217,7 @@ class _Keeper:
 
     def _on_trouble(self, cause: ClusterError) -> None:
         """Who leads is ready all the same, for as long as it may lead."""
-        if self._term == (0, 0):
+        if self._led is None:
             self._context.health.wait_for(TERM, str(cause))
         self._sparingly.warning(f"lease {type(cause).__name__}", "%s", cause)
 
@@ -312,7 +320,7 @@ class _Keeper:
 
     async def _release(self, lease: Lease) -> None:
         try:
-            if await lease.release(self._election.wanted, RELEASE_PATIENCE):
+            if await lease.release(self._election.wanted, RELEASE_PATIENCE, settled=self.settled):
                 self._say(self._log.info, "%s is given back", self._name)
         except ClusterError as cause:
             self._say(self._log.warning, "%s could not be given back: %s", self._name, cause)

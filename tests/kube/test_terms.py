@@ -9,7 +9,7 @@ from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.election import Record
 from shared.kube.errors import Refused
-from shared.kube.lease import Lease
+from shared.kube.lease import SETTLED, Lease
 from tests.kube.support import api_server, client_of
 
 pytestmark = pytest.mark.asyncio
@@ -75,6 +75,52 @@ async def test_what_is_given_back_is_nobodys_and_keeps_its_term() -> None:
         assert await mine.release(5, PATIENCE)
         record = await other.look(PATIENCE)
         assert record is not None and (record.holder, record.term, record.duration) == ("", 5, 1.0)
+
+
+async def test_a_mark_is_believed_once() -> None:
+    async with api_server() as server, client_of(server) as client:
+        mine, other = a_lease(client), a_lease(client, "you")
+        await take(mine, 5)
+        assert await mine.release(5, PATIENCE, settled=5)
+        record = await other.look(PATIENCE)
+        assert record is not None and record.settled
+        assert await other.write(6, acquired=True, patience=PATIENCE)
+        stored = server.stored("leases", "flotilla-x", NAMESPACE, group="coordination.k8s.io")
+        assert SETTLED not in stored["metadata"].get("annotations", {})
+        assert await other.release(6, PATIENCE)
+        record = await mine.look(PATIENCE)
+        assert record is not None and not record.settled
+
+
+async def test_a_mark_of_another_term_is_not_believed() -> None:
+    """Of one that somebody left there who took the Lease without knowing of marks; or of ours, which was overtaken."""
+    async with api_server() as server, client_of(server) as client:
+        mine, other = a_lease(client), a_lease(client, "you")
+        await take(mine, 5)
+        assert await mine.release(5, PATIENCE, settled=4)
+        record = await other.look(PATIENCE)
+        assert record is not None and not record.settled
+        await take(mine, 6)
+        assert await mine.release(6, PATIENCE, settled=6)
+        stored = server.stored("leases", "flotilla-x", NAMESPACE, group="coordination.k8s.io")
+        stored["spec"]["leaseTransitions"] = 7
+        server.store_raw("leases", stored, group="coordination.k8s.io")
+        record = await other.look(PATIENCE)
+        assert record is not None and not record.settled
+
+
+async def test_what_others_have_annotated_stays() -> None:
+    async with api_server() as server, client_of(server) as client:
+        mine = a_lease(client)
+        await take(mine, 5)
+        stored = server.stored("leases", "flotilla-x", NAMESPACE, group="coordination.k8s.io")
+        stored["metadata"]["annotations"] = {"a": "b"}
+        server.store_raw("leases", stored, group="coordination.k8s.io")
+        await mine.look(PATIENCE)
+        assert await mine.release(5, PATIENCE, settled=5)
+        assert await take(mine, 6)
+        stored = server.stored("leases", "flotilla-x", NAMESPACE, group="coordination.k8s.io")
+        assert stored["metadata"]["annotations"] == {"a": "b"}
 
 
 async def test_a_lease_of_somebody_else_is_kept_whole() -> None:

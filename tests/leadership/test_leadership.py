@@ -221,6 +221,33 @@ async def test_a_leader_may_begin_another_term() -> None:
         await first.loses()
 
 
+async def test_who_has_settled_everything_says_so_to_the_next_one_only() -> None:
+    async with a_world() as world:
+        first = await Candidate.stands(world, "one")
+        lead = await first.leads()
+        assert not lead.settled
+        lead.settle()
+        await first.stop()
+        second = await Candidate.stands(world, "two")
+        assert (await second.leads()).settled
+        await second.stop()
+        third = await Candidate.stands(world, "three")
+        assert not (await third.leads()).settled
+        await third.stop()
+
+
+async def test_what_was_settled_in_an_earlier_term_says_nothing_of_the_last() -> None:
+    async with a_world() as world:
+        first = await Candidate.stands(world, "one")
+        lead = await first.leads()
+        lead.settle()
+        await lead.raise_term()
+        await first.stop()
+        second = await Candidate.stands(world, "two")
+        assert not (await second.leads()).settled
+        await second.stop()
+
+
 async def test_a_busy_loop_does_not_keep_a_renewal_waiting() -> None:
     """Half a second at a time it does not turn, for longer than the Lease lasts."""
     async with a_world() as world:
