@@ -37,9 +37,7 @@ from shared.model.objects import (
     ResourceRequirements,
     SchedulingGate,
     Taint,
-    TaintEffect,
     Toleration,
-    TolerationEffect,
     TopologySpreadConstraint,
     Volume,
     WeightedPodAffinityTerm,
@@ -167,7 +165,7 @@ class PodBuilder:
     def node_selector(self, labels: Labels = None, **more: str) -> Self:
         return self._spec(node_selector={**self.spec.node_selector, **(labels or {}), **more})
 
-    def tolerate(self, key: str = "", value: str | None = None, effect: TolerationEffect = "") -> Self:
+    def tolerate(self, key: str = "", value: str | None = None, effect: str = "") -> Self:
         """Tolerate a taint: of this value or, without one, of any; without a key, any taint."""
         toleration = (
             Toleration(key=key, operator="Exists", effect=effect)
@@ -309,7 +307,7 @@ class NodeBuilder:
         metadata = replace(self.metadata, labels={**self.metadata.labels, **(labels or {}), **more})
         return type(self)(metadata, self.spec, self.status)
 
-    def taint(self, key: str, value: str = "", effect: TaintEffect = "NoSchedule") -> Self:
+    def taint(self, key: str, value: str = "", effect: str = "NoSchedule") -> Self:
         return self._spec(taints=[*self.spec.taints, Taint(key=key, value=value, effect=effect)])
 
     def unschedulable(self) -> Self:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from services.auditor.nodes import Standing
 from shared.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 
+REPELLING = ("NoSchedule", "NoExecute")
 CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
@@ -15,7 +16,7 @@ def objection(pod: Pod, node: Standing) -> str | None:
     if node.unschedulable and not _tolerated(CORDONED, pod):
         return "the node is unschedulable"
     for taint in node.taints:
-        if taint.effect != "PreferNoSchedule" and not _tolerated(taint, pod):
+        if taint.effect in REPELLING and not _tolerated(taint, pod):
             return f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
     for key, value in pod.spec.node_selector.items():
         if node.labels.get(key) != value:

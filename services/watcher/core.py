@@ -1,7 +1,7 @@
 """Watcher: turns what the API server says into one numbered stream of changes.
 
-It keeps no objects: every change is passed on as it comes. What is in a listing stands between marks; a kind's events
-never stand between the marks of that kind, for the API server tells one after the other.
+It keeps no objects: every change is passed on as it comes, but none that goes back in time. What is in a listing stands
+between marks; a kind's events never stand between the marks of that kind, for the API server tells one after the other.
 
 A kind that the server does not show us counts as one without objects: an empty listing says so.
 """
@@ -9,6 +9,7 @@ A kind that the server does not show us counts as one without objects: an empty 
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from services.watcher.absence import Absence
 from services.watcher.complaints import MOST_COMPLAINTS, Complaints
@@ -24,13 +25,17 @@ from services.watcher.events import (
     Missing,
     Publish,
     Skipped,
+    Stale,
     Tick,
 )
+from services.watcher.fitting import MOST_BODY_BYTES
+from services.watcher.history import History
 from services.watcher.outline import outline
-from services.watcher.resources import MOST_BODY_BYTES, RESOURCES, Change, describe, unreadable
+from services.watcher.rescue import rescue
+from services.watcher.resources import RESOURCES, Change, describe, unreadable
 from shared.errors import InvariantBroken
 from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, Watching
-from shared.kube.wire import WatchEvent
+from shared.kube.wire import WatchEvent, version_of
 from shared.messages.watch import (
     Kind,
     ListingBegins,
@@ -38,6 +43,7 @@ from shared.messages.watch import (
     NodeChange,
     ObjectChange,
     PodChange,
+    Unreadable,
     WatchBeat,
     WatchChange,
     Watched,
@@ -56,6 +62,7 @@ class WatcherCore:
         self.epoch = epoch
         self._seq = 0
         self._complaints = {kind: Complaints() for kind in RESOURCES}
+        self._history = {kind: History() for kind in RESOURCES}
         self._absence = {kind: Absence() for kind, resource in RESOURCES.items() if not resource.required}
         self._list_at: float | None = None
         self._listed_at: float | None = None
@@ -96,10 +103,14 @@ class WatcherCore:
                 return self._on_events(kind, events, at)
             case ListPage(objects=objects):
                 return [*self._shown(kind), *self._on_page(kind, objects, at)]
-            case ListBegins():
+            case ListBegins(version=version):
+                if self._history[kind].too_old_to_begin(version):
+                    return [self._stale(kind, version)]
                 self._complaints[kind].begin_listing()
                 return [] if self.is_missing(kind) else [self._publish([ListingBegins(kind)])]
-            case ListEnds():
+            case ListEnds(version=version, since=since):
+                if not self._history[kind].listed(version, since):
+                    return [self._stale(kind, version)]
                 self._complaints[kind].end_listing()
                 effects = [*self._shown(kind), self._publish([ListingEnds(kind)])]
                 if kind in self._absence:
@@ -132,6 +143,10 @@ class WatcherCore:
         effects: list[Effect] = []
         changes: list[WatchChange] = []
         for event in events:
+            version = version_of(event.object)
+            if not self._history[kind].happened(version):
+                effects.append(self._stale(kind, version))
+                break
             if event.type == "DELETED":
                 change = self._gone(kind, event.object, at, effects)
             else:
@@ -144,8 +159,10 @@ class WatcherCore:
         try:
             change = RESOURCES[kind].read(raw, at)
         except Exception as cause:  # whatever one object leads to, the others that came with it are told
-            return self._refuse(kind, raw, cause, effects)
-        if self._complaints[kind]:
+            return self._refuse(kind, raw, cause, at, effects)
+        if not isinstance(change, ObjectChange) and change.problem:
+            self._complain(kind, raw, ValueError(change.problem), effects)
+        elif self._complaints[kind]:
             self._complaints[kind].settle(_key(change))
         return change
 
@@ -158,7 +175,27 @@ class WatcherCore:
         self._complaints[kind].settle(_key(change))
         return change
 
-    def _refuse(self, kind: Kind, raw: msgspec.Raw, cause: Exception, effects: list[Effect]) -> WatchChange | None:
+    def _refuse(
+        self, kind: Kind, raw: msgspec.Raw, cause: Exception, at: float, effects: list[Effect]
+    ) -> WatchChange | None:
+        """What does not decode is told as far as it can be read, so that it still counts; else as unreadable."""
+        complaint = self._complain(kind, raw, cause, effects)
+        found = outline(raw)
+        if complaint is None or found is None:
+            return None
+        try:
+            rescued = rescue(kind, found, raw, at)
+        except Exception:  # whatever one object leads to, it is told that it is there
+            return complaint
+        match rescued:
+            case PodChange():
+                return replace(rescued, scheduler=complaint.scheduler, problem=complaint.problem)
+            case NodeChange():
+                return replace(rescued, problem=complaint.problem if rescued.problem else "")
+        return rescued or complaint
+
+    def _complain(self, kind: Kind, raw: msgspec.Raw, cause: Exception, effects: list[Effect]) -> Unreadable | None:
+        """None where the object has no name."""
         found = outline(raw)
         if found is None:
             effects.append(Skipped(kind, describe(cause)))
@@ -167,6 +204,10 @@ class WatcherCore:
         if self._complaints[kind].is_new(change.key, change.problem):
             effects.append(Complain(change, found.metadata.generation, found.said_unscheduled))
         return change
+
+    def _stale(self, kind: Kind, version: str) -> Stale:
+        newest = self._history[kind].shown
+        return Stale(kind, f"a state of version {version} is shown, older than {newest}, which was shown before")
 
     # Listings that are asked for
 

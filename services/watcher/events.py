@@ -52,7 +52,7 @@ class ListAgain:
 
 @dataclass(frozen=True, slots=True)
 class Complain:
-    """Effect: an object cannot be used, which its owner does not know yet.
+    """Effect: an object cannot be read, or not whole, which its owner does not know yet.
 
     `generation`: the object's; `said_unscheduled`: a pod's PodScheduled condition is False already.
     """
@@ -71,6 +71,14 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """Effect: the server has shown a state that is older than what it showed before. Nothing of it was told."""
+
+    kind: Kind
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """Effect: from now on there counts as none of this kind, until the server shows them."""
 
@@ -79,4 +87,4 @@ class Missing:
 
 
 Event = Heard | Denied | Asked | Tick | Beat
-Effect = Publish | ListAgain | Complain | Skipped | Missing
+Effect = Publish | ListAgain | Complain | Skipped | Stale | Missing

@@ -22,7 +22,14 @@ class WatchMetrics:
             "flotilla_watch_troubles_total", "Lists and watches that failed and were tried again.", ("kind",)
         )
         self.unreadable = metrics.counter(
-            "flotilla_watch_unreadable_total", "Objects that cannot be used, each problem once.", ("kind",)
+            "flotilla_watch_unreadable_total",
+            "Objects that cannot be read whole, each problem once.",
+            ("kind",),
+        )
+        self.stale = metrics.counter(
+            "flotilla_watch_stale_total",
+            "Lists and watches that were refused, as they went back in time.",
+            ("kind",),
         )
         self.held_up = metrics.counter(
             "flotilla_watch_held_up_seconds_total", "How long the API server was not read, as others were behind."

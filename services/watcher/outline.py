@@ -14,6 +14,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     namespace: str = ""
     uid: str = ""
     generation: int = 0
+    resource_version: str = ""
 
 
 class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -77,7 +78,12 @@ def _pick(raw: bytes) -> Outline | None:
         return None
     metadata, spec, status = (_part(plain, part) for part in ("metadata", "spec", "status"))
     return Outline(
-        Metadata(_text(metadata, "name"), _text(metadata, "namespace"), _text(metadata, "uid")),
+        Metadata(
+            _text(metadata, "name"),
+            _text(metadata, "namespace"),
+            _text(metadata, "uid"),
+            resource_version=_text(metadata, "resourceVersion"),
+        ),
         Spec(_text(spec, "schedulerName", DEFAULT_SCHEDULER), _text(spec, "nodeName")),
         Status(_text(status, "phase")),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from services.watcher.fitting import body_of, node_body, placed_body
 from services.watcher.outline import FINISHED_PHASES, Outline
 from shared.errors import InvalidObject
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -13,13 +14,10 @@ from shared.model.objects import (
     decode_node,
     decode_object,
     decode_pod,
-    encode_msgpack,
     is_namespaced,
     key_of,
 )
 
-MOST_BODY_BYTES = 512 << 10
-"""An object's body in a message; 250 times that of an ordinary pod."""
 MOST_PROBLEM_BYTES = 900
 MOST_SCHEDULER_BYTES = 253
 """Of a scheduler's name: the server takes one of any length, and one that is longer is nobody's."""
@@ -64,6 +62,7 @@ class Resource:
 def read_pod(raw: msgspec.Raw, at: float) -> PodChange:
     pod = decode_pod(raw)
     spec, metadata = pod.spec, pod.metadata
+    body, missing = placed_body(pod) if spec.node_name else (body_of(pod), "")
     return PodChange(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -71,9 +70,11 @@ def read_pod(raw: msgspec.Raw, at: float) -> PodChange:
         scheduler=_cut(spec.scheduler_name, MOST_SCHEDULER_BYTES),
         node=spec.node_name,
         finished=pod.status.phase in FINISHED_PHASES,
-        body=_body(encode_msgpack(pod)),
+        body=body,
         seen_at=at,
         nominated=pod.status.nominated_node_name,
+        problem=missing,
+        closes=bool(missing),
     )
 
 
@@ -92,7 +93,8 @@ def pod_gone(found: Outline, at: float) -> PodChange:
 
 def read_node(raw: msgspec.Raw, at: float) -> NodeChange:
     node = decode_node(raw)
-    return NodeChange(node.name, body=_body(encode_msgpack(node)))
+    body, missing = node_body(node)
+    return NodeChange(node.name, body=body, problem=missing)
 
 
 def node_gone(found: Outline, at: float) -> NodeChange:
@@ -129,16 +131,10 @@ def _cut(text: str, most: int) -> str:
     return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
-def _body(raw: bytes) -> msgspec.Raw:
-    if len(raw) > MOST_BODY_BYTES:
-        raise ValueError(f"what a scheduler reads of it takes {len(raw)} bytes, more than {MOST_BODY_BYTES}")
-    return msgspec.Raw(raw)
-
-
 def _object(kind: ObjectKind, path: str, *, older: tuple[str, ...] = ()) -> Resource:
     def read(raw: msgspec.Raw, at: float) -> ObjectChange:
         obj = decode_object(kind, raw)
-        return ObjectChange(kind, key_of(obj), body=_body(encode_msgpack(obj)))
+        return ObjectChange(kind, key_of(obj), body=body_of(obj))
 
     def gone(found: Outline, at: float) -> ObjectChange:
         name = found.metadata.name

@@ -21,6 +21,7 @@ from services.watcher.events import (
     Missing,
     Publish,
     Skipped,
+    Stale,
     Tick,
 )
 from services.watcher.metrics import WatchMetrics
@@ -33,7 +34,7 @@ from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.file import read_config
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
-from shared.kube.errors import Refused
+from shared.kube.errors import Gone, Refused
 from shared.kube.listwatch import Events, ListEnds, ListPage, ListWatch, Trouble, Watching
 from shared.kube.listwatch import Heard as Said
 from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
@@ -53,6 +54,7 @@ MISSING_PAUSE = 60.0
 LOOK_AGAIN = 0.5
 """Seconds until those who follow are looked at again, though none of them has said anything."""
 DENIALS = frozenset({403, 404})
+RESTORED = "if etcd was restored from a backup, restart Flotilla"
 
 
 async def main(context: Context) -> None:
@@ -75,6 +77,7 @@ class Shell:
         self._context = context
         self._bus = context.bus
         self._core = core
+        self._server = client.server
         self._sparingly = Repeated(context.log)
         self._metrics = WatchMetrics(context.metrics)
         self._spans = WatchSpans(context.tracer, schedulers)
@@ -89,6 +92,7 @@ class Shell:
         )
         self._listwatches = {kind: self._listwatch(client, resource) for kind, resource in RESOURCES.items()}
         self._outgoing: list[Watched | WatchBeat] = []
+        self._stale: dict[Kind, str] = {}
         self._pace = Pace(core.epoch)
         self._caught_up = asyncio.Event()
 
@@ -134,6 +138,8 @@ class Shell:
         self._runner.feed(Heard(kind, said, self._context.wall()))
         await self._send(began)
         self._metrics.lag.observe(self._context.clock() - began)
+        if kind in self._stale:
+            raise Gone(self._server, RESOURCES[kind].path, 0, f"{self._stale.pop(kind)}; {RESTORED}")
         await self._keep_pace()
         if isinstance(said, Events):
             await asyncio.sleep(GATHERING)  # what comes meanwhile waits in the connection, and goes out together
@@ -183,8 +189,10 @@ class Shell:
                 self._metrics.unreadable.labels(change.kind).inc()
                 where = f"{change.namespace}/{change.name}" if change.namespace else change.name
                 self._sparingly.warning(f"{change.kind} {where}", "%s %s: %s", change.kind, where, change.problem)
-                if change.kind is Kind.POD:
-                    self._owners.tell(effect)
+                self._owners.tell(effect)
+            case Stale(kind=kind, problem=problem):
+                self._metrics.stale.labels(kind).inc()
+                self._stale[kind] = problem
             case Missing(kind=kind, problem=problem):
                 plural = RESOURCES[kind].plural
                 self._context.health.clear(plural)

@@ -83,6 +83,12 @@ def claim_names(pod: Pod) -> tuple[str, ...]:
     return tuple(names)
 
 
+def is_read_by_others(volume: Volume) -> bool:
+    """Whether the volume is part of a load, as a claim or as a disk."""
+    has_claim = volume.persistent_volume_claim is not None or volume.ephemeral is not None
+    return has_claim or _matters_to_others(volume)
+
+
 def _terms(pod: Pod, kind: TermKind, affinity: PodAffinity | None) -> list[PodTerm]:
     if affinity is None:
         return []

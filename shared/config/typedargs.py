@@ -24,7 +24,6 @@ from shared.config.schema import Tree, TypedArgs
 from shared.config.validation.nodeaffinity import PREFERRED, REQUIRED
 from shared.model.objects import (
     NodeAffinity,
-    NodeInclusionPolicy,
     NodeOperator,
     NodeSelector,
     NodeSelectorRequirement,
@@ -106,7 +105,7 @@ def _constraint(tree: Tree) -> TopologySpreadConstraint:
     )
 
 
-def _policy(given: str | None, default: NodeInclusionPolicy) -> NodeInclusionPolicy:
+def _policy(given: str | None, default: str) -> str:
     """kube-scheduler does not check it, and takes whatever is not Honor for Ignore."""
     if given is None:
         return default

@@ -169,7 +169,7 @@ class KubeClient:
             raise InvalidObject("Pod", f"{namespace}/{name}", "", str(cause)) from cause
 
     async def create_event(self, event: PodEvent) -> Result:
-        return await self.attempt("POST", event_path(event.pod.namespace), event_body(event))
+        return await self.attempt("POST", event_path(event.pod.event_namespace), event_body(event))
 
     async def patch_pod_condition(
         self, pod: PodRef, condition: Condition | None, nominated: str | None = None, version: str = ""

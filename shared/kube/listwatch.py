@@ -7,7 +7,8 @@
 A server that can is asked for the list and the watch in one stream, which costs it, and us, no more memory than the
 objects that are on their way. Others give pages, all of one state; then the watch begins at that state. Either way a
 list is the newest that there is (resourceVersion is left empty, never 0): whoever asks for one has missed something,
-and a server that is behind could tell the past again as news.
+and a server that is behind could tell the past again as news. A server may be behind all the same: `hear` is told the
+version of each list, and may refuse it, or an event, by raising Gone. Then everything is listed again, after a pause.
 
 Where several versions of an API have the same objects, a version that the server does not have (404) means that the
 next one is asked, and so on until one answers; from there it goes on where it was.
@@ -53,7 +54,12 @@ NOT_STREAMED = frozenset({400, 405, 406, 415, 422})
 
 @dataclass(frozen=True, slots=True)
 class ListBegins:
-    """Once more, and without an end before it, where a listing had to be given up."""
+    """Once more, and without an end before it, where a listing had to be given up.
+
+    `version`: of the state that is listed; empty where the server tells it only at the end.
+    """
+
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,10 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class ListEnds:
-    pass
+    """`version`: of the state that was listed. `since`: events that follow are not older than this."""
+
+    version: str = ""
+    since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +204,9 @@ class ListWatch:
 
     async def _list(self) -> None:
         self._begin_listing()
-        await self._hear(ListBegins())
-        following = ""
+        page = await self._get_page_patiently("")
+        await self._hear(ListBegins(page.metadata.resource_version))
         while True:
-            page = await self._get_page_patiently(following)
             if page.items:
                 await self._hear(ListPage(page.items))
             following = page.metadata.following
@@ -206,9 +214,11 @@ class ListWatch:
                 break
             if self._begins_anew():
                 return
-        self._version, self._page = page.metadata.resource_version, PAGE
+            page = await self._get_page_patiently(following)
+        version = page.metadata.resource_version
+        await self._hear(ListEnds(version, version))
+        self._version, self._page = version, PAGE
         self._listing = self._broke_off = False
-        await self._hear(ListEnds())
 
     async def _get_page_patiently(self, following: str) -> Page:
         """What was read of a list is not thrown away because the server is busy for a moment."""
@@ -259,9 +269,11 @@ class ListWatch:
             self._broke_off = True
             self._streams = not isinstance(cause, Silent | NotStreamed)
             raise
+        self._broke_off = True  # a state that turns out to be too old is asked for in pages, which name it first
+        await self._hear(ListEnds(streamed.version, streamed.since))
+        self._broke_off = False
         self._version, self._listing = streamed.version, False
         self._wait, self._absent = self._timing.first_wait, 0
-        await self._hear(ListEnds())
         await self._hear(Watching())
         self._stream.patience = self._patience(seconds, has_bookmarks=await self._take(streamed.events))
         await self._follow(lines)

@@ -22,11 +22,19 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 
 class PodRef(msgspec.Struct, frozen=True, gc=False):
-    """Which pod is meant. With a uid, a pod that was made anew under the same name is not."""
+    """Which pod is meant. With a uid, a pod that was made anew under the same name is not.
+
+    `kind`: of what an Event is about, which may be a Node; that has no namespace, so its Events are in `default`.
+    """
 
     namespace: str
     name: str
     uid: str
+    kind: str = "Pod"
+
+    @property
+    def event_namespace(self) -> str:
+        return self.namespace or "default"
 
 
 class PodEvent(msgspec.Struct, frozen=True, gc=False):
@@ -113,7 +121,7 @@ def event_body(event: PodEvent) -> bytes:
     fields: dict[str, object] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": event_name(pod.name, event.at), "namespace": pod.namespace},
+        "metadata": {"name": event_name(pod.name, event.at), "namespace": pod.event_namespace},
         "eventTime": micro_time(event.at),
         "reportingController": event.controller,
         "reportingInstance": event.instance[:MOST_INSTANCE_LENGTH],
@@ -132,7 +140,7 @@ def event_body(event: PodEvent) -> bytes:
 
 def series_path(event: PodEvent) -> str:
     """Of an Event that was written before."""
-    return f"{event_path(event.pod.namespace)}/{event_name(event.pod.name, event.at)}"
+    return f"{event_path(event.pod.event_namespace)}/{event_name(event.pod.name, event.at)}"
 
 
 def series_body(event: PodEvent) -> bytes:
@@ -145,7 +153,8 @@ def _series(event: PodEvent) -> dict[str, object]:
 
 
 def _reference(pod: PodRef) -> dict[str, str]:
-    return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    reference = {"apiVersion": "v1", "kind": pod.kind, "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return {name: value for name, value in reference.items() if value or name != "namespace"}
 
 
 def event_name(pod_name: str, at: float) -> str:

@@ -17,10 +17,14 @@ class NotStreamed(ClusterError):
 
 
 class StreamedList:
-    """`version` and `events` are what there is at the end: where a watch may go on, and what has come already."""
+    """`version` and `events` are what there is at the end: where a watch may go on, and what has come already.
+
+    `since`: the version of the first of these events, which may be older than the list's.
+    """
 
     def __init__(self, server: str, path: str, stream: Stream, lines: Lines) -> None:
         self.version = ""
+        self.since = ""
         self.events: Sequence[WatchEvent] = ()
         self._server = server
         self._path = path
@@ -66,3 +70,4 @@ class StreamedList:
         self.version = version_of(bookmark)
         if not self.version:
             raise ClusterError(f"{self._server}: {self._path}: a list without version")
+        self.since = version_of(self._held[0].object) if self._held else self.version

@@ -46,6 +46,9 @@ class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="
 
     `finished`: Succeeded or Failed, so it holds no place any more. `nominated`: the node that its status promises it.
     `seen_at`: when the watcher read it (Unix time, by its clock); for readers of the last release.
+
+    `problem`: what could not be read of a pod on a node; `body` holds the rest. `closes`: what the pod occupies cannot
+    be told, so its node must get no further pod.
     """
 
     uid: str
@@ -58,14 +61,20 @@ class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="
     body: msgspec.Raw = msgspec.Raw(b"")
     seen_at: float = 0.0
     nominated: str = ""
+    problem: str = ""
+    closes: bool = False
 
 
 class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="node"):
-    """A node is so, or is gone. `body`: the Node as msgpack."""
+    """A node is so, or is gone. `body`: the Node as msgpack.
+
+    `problem`: a part of the node could not be read, so it must get no further pod; `body` holds the rest.
+    """
 
     name: str
     gone: bool = False
     body: msgspec.Raw = msgspec.Raw(b"")
+    problem: str = ""
 
 
 class ObjectChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="object"):
@@ -86,8 +95,9 @@ class ListingEnds(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag
 
 
 class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="unreadable"):
-    """An object that cannot be used, and why. What was known of it before counts no more.
+    """An object of which nothing can be used, and why. A pod with a node closes that node, a node is closed itself.
 
+    Of other kinds, what was known before counts no more, except of STILL_COUNTED kinds.
     `namespace`: of pods, and of objects that are in one.
     """
 

@@ -2,6 +2,10 @@
 
 The fields `requiredDuringSchedulingIgnoredDuringExecution` and `preferredDuringSchedulingIgnoredDuringExecution` are
 called `required` and `preferred` here.
+
+Values that kube-scheduler compares and otherwise ignores are plain text: an unknown taint effect repels nobody, an
+unknown toleration operator tolerates nothing, an unknown `whenUnsatisfiable` constrains nothing, an unknown inclusion
+policy is not Honor. Operators of selectors are checked, because kube-scheduler reports an unknown one as an error.
 """
 
 from collections.abc import Sequence
@@ -13,10 +17,6 @@ from shared.model.base import ApiStruct, BadField
 
 LabelOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-TolerationOperator = Literal["", "Equal", "Exists", "Lt", "Gt"]
-TolerationEffect = Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"]
-NodeInclusionPolicy = Literal["Honor", "Ignore"]
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -140,19 +140,19 @@ class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
 
     max_skew: Annotated[int, Meta(ge=1)]
     topology_key: str
-    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    when_unsatisfiable: str
     label_selector: LabelSelector | None = None
     min_domains: Annotated[int, Meta(ge=1)] | None = None
-    node_affinity_policy: NodeInclusionPolicy = "Honor"
-    node_taints_policy: NodeInclusionPolicy = "Ignore"
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
     match_label_keys: list[str] = field(default_factory=list)
 
 
 class Taint(ApiStruct, frozen=True, kw_only=True):
     """What keeps pods that do not tolerate it off a node. Hashable; the time at which it was added is not kept."""
 
-    key: str
-    effect: TaintEffect
+    key: str = ""
+    effect: str = ""
     value: str = ""
 
 
@@ -160,9 +160,9 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
     """Taints that a pod puts up with. An empty key means any key, an empty effect any effect."""
 
     key: str = ""
-    operator: TolerationOperator = "Equal"
+    operator: str = "Equal"
     value: str = ""
-    effect: TolerationEffect = ""
+    effect: str = ""
     toleration_seconds: int | None = None
 
     def __post_init__(self) -> None:

@@ -101,7 +101,7 @@ def is_namespaced(kind: ObjectKind) -> bool:
 
 def object_from(kind: ObjectKind, obj: object) -> ClusterObject:
     """The object in plain data, with its namespace filled; raises InvalidObject."""
-    return _finish(kind, convert(TYPES[kind].__name__, TYPES[kind], obj))
+    return finish_object(kind, convert(TYPES[kind].__name__, TYPES[kind], obj))
 
 
 def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
@@ -111,7 +111,7 @@ def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
         obj: ClusterObject = _DECODERS[kind].decode(raw)
     except msgspec.DecodeError:
         obj = retry(type_.__name__, type_, plain(type_.__name__, raw))
-    return _finish(kind, obj)
+    return finish_object(kind, obj)
 
 
 def object_from_msgpack(raw: bytes | msgspec.Raw) -> ClusterObject:
@@ -119,7 +119,8 @@ def object_from_msgpack(raw: bytes | msgspec.Raw) -> ClusterObject:
     return _ANY(raw)
 
 
-def _finish(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
+def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
+    """An object that was just read, filled in and trimmed in place; raises InvalidObject."""
     metadata = obj.metadata
     if not metadata.name:
         raise InvalidObject(type(obj).__name__, UNNAMED, "metadata.name", "must not be empty")

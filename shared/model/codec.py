@@ -9,7 +9,7 @@ import msgspec
 from shared.errors import InvalidObject
 from shared.model.base import BadField
 from shared.model.digest import Digest, digest_of
-from shared.model.node import UNNAMED, Node, check_node
+from shared.model.node import UNNAMED, Node, validate_node
 from shared.model.pod import DEFAULT_NAMESPACE, Container, Pod, ResourceList, ResourceRequirements
 from shared.model.quantity import Quantity, parse_quantity
 
@@ -79,12 +79,12 @@ def decode_pod(raw: bytes) -> Pod:
 
 
 def decode_node(raw: bytes) -> Node:
-    """The node in a JSON text; raises InvalidObject. `validate_node` tells whether pods can be scheduled to it."""
+    """The node in a JSON text; raises InvalidObject."""
     try:
         node = _NODE_DECODER.decode(raw)
     except msgspec.DecodeError:
         node = retry("Node", Node, plain("Node", raw))
-    check_node(node)
+    validate_node(node)
     return node
 
 
@@ -96,7 +96,7 @@ def pod_from(obj: object) -> Pod:
 def node_from(obj: object) -> Node:
     """The node in plain data, as decode_node."""
     node = convert("Node", Node, obj)
-    check_node(node)
+    validate_node(node)
     return node
 
 
@@ -121,18 +121,18 @@ def retry(kind: str, type_: type[T], obj: object) -> T:
 
     Go writes null for lists and maps that were never made. Few objects have such fields, so only they pay for it.
     """
-    stripped = _without_nulls(obj)
+    stripped = without_nulls(obj)
     try:
         return msgspec.convert(stripped, type_, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
         raise _invalid(kind, stripped, error) from None
 
 
-def _without_nulls(obj: object) -> object:
+def without_nulls(obj: object) -> object:
     if isinstance(obj, dict):
-        return {key: _without_nulls(value) for key, value in obj.items() if value is not None}
+        return {key: without_nulls(value) for key, value in obj.items() if value is not None}
     if isinstance(obj, list):
-        return [_without_nulls(item) for item in obj]
+        return [without_nulls(item) for item in obj]
     return obj
 
 

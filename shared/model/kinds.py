@@ -29,6 +29,16 @@ class ObjectKind(StrEnum):
     __hash__ = str.__hash__  # looked up for every object, and an Enum's own is slow
 
 
+STILL_COUNTED = frozenset(
+    {
+        ObjectKind.PERSISTENT_VOLUME,
+        ObjectKind.PERSISTENT_VOLUME_CLAIM,
+        ObjectKind.CSI_NODE,
+        ObjectKind.VOLUME_ATTACHMENT,
+    }
+)
+"""Kinds by which the volumes on a node are counted. One that becomes unreadable counts as it was last read."""
+
 QUEUE_KINDS = frozenset(
     {
         ObjectKind.POD_GROUP,

@@ -56,24 +56,10 @@ class Node(ApiStruct, frozen=True, kw_only=True):
         return self.metadata.name
 
 
-def check_node(node: Node) -> None:
-    """Raise InvalidObject for what no API server would store: no name, a taint without key or a known effect."""
+def validate_node(node: Node) -> None:
+    """Raise InvalidObject if the node has no name.
+
+    Anything else is a node as for kube-scheduler: one without allocatable resources has room for no pod.
+    """
     if not node.metadata.name:
         raise InvalidObject("Node", UNNAMED, "metadata.name", "must not be empty")
-    for index, taint in enumerate(node.spec.taints):
-        if not taint.key:
-            raise InvalidObject("Node", node.name, f"spec.taints[{index}].key", "must not be empty")
-        if not taint.effect:
-            raise InvalidObject("Node", node.name, f"spec.taints[{index}].effect", "must not be empty")
-
-
-def validate_node(node: Node) -> None:
-    """Raise InvalidObject if the node cannot be scheduled to: a bad name or taint, no or negative allocatable."""
-    check_node(node)
-    if not node.status.allocatable:
-        raise InvalidObject("Node", node.name, "status.allocatable", "must not be empty")
-    for resource, amount in node.status.allocatable.items():
-        if amount < 0:
-            raise InvalidObject(
-                "Node", node.name, f"status.allocatable.{resource}", f"must not be negative, is {amount!s}"
-            )

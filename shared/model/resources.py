@@ -134,11 +134,16 @@ def placed_requests(pod: Pod) -> PlacedRequests:
 
 
 def allocatable(node: Node) -> dict[str, int]:
-    """What the node has for pods: cpu in thousandths, the rest in units, `pods` being the number of pods."""
+    """What the node has for pods: cpu in thousandths, the rest in units, `pods` being the number of pods.
+
+    A negative amount is none.
+    """
     amounts = _amounts(node.status.allocatable)
     pods = node.status.allocatable.get(PODS)
     if pods is not None:
         amounts[PODS] = _ceil(pods, UNIT)
+    if amounts and min(amounts.values()) < 0:
+        return {name: max(amount, 0) for name, amount in amounts.items()}
     return amounts
 
 

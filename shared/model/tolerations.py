@@ -4,6 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from shared.model.affinity import Taint, Toleration
 
+REPELLING = frozenset({"NoSchedule", "NoExecute"})
+"""The effects of taints that keep pods off."""
+
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Whether the toleration covers the taint. The numeric operators Lt and Gt, which are off by default, never do."""
@@ -22,5 +25,5 @@ def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def repel(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether any of the taints keeps a pod with these tolerations off; a taint that only prefers so does not."""
-    return any(taint.effect != "PreferNoSchedule" and not is_tolerated(taint, tolerations) for taint in taints)
+    """Whether any of the taints keeps a pod with these tolerations off. A taint of another effect never does."""
+    return any(taint.effect in REPELLING and not is_tolerated(taint, tolerations) for taint in taints)

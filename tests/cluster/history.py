@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import DuplicateNode, DuplicatePod, NodeTable, UnknownNode, UnknownPod
 from shared.errors import ClusterError
-from shared.model.objects import Node, Pod, TaintEffect
+from shared.model.objects import Node, Pod
 from testing.builders import node, pod
 
 NAMES = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"]
 UIDS = ["u1", "u2", "u3", "u4", "u5"]
 
-EFFECTS: dict[str, TaintEffect] = {
+EFFECTS: dict[str, str] = {
     "a": "NoSchedule",
     "b": "PreferNoSchedule",
     "c": "PreferNoSchedule",

@@ -1,7 +1,7 @@
 import pytest
 
 from shared.model.objects import Taint, Toleration
-from shared.model.tolerations import is_tolerated, tolerates
+from shared.model.tolerations import is_tolerated, repel, tolerates
 
 TAINT = Taint(key="k", value="1", effect="NoSchedule")
 
@@ -37,3 +37,14 @@ def test_an_empty_value_is_a_value() -> None:
 def test_one_of_many_is_enough() -> None:
     assert is_tolerated(TAINT, [Toleration(key="x", value="1"), Toleration(key="k", operator="Exists")])
     assert not is_tolerated(TAINT, [])
+
+
+@pytest.mark.parametrize("effect", ["", "Never", "PreferNoSchedule"])
+def test_a_taint_of_an_unknown_effect_repels_nobody(effect: str) -> None:
+    assert not repel([Taint(key="a", effect=effect)], [])
+
+
+@pytest.mark.parametrize("operator", ["Like", "Lt", "Gt"])
+def test_a_toleration_of_an_unknown_operator_tolerates_nothing(operator: str) -> None:
+    taint = Taint(key="a", value="b", effect="NoSchedule")
+    assert repel([taint], [Toleration(key="a", operator=operator, value="b")])

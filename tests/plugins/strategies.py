@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from shared.model.objects import ImageSource, Node, NodeSelectorTerm, Pod, PodSpec, TaintEffect, Toleration, Volume
+from shared.model.objects import ImageSource, Node, NodeSelectorTerm, Pod, PodSpec, Toleration, Volume
 from testing.builders import NodeBuilder, PodBuilder, expr, node, pod
 from tests.plugins.scalar import Host
 
@@ -57,7 +57,7 @@ TERMS = st.builds(
     st.lists(REQUIREMENTS, max_size=2),
     st.lists(FIELDS, max_size=2),
 )
-EFFECTS: tuple[TaintEffect, ...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+EFFECTS: tuple[...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 TAINTS = st.tuples(
     st.sampled_from(["k", "l", "node.kubernetes.io/unschedulable"]),
     st.sampled_from(["", "1"]),

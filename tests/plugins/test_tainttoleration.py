@@ -2,7 +2,7 @@ import pytest
 
 from shared.framework.status import unresolvable
 from shared.framework.view import NodeView
-from shared.model.objects import TaintEffect
+from shared.model.objects import str
 from shared.plugins.tainttoleration import TaintToleration
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, prepared, scores, statuses, table_of
@@ -25,7 +25,7 @@ UNTOLERATED = unresolvable("node(s) had untolerated taint(s)")
         (pod("p").tolerate("dedicated", "web").tolerate("dedicated", "db"), True),
     ],
 )
-def test_hard_taints_need_a_toleration(effect: TaintEffect, arriving: PodBuilder, fits: bool) -> None:
+def test_hard_taints_need_a_toleration(effect: str, arriving: PodBuilder, fits: bool) -> None:
     table = table_of(node("plain"), node("tainted").taint("dedicated", "db", effect))
     assert statuses(TaintToleration(), arriving, table) == ({} if fits else {"tainted": UNTOLERATED})
 

@@ -133,7 +133,7 @@ def violations(wanted: Pod, where: Node, there: Sequence[PodLoad]) -> list[str]:
     if any(conflict(mine, port) for mine in wants.ports for port in taken):
         short.append("a port is taken")
     tolerations = wanted.spec.tolerations
-    hard = [taint for taint in where.spec.taints if taint.effect != "PreferNoSchedule"]
+    hard = [taint for taint in where.spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
     if not all(is_tolerated(taint, tolerations) for taint in hard):
         short.append("a taint")
     if where.spec.unschedulable and not is_tolerated(UNSCHEDULABLE, tolerations):

@@ -9,7 +9,8 @@ import pytest
 
 from services.watcher.core import MOST_CHANGES, RELIST_PAUSE, WatcherCore
 from services.watcher.events import Asked, Beat, Complain, Effect, Heard, ListAgain, Publish, Skipped, Tick
-from services.watcher.resources import MOST_BODY_BYTES, RESOURCES
+from services.watcher.fitting import MOST_BODY_BYTES
+from services.watcher.resources import RESOURCES
 from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage
 from shared.kube.wire import WatchEvent
 from shared.messages.codec import copy, encode
@@ -126,6 +127,11 @@ def test_what_is_too_large_for_a_message_is_told_instead() -> None:
     node = raw_node("n")
     node["metadata"]["annotations"] = {"a": "x" * MOST_BODY_BYTES}
     change = changes(WatcherCore(1).handle(page(Kind.NODE, node), NOW))[0]
+    assert isinstance(change, NodeChange)
+    assert change.problem == "", "nobody reads such annotations"
+    waiting = raw_pod("p", schedulerName="default-scheduler")
+    waiting["metadata"]["annotations"] = {"a": "x" * MOST_BODY_BYTES}
+    change = changes(WatcherCore(1).handle(page(Kind.POD, waiting), NOW))[0]
     assert isinstance(change, Unreadable)
     assert "more than" in change.problem
 

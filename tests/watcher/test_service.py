@@ -206,7 +206,7 @@ async def test_the_owner_of_a_pod_that_cannot_be_read_is_told_once() -> None:
         )
         put(world, "z")
         await until(lambda: world.server.stored("pods", "bad", "default")["status"].get("conditions"))
-        await agree(world, "bad", "other", "bound")
+        await agree(world, "bad", "other")
         problem = "spec.containers[0].resources.requests.cpu: 'much' is not a quantity"
         condition = world.server.stored("pods", "bad", "default")["status"]["conditions"][0]
         assert (condition["type"], condition["status"], condition["reason"]) == (
@@ -217,12 +217,27 @@ async def test_the_owner_of_a_pod_that_cannot_be_read_is_told_once() -> None:
         assert condition["message"].startswith(problem)
         await until(lambda: len([one for one in world.follower.unreadable if one.name == "bad"]) >= 2)
         events = await events_of(world)
-        assert [(e["type"], e["reason"], e["action"], e["regarding"]["name"]) for e in events] == [
-            ("Warning", "FailedScheduling", "Scheduling", "bad")
+        assert sorted((e["type"], e["reason"], e["action"], e["regarding"]["name"]) for e in events) == [
+            ("Warning", "FailedScheduling", "Scheduling", "bad"),
+            ("Warning", "UnreadableForScheduler", "Scheduling", "bound"),
         ]
-        assert events[0]["note"].startswith(problem)
+        assert all(e["note"].startswith(problem) for e in events)
         put(world, raw_pod("bad"))
-        await agree(world, "other", "bound")
+        await agree(world, "other")
+
+
+async def test_the_owner_of_a_node_that_cannot_be_read_is_told() -> None:
+    async with a_world() as world:
+        await agree(world)
+        bad = raw_node("n")
+        bad["status"]["allocatable"]["cpu"] = "much"
+        world.server.store_raw("nodes", bad)
+        await agree(world)
+        await until_events(world, 1)
+        (event,) = await events_of(world)
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Node", "n")
+        assert (event["metadata"]["namespace"], event["reason"]) == ("default", "UnreadableForScheduler")
+        assert event["note"].startswith("status.allocatable.cpu: 'much' is not a quantity")
 
 
 async def test_an_owner_who_cannot_be_told_keeps_nobody_else_waiting() -> None:
@@ -230,6 +245,12 @@ async def test_an_owner_who_cannot_be_told_keeps_nobody_else_waiting() -> None:
         await agree(world)
         put(world, raw_pod("no name", cpu="much"), raw_pod("bad", cpu="much"))
         await until(lambda: world.server.stored("pods", "bad", "default")["status"].get("conditions"))
+
+
+async def until_events(world: World, count: int) -> None:
+    async with asyncio.timeout(10.0):
+        while len(await events_of(world)) < count:
+            await asyncio.sleep(0.02)
 
 
 async def events_of(world: World) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from shared.cluster.objects import ClusterObjects
 from shared.config.args import PodTopologySpreadArgs
 from shared.framework.clusterevents import Action, Resource
 from shared.model.kinds import ObjectKind
-from shared.model.objects import NodeInclusionPolicy, TopologySpreadConstraint
+from shared.model.objects import TopologySpreadConstraint
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
 from testing.builders import NodeBuilder, PodBuilder, node, pod, selector
 from tests.plugins.hints.asking import helps, obj
@@ -82,7 +82,7 @@ def test_label_keys_to_match_count_as_part_of_the_selector() -> None:
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("Honor", True), ("Ignore", False)])
-def test_a_toleration_of_ones_own_helps_if_taints_are_honoured(policy: NodeInclusionPolicy, expected: bool) -> None:
+def test_a_toleration_of_ones_own_helps_if_taints_are_honoured(policy: str, expected: bool) -> None:
     constraint = TopologySpreadConstraint(
         max_skew=1, topology_key="zone", when_unsatisfiable="DoNotSchedule", node_taints_policy=policy
     )

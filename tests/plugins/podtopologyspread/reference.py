@@ -54,7 +54,7 @@ def takes_part(pod: Pod, constraint: TopologySpreadConstraint, node: Node) -> bo
     if constraint.node_affinity_policy == "Honor" and not required_node_affinity_matches(pod, node):
         return False
     repelled = any(
-        t.effect != "PreferNoSchedule" and not is_tolerated(t, pod.spec.tolerations) for t in node.spec.taints
+        t.effect in ("NoSchedule", "NoExecute") and not is_tolerated(t, pod.spec.tolerations) for t in node.spec.taints
     )
     return not (constraint.node_taints_policy == "Honor" and repelled)
 

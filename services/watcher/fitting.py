@@ -1,0 +1,135 @@
+"""Makes objects fit into a message. A large object loses what nobody reads, never what it occupies."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from shared.cluster.load import is_read_by_others
+from shared.model.objects import (
+    Affinity,
+    Container,
+    ContainerImage,
+    ContainerPort,
+    Node,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    encode_msgpack,
+)
+from shared.model.resources import pod_requests
+from shared.model.wellknown import PREFER_AVOID_PODS
+
+MOST_BODY_BYTES = 512 << 10
+"""An object's body in a message; 250 times that of an ordinary pod."""
+READ_CONDITIONS = frozenset({"DisruptionTarget"})
+"""Of a placed pod whose resources are resolved already."""
+
+
+class TooLarge(ValueError):
+    def __init__(self, size: int) -> None:
+        super().__init__(f"what a scheduler reads of it takes {size} bytes, more than {MOST_BODY_BYTES}")
+
+
+def body_of(obj: object) -> msgspec.Raw:
+    """The object as msgpack; raises TooLarge."""
+    raw = encode_msgpack(obj)
+    if len(raw) > MOST_BODY_BYTES:
+        raise TooLarge(len(raw))
+    return msgspec.Raw(raw)
+
+
+def placed_body(pod: Pod) -> tuple[msgspec.Raw, str]:
+    """The body of a pod on a node, and what is missing from it: empty if the body holds everything that others read."""
+    try:
+        return body_of(pod), ""
+    except TooLarge as cause:
+        reduced = load_outline(pod)
+        problem = str(cause)
+    try:
+        return body_of(reduced), ""
+    except TooLarge:
+        spec = replace(reduced.spec, affinity=None, volumes=[])
+        bare = replace(reduced, spec=spec, metadata=replace(reduced.metadata, labels={}))
+    return body_of(bare), problem
+
+
+def load_outline(pod: Pod) -> Pod:
+    """A pod that occupies the same of its node and means the same to other pods, and holds nothing else.
+
+    Its containers are one. Scores that assume a default for containers without requests assume it once.
+    """
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    affinity = spec.affinity
+    if affinity is not None:
+        affinity = Affinity(pod_affinity=affinity.pod_affinity, pod_anti_affinity=affinity.pod_anti_affinity)
+    sidecars = [container for container in spec.init_containers if container.restartable]
+    ports = dict.fromkeys(
+        (port.host_ip, port.protocol or "TCP", port.host_port)
+        for container in (*sidecars, *spec.containers)
+        for port in container.ports
+        if port.host_port > 0
+    )
+    one = Container(
+        resources=ResourceRequirements(requests=pod_requests(pod, use_status=True)),
+        ports=[ContainerPort(host_ip=ip, protocol=protocol, host_port=port) for ip, protocol, port in ports],
+    )
+    return Pod(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            labels=meta.labels,
+            deletion_timestamp=meta.deletion_timestamp,
+            resource_version=meta.resource_version,
+        ),
+        spec=PodSpec(
+            node_name=spec.node_name,
+            scheduler_name=spec.scheduler_name,
+            priority=spec.priority,
+            preemption_policy=spec.preemption_policy,
+            containers=[one],
+            affinity=affinity,
+            volumes=[volume for volume in spec.volumes if is_read_by_others(volume)],
+            resource_claims=spec.resource_claims,
+            scheduling_group=spec.scheduling_group,
+        ),
+        status=PodStatus(
+            phase=status.phase,
+            start_time=status.start_time,
+            conditions=[condition for condition in status.conditions if condition.type in READ_CONDITIONS],
+            resource_claim_statuses=status.resource_claim_statuses,
+        ),
+    )
+
+
+def node_body(node: Node) -> tuple[msgspec.Raw, str]:
+    """The body of a node, and what is missing from it that decisions depend on.
+
+    A large node loses annotations that nobody reads, then the smallest images: those score, and nothing else.
+    """
+    try:
+        return body_of(node), ""
+    except TooLarge as cause:
+        problem = str(cause)
+    annotations = {name: text for name, text in node.metadata.annotations.items() if name == PREFER_AVOID_PODS}
+    node = replace(node, metadata=replace(node.metadata, annotations=annotations, owner_references=[]))
+    rest = replace(node, status=replace(node.status, images=[]))
+    room = MOST_BODY_BYTES - len(encode_msgpack(rest))
+    if room >= 0:
+        return body_of(replace(node, status=replace(node.status, images=_largest(node.status.images, room)))), ""
+    return body_of(Node(metadata=ObjectMeta(name=node.name, uid=node.metadata.uid))), problem
+
+
+def _largest(images: Sequence[ContainerImage], room: int) -> list[ContainerImage]:
+    """The images that take the most space on the node, in their order, as far as there is room to tell of them."""
+    kept: set[int] = set()
+    room -= 16  # the name of the field, and the number of its items
+    for number in sorted(range(len(images)), key=lambda number: -images[number].size_bytes):
+        room -= len(encode_msgpack(images[number]))
+        if room < 0:
+            break
+        kept.add(number)
+    return [image for number, image in enumerate(images) if number in kept]

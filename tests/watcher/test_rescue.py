@@ -1,0 +1,289 @@
+"""What occupies a node is told although it cannot be read whole, or is very large."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.watcher.core import WatcherCore
+from services.watcher.fitting import MOST_BODY_BYTES, load_outline
+from shared.cluster.load import PodLoad, load_of
+from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.objects import (
+    CSINode,
+    Node,
+    ObjectKind,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    dec_hook,
+    object_from_msgpack,
+    pod_from,
+)
+from shared.model.selectors import node_selector_matches
+from tests.kube.support import raw_node, raw_pod
+from tests.samples import raw_object
+from tests.watcher.test_core import NOW, changes, complaints, events, page
+
+Raw = dict[str, Any]
+ANTI = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def told(kind: Kind, obj: Raw) -> Any:
+    effects = WatcherCore(1).handle(page(kind, obj), NOW)
+    (change,) = changes(effects)
+    return change
+
+
+def told_pod(obj: Raw) -> tuple[PodChange, Pod]:
+    change = told(Kind.POD, obj)
+    assert isinstance(change, PodChange)
+    return change, msgspec.msgpack.decode(change.body, type=Pod, dec_hook=dec_hook)
+
+
+def told_node(obj: Raw) -> tuple[NodeChange, Node]:
+    change = told(Kind.NODE, obj)
+    assert isinstance(change, NodeChange)
+    return change, msgspec.msgpack.decode(change.body, type=Node, dec_hook=dec_hook)
+
+
+def on_node(**fields: Any) -> Raw:
+    pod = raw_pod("p", node="n", cpu="500m")
+    pod["metadata"]["labels"] = {"app": "web"}
+    pod["spec"] |= fields
+    return pod
+
+
+def load(obj: Raw) -> PodLoad:
+    return load_of(told_pod(obj)[1])
+
+
+# Values that are unknown, or wrong
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"restartPolicy": "Sometimes"},
+        {"tolerations": [{"key": "a", "operator": "Like", "effect": "Never"}]},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "Maybe"}]},
+        {"preemptionPolicy": "Sometimes"},
+        {"volumes": [{"name": "v", "holographic": {"size": 5}}]},
+        {"dnsPolicy": "Psychic"},
+    ],
+)
+def test_values_that_are_unknown_are_no_problem(fields: Raw) -> None:
+    change, pod = told_pod(on_node(**fields))
+    assert (change.problem, change.closes) == ("", False)
+    assert load_of(pod).requests["cpu"] == 500
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tolerations": [{"operator": "Equal"}]},
+        {"tolerations": "all"},
+        {"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
+        {"nodeSelector": {"disk": 3}},
+        {"affinity": {"nodeAffinity": 3}},
+        {"schedulingGates": [{}]},
+    ],
+)
+def test_what_others_do_not_read_of_a_pod_on_a_node_costs_nothing(fields: Raw) -> None:
+    change, pod = told_pod(on_node(**fields))
+    assert change.problem
+    assert not change.closes
+    assert load_of(pod).requests["cpu"] == 500
+    assert pod.metadata.labels == {"app": "web"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"containers": [{"resources": {"requests": {"cpu": "much", "memory": "1Gi"}}}]},
+        {"containers": [{"resources": {"requests": {"cpu": "-1", "memory": "1Gi"}}}]},
+        {"overhead": {"cpu": []}},
+        {"initContainers": [7]},
+        {"containers": "none"},
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {}}]},
+        {"resources": {"requests": {"cpu": "what?"}}},
+    ],
+)
+def test_a_pod_of_which_it_is_unknown_what_it_occupies_closes_its_node(fields: Raw) -> None:
+    change, pod = told_pod(on_node(**fields))
+    assert change.problem
+    assert change.closes
+    assert (change.uid, change.node, pod.spec.node_name, pod.metadata.labels) == ("uid-p", "n", "n", {"app": "web"})
+    assert min(load_of(pod).requests.values(), default=0) >= 0
+
+
+def test_terms_go_as_kube_scheduler_drops_them() -> None:
+    """All required terms of a kind, and no other."""
+    bad = {"topologyKey": "z", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}
+    good = {"topologyKey": "z", "labelSelector": {"matchLabels": {"app": "web"}}}
+    affinity = {"podAntiAffinity": {ANTI: [good, bad]}, "podAffinity": {ANTI: [good]}}
+    change, pod = told_pod(on_node(affinity=affinity))
+    assert "operator" in change.problem
+    assert not change.closes
+    assert [term.kind for term in load_of(pod).terms] == ["affinity"]
+
+
+def test_nobody_may_take_the_place_of_a_pod_whose_priority_is_unreadable() -> None:
+    assert load(on_node(priority=2**70)).priority == 2**31 - 1
+
+
+def test_a_pod_that_has_finished_frees_its_node_whatever_cannot_be_read() -> None:
+    finished = on_node(containers=5) | {"status": {"phase": "Succeeded"}}
+    (change,) = changes(WatcherCore(1).handle(events(Kind.POD, ("MODIFIED", finished)), NOW))
+    assert isinstance(change, PodChange)
+    assert change.finished
+
+
+def test_a_pod_that_waits_is_its_owners_affair() -> None:
+    change = told(Kind.POD, raw_pod("p", cpu="much"))
+    assert isinstance(change, Unreadable)
+
+
+def test_a_part_of_an_object_that_can_be_read_is_told_with_one_complaint() -> None:
+    core = WatcherCore(1)
+    bad = on_node(containers=5)
+    assert len(complaints(core.handle(page(Kind.POD, bad), NOW))) == 1
+    assert complaints(core.handle(page(Kind.POD, bad), NOW)) == []
+    core.validate()
+
+
+# Nodes
+
+
+@pytest.mark.parametrize("taint", [{"key": "a", "effect": "Never"}, {"key": "", "effect": "NoSchedule"}, {"key": "a"}])
+def test_a_node_with_an_unknown_taint_is_a_node_like_any_other(taint: Raw) -> None:
+    node = raw_node("n")
+    node["spec"] = {"taints": [taint]}
+    change, read = told_node(node)
+    assert change.problem == ""
+    assert len(read.spec.taints) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "closed"),
+    [
+        ("allocatable", {"cpu": "much", "memory": "1Gi"}, True),
+        ("allocatable", 5, True),
+        ("declaredFeatures", [5], True),
+        ("images", [{"names": 5}], False),
+        ("conditions", "fine", False),
+    ],
+)
+def test_a_node_that_cannot_be_read_whole_is_closed_if_that_matters(part: str, value: Any, closed: bool) -> None:
+    node = raw_node("n")
+    node["status"][part] = value
+    change, read = told_node(node)
+    assert bool(change.problem) == closed
+    assert read.name == "n"
+
+
+# Large objects
+
+
+def test_a_large_pod_on_a_node_is_told_as_what_it_occupies() -> None:
+    pod = on_node(
+        containers=[
+            {
+                "name": f"c{i}",
+                "image": "registry.example.com/" + "i" * 2000,
+                "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}},
+                "ports": [{"containerPort": 80, "hostPort": 1000 + i}],
+            }
+            for i in range(400)
+        ],
+        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "w"}],
+        affinity={"podAntiAffinity": {ANTI: [{"topologyKey": "z", "labelSelector": {"matchLabels": {"a": "b"}}}]}},
+        priority=7,
+    )
+    assert len(msgspec.json.encode(pod)) > MOST_BODY_BYTES
+    change, read = told_pod(pod)
+    assert (change.problem, change.closes) == ("", False)
+    assert len(change.body) < 100_000
+    assert load_of(read) == load_of(pod_from(pod))
+
+
+def test_an_outline_occupies_what_the_pod_does() -> None:
+    pod = pod_from(
+        on_node(
+            initContainers=[
+                {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
+                {"name": "big", "resources": {"requests": {"cpu": "8", "memory": "1Gi"}}},
+            ],
+            overhead={"cpu": "250m"},
+            resources={"requests": {"memory": "9Gi"}},
+        )
+        | {"status": {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
+    )
+    assert load_of(load_outline(pod)).requests == load_of(pod).requests
+
+
+def test_a_pod_that_is_too_large_whatever_is_left_out_closes_its_node() -> None:
+    pod = on_node()
+    pod["metadata"]["labels"] = {f"l{i}": "x" * 60 for i in range(12_000)}
+    change, read = told_pod(pod)
+    assert change.closes
+    assert "more than" in change.problem
+    assert load_of(read).requests["cpu"] == 500
+    assert len(complaints(WatcherCore(1).handle(page(Kind.POD, pod), NOW))) == 1
+
+
+def test_a_node_with_many_images_is_told_with_the_largest() -> None:
+    node = raw_node("n")
+    node["status"]["images"] = [{"names": ["i" * 1000 + str(i)], "sizeBytes": i} for i in range(1000)]
+    change, read = told_node(node)
+    assert change.problem == ""
+    kept = [image.size_bytes for image in read.status.images]
+    assert kept == list(range(1000 - len(kept), 1000))
+    assert len(kept) > 400
+    assert read.status.allocatable
+
+
+def test_a_node_that_is_too_large_is_closed() -> None:
+    node = raw_node("n")
+    node["metadata"]["labels"] = {f"l{i}": "x" * 60 for i in range(12_000)}
+    change, read = told_node(node)
+    assert "more than" in change.problem
+    assert read.name == "n"
+
+
+# What volumes are counted by
+
+
+def test_a_volume_that_cannot_be_read_whole_can_be_reached_from_nowhere() -> None:
+    volume = raw_object(ObjectKind.PERSISTENT_VOLUME, "v")
+    volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["operator"] = "Near"
+    change = told(Kind.PERSISTENT_VOLUME, volume)
+    assert isinstance(change, ObjectChange)
+    read = object_from_msgpack(change.body)
+    assert isinstance(read, PersistentVolume)
+    assert read.spec.csi is not None
+    assert read.spec.node_affinity is not None
+    assert read.spec.node_affinity.required is not None
+    assert not node_selector_matches(read.spec.node_affinity.required, {"zone": "a"}, "n")
+
+
+def test_a_bound_claim_that_cannot_be_read_whole_counts() -> None:
+    claim = raw_object(ObjectKind.PERSISTENT_VOLUME_CLAIM, "c", namespace="default")
+    claim["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+    change = told(Kind.PERSISTENT_VOLUME_CLAIM, claim)
+    assert isinstance(change, ObjectChange)
+    read = object_from_msgpack(change.body)
+    assert isinstance(read, PersistentVolumeClaim)
+    assert read.spec.volume_name == "v"
+    claim["spec"]["volumeName"] = ""
+    assert isinstance(told(Kind.PERSISTENT_VOLUME_CLAIM, claim), Unreadable), "it could match any volume"
+
+
+def test_a_node_whose_volume_limits_cannot_be_read_gets_no_further_volume() -> None:
+    limits = raw_object(ObjectKind.CSI_NODE, "n")
+    limits["spec"]["drivers"][0]["allocatable"] = {"count": "many"}
+    change = told(Kind.CSI_NODE, limits)
+    assert isinstance(change, ObjectChange)
+    read = object_from_msgpack(change.body)
+    assert isinstance(read, CSINode)
+    assert [driver.allocatable.count for driver in read.spec.drivers if driver.allocatable is not None] == [0, 0]
