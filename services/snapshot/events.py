@@ -11,9 +11,18 @@ from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """Event: the watch says that a node is so."""
+    """Event: the watch says that a node is so. `problem`: what of it could not be read, which closes it."""
 
     node: Node
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUnreadable:
+    """Event: the watch says that a node is there, and nothing of it can be read."""
+
+    name: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,20 @@ class PodSeen:
     """Event: the watch says that a pod is so."""
 
     pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodUnreadable:
+    """Event: the watch says that a pod is on a node, and what it occupies there cannot be told.
+
+    `pod`: what could be read of it; None if that is nothing.
+    """
+
+    uid: str
+    key: str
+    node: str
+    problem: str
+    pod: Pod | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +75,7 @@ class ObjectGone:
     key: str
 
 
-Seen = NodeSeen | NodeGone | PodSeen | PodDeleted | ObjectSeen | ObjectGone
+Seen = NodeSeen | NodeUnreadable | NodeGone | PodSeen | PodUnreadable | PodDeleted | ObjectSeen | ObjectGone
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +210,14 @@ class Forgot:
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """Effect: the watch has shown a pod of the past, without the node that it is bound to. It was refused."""
+
+    uid: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Safe:
     """Effect, of the shell's own: what a binder has told by this message is safe; it need not tell it again."""
 
@@ -212,4 +243,6 @@ class WorkerFault:
 
 
 Event = Seen | Observed | BindingFinished | BindingFailed | BindingWaits | LookedUp | Spared | Commit | Tick | Beat
-Effect = Persist | Publish | Reply | Dispatch | Displace | Withhold | LookUp | Forgot | Safe | Problem | WorkerFault
+Effect = (
+    Persist | Publish | Reply | Dispatch | Displace | Withhold | LookUp | Forgot | Stale | Safe | Problem | WorkerFault
+)

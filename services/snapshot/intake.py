@@ -1,11 +1,23 @@
 """What the watcher's stream means to the snapshot."""
 
+from collections.abc import Callable
+
 import msgspec
 
-from services.snapshot.events import NodeGone, NodeSeen, ObjectGone, ObjectSeen, PodDeleted, PodSeen, Seen
+from services.snapshot.events import (
+    NodeGone,
+    NodeSeen,
+    NodeUnreadable,
+    ObjectGone,
+    ObjectSeen,
+    PodDeleted,
+    PodSeen,
+    PodUnreadable,
+    Seen,
+)
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
-from shared.model.kinds import QUEUE_KINDS
+from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
 from shared.model.objects import Node, Pod, dec_hook, object_from_msgpack
 
 _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
@@ -13,11 +25,18 @@ _NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
 
 
 class Intake:
-    """Reads only what concerns the snapshot: of pods, those that are on a node or are to be, or were."""
+    """Reads only what concerns the snapshot: of pods, those that are on a node or are to be, or were.
 
-    def __init__(self, schedulers: frozenset[str]) -> None:
-        """`schedulers`: whose pods are ours to schedule. Where those of others are to go, we do not look at."""
+    A pod on a node, and a node, are never left out: what cannot be decoded is told as unreadable.
+    """
+
+    def __init__(self, schedulers: frozenset[str], is_bound: Callable[[str], bool]) -> None:
+        """`schedulers`: whose pods are ours to schedule. Where those of others are to go, we do not look at.
+
+        `is_bound`: whether the watch has shown the pod of this uid on a node, and not that it is finished or gone.
+        """
         self._schedulers = schedulers
+        self._is_bound = is_bound
         self._nodes: set[str] = set()
         self._nominated: set[str] = set()
 
@@ -33,9 +52,9 @@ class Intake:
         match change:
             case PodChange():
                 return self._pod(change)
-            case NodeChange(name=name, gone=False, body=body):
-                self._nodes.add(name)
-                return NodeSeen(_NODE.decode(body))
+            case NodeChange(gone=False):
+                self._nodes.add(change.name)
+                return _node(change)
             case NodeChange(name=name):
                 return self._node_gone(name)
             case ObjectChange(kind=kind) if kind in QUEUE_KINDS:
@@ -45,12 +64,13 @@ class Intake:
             case ObjectChange(kind=kind, key=key):
                 return ObjectGone(kind, key)
             case Unreadable(kind=Kind.POD):
-                return None  # where it was, it most likely still is
+                return self._unreadable(change)
             case Unreadable(kind=Kind.NODE, name=name):
-                return self._node_gone(name)
+                self._nodes.add(name)
+                return NodeUnreadable(name, change.problem)
             case Unreadable():
                 kind = OBJECT_KINDS[change.kind]
-                return None if kind in QUEUE_KINDS else ObjectGone(kind, change.key)
+                return None if kind in QUEUE_KINDS or kind in STILL_COUNTED else ObjectGone(kind, change.key)
 
     def _pod(self, change: PodChange) -> Seen | None:
         uid = change.uid
@@ -63,11 +83,35 @@ class Intake:
             self._nominated.discard(uid)
         if change.gone or change.finished:
             return PodDeleted(uid)
-        return PodSeen(_POD.decode(change.body)) if change.node or nominated or was_nominated else None
+        if change.node:
+            return _placed(change)
+        is_read = nominated or was_nominated or self._is_bound(uid)
+        return PodSeen(_POD.decode(change.body)) if is_read else None
+
+    def _unreadable(self, change: Unreadable) -> PodUnreadable | None:
+        """Of a pod that waits, the queue tells."""
+        if not change.node:
+            return None
+        return PodUnreadable(change.uid, f"{change.namespace}/{change.name}", change.node, change.problem)
 
     def _node_gone(self, name: str) -> NodeGone | None:
-        """Also of what cannot be read any more: it is not to be scheduled to."""
         if name not in self._nodes:
             return None
         self._nodes.discard(name)
         return NodeGone(name)
+
+
+def _placed(change: PodChange) -> PodSeen | PodUnreadable:
+    key = f"{change.namespace}/{change.name}"
+    try:
+        pod = _POD.decode(change.body)
+    except msgspec.DecodeError as cause:
+        return PodUnreadable(change.uid, key, change.node, str(cause))
+    return PodUnreadable(change.uid, key, change.node, change.problem, pod) if change.closes else PodSeen(pod)
+
+
+def _node(change: NodeChange) -> NodeSeen | NodeUnreadable:
+    try:
+        return NodeSeen(_NODE.decode(change.body), change.problem)
+    except msgspec.DecodeError as cause:
+        return NodeUnreadable(change.name, str(cause))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from services.snapshot.closed import ClosedNodes
 from services.snapshot.hostnames import Hostnames
 from shared.cluster.images import ImageSizes
 from shared.errors import InvariantBroken
@@ -20,7 +21,9 @@ class Nodes:
 
     def __init__(self, seq: int = 0) -> None:
         """`seq`: the number of the state before any node is known."""
+        self.closed = ClosedNodes()
         self._settled: dict[str, Node] = {}
+        """As workers see them."""
         self._reported: dict[str, Node] = {}
         self._written: dict[str, int] = {}
         self._allocatable: dict[str, Mapping[str, int]] = {}
@@ -50,16 +53,21 @@ class Nodes:
         node = msgspec.structs.replace(node, metadata=metadata)
         before = self._reported.get(name)
         self._reported[name] = node
-        settled = self._images.settle(node, before)
+        settled = self.closed.shown(self._images.settle(node, before))
         if self._settled.get(name) == settled:
             return []
         self._settled[name] = settled
         self._allocatable.pop(name, None)
         return [NodeUpserted(settled), *self._count(before, node)]
 
+    def show_again(self, name: str) -> list[Change]:
+        """The node may have been closed or opened."""
+        return self.see(self._reported[name]) if name in self._reported else []
+
     def drop(self, name: str, seq: int) -> list[Change]:
         """`seq`: the number of the state that is without it."""
         self.last_removal = seq
+        self.closed.open(name)
         del self._settled[name]
         self._allocatable.pop(name, None)
         reported = self._reported.pop(name)
@@ -89,6 +97,9 @@ class Nodes:
     def validate(self) -> None:
         if any(found != allocatable(self._settled[name]) for name, found in self._allocatable.items()):
             raise InvariantBroken("the amounts of a node are not those that it has to allocate")
+        self.closed.validate()
+        if any(node != self.closed.shown(node) for node in self._settled.values()):
+            raise InvariantBroken("a closed node is shown as open")
         values = [_hostname(node) for node in self._reported.values()]
         if self._hostnames.shared != sorted({v for v in values if v is not None and values.count(v) > 1}):
             raise InvariantBroken("other hostnames are shared than those that are counted")
