@@ -28,6 +28,10 @@ class InvalidObject(UserError):
         super().__init__(f"{kind} {key}: {where}{reason}")
 
 
+class UnreadableObject(UserError):
+    """An object that counts and cannot be read whole; names it, what is wrong, and what follows from it."""
+
+
 class InvalidConfig(UserError):
     """A configuration that cannot be used; names the path in the file."""
 

@@ -36,6 +36,10 @@ class ClosedNodes:
         """Whether the pod keeps a node closed."""
         return uid in self._pods
 
+    def node_of(self, uid: str) -> str:
+        """The node that the pod keeps closed; empty if none."""
+        return self._pods.get(uid, ("", ""))[0]
+
     def why(self, name: str) -> str:
         """Empty for a node that is open."""
         reasons = [self._nodes[name]] if name in self._nodes else []
@@ -44,17 +48,22 @@ class ClosedNodes:
         more = f" and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
         return "; ".join(reasons[:MOST_REASONS]) + more
 
-    def close(self, name: str, problem: str) -> None:
-        self._nodes[name] = problem
+    def close(self, name: str, problem: str) -> bool:
+        """Whether that is news."""
+        before, self._nodes[name] = self._nodes.get(name), problem
+        return before != problem
 
     def open(self, name: str) -> None:
         """As far as the node itself is concerned."""
         self._nodes.pop(name, None)
 
-    def close_for(self, uid: str, name: str, problem: str) -> None:
+    def close_for(self, uid: str, name: str, problem: str) -> bool:
+        """Whether that is news."""
+        before = self._pods.get(uid)
         self.open_for(uid)
         self._pods[uid] = name, problem
         self._by_node.setdefault(name, set()).add(uid)
+        return before != (name, problem)
 
     def open_for(self, uid: str) -> str:
         """The node that this pod kept closed; empty if none."""

@@ -22,6 +22,7 @@ interest yet, and then begins: what is still assumed is dispatched again, as of 
 
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -42,22 +43,26 @@ from services.snapshot.events import (
     LookUp,
     NodeGone,
     NodeSeen,
+    NodeUnreadable,
     ObjectGone,
     ObjectSeen,
     Observed,
     Persist,
     PodDeleted,
     PodSeen,
+    PodUnreadable,
     Problem,
     Publish,
     Spared,
+    Stale,
     Tick,
     Withhold,
 )
 from services.snapshot.gathering import Gathering
 from services.snapshot.ledger import BINDING_DEADLINE, order_of
+from services.snapshot.nodes import bare_node
 from shared.cluster.load import PodLoad, load_of
-from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, ProtocolError
+from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError, UnreadableObject
 from shared.messages.binding import Withdraw
 from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
@@ -96,6 +101,8 @@ class SnapshotCore:
         self._nominations = self._cluster.nominations
         self._doomed = self._cluster.doomed
         self._ledger = self._cluster.ledger
+        self._bound: set[str] = set()
+        """Uids that the watch has shown on a node, and not finished or gone since."""
         self._deciding = Deciding(self._cluster, answer, self.refused, checks or {})
 
     def begin(self, now: float) -> list[Effect]:
@@ -124,8 +131,12 @@ class SnapshotCore:
                 return self._on_pod(pod, now)
             case PodDeleted(uid=uid):
                 return self._on_pod_gone(uid)
-            case NodeSeen(node=node):
-                return self._on_node_seen(node)
+            case PodUnreadable():
+                return self._on_pod_unreadable(event, now)
+            case NodeSeen(node=node, problem=problem):
+                return self._on_node_seen(node, problem)
+            case NodeUnreadable(name=name, problem=problem):
+                return self._on_node_seen(self._nodes.reported(name) or bare_node(name), problem)
             case NodeGone(name=name):
                 return self._on_node_gone(name)
             case ObjectSeen(object=obj):
@@ -159,8 +170,20 @@ class SnapshotCore:
     def counts(self) -> dict[str, int]:
         return self._cluster.counts()
 
+    @property
+    def closed_nodes(self) -> int:
+        return len(self._nodes.closed)
+
+    def is_bound(self, uid: str) -> bool:
+        """Whether the watch has shown this pod on a node, and not finished or gone since."""
+        return uid in self._bound
+
     def validate(self) -> None:
+        """Every pod that was seen on a node counts there, or has closed it, until it is finished or gone."""
         self._cluster.validate()
+        invisible = [uid for uid in self._bound if uid not in self._pods and not self._nodes.closed.closes(uid)]
+        if invisible:
+            raise InvariantBroken(f"pods on nodes neither count nor close their node: {sorted(invisible)[:10]}")
 
     @property
     def seq(self) -> int:
@@ -195,19 +218,29 @@ class SnapshotCore:
 
     # Nodes
 
-    def _on_node_seen(self, node: Node) -> list[Effect]:
+    def _on_node_seen(self, node: Node, problem: str = "") -> list[Effect]:
+        """`problem`: a part of it could not be read, so it keeps its pods, and gets no further one."""
         try:
             validate_node(node)
         except FlotillaError as cause:
-            return [Problem(cause), *(self._drop_node(node.name) if node.name in self._nodes else ())]
+            return [Problem(cause)]
+        effects = self._closing(node.name, problem)
         is_new = node.name not in self._nodes
         changes = self._nodes.see(node)
         if not changes:
-            return []
+            return effects
         loads = Loads()
         if is_new:
             changes += [self._pods[uid].told(uid, loads) for uid in sorted(self._pods.on_node(node.name))]
-        return self._cluster.publish(changes, loads.items, writes=(node.name,))
+        return [*effects, *self._cluster.publish(changes, loads.items, writes=(node.name,))]
+
+    def _closing(self, name: str, problem: str) -> list[Effect]:
+        if not problem:
+            self._nodes.closed.open(name)
+            return []
+        if not self._nodes.closed.close(name, problem):
+            return []
+        return [Problem(UnreadableObject(f"Node {name}: {problem}; it gets no further pod until it can be read"))]
 
     def _on_node_gone(self, name: str) -> list[Effect]:
         if name not in self._nodes:
@@ -223,15 +256,49 @@ class SnapshotCore:
     def _on_pod(self, pod: Pod, now: float) -> list[Effect]:
         if pod.status.phase in FINISHED_PHASES:
             return self._on_pod_gone(pod.uid)
-        if not pod.spec.node_name and pod.metadata.deletion_timestamp is not None:
+        if not pod.spec.node_name:
+            return self._on_unplaced(pod)
+        try:
+            load = load_of(pod)
+        except (FlotillaError, ValueError) as cause:
+            return self._on_pod_unreadable(PodUnreadable(pod.uid, pod.key, pod.spec.node_name, str(cause)), now)
+        self._bound.add(pod.uid)
+        return [*self._on_placed(pod, load, now), *self._reopened(pod.uid)]
+
+    def _on_unplaced(self, pod: Pod) -> list[Effect]:
+        if pod.uid in self._bound:  # a binding is for life
+            return [Stale(pod.uid, pod.key)]
+        if pod.metadata.deletion_timestamp is not None:
             return self._on_unplaced_gone(pod.uid)
-        if not pod.spec.node_name and not self._may_be_nominated(pod):
+        if not self._may_be_nominated(pod):
             return []  # it is the queue's
         try:
             load = load_of(pod)
         except (FlotillaError, ValueError) as cause:
             return [Problem(cause if isinstance(cause, FlotillaError) else ClusterError(f"Pod {pod.key}: {cause}"))]
-        return self._on_placed(pod, load, now) if pod.spec.node_name else self._on_waiting(pod, load)
+        return self._on_waiting(pod, load)
+
+    def _on_pod_unreadable(self, seen: PodUnreadable, now: float) -> list[Effect]:
+        """It counts with what could be read of it now, or before, and its node gets no further pod."""
+        effects: list[Effect] = []
+        if seen.pod is not None and seen.pod.status.phase not in FINISHED_PHASES:
+            with suppress(FlotillaError, ValueError):
+                effects += self._on_placed(seen.pod, load_of(seen.pod), now)
+        self._bound.add(seen.uid)
+        reopened = self._reopened(seen.uid) if self._nodes.closed.node_of(seen.uid) != seen.node else []
+        reason = f"pod {seen.key}: {seen.problem}"
+        effects += reopened
+        if self._nodes.closed.close_for(seen.uid, seen.node, reason):
+            closed = f"Node {seen.node} gets no further pod, as what is on it is unknown: {reason}"
+            effects.append(Problem(UnreadableObject(closed)))
+        return [*effects, *self._shown_again(seen.node)]
+
+    def _reopened(self, uid: str) -> list[Effect]:
+        """What this pod occupies is known again, or nothing any more."""
+        return self._shown_again(self._nodes.closed.open_for(uid))
+
+    def _shown_again(self, name: str) -> list[Effect]:
+        return self._cluster.publish(self._nodes.show_again(name), [], writes=(name,)) if name in self._nodes else []
 
     def _on_placed(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
         uid, node, started = pod.uid, pod.spec.node_name, pod.started
@@ -258,6 +325,10 @@ class SnapshotCore:
         return self._cluster.publish(changes, [load], writes=() if stays else (node,), settled=settled)
 
     def _on_pod_gone(self, uid: str) -> list[Effect]:
+        self._bound.discard(uid)
+        return [*self._on_left(uid), *self._reopened(uid)]
+
+    def _on_left(self, uid: str) -> list[Effect]:
         withheld = self._withheld(uid)
         gone = self._nominations.forget(uid)
         return [*withheld, *(self._cluster.publish([NominationGone(uid)], []) if gone else self._cluster.remove(uid))]

@@ -9,7 +9,7 @@ from services.snapshot.hostnames import Hostnames
 from shared.cluster.images import ImageSizes
 from shared.errors import InvariantBroken
 from shared.messages.state import Change, NodeRemoved, NodeUpserted, SharedHostnames
-from shared.model.objects import Node
+from shared.model.objects import Node, ObjectMeta
 from shared.model.resources import allocatable
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 
@@ -60,6 +60,10 @@ class Nodes:
         self._allocatable.pop(name, None)
         return [NodeUpserted(settled), *self._count(before, node)]
 
+    def reported(self, name: str) -> Node | None:
+        """As the watch showed it last."""
+        return self._reported.get(name)
+
     def show_again(self, name: str) -> list[Change]:
         """The node may have been closed or opened."""
         return self.see(self._reported[name]) if name in self._reported else []
@@ -103,6 +107,11 @@ class Nodes:
         values = [_hostname(node) for node in self._reported.values()]
         if self._hostnames.shared != sorted({v for v in values if v is not None and values.count(v) > 1}):
             raise InvariantBroken("other hostnames are shared than those that are counted")
+
+
+def bare_node(name: str) -> Node:
+    """A node of which nothing is known: pods may be on it, and none may come."""
+    return Node(metadata=ObjectMeta(name=name))
 
 
 def _hostname(node: Node | None) -> str | None:

@@ -30,6 +30,7 @@ from services.snapshot.events import (
     Safe,
     Seen,
     Spared,
+    Stale,
     Tick,
     Withhold,
     WorkerFault,
@@ -42,7 +43,7 @@ from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms
 from shared.bus import Bus, Envelope, subjects
 from shared.config.file import read_config
-from shared.errors import ClusterError, ProtocolError, UserError
+from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes, Evicted
@@ -114,7 +115,7 @@ class Shell:
         self._terms = terms
         self._core = core
         self._ledger_lost = ledger_lost
-        self._intake = Intake(schedulers)
+        self._intake = Intake(schedulers, core.is_bound)
         self._reader = WatchReader(context.name)
         self._progress = Progress(context.name)
         self._dispatcher = Dispatcher()
@@ -154,6 +155,12 @@ class Shell:
             "flotilla_worker_faults_total",
             "Answers that cannot have been right when they were given.",
             ["worker", "reason"],
+        )
+        self._closed_nodes = metrics.gauge(
+            "flotilla_closed_nodes", "Nodes that get no further pod, as they or a pod on them cannot be read."
+        )
+        self._stale = metrics.counter(
+            "flotilla_stale_pods_total", "Pods refused because the watch showed them without the node that they are on."
         )
         self._waiting_orders = metrics.gauge("flotilla_orders_waiting", "Binding orders that no binder has room for.")
 
@@ -311,7 +318,9 @@ class Shell:
         """Before the term has begun most effects are void: all that is known will be written and published whole."""
         if self._begun:
             self._carrier.add([effect])
-        elif isinstance(effect, Forgot) or (isinstance(effect, Problem) and isinstance(effect.error, UserError)):
+        elif isinstance(effect, Forgot | Stale) or (
+            isinstance(effect, Problem) and isinstance(effect.error, UserError)
+        ):
             self._carry_out(effect)
 
     def _on_term(self) -> None:
@@ -348,6 +357,12 @@ class Shell:
             case WorkerFault(worker=worker, kind=kind, reason=reason):
                 self._faults.labels(worker, kind).inc()
                 self._sparingly.error(f"fault {worker} {kind}", "worker %s is at fault (%s): %s", worker, kind, reason)
+            case Stale(key=key):
+                self._stale.inc()
+                self._sparingly.warning("stale", "pod %s is shown without its node, as it was once: refused", key)
+                self._carry_out_watch(self._reader.doubt(self._context.clock()))
+            case Problem(error=UnreadableObject() as error):
+                self._sparingly.error(str(error), "%s", error)
             case Problem(error=error):
                 self._sparingly.warning(type(error).__name__, "%s", error)
 
@@ -370,6 +385,7 @@ class Shell:
     def _show(self) -> None:
         for kind, count in self._core.counts().items():
             self._size.labels(kind).set(count)
+        self._closed_nodes.set(self._core.closed_nodes)
         self._waiting_orders.set(self._dispatcher.waiting)
 
 

@@ -8,6 +8,7 @@ Changes are passed on in order, each at most once, and never one that is older t
 whole listing does not name is reported as gone; so after one, the consumer's world is the watcher's, whatever was lost.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -30,6 +31,8 @@ from shared.messages.watch import (
 FIRST_PATIENCE = 0.5
 """Seconds that a listing that was asked for is waited for; twice as long each time, until one is complete."""
 LONGEST_PATIENCE = 8.0
+DOUBT_PAUSE = 10.0
+"""Seconds between two listings that are asked for because the stream has shown the past."""
 
 Seen = PodChange | NodeChange | ObjectChange | Unreadable
 Effect = Seen | Relist
@@ -58,6 +61,7 @@ class WatchReader:
         """The kinds that the watcher lists; one of an earlier release does not list all that are known here."""
         self._patience = FIRST_PATIENCE
         self._ask_at: float | None = None
+        self._doubt_at = -math.inf
 
     @property
     def synced(self) -> bool:
@@ -83,6 +87,13 @@ class WatchReader:
     def next_deadline(self) -> float | None:
         """When `tick` wants to be called; None while synced."""
         return self._ask_at
+
+    def doubt(self, now: float) -> list[Effect]:
+        """The stream has shown the past: asks for a listing, but not all the time."""
+        if self._ask_at is not None or now < self._doubt_at:
+            return []
+        self._doubt_at = now + DOUBT_PAUSE
+        return [Relist(self._asker)]
 
     def tick(self, now: float) -> list[Effect]:
         return [self._ask(now)] if self._ask_at is not None and now >= self._ask_at else []

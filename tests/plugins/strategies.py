@@ -57,7 +57,7 @@ TERMS = st.builds(
     st.lists(REQUIREMENTS, max_size=2),
     st.lists(FIELDS, max_size=2),
 )
-EFFECTS: tuple[...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+EFFECTS: tuple[str, ...] = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 TAINTS = st.tuples(
     st.sampled_from(["k", "l", "node.kubernetes.io/unschedulable"]),
     st.sampled_from(["", "1"]),

@@ -2,7 +2,6 @@ import pytest
 
 from shared.framework.status import unresolvable
 from shared.framework.view import NodeView
-from shared.model.objects import str
 from shared.plugins.tainttoleration import TaintToleration
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, prepared, scores, statuses, table_of

@@ -127,7 +127,7 @@ def test_what_is_seen_together_is_one_delta() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in ObjectKind if kind not in QUEUE_KINDS])
 def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: ObjectKind) -> None:
-    intake, obj = Intake(frozenset()), an_object(kind)
+    intake, obj = Intake(frozenset(), lambda uid: False), an_object(kind)
     body = msgspec.Raw(encode_msgpack(obj))
     assert intake.read(ObjectChange(kind, key_of(obj), body=body)) == ObjectSeen(obj)
     assert intake.read(ObjectChange(kind, key_of(obj), gone=True)) == ObjectGone(kind, key_of(obj))
@@ -138,7 +138,7 @@ def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: Objec
 
 @pytest.mark.parametrize("kind", sorted(QUEUE_KINDS))
 def test_what_only_the_queue_reads_does_not_get_in(kind: ObjectKind) -> None:
-    intake, obj = Intake(frozenset()), an_object(kind)
+    intake, obj = Intake(frozenset(), lambda uid: False), an_object(kind)
     assert intake.read(ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))) is None
     assert intake.read(ObjectChange(kind, key_of(obj), gone=True)) is None
     assert intake.read(Unreadable(Kind(kind.value), "u", "default", "x", "spec: what is that?")) is None
