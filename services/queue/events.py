@@ -36,6 +36,12 @@ class PodGone(msgspec.Struct, frozen=True):
     uid: str
 
 
+class PodStale(msgspec.Struct, frozen=True):
+    """Event: the watch shows a pod of the past, without the node that it is on."""
+
+    key: str
+
+
 class PodUnreadable(msgspec.Struct, frozen=True):
     """Event: there is a pod without a node that cannot be used."""
 
@@ -57,7 +63,7 @@ class ClusterChange(msgspec.Struct, frozen=True):
     now: Any = None
 
 
-Seen = PodPending | PodBound | PodGone | PodUnreadable | ClusterChange
+Seen = PodPending | PodBound | PodGone | PodStale | PodUnreadable | ClusterChange
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -129,6 +135,12 @@ class Lapse(msgspec.Struct, frozen=True):
     uid: str
 
 
+class Stale(msgspec.Struct, frozen=True):
+    """Effect: the watch has shown a pod of the past, without the node that it is on. It was refused."""
+
+    key: str
+
+
 class Problem(msgspec.Struct, frozen=True):
     """Effect: somebody should know of this; nothing else was touched."""
 
@@ -136,4 +148,4 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 Event = Seen | Observed | Activate | Listed | Take | Outcomes | Evicted | Forgotten | Assumed | Absorbed | Tick
-Effect = Answer | Acknowledge | Notify | Withdrawn | Ended | Remember | Lapse | Problem
+Effect = Answer | Acknowledge | Notify | Withdrawn | Ended | Remember | Lapse | Stale | Problem

@@ -47,6 +47,9 @@ class QueueMetrics:
             metrics.counter("scheduler_schedule_attempts_total", "Attempts, by how they ended.", ["result", "profile"])
         )
         self._refused = _Growing(metrics.counter("flotilla_queue_refused_total", "Messages that were not taken.", []))
+        self.stale = metrics.counter(
+            "flotilla_queue_stale_pods_total", "Pods refused because they were shown without the node that they are on."
+        )
         self._pod_attempts = metrics.histogram(
             "scheduler_pod_scheduling_attempts", "Attempts until a pod was scheduled.", buckets=ATTEMPT_BUCKETS
         )

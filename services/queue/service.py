@@ -21,6 +21,7 @@ from services.queue.events import (
     Problem,
     Remember,
     Seen,
+    Stale,
     Tick,
     Withdrawn,
 )
@@ -276,6 +277,10 @@ class Shell:
             case Remember() | Lapse():
                 if self._remembering is not None:
                     self._remembering.take(effect)
+            case Stale(key=key):
+                self._metrics.stale.inc()
+                self._sparingly.warning("stale", "pod %s is shown without its node, as it was once: refused", key)
+                self._on_watch_effects(self._reader.doubt(self._context.clock()))
             case Problem(error=error):
                 self._sparingly.warning(str(error), "%s", error)
             case Withdrawn():

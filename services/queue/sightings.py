@@ -11,11 +11,12 @@ import msgspec
 
 from services.queue.assigned import AssignedPods
 from services.queue.changes import node_events, object_events, pod_events
-from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodUnreadable, Seen
+from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodStale, PodUnreadable, Seen
 from services.queue.nodes import Nodes
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.kinds import STILL_COUNTED
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook, object_from_msgpack
 
 _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
@@ -37,15 +38,20 @@ class Sightings:
                 return self._pod(change, now)
             case NodeChange(name=name, gone=False, body=body):
                 return self._node(name, body)
-            case NodeChange(name=name) | Unreadable(kind=Kind.NODE, name=name):
+            case NodeChange(name=name):
                 gone = self._nodes.drop(name)
                 return _told(node_events(gone, None), gone, None)
+            case Unreadable(kind=Kind.NODE):
+                return []  # it takes no pod, and those on it stay
             case ObjectChange(kind=kind, key=key, gone=gone, body=body):
                 return self._object_gone(kind, key) if gone else self._object(kind, key, body)
             case Unreadable(kind=kind) if kind in OBJECT_KINDS:
-                return self._object_gone(OBJECT_KINDS[kind], change.key)
+                is_kept = OBJECT_KINDS[kind] in STILL_COUNTED
+                return [] if is_kept else self._object_gone(OBJECT_KINDS[kind], change.key)
             case Unreadable(node=node):
-                return self._on_node(change) if node else [_unreadable(change, change.problem)]
+                if node:
+                    return self._on_node(change)
+                return self._refuse(change) or [_unreadable(change, change.problem)]
 
     def _pod(self, change: PodChange, now: float) -> list[Seen]:
         if change.gone or change.finished:
@@ -53,11 +59,17 @@ class Sightings:
             return [PodGone(change.uid), *_told(pod_events(before, None), before, None)]
         if change.node:
             return self._on_node(change)
+        if stale := self._refuse(change):
+            return stale
         try:
             pod = _POD.decode(change.body)
         except msgspec.DecodeError as cause:
             return [_unreadable(change, f"Pod {change.namespace}/{change.name}: {cause}")]
         return [PodPending(pod, now, len(change.body))]
+
+    def _refuse(self, change: PodChange | Unreadable) -> list[Seen]:
+        """What the watch shows of a pod that is on a node, if it shows the pod without it: a binding is for life."""
+        return [PodStale(f"{change.namespace}/{change.name}")] if change.uid in self._assigned else []
 
     def _on_node(self, change: PodChange | Unreadable) -> list[Seen]:
         seen = self._assigned.see(change)

@@ -13,10 +13,12 @@ from services.queue.events import (
     PodBound,
     PodGone,
     PodPending,
+    PodStale,
     PodUnreadable,
     Position,
     Problem,
     Seen,
+    Stale,
     Withdrawn,
 )
 from services.queue.happenings import Happening, room
@@ -59,6 +61,8 @@ class Watched:
                 self._pods.held.gangs.observe(before, after)
                 if self._hints.awaits(event):
                     self._wake(Happening(event, before, after), now)
+            case PodStale(key=key):
+                return [Stale(key)]
             case PodUnreadable():
                 return self._on_unreadable(seen, now)
         return []

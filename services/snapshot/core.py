@@ -295,7 +295,11 @@ class SnapshotCore:
 
     def _reopened(self, uid: str) -> list[Effect]:
         """What this pod occupies is known again, or nothing any more."""
-        return self._shown_again(self._nodes.closed.open_for(uid))
+        name = self._nodes.closed.open_for(uid)
+        if not name or name in self._nodes.closed:
+            return []
+        free = Forgot(uid, f"{POD_GONE} from what kept node {name} closed")
+        return [*self._shown_again(name), free]
 
     def _shown_again(self, name: str) -> list[Effect]:
         return self._cluster.publish(self._nodes.show_again(name), [], writes=(name,)) if name in self._nodes else []

@@ -89,6 +89,8 @@ class Judge:
             return Conflict(wanted.uid, f"node {wanted.node} is gone")
         if self._nodes.written(wanted.node) > wanted.seen:
             return Conflict(wanted.uid, f"node {wanted.node} has changed since it was judged")
+        if wanted.node in self._nodes.closed:
+            return Conflict(wanted.uid, f"node {wanted.node} is closed: {self._nodes.closed.why(wanted.node)}")
         if wanted.seen < self.to_be_seen:  # what a cycle decides itself it reckons with, on whatever node
             return Conflict(wanted.uid, "it was judged before the last decisions of an earlier cycle")
         return None

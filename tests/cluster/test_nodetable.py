@@ -10,7 +10,7 @@ from shared.cluster.labels import LabelValue
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import CPU, MEMORY, PODS, DuplicateNode, NodeTable
 from shared.errors import ClusterError, InvalidObject, InvariantBroken
-from shared.model.objects import Node, NodeStatus, ObjectMeta
+from shared.model.objects import Node
 from testing.builders import NodeBuilder, node, pod
 from tests.cluster.dump import LABELS, PORT, by_name, dump, label_at
 from tests.cluster.history import STEPS, Model, Step, apply
@@ -159,10 +159,6 @@ def test_many_extended_resources_grow_the_matrix() -> None:
 @pytest.mark.parametrize(
     ("malformed", "field"),
     [
-        (Node(metadata=ObjectMeta(name="a"), status=NodeStatus()), "status.allocatable"),
-        (node("a").capacity(cpu="-1").build(), "status.allocatable.cpu"),
-        (node("a").capacity({"example.com/new": "-1"}).build(), "status.allocatable.example.com/new"),
-        (node("a").taint("").build(), "spec.taints[0].key"),
         (node("").build(), "metadata.name"),
     ],
 )

@@ -10,12 +10,13 @@ import pytest
 
 from services.queue.assigned import AssignedPods
 from services.queue.changes import node_events, pod_events
-from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodUnreadable, Seen
+from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodStale, PodUnreadable, Seen
 from services.queue.nodes import Nodes
 from services.queue.sightings import Sightings
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.kinds import STILL_COUNTED
 from shared.model.objects import (
     Container,
     ContainerStatus,
@@ -255,7 +256,8 @@ def test_a_node_that_takes_pods_again_and_one_that_goes() -> None:
     assert sightings.read(NodeChange("n", gone=True), 9.0) == [gone]
     assert sightings.read(NodeChange("n", gone=True), 9.0) == []
     sightings.read(node_change(N), 9.0)
-    assert sightings.read(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == [gone]
+    assert sightings.read(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == []
+    assert sightings.read(NodeChange("n", gone=True), 9.0) == [gone]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["kind"] == "Node" and case["old"] and case["new"]])
@@ -309,7 +311,27 @@ def test_objects_of_other_kinds(kind: ObjectKind) -> None:
     assert actions(ObjectChange(kind, key, gone=True)) == []
     assert actions(object_change(kind)) == [Action.ADD] * registered
     namespace = "default" if "/" in key else ""
-    assert actions(Unreadable(Kind(kind.value), "u", namespace, "x", "wrong")) == [Action.DELETE] * registered
+    gone = [] if kind in STILL_COUNTED else [Action.DELETE] * registered
+    assert actions(Unreadable(Kind(kind.value), "u", namespace, "x", "wrong")) == gone
+
+
+def test_a_pod_that_is_on_a_node_is_never_taken_for_one_that_waits() -> None:
+    """A cache that went back in time shows it as it was before it was bound. It waits for nothing."""
+    sightings = Sightings()
+    before = pod("a").request(cpu=1)
+    assert [type(seen) for seen in sightings.read(pod_change(before), 9.0)] == [PodPending]
+    sightings.read(pod_change(A), 9.0)
+    assert sightings.read(pod_change(before), 9.0) == [PodStale("default/a")]
+    assert sightings.read(Unreadable(Kind.POD, uid("a"), "default", "a", "wrong"), 9.0) == [PodStale("default/a")]
+    sightings.read(pod_change(A, gone=True), 9.0)
+    assert [type(seen) for seen in sightings.read(pod_change(before), 9.0)] == [PodPending], "that one is gone"
+
+
+def test_a_node_that_cannot_be_read_any_more_is_still_there() -> None:
+    sightings = Sightings()
+    sightings.read(node_change(N), 9.0)
+    assert sightings.read(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == []
+    assert sightings.read(node_change(N), 9.0) == []
 
 
 WATCHED = {

@@ -8,7 +8,7 @@ from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGo
 from services.snapshot.intake import Intake
 from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
 from shared.messages.watch import Kind, ObjectChange, Unreadable
-from shared.model.kinds import QUEUE_KINDS
+from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
 from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 from testing.builders import node
@@ -50,9 +50,10 @@ def test_values_that_several_nodes_have_are_told_when_they_change() -> None:
     assert log.core.state().shared_hostnames == []
 
 
-def test_a_node_that_becomes_unusable_counts_no_more() -> None:
+def test_a_node_without_room_counts_like_any_other() -> None:
     log = SnapshotLog(named("a", "x"), named("b", "x"))
-    assert shared(log, NodeSeen(msgspec.structs.replace(named("a", "x"), status=NodeStatus()))) == [[]]
+    assert shared(log, NodeSeen(msgspec.structs.replace(named("a", "x"), status=NodeStatus()))) == []
+    assert log.core.state().shared_hostnames == ["x"]
 
 
 # Nodes
@@ -133,7 +134,7 @@ def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: Objec
     assert intake.read(ObjectChange(kind, key_of(obj), gone=True)) == ObjectGone(kind, key_of(obj))
     namespace = "default" if "/" in key_of(obj) else ""
     bad = Unreadable(Kind(kind.value), "u", namespace, "x", "spec: what is that?")
-    assert intake.read(bad) == ObjectGone(kind, key_of(obj))
+    assert intake.read(bad) == (None if kind in STILL_COUNTED else ObjectGone(kind, key_of(obj)))
 
 
 @pytest.mark.parametrize("kind", sorted(QUEUE_KINDS))

@@ -139,7 +139,7 @@ def change(pod: Pod, **more: object) -> PodChange:
 
 
 def test_of_pods_without_a_place_only_those_with_a_promise_are_read() -> None:
-    intake = Intake(INTAKE)
+    intake = Intake(INTAKE, lambda uid: False)
     assert intake.read(change(P)) is None
     assert intake.read(change(nominated(P))) == PodSeen(nominated(P))
     assert intake.read(change(P)) == PodSeen(P), "for the promise is taken back"
@@ -147,12 +147,12 @@ def test_of_pods_without_a_place_only_those_with_a_promise_are_read() -> None:
 
 
 def test_what_other_schedulers_promise_is_not_looked_at() -> None:
-    intake = Intake(frozenset({"another"}))
+    intake = Intake(frozenset({"another"}), lambda uid: False)
     assert intake.read(change(nominated(P))) is None
 
 
 def test_a_pod_that_is_gone_is_forgotten_by_the_intake() -> None:
-    intake = Intake(INTAKE)
+    intake = Intake(INTAKE, lambda uid: False)
     intake.read(change(nominated(P)))
     assert intake.read(change(P, gone=True)) == PodDeleted(P.uid)
     assert intake.read(change(P)) is None
