@@ -48,7 +48,7 @@ class QueueMetrics:
         )
         self._refused = _Growing(metrics.counter("flotilla_queue_refused_total", "Messages that were not taken.", []))
         self.stale = metrics.counter(
-            "flotilla_queue_stale_pods_total", "Pods refused because they were shown without the node that they are on."
+            "flotilla_stale_pods_total", "Pods refused because the watch showed them without the node that they are on."
         )
         self._pod_attempts = metrics.histogram(
             "scheduler_pod_scheduling_attempts", "Attempts until a pod was scheduled.", buckets=ATTEMPT_BUCKETS

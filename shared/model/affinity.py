@@ -151,8 +151,8 @@ class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
 class Taint(ApiStruct, frozen=True, kw_only=True):
     """What keeps pods that do not tolerate it off a node. Hashable; the time at which it was added is not kept."""
 
-    key: str = ""
-    effect: str = ""
+    key: str
+    effect: str
     value: str = ""
 
 

@@ -52,7 +52,10 @@ def _of_struct(name: str, before: Struct, now: Struct, only_read: frozenset[str]
 def _of_field(name: str, before: Struct, now: Struct, only_read: frozenset[str]) -> Iterator[str]:
     if before["type"] != now["type"]:
         added = _added(str(before["type"]), str(now["type"]))
-        if not added:
+        if str(before["type"]).startswith("literal ") and now["type"] == "str":
+            if name not in only_read:
+                yield f"{name} takes any text now: {READ_FIRST} ONLY_READ as '{name}'"
+        elif not added:
             yield f"{name} was {before['type']} and is {now['type']}: make a new field, and keep this one"
         elif not all(f"{name}.{each}" in only_read for each in added):
             listed = ", ".join(f"'{name}.{each}'" for each in sorted(added))

@@ -404,7 +404,7 @@ def test_values_that_kube_scheduler_only_compares_may_be_unknown() -> None:
     read = pod_from(raw_pod({"topologySpreadConstraints": [spread], "tolerations": tolerations}))
     assert read.spec.topology_spread_constraints[0].when_unsatisfiable == "Maybe"
     assert [toleration.operator for toleration in read.spec.tolerations] == ["Like", "Equal"]
-    taints = node_from(raw_node(taints=[{"key": "k", "effect": "Never"}, {"key": "k"}])).spec.taints
+    taints = node_from(raw_node(taints=[{"key": "k", "effect": "Never"}, {"key": "", "effect": ""}])).spec.taints
     assert [taint.effect for taint in taints] == ["Never", ""]
 
 

@@ -155,7 +155,9 @@ def test_a_part_of_an_object_that_can_be_read_is_told_with_one_complaint() -> No
 # Nodes
 
 
-@pytest.mark.parametrize("taint", [{"key": "a", "effect": "Never"}, {"key": "", "effect": "NoSchedule"}, {"key": "a"}])
+@pytest.mark.parametrize(
+    "taint", [{"key": "a", "effect": "Never"}, {"key": "", "effect": "NoSchedule"}, {"key": "a", "effect": ""}]
+)
 def test_a_node_with_an_unknown_taint_is_a_node_like_any_other(taint: Raw) -> None:
     node = raw_node("n")
     node["spec"] = {"taints": [taint]}
