@@ -23,10 +23,11 @@ class PermitAudit:
     def hear(self, outcomes: Sequence[BindingOutcome], now: float) -> None:
         for outcome in outcomes:
             wait = (outcome.uid, outcome.attempt)
-            if outcome.until is None:
+            if not outcome.waits:
                 self._waits.pop(wait, None)
             else:
-                self._waits[wait] = (outcome.until, now)
+                until = outcome.until if outcome.wait is None else now + outcome.wait
+                self._waits[wait] = (until or now, now)
                 record = self._cluster.pods.get(outcome.uid)
                 if record is not None:
                     record.tell(now, f"waits for a permit, attempt {outcome.attempt}")

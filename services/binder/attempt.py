@@ -33,6 +33,8 @@ class State(StrEnum):
     """It is not known whether the pod is bound, and the API server has been asked."""
     DOUBTING = "doubting"
     """It is not known whether the pod is bound, and the API server will be asked again."""
+    STALE = "stale"
+    """The pod has another version than its order names, and is not bound; the snapshot is asked to order it anew."""
     BOUND = "bound"
     FAILED = "failed"
     """It is not bound, and will not be."""
@@ -43,7 +45,8 @@ class State(StrEnum):
 
 
 S = State
-RUNNING = frozenset({S.PREPARING, S.PAUSED, S.BINDING, S.BOUND, S.FAILED})
+RUNNING = frozenset({S.PREPARING, S.PAUSED, S.BINDING, S.BOUND, S.FAILED, S.LOOKING})
+"""LOOKING at once where the order names no version."""
 GIVEN_UP = frozenset({S.FAILED, S.LEFT, S.SUPERSEDED})
 TRANSITIONS: dict[State, frozenset[State]] = {
     S.NEW: RUNNING | {S.BEHIND, S.WAITING},
@@ -52,8 +55,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     S.PREPARING: RUNNING | GIVEN_UP,
     S.PAUSED: RUNNING | GIVEN_UP,
     S.BINDING: frozenset({S.BINDING, S.BOUND, S.FAILED, S.LEFT, S.LOOKING}),
-    S.LOOKING: frozenset({S.BOUND, S.FAILED, S.LEFT, S.DOUBTING}),
+    S.LOOKING: frozenset({S.BOUND, S.FAILED, S.LEFT, S.LOOKING, S.DOUBTING, S.STALE, S.BINDING}),
     S.DOUBTING: frozenset({S.LEFT, S.LOOKING}),
+    S.STALE: GIVEN_UP | {S.BINDING, S.BOUND, S.LOOKING},
     S.BOUND: frozenset(),
     S.FAILED: frozenset(),
     S.LEFT: frozenset(),
@@ -61,7 +65,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 ENDS = frozenset(state for state, following in TRANSITIONS.items() if not following)
 MAYBE_BOUND = frozenset({S.BINDING, S.LOOKING, S.DOUBTING})
-IDLE = frozenset({S.BEHIND, S.WAITING, S.PAUSED})
+IDLE = frozenset({S.BEHIND, S.WAITING, S.PAUSED, S.STALE})
 """Nothing has been asked of the API server that is not answered yet."""
 
 
@@ -75,17 +79,22 @@ class Identity(NamedTuple):
 class Doubt:
     """Why it is not known whether a pod is bound.
 
-    `answer` is what there is to say should it turn out not to be, and `said` the server's own words; before `settled`
-    a pod that is not bound proves nothing: the call that was cut off may yet arrive.
+    `answer` is what there is to say should it turn out not to be, and `said` the server's own words. `fences`: the
+    version that calls have named, which must not land any more before that is said. `renews`: if the pod has another
+    version, the attempt goes on with that. `endless`: who was asked to bind names no version, and may do so any time.
     """
 
-    __slots__ = ("answer", "look_at", "pause", "said", "settled")
+    __slots__ = ("answer", "endless", "fences", "look_at", "pause", "renews", "said")
 
-    def __init__(self, answer: Failure, said: str, settled: float, pause: float) -> None:
+    def __init__(
+        self, answer: Failure, said: str, pause: float, *, fences: str = "", renews: bool = False, endless: bool = False
+    ) -> None:
         self.answer = answer
         self.said = said
-        self.settled = settled
         self.pause = pause
+        self.fences = fences
+        self.renews = renews
+        self.endless = endless
         self.look_at = math.inf
 
 
@@ -109,17 +118,23 @@ class Attempt:
         "state",
         "step",
         "story",
+        "waits_until",
+        "window",
     )
 
-    def __init__(self, order: BindingOrder, framework: Framework, now: float) -> None:
+    def __init__(self, order: BindingOrder, framework: Framework, now: float, window: float) -> None:
+        """`window`: seconds from now on that the snapshot leaves the pod to this binder."""
         self.order = order
         self.framework = framework
         self.cycle = CycleState(order.pod or _pod(order))
         for plugin in framework.volumes if order.volumes is not None else ():
             self.cycle.write(plugin.name, DECISION, order.volumes)
         self.state = State.NEW
-        self.deadline = order.deadline
+        self.window = window
+        self.deadline = now + window
         """From then on the pod is the snapshot's."""
+        self.waits_until = -math.inf
+        """Until when it waits for permits or in PreBind, as the snapshot was told."""
         self.began = now
         self.step = 0
         """Of the call that is out; rises with each call."""
@@ -173,7 +188,7 @@ class Attempt:
 def _pod(order: BindingOrder) -> Pod:
     """As much of the pod as the order tells: plugins that read more have the pod sent along."""
     return Pod(
-        metadata=ObjectMeta(name=order.name, namespace=order.namespace, uid=order.uid),
+        metadata=ObjectMeta(name=order.name, namespace=order.namespace, uid=order.uid, resource_version=order.version),
         spec=_spec(order.profile),
         status=_STATUS,
     )

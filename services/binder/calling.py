@@ -24,6 +24,8 @@ from shared.framework.plugin import ApiCall
 from shared.kube import errors
 from shared.kube import outcome as kube
 from shared.kube.client import CALL_PATIENCE, KubeClient
+from shared.kube.fencing import fence
+from shared.kube.notes import PodRef, PodStanding
 from shared.kube.outcome import Outcome
 from shared.model.objects import encode_json
 
@@ -91,18 +93,20 @@ class Calling:
         return result_of(kube.result_of(answer))
 
     async def _look_up(self, wanted: LookUp) -> LookedUp:
-        where, node = Where.UNKNOWN, ""
         try:
-            pod = await self._client.get_pod(wanted.namespace, wanted.name)
-        except FlotillaError:
-            pass  # asked again, and left to the snapshot in the end
-        else:
-            if pod is None or pod.uid != wanted.uid:
-                where = Where.GONE
-            else:
-                node = pod.spec.node_name or ""
-                where = Where.ON_NODE if node else Where.UNBOUND
-        return LookedUp(wanted.uid, wanted.attempt, where, node)
+            pod = await self._standing(wanted)
+        except FlotillaError:  # asked again, and left to the snapshot in the end
+            return LookedUp(wanted.uid, wanted.attempt, Where.UNKNOWN)
+        if pod is None or pod.uid != wanted.uid:
+            return LookedUp(wanted.uid, wanted.attempt, Where.GONE)
+        where = Where.ON_NODE if pod.node else Where.UNBOUND
+        return LookedUp(wanted.uid, wanted.attempt, where, pod.node, pod.version, pod.terminating)
+
+    async def _standing(self, wanted: LookUp) -> PodStanding | None:
+        if not wanted.fences:
+            return await self._client.pod_standing(wanted.namespace, wanted.name)
+        pod = PodRef(wanted.namespace, wanted.name, wanted.uid)
+        return (await fence(self._client, pod, wanted.fences, f"attempt {wanted.attempt}")).standing
 
 
 def _only_looks(api: ApiCall | ExtenderBinding) -> bool:

@@ -1,11 +1,15 @@
 """PreBind and Bind of an attempt, call by call, and the doubt that a call without a clear answer leaves behind.
 
-A binding call that is answered with a conflict, not found, or not at all, proves nothing by itself: the API server is
-asked where the pod is, and only what it says counts.
+Every Binding names the version of the pod that its order names, so it lands only while the pod is at that version. What
+a call that was not answered with success has done is looked up, and only what the API server says counts. The pod has
+not been bound, and will not be, once it has another version: then the attempt has failed, or, where that other version
+is why the call was refused, the snapshot is asked for an order that names it. A binder never picks a version itself.
 """
 
 import math
 from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
 
 from services.binder import points
 from services.binder.attempt import Attempt, Doubt, State
@@ -34,18 +38,20 @@ from shared.extenders.interest import in_order
 from shared.framework.plugin import ApiAnswer, ApiCall, Pause
 from shared.framework.status import SUCCESS, error
 from shared.messages.binding import BindingOutcome
+from shared.messages.state import BindingOrder
 
 LOOK_AGAIN = 0.5
 """Seconds until a pod is looked up again, the first time; the pause doubles from then on."""
 LONGEST_PAUSE = 8.0
 PAUSE_GRAIN = 0.25
 """Pauses of PreBind end at multiples of so many seconds."""
-SETTLING = 1.0
-"""Seconds after which a call that was cut off does not arrive any more."""
+BINDING = "/binding"
+"""How the path of the sub-resource ends that binds a pod."""
 
-NOT_FOUND, CONFLICT = 404, 409
-UNSURE = (NOT_FOUND, CONFLICT)
-"""Refusals that say nothing about where the pod is: it may be gone, replaced, or bound already."""
+CONFLICT = 409
+NOT_SENT = 0
+NO_VERSION = Failure("the order does not say which version of the pod it is about", told=False)
+MOVED = "the pod has another version than its order names"
 
 
 class Carrying:
@@ -94,14 +100,19 @@ class Carrying:
 
     def _pause(self, attempt: Attempt, pause: Pause, now: float) -> None:
         """Many pods wake up together, so that this many do not each have all others looked through."""
-        order = attempt.order
         attempt.move(State.PAUSED, now)
         attempt.resume_at = math.ceil((now + pause.seconds) / PAUSE_GRAIN) * PAUSE_GRAIN
         self._book.ring(attempt.alarm)
         until = attempt.prepared_from + pause.patience
         if until > attempt.prepared_until:
             attempt.prepared_until = until
-            self._reports.add(BindingOutcome(order.uid, order.attempt, until=until), now)
+            attempt.waits_until = until
+            self.report_wait(attempt, now)
+
+    def report_wait(self, attempt: Attempt, now: float) -> None:
+        """Ask the snapshot for as much more time."""
+        order, wait = attempt.order, max(attempt.waits_until - now, 0.0)
+        self._reports.add(BindingOutcome(order.uid, order.attempt, version=order.version, wait=wait), now)
 
     # Bind
 
@@ -110,8 +121,26 @@ class Carrying:
         attempt.extender = binding_of(self._extenders, attempt.order, attempt.cycle.pod)
         if attempt.extender is not None:
             self._call(attempt, State.BINDING, "", attempt.extender, now)
+        elif not attempt.order.version:
+            self._doubt(attempt, Doubt(NO_VERSION, "", LOOK_AGAIN, renews=True), now)
         else:
             self._bind_by_plugin(attempt, now)
+
+    def on_reordered(self, attempt: Attempt, order: BindingOrder, now: float) -> None:
+        """A stale one: with the version that was found, or again with the old one, so nobody has heard of the other."""
+        if order.version == attempt.order.version:
+            self.look_up(attempt, now)
+            return
+        if order.window is not None:
+            attempt.deadline = now + order.window
+            self._book.ring(attempt.alarm)
+        self.renew(attempt, order, now)
+
+    def renew(self, attempt: Attempt, order: BindingOrder, now: float) -> None:
+        """The snapshot has ordered it with the version that was found."""
+        attempt.order = order
+        attempt.doubt = None
+        self._bind_by_plugin(attempt, now)
 
     def _bind_by_plugin(self, attempt: Attempt, now: float) -> None:
         plugin, answer = points.bind(attempt.framework, attempt.cycle, attempt.order.node)
@@ -123,9 +152,9 @@ class Carrying:
             self._endings.took(attempt, ExtensionPoint.BIND, answer.code, attempt.point_began)
             self._endings.fail(attempt, failure(ExtensionPoint.BIND, answer), now)
 
-    def _fail_bind(self, attempt: Attempt, why: Failure, now: float) -> None:
+    def _fail_bind(self, attempt: Attempt, why: Failure, now: float, *, fenced: bool = False) -> None:
         self._endings.took(attempt, ExtensionPoint.BIND, why.code, attempt.point_began)
-        self._endings.fail(attempt, why, now)
+        self._endings.fail(attempt, why, now, fenced=fenced)
 
     # Calls
 
@@ -135,6 +164,8 @@ class Carrying:
         attempt.step += 1
         order = attempt.order
         binds = state is State.BINDING
+        if binds and isinstance(call, ApiCall):
+            call = _with_precondition(call, order)
         self._effects.append(Call(order.uid, order.attempt, attempt.step, call, attempt.deadline, binds))
 
     def on_called(self, called: Called, now: float) -> None:
@@ -156,19 +187,27 @@ class Carrying:
             return
         refused = error(result.message).by(attempt.plugin)
         why = Failure(result.message) if extender is not None else failure(ExtensionPoint.BIND, refused)
-        if isinstance(result, Refused) and result.status not in UNSURE:
+        if isinstance(result, Refused) and (result.status == NOT_SENT or extender is not None):
             self._fail_bind(attempt, why, now)
             return
-        settled = now if isinstance(result, Refused) else now + SETTLING
-        attempt.doubt = Doubt(why, result.message, settled, LOOK_AGAIN)
-        self.look_up(attempt, now)
+        stale = isinstance(result, Refused) and result.status == CONFLICT
+        fences = "" if stale or extender is not None else attempt.order.version
+        doubt = Doubt(why, result.message, LOOK_AGAIN, fences=fences, renews=stale, endless=extender is not None)
+        self._doubt(attempt, doubt, now)
 
     # Doubt
 
+    def _doubt(self, attempt: Attempt, doubt: Doubt, now: float) -> None:
+        attempt.doubt = doubt
+        self.look_up(attempt, now)
+
     def look_up(self, attempt: Attempt, now: float) -> None:
+        doubt = attempt.doubt
+        if doubt is None:
+            raise InvariantBroken(f"looked up without a doubt. {attempt.tell()}")
         attempt.move(State.LOOKING, now)
         order = attempt.order
-        self._effects.append(LookUp(order.uid, order.attempt, order.namespace, order.name))
+        self._effects.append(LookUp(order.uid, order.attempt, order.namespace, order.name, doubt.fences))
 
     def on_looked_up(self, found: LookedUp, now: float) -> None:
         attempt = self._book.find(found.uid, found.attempt)
@@ -183,17 +222,40 @@ class Carrying:
                 self._endings.finish(attempt, now)
             else:
                 elsewhere = f"the pod is on node {found.node} already"
-                self._fail_bind(attempt, Failure(elsewhere, told=False, plugin=plugin), now)
+                self._fail_bind(attempt, Failure(elsewhere, told=False, plugin=plugin), now, fenced=True)
         elif found.where is Where.GONE:
-            gone = f"the pod is gone: {doubt.said}"
-            self._fail_bind(attempt, Failure(gone, told=False, plugin=plugin, gone=True), now)
-        elif found.where is Where.UNBOUND and now >= doubt.settled:
-            self._fail_bind(attempt, doubt.answer, now)
+            gone = f"the pod is gone: {doubt.said}" if doubt.said else "the pod is gone"
+            self._fail_bind(attempt, Failure(gone, told=False, plugin=plugin, gone=True), now, fenced=True)
+        elif found.where is Where.UNBOUND and not doubt.endless:
+            self._on_unbound(attempt, doubt, found, now)
         else:
             doubt.look_at = now + doubt.pause
             doubt.pause = min(2 * doubt.pause, LONGEST_PAUSE)
             attempt.move(State.DOUBTING, now)
             self._book.ring(attempt.alarm)
+
+    def _on_unbound(self, attempt: Attempt, doubt: Doubt, found: LookedUp, now: float) -> None:
+        order = attempt.order
+        moved = found.version != order.version
+        if doubt.renews and moved and not found.terminating:
+            if order.window is None:  # the snapshot is of release 0.1 and knows no versions
+                self.renew(attempt, replace(order, version=found.version), now)
+                return
+            attempt.move(State.STALE, now)
+            asked = BindingOutcome(order.uid, order.attempt, MOVED, version=order.version, found=found.version)
+            self._reports.add(asked, now)
+        elif moved:
+            self._fail_bind(attempt, doubt.answer, now, fenced=True)
+        else:
+            self._doubt(attempt, Doubt(doubt.answer, doubt.said, doubt.pause, fences=order.version), now)
+
+
+def _with_precondition(call: ApiCall, order: BindingOrder) -> ApiCall:
+    """A Binding that lands only on the very pod and version that the order is about, whichever plugin wants it."""
+    if not call.path.endswith(BINDING):
+        return call
+    metadata = {**(call.body.get("metadata") or {}), "uid": order.uid, "resourceVersion": order.version}
+    return replace(call, body={**call.body, "metadata": metadata})
 
 
 def _next_step(steps: points.Steps, answer: ApiAnswer | None) -> tuple[str, points.Step]:

@@ -15,9 +15,10 @@ goes through the profile's plugins:
     BINDING     the call that binds is out  <-----------------------------------------------------+
        |
        +-- done ------------------------------------------------------------> BOUND -> PostBind
-       +-- refused ---------------------------------------------------------> FAILED
-       +-- conflict, not found, no answer -------> LOOKING --+-- is there --> BOUND
-                                            ^                +-- is not ----> FAILED
+       +-- certainly not sent ----------------------------------------------> FAILED
+       +-- any other answer, or none ------------> LOOKING --+-- is there --> BOUND
+                                            ^                +-- is fenced -> FAILED
+                                            |                +-- has changed -> STALE -> ordered anew -> BINDING
                                             |                +-- not known -> DOUBTING
                                             +------ after a pause -----------------+
 
@@ -63,7 +64,7 @@ from shared.config.structs import ExtenderConfig
 from shared.errors import ProtocolError
 from shared.framework.profile import Framework
 from shared.framework.status import Code, Status
-from shared.messages.binding import BindingOutcome, PermitAnswer, Withdraw
+from shared.messages.binding import BindingOrders, PermitAnswer, Withdraw
 from shared.messages.permits import MOST_LISTED, PermitPending
 from shared.messages.state import BindingOrder
 
@@ -84,11 +85,15 @@ class BinderCore:
         *,
         clock: Callable[[], float],
         extenders: Iterable[ExtenderConfig] = (),
+        incarnation: str = "",
     ) -> None:
-        """`clock` measures how long plugins take, and decides nothing."""
+        """`clock` measures how long plugins take, and decides nothing. `incarnation` is this process's."""
+        self.incarnation = incarnation
         self._frameworks = frameworks
         self._clock = clock
         self._epoch = 0
+        self._number = 0
+        """Of the last orders of this epoch."""
         self._book = Book()
         self._reports = Reports(name)
         self._next_beat = -math.inf
@@ -104,12 +109,8 @@ class BinderCore:
         match event:
             case Called():
                 self._carrying.on_called(event, now)
-            case Orders(message=message) if message.epoch < self._epoch:
-                self._problem(f"orders of epoch {message.epoch}, now {self._epoch}")
             case Orders(message=message):
-                self._epoch = message.epoch
-                for order in message.orders:
-                    self._on_order(order, now)
+                self._on_orders(message, now)
             case Acknowledged(number=number):
                 self._on_acknowledged(number)
             case Tick():
@@ -158,18 +159,36 @@ class BinderCore:
 
     # Orders
 
+    def _on_orders(self, message: BindingOrders, now: float) -> None:
+        why = self._why_refused(message)
+        if why:
+            self._problem(f"orders of epoch {message.epoch}, number {message.number}: {why}")
+            return
+        self._epoch, self._number = message.epoch, message.number
+        for order in message.orders:
+            self._on_order(order, now)
+
+    def _why_refused(self, message: BindingOrders) -> str:
+        if message.epoch < self._epoch:
+            return f"the epoch is {self._epoch} now"
+        if message.incarnation not in ("", self.incarnation):
+            return f"they are for process {message.incarnation} of this name, which is {self.incarnation}"
+        if message.epoch == self._epoch and 0 < message.number <= self._number:
+            return f"number {self._number} was there before"
+        return ""
+
     def _on_order(self, order: BindingOrder, now: float) -> None:
         if self._book.knows(order):
-            outcome = self._book.outcome(order)
-            if outcome is not None:
-                self._reports.add(outcome, now)
+            self._on_known(order, now)
             return
         withdraw = self._book.withdrawn(order)
         if withdraw is not None:
             self._endings.refuse(order, _withdrawn(withdraw, State.NEW), now)
             return
-        if now >= order.deadline or self.held >= MOST_HELD:
-            why = "comes after its deadline" if now >= order.deadline else f"finds {self.held} others here"
+        window = order.deadline if order.window is None else order.window
+        late = not 0 < window < math.inf
+        if late or self.held >= MOST_HELD:
+            why = "comes after its deadline" if late else f"finds {self.held} others here"
             self._problem(f"the order for pod {order.namespace}/{order.name} {why}")
             return
         framework = self._frameworks.get(order.profile)
@@ -177,7 +196,22 @@ class BinderCore:
             unknown = Failure(f'profile not found for scheduler name "{order.profile}"')
             self._endings.refuse(order, HANDED_BACK if self._leaving else unknown, now)
             return
-        self._take(Attempt(order, framework, now), now)
+        self._take(Attempt(order, framework, now, window), now)
+
+    def _on_known(self, order: BindingOrder, now: float) -> None:
+        """It is under way, or over. An order for another version of the pod counts from the next Bind on."""
+        attempt = self._book.either(order.uid, order.attempt)
+        if attempt is None:
+            outcome = self._book.outcome(order)
+            if outcome is not None:
+                self._reports.add(outcome, now)
+            return
+        if attempt.state is State.STALE:
+            self._carrying.on_reordered(attempt, order, now)
+        elif attempt.state not in MAYBE_BOUND:
+            attempt.order = order
+            if attempt.waits_until > now:
+                self._carrying.report_wait(attempt, now)
 
     def _take(self, attempt: Attempt, now: float) -> None:
         """It takes the place of an earlier attempt, or waits for the end of one that may be bound any moment."""
@@ -229,11 +263,11 @@ class BinderCore:
     # Permits
 
     def _wait(self, attempt: Attempt, permit: PermitWait, now: float) -> None:
-        order = attempt.order
         attempt.permit = permit
         attempt.move(State.WAITING, now)
+        attempt.waits_until = permit.deadline
         self._book.ring(attempt.alarm)
-        self._reports.add(BindingOutcome(order.uid, order.attempt, until=permit.deadline), now)
+        self._carrying.report_wait(attempt, now)
 
     def _on_permit_answer(self, answer: PermitAnswer, now: float) -> None:
         attempt = self._book.get(answer.uid)
@@ -289,11 +323,11 @@ class BinderCore:
     def _on_acknowledged(self, number: int) -> None:
         """For a pod that waits, the snapshot holds the place as long, and then for as long as binding may take."""
         for outcome in self._reports.acknowledged(number):
-            if outcome.until is None:
+            if outcome.wait is None:
                 continue
             attempt = self._book.find(outcome.uid, outcome.attempt)
             if attempt is not None:
-                attempt.deadline = max(attempt.deadline, outcome.until + attempt.order.deadline - attempt.began)
+                attempt.deadline = max(attempt.deadline, attempt.waits_until + attempt.window)
 
     def _on_leave(self, now: float) -> None:
         self._leaving = True

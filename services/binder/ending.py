@@ -46,12 +46,12 @@ class Endings:
         self.activate(attempt)
         message = f"Successfully assigned {order.namespace}/{order.name} to {order.node}"
         self._effects.append(Record(Said.SCHEDULED, order.uid, order.namespace, order.name, order.profile, message))
-        self._end(attempt, State.BOUND, "", BindingOutcome(order.uid, order.attempt), now)
+        self._end(attempt, State.BOUND, "", BindingOutcome(order.uid, order.attempt, version=order.version), now)
 
-    def fail(self, attempt: Attempt, why: Failure, now: float) -> None:
-        """It is not bound, and will not be."""
+    def fail(self, attempt: Attempt, why: Failure, now: float, *, fenced: bool = False) -> None:
+        """It is not bound, and will not be: Bind was not called on, or no such call can land any more (`fenced`)."""
         self._roll_back(attempt)
-        outcome = self._say_failure(attempt.order, why)
+        outcome = self._say_failure(attempt.order, why, fenced=fenced)
         self._end(attempt, State.FAILED, why.message, outcome, now)
 
     def leave(self, attempt: Attempt, now: float) -> None:
@@ -96,7 +96,7 @@ class Endings:
         if follower is not None:
             self._follow(follower, now)
 
-    def _say_failure(self, order: BindingOrder, why: Failure) -> BindingOutcome:
+    def _say_failure(self, order: BindingOrder, why: Failure, *, fenced: bool = False) -> BindingOutcome:
         if why.told:
             pod = (order.uid, order.namespace, order.name)
             self._effects.append(Record(Said.FAILED, *pod, order.profile, why.message))
@@ -109,6 +109,8 @@ class Endings:
             rejected=why.rejected,
             handed_back=why.handed_back,
             gone=why.gone,
+            version=order.version,
+            fenced=fenced,
         )
 
     def _tell_troubles(self, attempt: Attempt, troubles: list[str]) -> None:

@@ -63,12 +63,18 @@ class Called(msgspec.Struct, frozen=True, gc=False):
 
 
 class LookedUp(msgspec.Struct, frozen=True, gc=False):
-    """Event: the answer to a LookUp. A pod of this name with another uid counts as gone."""
+    """Event: the answer to a LookUp. A pod of this name with another uid counts as gone.
+
+    `version`: the pod's, where it is not bound; where the LookUp `fences` one, it is another than that. `terminating`:
+    the pod is being deleted, so it will not be bound.
+    """
 
     uid: str
     attempt: int
     where: Where
     node: str = ""
+    version: str = ""
+    terminating: bool = False
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):
@@ -118,12 +124,16 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
 
 class LookUp(msgspec.Struct, frozen=True, gc=False):
-    """Effect: ask the API server where this pod is; the answer is a LookedUp of the same attempt."""
+    """Effect: ask the API server where this pod is; the answer is a LookedUp of the same attempt.
+
+    `fences`: should the pod still be at this version, give it another one, so that no call can bind it any more.
+    """
 
     uid: str
     attempt: int
     namespace: str
     name: str
+    fences: str = ""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):

@@ -69,7 +69,6 @@ from shared.messages.permits import ListPermits, Permits
 from shared.messages.queue import Activate, Received
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner
-from shared.runtime.joining import joined
 from shared.telemetry.logs import Repeated
 
 MOST_CALLS = 64
@@ -84,17 +83,19 @@ async def main(context: Context, *, api_calls: bool = True) -> None:
     source = read_config(context.settings.config)
     config = load_scheduler_config(source)
     frameworks = load_frameworks(config)
-    core = BinderCore(context.name, frameworks, clock=time.perf_counter, extenders=config.extenders)
+    core = BinderCore(
+        context.name,
+        frameworks,
+        clock=time.perf_counter,
+        extenders=config.extenders,
+        incarnation=secrets.token_hex(8),
+    )
     extenders = ExtenderClient(config.extenders)
     client: KubeClient | None = None
     try:
         if api_calls:
-            given = given_connection(source)
-            client = await KubeClient.open(context.settings.api, context.telemetry, given)
-            async with joined(context, config.leader_election, given):
-                await Shell(context, core, client, extenders).run()
-        else:
-            await Shell(context, core, client, extenders).run()
+            client = await KubeClient.open(context.settings.api, context.telemetry, given_connection(source))
+        await Shell(context, core, client, extenders).run()
     finally:
         await extenders.close()
         if client is not None:
@@ -110,7 +111,7 @@ class Shell:
         self._evicting = Evicting()
         cores = Cores(core, self._evicting)
         self._queue_epoch = 0
-        self._incarnation = secrets.token_hex(8)
+        self._incarnation = core.incarnation
         self._metrics = BinderMetrics(context.metrics)
         self._spans = BindSpans(context.tracer)
         self._sparingly = Repeated(context.log)
@@ -185,6 +186,8 @@ class Shell:
     # What comes in
 
     def _on_orders(self, message: BindingOrders, envelope: Envelope) -> None:
+        if any(order.window is None for order in message.orders):
+            message = _of_release_01(message, self._context.wall())
         self._runner.feed(Orders(message))
 
     def _on_permits(self, message: PermitAnswer | ListPermits, envelope: Envelope) -> None:
@@ -274,7 +277,11 @@ class Shell:
     async def _report(self, message: BindingOutcomes) -> None:
         """If nothing comes back, the core has it sent again."""
         try:
-            told = replace(message, incarnation=self._incarnation)
+            wall = self._context.wall()
+            outcomes = [
+                each if each.wait is None else replace(each, until=wall + each.wait) for each in message.outcomes
+            ]
+            told = replace(message, outcomes=outcomes, incarnation=self._incarnation)
             received = await self._context.bus.request(SNAPSHOT_BOUND, told, Received, timeout=REPEAT)
         except NoAnswer as none:
             self._sparingly.warning(none.silence, "outcomes are not acknowledged: %s", none)
@@ -289,3 +296,11 @@ class Shell:
 
     def _failed(self, cause: BaseException) -> None:
         self._context.fault.report("a call", cause)
+
+
+def _of_release_01(message: BindingOrders, wall: float) -> BindingOrders:
+    """Its snapshots name points in time: `deadline` holds the seconds that are left from here on."""
+    orders = [
+        each if each.window is not None else replace(each, deadline=each.deadline - wall) for each in message.orders
+    ]
+    return replace(message, orders=orders)

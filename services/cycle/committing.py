@@ -99,7 +99,9 @@ class Committing:
             meta, profile, load = queued.pod.metadata, queued.profile, loads.number(queued.load)
             pod = queued.pod if self._goes_along(queued.pod) else None
             of, gang = (meta.uid, meta.namespace, meta.name, profile), "" if queued.gang is None else queued.gang.key
-            decisions.append(Decision(*of, rung.node, load, rung.seen, pod, rung.volumes, gang))
+            decisions.append(
+                Decision(*of, rung.node, load, rung.seen, pod, rung.volumes, gang, version=meta.resource_version)
+            )
         commit = Commit(self._epoch, self._next(), loads.items, decisions, denominated=self._losers())
         return self._send(UnderWay(commit, number, walked=walked), now)
 

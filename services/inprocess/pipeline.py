@@ -211,12 +211,13 @@ class Pipeline:
                         self._send(heartbeat, partial(self._to_worker, name))
                 case snapshot.Reply(message=committed):
                     self._send(committed, self._to_cycle)
-                case snapshot.Dispatch(orders=orders):
+                case snapshot.Dispatch(attempts=attempts):
                     if self._binds:
-                        self._send(BindingOrders(self.snapshot.epoch, list(orders)), self._bind_all)
+                        orders = [order for each in attempts if (order := self.snapshot.order(each, self.now))]
+                        self._send(BindingOrders(self.snapshot.epoch, orders), self._bind_all)
                 case snapshot.Displace(message=evict):
                     self._displace(evict)
-                case snapshot.LookUp(uid=uid, attempt=attempt):
+                case snapshot.LookUp(uid=uid, attempt=attempt) | snapshot.Fence(uid=uid, attempt=attempt):
                     self._look_up(uid, attempt)
                 case snapshot.Problem(error=error):
                     self.problems.append(error)

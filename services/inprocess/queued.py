@@ -134,7 +134,8 @@ class Queued(Pipeline):
                 self.observe(snapshot.PodSeen(going(pod, str(self.now))))
                 self._later(self._grace, partial(self._go, victim.uid))
             elif victim.attempt:
-                self.observe(snapshot.BindingFailed(victim.uid, victim.attempt, "preempted", PREEMPTION, True))
+                version = pod.metadata.resource_version
+                self.observe(snapshot.BindingFailed(victim.uid, victim.attempt, "preempted", PREEMPTION, True, version))
         self._send(Evicted(evict.uid, evict.attempt), self._hear)
 
     def _go(self, uid: str) -> None:

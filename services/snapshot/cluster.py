@@ -35,7 +35,7 @@ class Cluster:
         self.gathering: Gathering | None = None
         for entry in ledger:
             self.pods.put(entry.uid, entry.node, entry.load, f"{entry.namespace}/{entry.name}", assumed=True)
-            self.ledger.enter(entry)
+            self.ledger.restore(entry)
             if entry.volumes is not None:
                 self.objects.restore(entry.uid, entry.node, entry.volumes)
 

@@ -8,8 +8,11 @@ A decided pod is assumed: it holds its place, and stands in the ledger until it 
 
     decided --commit--> assumed --binding finished--> bound --seen by the watch--> confirmed
                            |                             |
-                           +--binding failed-------------+--> forgotten
-                           +--overdue--> looked up at the API server, then bound or forgotten
+                           +--failed or overdue--> fenced at the API server: bound there, or forgotten
+
+Its place is given away only when no call can bind it any more: its pod is gone or on another node, it has another
+version than the orders of the attempt name, or the one process that had the order has not called on Bind. Where that is
+not known the pod is given another version first. Time alone, or one binder's word, frees nothing.
 
 A nomination is a decision, too: it is checked like one, and from then on no evaluation from before is trusted on its
 node, so that all who judge keep the room. Then a binder is told who has to make way.
@@ -34,10 +37,12 @@ from services.snapshot.events import (
     Beat,
     BindingFailed,
     BindingFinished,
+    BindingStale,
     BindingWaits,
     Dispatch,
     Effect,
     Event,
+    Fence,
     Forgot,
     LookedUp,
     LookUp,
@@ -59,7 +64,7 @@ from services.snapshot.events import (
     Withhold,
 )
 from services.snapshot.gathering import Gathering
-from services.snapshot.ledger import BINDING_DEADLINE, order_of
+from services.snapshot.ledger import Attempt, Doubt
 from services.snapshot.nodes import bare_node
 from shared.cluster.load import PodLoad, load_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError, UnreadableObject
@@ -67,6 +72,7 @@ from shared.messages.binding import Withdraw
 from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
 from shared.messages.state import (
+    BindingOrder,
     Change,
     Commit,
     Committed,
@@ -107,8 +113,17 @@ class SnapshotCore:
 
     def begin(self, now: float) -> list[Effect]:
         """All that the watch lists has been told: takes up what the leader before has left."""
-        orders = [order_of(e, self.epoch) for e in self._ledger if not e.bound and now < e.deadline]
-        return [Dispatch(tuple(orders))] if orders else []
+        self._ledger.begin(now)
+        open_ = [(each.uid, each.attempt) for each in self._ledger if not each.bound]
+        return [Dispatch(tuple(open_))] if open_ else []
+
+    def order(self, attempt: Attempt, now: float) -> BindingOrder | None:
+        """For a binder, as it is to have it now; None if no binder is to have it any more."""
+        return self._ledger.order(attempt, self.epoch, now)
+
+    def set_wall(self, ahead: float) -> None:
+        """Seconds from the clock of `now` to Unix time, for what people read."""
+        self._ledger.ahead = ahead
 
     def restate(self, epoch: int) -> None:
         """The stored state was lost: the same state goes on as that of a new term."""
@@ -146,9 +161,11 @@ class SnapshotCore:
             case BindingFinished(uid=uid, attempt=attempt):
                 return self._on_bound(uid, attempt)
             case BindingFailed():
-                return self._on_failed(event)
+                return self._on_failed(event, now)
             case BindingWaits():
-                return self._on_waits(event)
+                return self._on_waits(event, now)
+            case BindingStale():
+                return self._on_stale(event)
             case LookedUp():
                 return self._on_looked_up(event)
             case Spared(uid=uid):
@@ -375,32 +392,48 @@ class SnapshotCore:
         if entry is None or entry.bound:
             return []
         bound = msgspec.structs.replace(entry, bound=True)
-        self._ledger.enter(bound)
+        self._ledger.change(bound)
         return [Persist(ledger=(bound,))]
 
-    def _on_failed(self, failed: BindingFailed) -> list[Effect]:
+    def _on_failed(self, failed: BindingFailed, now: float) -> list[Effect]:
         entry = self._ledger.find(failed.uid, failed.attempt)
         if entry is None or entry.bound:
             return []
-        return self._forget(entry, failed.reason, failed.plugin, rejected=failed.rejected)
+        if failed.gone or (failed.sure and failed.version == entry.version):
+            return self._forget(entry, failed.reason, failed.plugin, rejected=failed.rejected)
+        if not failed.holds:
+            return []
+        return [self._fence(entry, Doubt(failed.reason, failed.plugin, failed.rejected), now)]
 
-    def _on_waits(self, waits: BindingWaits) -> list[Effect]:
+    def _on_waits(self, waits: BindingWaits, now: float) -> list[Effect]:
         entry = self._ledger.find(waits.uid, waits.attempt)
         if entry is None or entry.bound:
             return []
-        waiting = msgspec.structs.replace(entry, deadline=waits.until + BINDING_DEADLINE)
-        self._ledger.enter(waiting)
-        return [Persist(ledger=(waiting,))]
+        return [Persist(ledger=(self._ledger.extend(entry, waits.wait, now),))]
+
+    def _on_stale(self, stale: BindingStale) -> list[Effect]:
+        """Order it with the version that was found, once that is in the ledger: what a deposed leader finds is not."""
+        entry = self._ledger.find(stale.uid, stale.attempt)
+        if entry is None or entry.bound:
+            return []
+        effects: list[Effect] = []
+        if stale.version == entry.version:
+            renewed = msgspec.structs.replace(entry, version=stale.found)
+            self._ledger.change(renewed)
+            effects.append(Persist(ledger=(renewed,)))
+        return [*effects, Dispatch(((entry.uid, entry.attempt),))]
+
+    def _fence(self, entry: LedgerEntry, doubt: Doubt, now: float) -> Fence:
+        """It stays assumed until no call can bind it any more."""
+        self._ledger.doubt(entry.uid, doubt, now)
+        return Fence(entry.uid, entry.attempt, entry.namespace, entry.name, entry.version)
 
     def _forget(self, entry: LedgerEntry, reason: str, plugin: str = "", *, rejected: bool = False) -> list[Effect]:
         return [*self._cluster.remove(entry.uid), Forgot(entry.uid, reason, plugin, rejected)]
 
     def _on_tick(self, now: float) -> list[Effect]:
         """An assumption ends by its observed outcome, never by time alone."""
-        effects: list[Effect] = []
-        for entry in self._ledger.due(now):
-            effects.append(LookUp(entry.uid, entry.attempt, entry.namespace, entry.name))
-            self._ledger.enter(msgspec.structs.replace(entry, deadline=now + BINDING_DEADLINE))
+        effects: list[Effect] = [self._fence(entry, Doubt(), now) for entry in self._ledger.due(now)]
         for uid, attempt, nomination in self._nominations.due(now):
             namespace, _, name = nomination.key.partition("/")
             effects.append(LookUp(uid, attempt, namespace, name))
@@ -413,8 +446,11 @@ class SnapshotCore:
             return self._on_nominee_found(found)
         if found.gone:
             return self._forget(entry, POD_GONE)
+        if found.node is None and found.version != entry.version:
+            return [Fence(entry.uid, entry.attempt, entry.namespace, entry.name, entry.version)]
         if found.node is None:
-            return self._forget(entry, "the binding was not finished in time")
+            doubt = self._ledger.doubted(found.uid) or Doubt()
+            return self._forget(entry, doubt.reason, doubt.plugin, rejected=doubt.rejected)
         if found.node == entry.node:
             return self._on_bound(found.uid, found.attempt)
         self._ledger.take(found.uid)

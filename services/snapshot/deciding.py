@@ -11,7 +11,6 @@ from services.snapshot.cluster import Cluster
 from services.snapshot.events import Dispatch, Displace, Effect, Persist, Publish, Reply, WorkerFault
 from services.snapshot.evictions import evict_of, evicts
 from services.snapshot.judging import Judge, units
-from services.snapshot.ledger import entry_of, order_of
 from services.snapshot.nominations import Nomination
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict
@@ -108,9 +107,8 @@ class Deciding:
         if volumes is not None:
             volumes, laid = self._cluster.objects.assume(d.uid, d.node, volumes, self._cluster.seq + 1)
             changes += laid
-        entry = entry_of(msgspec.structs.replace(d, volumes=volumes), load, commit, self._cluster.seq + 1, now)
-        self._cluster.ledger.enter(entry)
-        return entry
+            d = msgspec.structs.replace(d, volumes=volumes)
+        return self._cluster.ledger.assume(d, load, commit, self._cluster.seq + 1, now)
 
     def _accept(self, commit: Commit, accepted: "_Accepted") -> list[Effect]:
         delta: Delta | None = None
@@ -124,7 +122,7 @@ class Deciding:
             effects.append(Publish(delta))
         effects.append(Reply(self.answer))
         if accepted.entries:
-            effects.append(Dispatch(tuple(order_of(entry, self._cluster.epoch) for entry in accepted.entries)))
+            effects.append(Dispatch(tuple((entry.uid, entry.attempt) for entry in accepted.entries)))
         return effects + accepted.displaced
 
     def _nominate(self, commit: Commit, n: Nominate, changes: list[Change], now: float) -> Displace | None:

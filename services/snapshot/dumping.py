@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from services.snapshot.comparing import PlacedPod, View
-from services.snapshot.ledger import LOOK_UP_GRACE, Ledger
+from services.snapshot.ledger import Ledger
 from services.snapshot.nodes import Nodes
 from services.snapshot.nominations import Nominations
 from services.snapshot.places import Places
@@ -82,7 +82,9 @@ class Dumps:
         page = self._ledger.page(asked.listing, asked.after, limit, lambda: _by_deadline(cache.ledger), now)
         if page is None:
             return LedgerListed("", 0, [])
-        return LedgerListed(page.listing, page.total, [_assumed(entry, now) for entry in page.items], page.next)
+        return LedgerListed(
+            page.listing, page.total, [_assumed(cache.ledger, entry, now) for entry in page.items], page.next
+        )
 
     def expire(self, now: float) -> None:
         self._nodes.expire(now)
@@ -100,7 +102,7 @@ def lines(cache: Cache, now: float) -> Iterator[str]:
     if len(names) > MOST_LINES:
         yield f"and {len(names) - MOST_LINES} more nodes: flotilla dump tells of all"
     entries = _by_deadline(cache.ledger)
-    for pod in (_assumed(entry, now) for entry in entries[:MOST_LINES]):
+    for pod in (_assumed(cache.ledger, entry, now) for entry in entries[:MOST_LINES]):
         age = "" if pod.age is None else f" for {pod.age:.1f} s"
         bound = ", told to be bound" if pod.bound else ""
         yield f"assumed{age}: pod {pod.key} ({pod.uid}) on {pod.node}, looked up in {pod.due_in:.1f} s{bound}"
@@ -173,15 +175,15 @@ def _by_deadline(ledger: Ledger) -> list[LedgerEntry]:
     return sorted(ledger, key=lambda entry: (entry.deadline, entry.uid))
 
 
-def _assumed(entry: LedgerEntry, now: float) -> AssumedPod:
+def _assumed(ledger: Ledger, entry: LedgerEntry, now: float) -> AssumedPod:
     return AssumedPod(
         entry.uid,
         f"{entry.namespace}/{entry.name}",
         entry.node,
         entry.profile,
         entry.attempt,
-        due_in=entry.deadline + LOOK_UP_GRACE - now,
-        age=now - entry.assumed_at if entry.assumed_at else None,
+        due_in=ledger.due_in(entry.uid, now),
+        age=now + ledger.ahead - entry.assumed_at if entry.assumed_at else None,
         bound=entry.bound,
     )
 

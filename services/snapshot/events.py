@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.snapshot.ledger import Attempt
 from shared.errors import FlotillaError
 from shared.messages.binding import Evict, Withdraw
-from shared.messages.state import BindingOrder, Commit, Committed, Delta, Heartbeat, LedgerEntry
+from shared.messages.state import Commit, Committed, Delta, Heartbeat, LedgerEntry
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
 
@@ -95,29 +96,47 @@ class BindingFinished:
 
 @dataclass(frozen=True, slots=True)
 class BindingFailed:
-    """Event: an assumed pod will not be bound to its node. `rejected` by the plugin, as opposed to an error."""
+    """Event: a binder says that an assumed pod is not bound to its node. `rejected` by the plugin, not an error.
+
+    `version`: the one in the binder's order. `sure`: no call that names it can bind the pod any more. `gone`: there is
+    no such pod. `holds`: the binder is the one that has the order.
+    """
 
     uid: str
     attempt: int
     reason: str = ""
     plugin: str = ""
     rejected: bool = False
+    version: str = ""
+    sure: bool = True
+    gone: bool = False
+    holds: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class BindingWaits:
-    """Event: a binder waits with an assumed pod until then, and will tell how it ends."""
+    """Event: a binder waits with an assumed pod for so many seconds, and will tell how it ends."""
 
     uid: str
     attempt: int
-    until: float
+    wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class BindingStale:
+    """Event: a binder's order names `version`, but the pod, not bound, is at version `found`."""
+
+    uid: str
+    attempt: int
+    version: str
+    found: str
 
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
     """Event: where the API server says that a pod is; None where it is not bound. `gone`: deleted, or finished.
 
-    `nominated`: to which node, by its status.
+    `nominated`: to which node, by its status. `version`: the one that is fenced, if that was asked for.
     """
 
     uid: str
@@ -125,6 +144,7 @@ class LookedUp:
     node: str | None
     gone: bool = False
     nominated: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +190,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Effect: hand these to the binders."""
+    """Effect: hand the orders of these attempts to the binders."""
 
-    orders: tuple[BindingOrder, ...]
+    attempts: tuple[Attempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +217,17 @@ class LookUp:
     attempt: int
     namespace: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Effect: see to it that no binding that names this version lands any more, unless one has. As for LookUp."""
+
+    uid: str
+    attempt: int
+    namespace: str
+    name: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +273,8 @@ class WorkerFault:
     reason: str
 
 
-Event = Seen | Observed | BindingFinished | BindingFailed | BindingWaits | LookedUp | Spared | Commit | Tick | Beat
-Effect = (
-    Persist | Publish | Reply | Dispatch | Displace | Withhold | LookUp | Forgot | Stale | Safe | Problem | WorkerFault
-)
+Binding = BindingFinished | BindingFailed | BindingWaits | BindingStale
+Event = Seen | Observed | Binding | LookedUp | Spared | Commit | Tick | Beat
+Asked = LookUp | Fence
+Told = Forgot | Stale | Safe | Problem | WorkerFault
+Effect = Persist | Publish | Reply | Dispatch | Displace | Withhold | Asked | Told

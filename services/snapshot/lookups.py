@@ -1,13 +1,15 @@
-"""Looking pods up at the API server, one question a pod at a time, until it answers."""
+"""Asking the API server about pods, one question a pod at a time, until it answers; and fencing their bindings."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from services.snapshot.core import FINISHED_PHASES
-from services.snapshot.events import LookedUp, LookUp
+from services.snapshot.events import Fence, LookedUp, LookUp
 from shared.errors import ClusterError, FlotillaError
-from shared.model.objects import Pod
+from shared.kube.client import KubeClient
+from shared.kube.fencing import fence
+from shared.kube.notes import PodRef, PodStanding
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
 
@@ -17,51 +19,50 @@ MOST_AT_ONCE = 16
 
 
 class LookUps:
-    def __init__(
-        self,
-        get_pod: Callable[[str, str], Awaitable[Pod | None]],
-        tell: Callable[[LookedUp], None],
-        log: logging.Logger,
-        fault: Fault,
-    ) -> None:
-        self._get_pod = get_pod
+    def __init__(self, client: KubeClient, tell: Callable[[LookedUp], None], log: logging.Logger, fault: Fault) -> None:
+        self._client = client
         self._tell = tell
         self._sparingly = Repeated(log)
         self._fault = fault
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
-        self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._under_way: dict[LookUp | Fence, asyncio.Task[None]] = {}
 
-    def begin(self, wanted: LookUp) -> None:
-        """Nothing more, if the same is being looked up already."""
-        key = (wanted.uid, wanted.attempt)
-        if key not in self._under_way:
-            task = self._under_way[key] = asyncio.create_task(self._look_up(wanted))
-            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+    def begin(self, wanted: LookUp | Fence) -> None:
+        """Nothing more, if the same is asked already."""
+        if wanted not in self._under_way:
+            task = self._under_way[wanted] = asyncio.create_task(self._ask_until_answered(wanted))
+            task.add_done_callback(lambda _: self._under_way.pop(wanted, None))
             self._fault.watch(task)
 
     def close(self) -> None:
         for task in self._under_way.values():
             task.cancel()
 
-    async def _look_up(self, wanted: LookUp) -> None:
+    async def _ask_until_answered(self, wanted: LookUp | Fence) -> None:
         while True:
             try:
                 async with self._room:
-                    pod = await self._get_pod(wanted.namespace, wanted.name)
+                    standing = await self._ask(wanted)
             except ClusterError as cause:
                 self._sparingly.warning("look-up", "%s", cause)
             except FlotillaError as cause:
                 self._sparingly.warning(wanted.uid, "%s", cause)
                 return
             else:
-                self._tell(outcome(wanted, pod))
+                self._tell(outcome(wanted, standing))
                 return
             await asyncio.sleep(PAUSE)
 
+    async def _ask(self, wanted: LookUp | Fence) -> PodStanding | None:
+        if isinstance(wanted, LookUp):
+            return await self._client.pod_standing(wanted.namespace, wanted.name)
+        pod = PodRef(wanted.namespace, wanted.name, wanted.uid)
+        return (await fence(self._client, pod, wanted.version, f"attempt {wanted.attempt}")).standing
 
-def outcome(wanted: LookUp, pod: Pod | None) -> LookedUp:
+
+def outcome(wanted: LookUp | Fence, pod: PodStanding | None) -> LookedUp:
     """What the pod that has the name now says about the one that was assumed."""
-    if pod is None or pod.uid != wanted.uid or pod.status.phase in FINISHED_PHASES:
-        return LookedUp(wanted.uid, wanted.attempt, None, gone=True)
-    node, nominated = pod.spec.node_name or None, pod.status.nominated_node_name
-    return LookedUp(wanted.uid, wanted.attempt, node, nominated=nominated)
+    version = wanted.version if isinstance(wanted, Fence) else ""
+    if pod is None or pod.uid != wanted.uid or pod.phase in FINISHED_PHASES:
+        return LookedUp(wanted.uid, wanted.attempt, None, gone=True, version=version)
+    return LookedUp(wanted.uid, wanted.attempt, pod.node or None, nominated=pod.nominated, version=version)

@@ -9,17 +9,19 @@ from msgspec.structs import replace
 from services.snapshot.carrier import Carrier
 from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch import Dispatcher, Sends, parts
+from services.snapshot.dispatch import Dispatcher, Process, Sends, parts, wait_of
 from services.snapshot.displacing import Displacing
 from services.snapshot.events import (
     Beat,
     BindingFailed,
     BindingFinished,
+    BindingStale,
     BindingWaits,
     Dispatch,
     Displace,
     Effect,
     Event,
+    Fence,
     Forgot,
     LookUp,
     Observed,
@@ -37,7 +39,7 @@ from services.snapshot.events import (
 )
 from services.snapshot.inspecting import Inspecting
 from services.snapshot.intake import Intake
-from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
+from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from services.snapshot.lookups import LookUps
 from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms
@@ -46,7 +48,7 @@ from shared.config.file import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, BindingOutcomes, Evicted
+from shared.messages.binding import BinderBeat, BindingOutcome, BindingOutcomes, Evicted
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
 from shared.messages.state import Commit, Heartbeat
@@ -55,7 +57,6 @@ from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner
 from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.dumping import on_dump_signal
-from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
@@ -82,10 +83,7 @@ async def main(context: Context) -> None:
     try:
         link = await connect(settings.redis_url, context.log)
         try:
-            async with (
-                joined(context, config.leader_election, given, answers=True),
-                leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given) as lead,
-            ):
+            async with leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given) as lead:
                 context.health.wait_for("listing", "the cluster has not been listed yet")
                 terms = Terms(lead, link, settings.prefix, context.health, context.log)
                 recovered = await terms.take()
@@ -118,7 +116,7 @@ class Shell:
         self._intake = Intake(schedulers, core.is_bound)
         self._reader = WatchReader(context.name)
         self._progress = Progress(context.name)
-        self._dispatcher = Dispatcher()
+        self._dispatcher = Dispatcher(core.order)
         self._displacing = Displacing()
         self._carrier = Carrier(
             core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
@@ -133,12 +131,13 @@ class Shell:
             telemetry=context.telemetry,
             validate=core.validate if context.validates else None,
         )
+        core.set_wall(context.wall() - context.clock())
         self._listed = asyncio.Event()
         self._begun = False
         self._ending = False
         self._told_term = 0
         self._check_at = 0.0
-        self._look_ups = LookUps(client.get_pod, self._runner.feed, context.log, context.fault)
+        self._look_ups = LookUps(client, self._runner.feed, context.log, context.fault)
         self._inspecting = Inspecting(core.cache, client.get, context.clock, context.log, context.fault)
         self._forgotten: list[ForgottenPod] = []
         self._reporters: dict[tuple[str, int, int], Envelope] = {}
@@ -215,7 +214,7 @@ class Shell:
 
     async def _outlast_bindings(self) -> None:
         """What the earlier terms have assumed is unknown. When its deadline has passed, the watch has shown it."""
-        seconds = BINDING_DEADLINE + LOOK_UP_GRACE
+        seconds = BINDING_WINDOW + LOOK_UP_GRACE
         reason = f"the ledger of earlier terms is lost; what they began is waited for, {seconds:g} s at most"
         self._context.log.warning("%s", reason)
         self._context.health.wait_for("ledger", reason)
@@ -226,6 +225,7 @@ class Shell:
         while True:
             await asyncio.sleep(BEAT)
             now = self._context.clock()
+            self._core.set_wall(self._context.wall() - now)
             self._carry_out_watch(self._reader.tick(now))
             if self._begun:
                 self._runner.feed(Tick())
@@ -280,21 +280,43 @@ class Shell:
     def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
         if not self._begun or self._ending:
             return  # the binder tells it again
-        now, process = self._context.clock(), message.incarnation
         for outcome in message.outcomes:
-            if outcome.handed_back:
-                sends = self._dispatcher.hand_back(message.binder, outcome, now, process)
-                if sends is not None:
-                    self._send(sends)
-                    continue
-            if self._dispatcher.believes(message.binder, outcome, process):
-                self._runner.feed(_event_of(outcome))
-            self._send(self._dispatcher.word(message.binder, outcome, now, process))
-        for order in self._dispatcher.doubtful():
-            self._look_ups.begin(LookUp(order.uid, order.attempt, order.namespace, order.name))
+            self._on_outcome((message.binder, message.incarnation), outcome, self._context.clock())
         self._tell_forgotten()
         self._reporters[message.binder, message.epoch, message.number] = envelope
         self._carrier.add([Safe(message.binder, message.epoch, message.number)])
+
+    def _on_outcome(self, process: Process, outcome: BindingOutcome, now: float) -> None:
+        if outcome.handed_back:
+            sends = self._dispatcher.hand_back(process, outcome, now)
+            if sends is not None:
+                self._send(sends)
+                return
+        event = self._event_of(process, outcome)
+        if event is not None:
+            self._runner.feed(event)
+        self._send(self._dispatcher.word(process, outcome, now))
+
+    def _event_of(self, process: Process, outcome: BindingOutcome) -> Event | None:
+        """None where a binder that the order is not with may not say that."""
+        of = (outcome.uid, outcome.attempt)
+        holds = self._dispatcher.has(process, of)
+        if outcome.found:
+            return BindingStale(*of, outcome.version, outcome.found) if holds else None
+        if outcome.waits:
+            return BindingWaits(*of, wait_of(outcome)) if holds or not self._dispatcher.is_held(of) else None
+        if outcome.bound:
+            return BindingFinished(*of)
+        return BindingFailed(
+            *of,
+            outcome.reason,
+            outcome.plugin,
+            outcome.rejected,
+            version=outcome.version,
+            sure=outcome.fenced or self._dispatcher.is_sole(process, of, outcome.version),
+            gone=outcome.gone,
+            holds=holds,
+        )
 
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.binder, beat.at)
@@ -339,8 +361,8 @@ class Shell:
                 self._conflicts.inc(len(committed.conflicts))
                 self._decisions.inc(self._spans.end(committed, self._context.clock()))
                 self._bus.post("cycle.committed", committed)
-            case Dispatch(orders=orders):
-                self._send(self._dispatcher.give(orders, self._context.clock()))
+            case Dispatch(attempts=attempts):
+                self._send(self._dispatcher.give(attempts, self._context.clock()))
             case Displace(message=evict):
                 self._displacing.asked(evict, self._context.clock())
                 self._bus.post(subjects.BINDER_EVICTIONS, evict)
@@ -348,7 +370,7 @@ class Shell:
                 self._bus.post(subjects.BINDER_WITHDRAWALS, replace(withdraw, epoch=self._core.epoch))
             case Forgot(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
                 self._forgotten.append(ForgottenPod(uid, reason, plugin, rejected))
-            case LookUp():
+            case LookUp() | Fence():
                 self._look_ups.begin(effect)
             case Safe(binder=binder, epoch=epoch, number=number):
                 reporter = self._reporters.pop((binder, epoch, number), None)
@@ -369,7 +391,7 @@ class Shell:
     def _send(self, sends: Sends) -> None:
         for binder, orders in sends:
             for part in parts(orders):
-                self._bus.post(f"binder.{binder}", BindingOrders(self._core.epoch, part))
+                self._bus.post(f"binder.{binder}", self._dispatcher.addressed(binder, self._core.epoch, part))
 
     def _tell_absorbed(self) -> None:
         """The queue hears of changes before they are part of the state; what they may help, it tries only now."""
@@ -387,11 +409,3 @@ class Shell:
             self._size.labels(kind).set(count)
         self._closed_nodes.set(self._core.closed_nodes)
         self._waiting_orders.set(self._dispatcher.waiting)
-
-
-def _event_of(outcome: BindingOutcome) -> Event:
-    if outcome.until is not None:
-        return BindingWaits(outcome.uid, outcome.attempt, outcome.until)
-    if outcome.reason:
-        return BindingFailed(outcome.uid, outcome.attempt, outcome.reason, outcome.plugin, outcome.rejected)
-    return BindingFinished(outcome.uid, outcome.attempt)

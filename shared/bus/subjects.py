@@ -5,7 +5,6 @@ from functools import lru_cache
 
 from shared.errors import UserError
 
-PIPELINE_OWNER = "pipeline.owner"
 WATCH = "watch"
 WATCHER_RELIST = "watcher.relist"
 WATCHER_SEEN = "watcher.seen"
@@ -30,13 +29,11 @@ BINDER_WAITING = "binder.waiting"
 BINDER_WITHDRAWALS = "binder.withdrawals"
 BINDER_EVICTIONS = "binder.evictions"
 
-OWNER_GROUP = "owner"
 WATCHER_GROUP = "watcher"
 BINDER_GROUP = "binder"
 
 _SHARED = frozenset(
     {
-        PIPELINE_OWNER,
         WATCH,
         WATCHER_RELIST,
         WATCHER_SEEN,

@@ -14,6 +14,7 @@ MOST_NAME_LENGTH = 253
 
 POD_SCHEDULED = "PodScheduled"
 DISRUPTION_TARGET = "DisruptionTarget"
+BINDING_FENCED = "flotilla.io/BindingFenced"
 TRUE = "True"
 PREEMPTED = "PreemptionByScheduler"
 NOMINATED = "/status/nominatedNodeName"
@@ -84,7 +85,18 @@ class DisruptionTarget(msgspec.Struct, frozen=True, gc=False):
         return _condition(DISRUPTION_TARGET, TRUE, PREEMPTED, self.message, self.since, self.generation)
 
 
-Condition = PodScheduled | DisruptionTarget
+class BindingFenced(msgspec.Struct, frozen=True, gc=False):
+    """Bindings that name this version of the pod came to nothing. Written only to give the pod another version."""
+
+    version: str
+    by: str
+
+    def fields(self) -> dict[str, object]:
+        message = f"{self.by} gave up bindings that name resourceVersion {self.version or 'none'}"
+        return _condition(BINDING_FENCED, TRUE, "VersionChanged", message, None, 0)
+
+
+Condition = PodScheduled | DisruptionTarget | BindingFenced
 
 
 class StandingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -100,7 +112,7 @@ class StandingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class PodStanding(msgspec.Struct, frozen=True, gc=False):
     """What stands at the API server of a pod that may be there: `node` is empty while it is not bound.
 
-    `version`: its metadata.resourceVersion.
+    `version`: its metadata.resourceVersion. `phase`: as status.phase.
     """
 
     uid: str
@@ -110,6 +122,7 @@ class PodStanding(msgspec.Struct, frozen=True, gc=False):
     conditions: list[StandingCondition]
     version: str = ""
     nominated: str = ""
+    phase: str = ""
 
 
 def event_path(namespace: str) -> str:
@@ -205,7 +218,8 @@ def standing(raw: bytes) -> PodStanding:
     terminating = meta.deletion_timestamp is not None
     node = read.spec.node_name or ""
     conditions, nominated = read.status.conditions or [], read.status.nominated_node_name or ""
-    return PodStanding(meta.uid, node, terminating, meta.generation, conditions, meta.resource_version, nominated)
+    version, phase = meta.resource_version, read.status.phase or ""
+    return PodStanding(meta.uid, node, terminating, meta.generation, conditions, version, nominated, phase)
 
 
 def marked(pod: PodStanding, message: str, now: float) -> DisruptionTarget | None:
@@ -253,6 +267,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     conditions: list[StandingCondition] | None = None
     nominated_node_name: str | None = None
+    phase: str | None = None
 
 
 class _Pod(msgspec.Struct, frozen=True):

@@ -6,10 +6,16 @@ from shared.messages.state import BindingOrder
 
 
 class BindingOrders(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
-    """To one binder. `epoch` is the snapshot's; an older one than the binder has seen is refused."""
+    """To one binder process. `epoch` is the snapshot's.
+
+    A binder refuses an older epoch than it has seen, another `incarnation` than its own, and within an epoch a `number`
+    that is not above the last: so it never carries out an order that it may have had, ended and forgotten.
+    """
 
     epoch: int
     orders: list[BindingOrder]
+    incarnation: str = ""
+    number: int = 0
 
 
 class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-beat"):
@@ -27,11 +33,14 @@ class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-be
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`reason`: why it will not be bound; empty if it is. `until`: not known yet, it waits for a permit till then.
+    """`reason`: why it will not be bound; empty if it is. `wait`: not known yet, it may wait for so many more seconds.
 
     `plugin` had it fail; `rejected`: it would not have the pod there, as opposed to an error. `handed_back`: nothing
     was asked of the API server that could bind it, and another binder is to have the order. `gone`: the API server has
-    no such pod, or another of its name; so nobody will bind it.
+    no such pod, or another of its name; so nobody will bind it. `version`: the one in the order that this is about.
+    `fenced`: no call that names this version can bind the pod any more, whoever makes it; without that, a failure says
+    that this process has made none, and will not. `found`: the pod is not bound and at this version now; the attempt
+    goes on once it is ordered with that. `until`: as `wait`, in Unix time, for snapshots of release 0.1.
     """
 
     uid: str
@@ -42,10 +51,23 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rejected: bool = False
     handed_back: bool = False
     gone: bool = False
+    version: str = ""
+    fenced: bool = False
+    found: str = ""
+    wait: float | None = None
 
     @property
     def bound(self) -> bool:
-        return not self.reason and self.until is None
+        return not (self.reason or self.found or self.waits)
+
+    @property
+    def waits(self) -> bool:
+        return self.wait is not None or self.until is not None
+
+    @property
+    def failed(self) -> bool:
+        """Finally, as far as the binder is concerned."""
+        return bool(self.reason) and not self.found and not self.waits
 
 
 class BindingOutcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="bound"):

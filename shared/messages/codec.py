@@ -16,7 +16,6 @@ from shared.messages.binding import (
     PermitAnswer,
     Withdraw,
 )
-from shared.messages.identity import NameCheck, NameTaken, Owner, WhoOwns
 from shared.messages.inspection import (
     CacheCompared,
     CacheListed,
@@ -93,10 +92,6 @@ Message = (
     | Evict
     | Evicted
     | Notices
-    | WhoOwns
-    | Owner
-    | NameCheck
-    | NameTaken
 )
 
 M = TypeVar("M", bound=Message)

@@ -19,6 +19,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `pod` comes along where the profile's binding plugins read it. Decisions of one `gang` stand or fall together.
     `worker` proposed it. `asks`: the requests that must be free, where the pod's status makes its load another.
+    `version`: the pod's metadata.resourceVersion, as the queue knows it.
     """
 
     uid: str
@@ -33,6 +34,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     gang: str = ""
     worker: str = ""
     asks: dict[str, int] | None = None
+    version: str = ""
 
 
 class Nominate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -217,7 +219,9 @@ class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """To a binder: bind this pod; the assumption behind it is in the ledger.
 
     What becomes of it is told with the same `attempt`, so that a late word on an earlier one does no harm.
-    Past the deadline (Unix time) it is not begun.
+    `version`: the pod's metadata.resourceVersion, which the Binding names as its precondition; empty: the binder looks
+    it up and asks for a new order. `window`: seconds from the order's arrival after which the binder gives the attempt
+    up. `deadline`: the same as Unix time, for binders of release 0.1.
     """
 
     epoch: int
@@ -230,13 +234,15 @@ class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     deadline: float
     pod: Pod | None = None
     volumes: VolumeDecision | None = None
+    version: str = ""
+    window: float | None = None
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that is assumed to be on a node and not yet seen there. Written before anybody is asked to bind it.
+    """A pod that is assumed to be on a node and not yet seen there. Written before any binder is asked to bind it.
 
-    `attempt` is the sequence number of the commit, and so never the same for two attempts. `assumed_at`: Unix time,
-    where that is known.
+    `attempt` is the sequence number of the commit, and so never the same for two attempts. `version` is that of the
+    pod which the orders of this attempt name. `deadline` and `assumed_at` (Unix time) are for people only.
     """
 
     uid: str
@@ -253,3 +259,4 @@ class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pod: Pod | None = None
     volumes: VolumeDecision | None = None
     assumed_at: float = 0.0
+    version: str = ""

@@ -97,12 +97,15 @@ class ApiServer:
     def pod_named(self, name: str) -> Pod | None:
         return next((pod for pod in self.pods.values() if pod.name == name), None)
 
-    def bind(self, name: str, uid: str, node: str) -> Result:
+    def bind(self, name: str, uid: str, node: str, version: str = "") -> Result:
+        """`version`: the pod has to be at that one, if it is named."""
         pod = self.pod_named(name)
         if pod is None:
             return Result(Outcome.NOT_FOUND, 404, "pods not found")
         if pod.uid != uid or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
             return Result(Outcome.CONFLICT, 409, "already assigned, going, or another pod")
+        if version not in ("", pod.metadata.resource_version):
+            return Result(Outcome.CONFLICT, 409, "it has changed")
         if uid in self.bound:
             self.broken.append(f"{name} is bound twice")
         self.bound[uid] = node

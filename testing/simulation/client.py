@@ -33,8 +33,9 @@ class SimClient:
         return None if found is None else _standing(found)
 
     async def execute(self, call: ApiCall, timeout: float) -> Result:
-        name, uid, node = call.body["metadata"]["name"], call.body["metadata"]["uid"], call.body["target"]["name"]
-        return await self._write(lambda: self._server.bind(name, uid, node))
+        metadata, node = call.body["metadata"], call.body["target"]["name"]
+        name, uid, version = metadata["name"], metadata["uid"], metadata.get("resourceVersion", "")
+        return await self._write(lambda: self._server.bind(name, uid, node, version))
 
     async def create_event(self, event: object) -> Result:
         return Result(Outcome.OK, 201, "")
@@ -73,4 +74,5 @@ def _standing(pod: Pod) -> PodStanding:
         told,
         version,
         pod.status.nominated_node_name,
+        pod.status.phase,
     )

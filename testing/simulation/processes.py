@@ -190,7 +190,9 @@ class Process:
         await self.shell.run()
 
     async def _binder(self) -> None:
-        self.core = BinderCore(self.name, FRAMEWORKS, clock=time.perf_counter)
+        self.core = BinderCore(
+            self.name, FRAMEWORKS, clock=time.perf_counter, incarnation=str(self._around.dice.random())
+        )
         client: Any = SimClient(self._around.server)
         no_extenders: Any = None
         self.shell = BinderShell(self._context(), self.core, client, no_extenders)

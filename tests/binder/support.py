@@ -31,6 +31,10 @@ from tests.framework.plugins import framework
 PROFILE = "test"
 TIME = 30.0
 """Seconds from an order to its deadline."""
+VERSION = "7"
+"""Of the pods that are ordered to be bound."""
+OTHER = "8"
+"""Which pods have when they have changed."""
 E = TypeVar("E")
 
 POINTS = (ExtensionPoint.RESERVE, ExtensionPoint.PERMIT, ExtensionPoint.PRE_BIND, ExtensionPoint.POST_BIND)
@@ -42,6 +46,11 @@ def binding_framework(*plugins: Plugin, bind: Sequence[Plugin] = ()) -> Framewor
     binders = bind or (DefaultBinder(),)
     at: dict[ExtensionPoint, Sequence[Any]] = dict.fromkeys(POINTS, names)
     return framework({**at, ExtensionPoint.BIND: [plugin.name for plugin in binders]}, *plugins, *binders)
+
+
+def told(uid: str, attempt: int, reason: str = "", **fields: Any) -> BindingOutcome:
+    """Of an order that names VERSION."""
+    return BindingOutcome(uid, attempt, reason, **{"version": VERSION, **fields})
 
 
 def wait(seconds: float) -> Permission:
@@ -75,14 +84,22 @@ class Script:
         return self.handle(Orders(BindingOrders(epoch or self.epoch, [self.an_order(uid, attempt, node, **fields)])))
 
     def an_order(self, uid: str = "p", attempt: int = 1, node: str = "n1", **fields: Any) -> BindingOrder:
-        values = {"epoch": self.epoch, "profile": PROFILE, "deadline": self.now + TIME, **fields}
+        values = {
+            "epoch": self.epoch,
+            "profile": PROFILE,
+            "deadline": 0.0,
+            "window": TIME,
+            "version": VERSION,
+            **fields,
+        }
         return BindingOrder(attempt=attempt, uid=uid, namespace="default", name=uid, node=node, **values)
 
     def answer(self, call: Call, result: Result | None = None) -> list[Effect]:
         return self.handle(Called(call.uid, call.attempt, call.step, result or Done()))
 
-    def found(self, look_up: LookUp, where: Where, node: str = "") -> list[Effect]:
-        return self.handle(LookedUp(look_up.uid, look_up.attempt, where, node))
+    def found(self, look_up: LookUp, where: Where, node: str = "", version: str = OTHER) -> list[Effect]:
+        """`version`: of a pod that is not bound."""
+        return self.handle(LookedUp(look_up.uid, look_up.attempt, where, node, "" if node else version))
 
     def permit(self, plugin: str, allow: bool = True, reason: str = "", uid: str = "p") -> list[Effect]:
         return self.handle(PermitAnswer(uid, plugin, allow, reason))

@@ -118,7 +118,7 @@ class AnyWay(RuleBasedStateMachine):
         for report in only(Report, effects):
             self.reports.append(report)
             for outcome in report.message.outcomes:
-                if outcome.until is None:
+                if outcome.wait is None:
                     self.told[outcome.uid, outcome.attempt].add(outcome.reason)
         for end in only(Ended, effects):
             self.ends[end.order.uid, end.order.attempt].append(end.reason)
@@ -127,7 +127,7 @@ class AnyWay(RuleBasedStateMachine):
     @rule(uid=UIDS, mood=MOODS, seconds=st.integers(0, 20))
     def order(self, uid: str, mood: str, seconds: int) -> None:
         self.attempts += 1
-        order = self.script.an_order(uid, self.attempts, deadline=self.script.now + seconds, pod=binding_pod(uid, mood))
+        order = self.script.an_order(uid, self.attempts, window=float(seconds), pod=binding_pod(uid, mood))
         self.orders[uid, self.attempts] = order
         self.newest[uid] = self.attempts
         self.give(order)

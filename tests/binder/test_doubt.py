@@ -2,10 +2,10 @@
 
 import pytest
 
-from services.binder.carrying import LONGEST_PAUSE, LOOK_AGAIN, SETTLING
-from services.binder.events import Call, LookUp, Record, Refused, SetCondition, Unknown, Where
-from shared.messages.binding import BindingOutcome
-from tests.binder.support import TIME, Script, binding_framework, one, only
+from services.binder.carrying import LONGEST_PAUSE, MOVED
+from services.binder.events import Call, LookedUp, LookUp, Record, Refused, SetCondition, Unknown, Where
+from shared.framework.plugin import ApiCall
+from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, told
 from tests.framework.plugins import scripted
 
 CONFLICT = Refused(409, "it is bound already")
@@ -22,10 +22,10 @@ def doubting(result: Refused | Unknown, journal: list[str] | None = None) -> tup
 def test_a_pod_that_is_on_the_very_node_is_bound(result: Refused | Unknown) -> None:
     journal: list[str] = []
     script, look_up = doubting(result, journal)
-    assert look_up == LookUp("p", 1, "default", "p")
+    assert look_up == LookUp("p", 1, "default", "p", "" if result is CONFLICT else VERSION)
     assert script.outcomes() == []
     script.found(look_up, Where.ON_NODE, "n1")
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]
     assert journal[-1] == "A.post_bind(n1)"
 
 
@@ -35,7 +35,7 @@ def test_of_a_pod_on_another_node_nothing_is_said_where_its_owner_looks(result: 
     script, look_up = doubting(result, journal)
     effects = script.found(look_up, Where.ON_NODE, "n2")
     assert not only(Record, effects) and not only(SetCondition, effects)
-    assert script.outcomes() == [BindingOutcome("p", 1, "the pod is on node n2 already", plugin="DefaultBinder")]
+    assert script.outcomes() == [told("p", 1, "the pod is on node n2 already", plugin="DefaultBinder", fenced=True)]
     assert journal[-1] == "A.unreserve(n1)"
 
 
@@ -44,31 +44,85 @@ def test_a_pod_that_is_gone(result: Refused | Unknown) -> None:
     script, look_up = doubting(result)
     script.found(look_up, Where.GONE)
     gone = f"the pod is gone: {result.message}"
-    assert script.outcomes() == [BindingOutcome("p", 1, gone, plugin="DefaultBinder", gone=True)]
+    assert script.outcomes() == [told("p", 1, gone, plugin="DefaultBinder", gone=True, fenced=True)]
 
 
-def test_a_conflict_over_a_pod_that_is_not_bound_is_a_failure() -> None:
+def test_a_conflict_over_a_pod_that_has_not_changed_is_a_failure_once_it_is_fenced() -> None:
     script, look_up = doubting(CONFLICT)
-    effects = script.found(look_up, Where.UNBOUND)
-    assert one(SetCondition, effects).reason == "SchedulerError"
-    assert script.outcomes() == [BindingOutcome("p", 1, FAILED + CONFLICT.message, plugin="DefaultBinder")]
-
-
-def test_a_call_that_was_cut_off_may_still_arrive_so_one_look_is_not_enough() -> None:
-    script, look_up = doubting(NO_ANSWER)
-    script.found(look_up, Where.UNBOUND)
+    fencing = one(LookUp, script.found(look_up, Where.UNBOUND, version=VERSION))
+    assert fencing.fences == VERSION
     assert script.outcomes() == []
-    look_up = one(LookUp, script.pass_time(LOOK_AGAIN))
-    script.found(look_up, Where.ON_NODE, "n1")
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    effects = script.found(fencing, Where.UNBOUND)
+    assert one(SetCondition, effects).reason == "SchedulerError"
+    failed = told("p", 1, FAILED + CONFLICT.message, plugin="DefaultBinder", fenced=True)
+    assert script.outcomes() == [failed]
 
 
-def test_a_pod_that_stays_unbound_is_a_failure() -> None:
-    script, look_up = doubting(NO_ANSWER)
+@pytest.mark.parametrize("result", [NO_ANSWER, Refused(403, "no"), Refused(404, "no node")])
+def test_a_call_that_was_sent_has_failed_only_once_it_is_fenced(result: Refused | Unknown) -> None:
+    """It may be carried out much later, or twice; nothing is said of the pod before that can do no harm."""
+    script, look_up = doubting(result)
+    assert look_up.fences == VERSION
+    assert script.outcomes() == []
     script.found(look_up, Where.UNBOUND)
-    look_up = one(LookUp, script.pass_time(SETTLING))
+    failed = told("p", 1, FAILED + result.message, plugin="DefaultBinder", fenced=True)
+    assert script.outcomes() == [failed]
+
+
+def test_a_call_names_the_version_of_the_order() -> None:
+    call = one(Call, Script().order())
+    assert isinstance(call.api, ApiCall)
+    assert call.api.body["metadata"]["resourceVersion"] == VERSION
+
+
+def stale() -> tuple[Script, list[str]]:
+    """The pod has changed since it was ordered to be bound; the snapshot has been told."""
+    journal: list[str] = []
+    script, look_up = doubting(CONFLICT, journal)
     script.found(look_up, Where.UNBOUND)
-    assert script.outcomes() == [BindingOutcome("p", 1, FAILED + NO_ANSWER.message, plugin="DefaultBinder")]
+    assert script.outcomes() == [told("p", 1, MOVED, found=OTHER)]
+    return script, journal
+
+
+def test_a_pod_that_has_changed_goes_on_where_it_was_once_it_is_ordered_with_its_new_version() -> None:
+    script, journal = stale()
+    call = one(Call, script.order(version=OTHER))
+    assert isinstance(call.api, ApiCall)
+    assert call.api.body["metadata"]["resourceVersion"] == OTHER
+    script.answer(call)
+    assert script.outcomes() == [told("p", 1, version=OTHER)]
+    assert journal.count("A.reserve(n1)") == 1, "no plugin is asked a second time"
+
+
+def test_a_snapshot_that_has_not_heard_of_the_new_version_is_told_again() -> None:
+    script, _ = stale()
+    script.epoch = 2
+    look_up = one(LookUp, script.order())
+    script.found(look_up, Where.UNBOUND, version="9")
+    assert script.outcomes() == [told("p", 1, MOVED, found="9")]
+
+
+def test_a_pod_that_is_being_deleted_is_not_ordered_again() -> None:
+    script, _ = doubting(CONFLICT)
+    script.handle(LookedUp("p", 1, Where.UNBOUND, version=OTHER, terminating=True))
+    assert script.outcomes()[0].fenced
+
+
+def test_an_order_without_a_version_is_looked_up_and_asked_for_again() -> None:
+    script = Script()
+    look_up = one(LookUp, script.order(version=""))
+    assert look_up.fences == ""
+    script.found(look_up, Where.UNBOUND)
+    assert script.outcomes() == [told("p", 1, MOVED, version="", found=OTHER)]
+    assert one(Call, script.order(version=OTHER)).binds
+
+
+def test_a_snapshot_of_release_01_knows_no_versions_so_the_binder_goes_by_what_it_finds() -> None:
+    script = Script()
+    look_up = one(LookUp, script.order(version="", window=None, deadline=TIME))
+    call = one(Call, script.found(look_up, Where.UNBOUND))
+    assert isinstance(call.api, ApiCall)
+    assert call.api.body["metadata"]["resourceVersion"] == OTHER
 
 
 def test_it_is_looked_up_less_and_less_often_and_left_at_the_deadline() -> None:
@@ -93,4 +147,4 @@ def test_what_comes_after_the_end_is_not_listened_to() -> None:
     script, look_up = doubting(CONFLICT)
     script.found(look_up, Where.ON_NODE, "n1")
     assert script.found(look_up, Where.ON_NODE, "n2") == []
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]

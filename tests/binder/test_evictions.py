@@ -156,8 +156,8 @@ async def test_permits_are_listed_and_answered_from_outside() -> None:
         w.bus.post("binder.withdrawals", Withdraw("uid-s", 4, "", "the pod is deleted", epoch=1))
         await listed(w, 1)
         assert shown(w) == {"q"}
-        await until(lambda: sum(outcome.until is None for outcome in w.outcomes) == 3)
-        ended = {outcome.uid: outcome.reason for outcome in w.outcomes if outcome.until is None}
+        await until(lambda: sum(outcome.wait is None for outcome in w.outcomes) == 3)
+        ended = {outcome.uid: outcome.reason for outcome in w.outcomes if outcome.wait is None}
         assert ended == {
             "uid-p": "",
             "uid-r": "0/1 nodes are available: 1 no.",

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from services.binder.carrying import LOOK_AGAIN, SETTLING
+from services.binder.carrying import LOOK_AGAIN
 from services.binder.events import (
     Acknowledged,
     Call,
@@ -27,7 +27,7 @@ from shared.framework.profile import Framework
 from shared.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
 from shared.messages.binding import BindingOutcome, Withdraw
 from shared.plugins.defaultbinder import DefaultBinder
-from tests.binder.support import TIME, Script, api_call, binding_framework, one, only, wait
+from tests.binder.support import OTHER, TIME, VERSION, Script, api_call, binding_framework, one, only, told, wait
 from tests.framework.plugins import framework, scripted
 
 UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"
@@ -64,13 +64,13 @@ def answered(*results: Result) -> Play:
     return play
 
 
-def looked_up(result: Result, where: Where, node: str = "", after: float = 0.0) -> Play:
-    """The call that binds, and then the pod."""
+def looked_up(result: Result, where: Where, node: str = "", *versions: str) -> Play:
+    """The call that binds, and then the pod. `versions`: those it has, look by look, where it is not bound."""
 
     def play(script: Script) -> None:
         answered(result)(script)
-        script.now += after
-        script.handle(LookedUp("p", 1, where, node))
+        for version in versions or (OTHER,):
+            script.handle(LookedUp("p", 1, where, node, version))
 
     return play
 
@@ -124,9 +124,14 @@ CASES = {
         {"pre_bind": [PATCH]}, withdrawn(PREEMPTED), "preempted by DefaultPreemption", ERROR, "DefaultPreemption"
     ),
     "deleted while it is prepared": Case({"pre_bind": [PATCH]}, withdrawn(DELETED), "the pod is deleted", None, ""),
-    "bind is refused": Case({}, answered(Refused(403, "no")), f"{BIND_FAILED}no", ERROR, "DefaultBinder"),
+    "bind is refused": Case(
+        {}, looked_up(Refused(403, "no"), Where.UNBOUND), f"{BIND_FAILED}no", ERROR, "DefaultBinder"
+    ),
+    "bind is certainly not sent": Case(
+        {}, answered(Refused(0, "no route")), f"{BIND_FAILED}no route", ERROR, "DefaultBinder"
+    ),
     "bind finds a conflict, and the pod not bound": Case(
-        {}, looked_up(Refused(409, "c"), Where.UNBOUND), f"{BIND_FAILED}c", ERROR, "DefaultBinder"
+        {}, looked_up(Refused(409, "c"), Where.UNBOUND, "", VERSION, OTHER), f"{BIND_FAILED}c", ERROR, "DefaultBinder"
     ),
     "bind finds the pod elsewhere": Case(
         {},
@@ -145,7 +150,7 @@ CASES = {
         {}, looked_up(Refused(404, "no n1"), Where.UNBOUND), f"{BIND_FAILED}no n1", ERROR, "DefaultBinder"
     ),
     "bind is not answered, and was not done": Case(
-        {}, looked_up(Unknown("?"), Where.UNBOUND, after=SETTLING), f"{BIND_FAILED}?", ERROR, "DefaultBinder"
+        {}, looked_up(Unknown("?"), Where.UNBOUND), f"{BIND_FAILED}?", ERROR, "DefaultBinder"
     ),
     "bind is not answered, and the pod is gone": Case(
         {}, looked_up(Unknown("?"), Where.GONE), "the pod is gone: ?", None, "DefaultBinder"
@@ -168,7 +173,7 @@ def last_outcomes(script: Script) -> list[BindingOutcome]:
     messages = [report.message for report in only(Report, script.effects)]
     for message in messages:
         script.handle(Acknowledged(message.number))
-    return [outcome for message in messages for outcome in message.outcomes if outcome.until is None]
+    return [outcome for message in messages for outcome in message.outcomes if not (outcome.waits or outcome.found)]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -185,7 +190,8 @@ def test_a_failure_rolls_back_what_came_before_and_tells_whose_it_is(case: Case)
         (Said.FAILED, condition.message) for condition in conditions
     ]
     gone = case.message.startswith("the pod is gone")
-    outcome = BindingOutcome("p", 1, case.message, plugin=case.plugin, rejected=case.rejected, gone=gone)
+    fenced = bool(only(LookUp, script.effects))
+    outcome = told("p", 1, case.message, plugin=case.plugin, rejected=case.rejected, gone=gone, fenced=fenced)
     assert last_outcomes(script) == [outcome]
     assert script.core.held == script.core.untold == 0
     assert not any("post_bind" in entry for entry in journal)
@@ -219,7 +225,7 @@ def test_a_pod_that_is_found_on_its_node_is_bound_and_nothing_is_rolled_back(pla
     play(script)
     assert unreserved(journal) == []
     assert journal[-2:] == ["A.post_bind(n1)", "B.post_bind(n1)"]
-    assert last_outcomes(script) == [BindingOutcome("p", 1)]
+    assert last_outcomes(script) == [told("p", 1)]
 
 
 LEFT: dict[str, tuple[dict[str, Any], Play]] = {
@@ -227,7 +233,8 @@ LEFT: dict[str, tuple[dict[str, Any], Play]] = {
     "preparing": ({"pre_bind": [PATCH]}, nothing),
     "binding": ({}, nothing),
     "looking": ({}, answered(Unknown("?"))),
-    "doubting": ({}, looked_up(Unknown("?"), Where.UNBOUND)),
+    "doubting": ({}, looked_up(Unknown("?"), Where.UNKNOWN)),
+    "stale": ({}, looked_up(Refused(409, "?"), Where.UNBOUND)),
 }
 
 
@@ -246,7 +253,7 @@ def test_at_the_deadline_all_is_rolled_back_and_nothing_is_claimed(answers: dict
 # Withdrawn
 
 
-@pytest.mark.parametrize("play", [nothing, answered(Unknown("?")), looked_up(Unknown("?"), Where.UNBOUND)])
+@pytest.mark.parametrize("play", [nothing, answered(Unknown("?")), looked_up(Unknown("?"), Where.UNKNOWN)])
 def test_a_pod_that_may_be_bound_already_is_not_withdrawn(play: Play) -> None:
     journal: list[str] = []
     script = two(journal)
@@ -259,7 +266,7 @@ def test_a_pod_that_may_be_bound_already_is_not_withdrawn(play: Play) -> None:
         script.found(only(LookUp, script.effects)[-1], Where.ON_NODE, "n1")
     else:
         script.answer(one(Call, script.effects))
-    assert last_outcomes(script) == [BindingOutcome("p", 1)]
+    assert last_outcomes(script) == [told("p", 1)]
 
 
 def test_only_the_attempt_that_is_meant_is_withdrawn() -> None:
@@ -276,7 +283,7 @@ def test_an_order_that_comes_after_its_withdrawal_is_not_begun() -> None:
     script.order()
     assert journal == []
     message = "preempted by DefaultPreemption"
-    assert last_outcomes(script) == [BindingOutcome("p", 1, message, plugin="DefaultPreemption")]
+    assert last_outcomes(script) == [told("p", 1, message, plugin="DefaultPreemption")]
     script.order(attempt=2)
     assert script.core.held == 1
 

@@ -11,6 +11,7 @@ from services.binder.events import (
     Beat,
     Call,
     Done,
+    Effect,
     Ended,
     Leave,
     LookUp,
@@ -22,8 +23,8 @@ from services.binder.events import (
 )
 from services.binder.reports import REPEAT
 from shared.errors import InvariantBroken
-from shared.messages.binding import BindingOrders, BindingOutcome
-from tests.binder.support import TIME, Script, binding_framework, one, only, wait
+from shared.messages.binding import BindingOrders
+from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted
 
 
@@ -42,7 +43,7 @@ def test_an_order_that_comes_again_after_its_end_is_answered_again() -> None:
     script.outcomes()
     script.epoch = 2
     assert script.order() == []
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]
 
 
 def test_a_failure_is_told_again_and_recorded_once() -> None:
@@ -64,13 +65,35 @@ def test_orders_of_an_older_epoch_are_refused() -> None:
     script = Script()
     script.order(epoch=3)
     effects = script.order("q", epoch=2)
-    assert str(one(Problem, effects).error) == "orders of epoch 2, now 3"
+    assert str(one(Problem, effects).error) == "orders of epoch 2, number 0: the epoch is 3 now"
     assert script.core.held == 1
+
+
+def orders_numbered(script: Script, number: int, uid: str = "p", incarnation: str = "") -> list[Effect]:
+    return script.handle(Orders(BindingOrders(script.epoch, [script.an_order(uid)], incarnation, number)))
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_orders_that_come_late_or_twice_are_refused(number: int) -> None:
+    """Their attempts may have ended and been forgotten."""
+    script = Script()
+    orders_numbered(script, 5)
+    assert "number 5 was there before" in str(one(Problem, orders_numbered(script, number, "q")).error)
+    assert only(Call, orders_numbered(script, 6, "q")) != []
+    script.epoch = 2
+    assert only(Call, orders_numbered(script, 1, "r")) != [], "another term counts anew"
+
+
+def test_orders_for_another_process_of_the_same_name_are_refused() -> None:
+    script = Script()
+    script.core.incarnation = "second"
+    assert "for process first" in str(one(Problem, orders_numbered(script, 1, incarnation="first")).error)
+    assert only(Call, orders_numbered(script, 2, incarnation="second")) != []
 
 
 def test_an_order_past_its_deadline_is_not_begun_and_nothing_is_claimed() -> None:
     script = Script()
-    effects = script.order(deadline=script.now)
+    effects = script.order(window=0.0)
     assert "comes after its deadline" in str(one(Problem, effects).error)
     assert script.outcomes() == []
 
@@ -83,7 +106,7 @@ def test_a_newer_attempt_takes_the_place_of_one_that_has_not_called_bind() -> No
     assert one(Ended, effects) == Ended(script.an_order(attempt=1), script.now, "there is a newer attempt")
     assert journal == ["A.reserve(n1)", "A.permit", "A.unreserve(n1)", "A.reserve(n2)", "A.permit"]
     script.answer(one(Call, script.permit("A")))
-    assert [(o.attempt, o.until is None) for o in script.outcomes()] == [(1, False), (2, False), (2, True)]
+    assert [(o.attempt, o.wait is None) for o in script.outcomes()] == [(1, False), (2, False), (2, True)]
 
 
 def test_a_newer_attempt_comes_after_one_that_may_be_bound_any_moment() -> None:
@@ -95,7 +118,7 @@ def test_a_newer_attempt_comes_after_one_that_may_be_bound_any_moment() -> None:
     second = one(Call, script.answer(first))
     assert second.attempt == 2
     assert journal.index("A.post_bind(n1)") < journal.index("A.reserve(n2)")
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]
 
 
 def test_of_several_that_come_after_it_the_newest_counts() -> None:
@@ -122,8 +145,8 @@ def test_an_attempt_that_is_handed_back_before_an_earlier_one_ends_is_remembered
 
 def test_what_comes_after_another_is_left_at_its_deadline_too() -> None:
     script = Script()
-    script.order(attempt=1, deadline=script.now + TIME)
-    script.order(attempt=2, deadline=script.now + TIME / 2)
+    script.order(attempt=1)
+    script.order(attempt=2, window=TIME / 2)
     assert one(Ended, script.pass_time(TIME / 2)).order.attempt == 2
     assert one(Ended, script.pass_time(TIME / 2)).order.attempt == 1
     assert script.outcomes() == []
@@ -192,7 +215,7 @@ def test_more_orders_than_there_is_room_for_are_left_to_their_deadline() -> None
 @pytest.mark.parametrize(("before", "after"), list(product(State, State)))
 def test_a_transition_that_cannot_be_tells_the_story(before: State, after: State) -> None:
     script = Script()
-    attempt = Attempt(script.an_order(), binding_framework(), now=script.now)
+    attempt = Attempt(script.an_order(), binding_framework(), script.now, TIME)
     attempt.state = before
     if after in TRANSITIONS[before]:
         attempt.move(after, 1001.0)

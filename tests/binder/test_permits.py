@@ -6,9 +6,8 @@ from services.binder.core import BinderCore
 from services.binder.events import Acknowledged, Call, Leave, Record, Report, SetCondition, Waited
 from services.binder.permits import LONGEST_WAIT, duration
 from shared.framework.status import Code
-from shared.messages.binding import BindingOutcome
 from shared.messages.permits import MOST_LISTED, PermitPending
-from tests.binder.support import TIME, Script, binding_framework, one, only, wait
+from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted
 
 
@@ -46,7 +45,7 @@ def test_the_first_rejection_ends_it() -> None:
     message = "0/1 nodes are available: 1 quorum is lost."
     assert one(SetCondition, effects) == SetCondition("p", "default", "p", "Unschedulable", message)
     assert one(Waited, effects).code is Code.UNSCHEDULABLE
-    assert script.outcomes() == [BindingOutcome("p", 1, message, plugin="B", rejected=True)]
+    assert script.outcomes() == [told("p", 1, message, plugin="B", rejected=True)]
     assert journal[-2:] == ["B.unreserve(n1)", "A.unreserve(n1)"]
     assert script.permit("A") == []
 
@@ -58,7 +57,7 @@ def test_the_shortest_time_out_ends_it() -> None:
     effects = script.pass_time(0.1)
     message = "0/1 nodes are available: 1 rejected due to timeout after waiting 2.5s at plugin B."
     assert one(Record, effects).message == message
-    assert script.outcomes() == [BindingOutcome("p", 1, message, plugin="B", rejected=True)]
+    assert script.outcomes() == [told("p", 1, message, plugin="B", rejected=True)]
 
 
 def test_the_time_out_of_a_plugin_that_has_allowed_does_not_count() -> None:
@@ -71,7 +70,7 @@ def test_the_time_out_of_a_plugin_that_has_allowed_does_not_count() -> None:
 def test_no_plugin_has_a_pod_wait_for_ever() -> None:
     script = waiting(A=1e9)
     (report,) = script.reports()
-    assert report.outcomes[0].until == 1000.0 + LONGEST_WAIT
+    assert report.outcomes[0].wait == LONGEST_WAIT
     effects = script.pass_time(LONGEST_WAIT)
     assert "after waiting 15m0s at plugin A" in one(Record, effects).message
 
@@ -79,13 +78,13 @@ def test_no_plugin_has_a_pod_wait_for_ever() -> None:
 def test_the_snapshot_is_asked_for_more_time_and_it_is_taken_once_acknowledged() -> None:
     script = waiting(A=100)
     (report,) = script.reports(acknowledge=False)
-    assert report.outcomes == [BindingOutcome("p", 1, until=1000.0 + 100)]
+    assert report.outcomes == [told("p", 1, wait=100.0)]
     script.handle(Acknowledged(report.number))
     script.pass_time(TIME + 50)
     call = one(Call, script.permit("A"))
     assert call.deadline == 1000.0 + 100 + TIME
     script.answer(call)
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]
 
 
 def test_without_an_acknowledgement_the_pod_is_left_at_its_first_deadline() -> None:
@@ -111,8 +110,8 @@ def test_whoever_leaves_hands_back_what_waits() -> None:
     assert not only(Record, effects) and not only(SetCondition, effects)
     script.order("q")
     assert script.outcomes() == [
-        BindingOutcome("p", 1, "the binder is leaving", handed_back=True),
-        BindingOutcome("q", 1, "the binder is leaving", handed_back=True),
+        told("p", 1, "the binder is leaving", handed_back=True),
+        told("q", 1, "the binder is leaving", handed_back=True),
     ]
     assert journal == ["A.reserve(n1)", "A.permit", "A.unreserve(n1)"]
 
@@ -122,7 +121,7 @@ def test_whoever_leaves_finishes_what_is_under_way() -> None:
     call = one(Call, script.order())
     script.handle(Leave())
     script.answer(call)
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]
 
 
 def test_the_next_deadline_is_that_of_the_permit() -> None:
@@ -167,7 +166,7 @@ def test_who_rejects_for_no_plugin_in_particular_rejects_for_the_first() -> None
     script.reports()
     script.permit("", allow=False, reason="not today")
     message = "0/1 nodes are available: 1 not today."
-    assert script.outcomes() == [BindingOutcome("p", 1, message, plugin="B", rejected=True)]
+    assert script.outcomes() == [told("p", 1, message, plugin="B", rejected=True)]
 
 
 def test_of_several_plugins_each_allows_and_the_last_sets_the_pod_free() -> None:

@@ -16,7 +16,7 @@ from shared.framework.status import SUCCESS, Status, error, unschedulable
 from shared.messages.binding import BindingOutcome
 from shared.plugins.defaultbinder import DefaultBinder
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
-from tests.binder.support import Script, api_call, one, only
+from tests.binder.support import Script, api_call, one, only, told
 from tests.framework.plugins import framework
 
 PATIENCE = 120.0
@@ -84,7 +84,7 @@ def test_after_a_pause_it_goes_on() -> None:
     assert binding.binds
     assert plugin.answers[1] == ApiAnswer(elapsed=1.25)
     script.answer(binding)
-    assert script.outcomes()[-1] == BindingOutcome("p", 1)
+    assert script.outcomes()[-1] == told("p", 1)
 
 
 def test_many_that_pause_wake_up_together() -> None:
@@ -99,7 +99,7 @@ def test_the_snapshot_is_asked_for_the_time_that_the_plugin_may_take() -> None:
     script = script_of(Stepwise(pauses=3))
     began = script.now
     script.answer(one(Call, script.order()))
-    asked = BindingOutcome("p", 1, until=began + PATIENCE)
+    asked = told("p", 1, wait=PATIENCE)
     assert script.outcomes() == [asked]
     deadline = script.core._book.attempts()[0].deadline
     assert deadline >= began + PATIENCE
@@ -126,7 +126,7 @@ def test_a_plugin_may_give_up_after_a_pause(status: Status, message: str) -> Non
     script.answer(one(Call, script.order()))
     effects = script.pass_time(1.25)
     assert one(Record, effects).message == message
-    assert last_outcome(script) == BindingOutcome("p", 1, message, plugin="Stepwise")
+    assert last_outcome(script) == told("p", 1, message, plugin="Stepwise")
 
 
 def test_a_plugin_that_raises_in_the_middle_fails_the_pod() -> None:
@@ -147,7 +147,7 @@ def test_whoever_only_pauses_is_superseded_and_handed_back() -> None:
     call = one(Call, script.order(attempt=2))
     script.answer(call)
     script.handle(Leave())
-    assert script.outcomes()[-1] == BindingOutcome("p", 2, "the binder is leaving", handed_back=True)
+    assert script.outcomes()[-1] == told("p", 2, "the binder is leaving", handed_back=True)
     script.handle(Tick())
     assert script.core.held == 0
 

@@ -54,7 +54,7 @@ def test_a_sampled_pod_has_a_span_for_its_binding_and_one_for_the_call() -> None
 
 def test_of_pods_that_are_not_sampled_only_failures_are_told() -> None:
     assert traced(0.0, Done()) == []
-    bind, call = traced(0.0, Refused(403, "no"))
+    bind, call = traced(0.0, Refused(0, "no"))
     assert bind.status.description == 'running Bind plugin "DefaultBinder": no'
     assert call.status.description == "no"
 

@@ -17,11 +17,10 @@ from services.binder.events import (
 )
 from shared.framework.plugin import ApiCall
 from shared.framework.status import Code, Status, error, unschedulable
-from shared.messages.binding import BindingOutcome
-from tests.binder.support import Script, api_call, binding_framework, one, only
+from tests.binder.support import Script, api_call, binding_framework, one, only, told
 from tests.framework.plugins import scripted
 
-REFUSED = Refused(403, "no rights")
+REFUSED = Refused(0, "no rights")
 
 
 def two(journal: list[str], **second: Any) -> Script:
@@ -55,7 +54,7 @@ def test_a_bound_pod_is_told_and_recorded() -> None:
         Said.SCHEDULED, "p", "default", "p", "test", "Successfully assigned default/p to n1"
     )
     assert one(Ended, effects).reason == ""
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]
     assert script.core.held == script.core.untold == 0
 
 
@@ -101,7 +100,7 @@ def test_bind_plugins_are_asked_until_one_takes_the_pod() -> None:
 def test_a_bind_plugin_may_bind_without_a_call() -> None:
     script = Script(binding_framework(bind=[scripted("Own", [])]))
     assert only(Call, script.order()) == []
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_a_bind_plugin_may_fail(status: Status, message: str, plugin: str) -> No
     journal: list[str] = []
     script = Script(binding_framework(scripted("A", journal), bind=[scripted("Own", [], bind=status)]))
     script.order()
-    assert script.outcomes() == [BindingOutcome("p", 1, message, plugin=plugin)]
+    assert script.outcomes() == [told("p", 1, message, plugin=plugin)]
     assert unreserved(journal) == ["A.unreserve(n1)"]
 
 
@@ -168,14 +167,14 @@ def test_a_pod_is_bound_even_if_post_bind_fails() -> None:
     script = Script(binding_framework(bad))
     effects = script.answer(one(Call, script.order()))
     assert "Bad.post_bind" in str(one(Problem, effects).error)
-    assert script.outcomes() == [BindingOutcome("p", 1)]
+    assert script.outcomes() == [told("p", 1)]
 
 
 def test_a_profile_that_is_not_known_fails_the_pod() -> None:
     script = Script()
     effects = script.order(profile="other")
     assert one(Record, effects).message == 'profile not found for scheduler name "other"'
-    assert script.outcomes() == [BindingOutcome("p", 1, 'profile not found for scheduler name "other"')]
+    assert script.outcomes() == [told("p", 1, 'profile not found for scheduler name "other"')]
 
 
 @pytest.mark.parametrize(("result", "code"), [(Done(), Code.SUCCESS), (REFUSED, Code.ERROR)])

@@ -11,6 +11,7 @@ import msgspec
 
 from services.binder.core import BinderCore
 from services.binder.service import Shell, main
+from services.simulator.errors import ApiError
 from services.simulator.service import Simulator, SimulatorOptions
 from shared.bus import Bus, Envelope
 from shared.config.settings import ApiSettings, Settings
@@ -123,9 +124,17 @@ class World:
             name=name,
             profile=PROFILE,
             node=node,
-            deadline=self.context.clock() + seconds,
+            deadline=0.0,
+            window=seconds,
+            version=self._version(name),
         )
         self.bus.post(f"binder.{BINDER}", BindingOrders(1, [order]))
+
+    def _version(self, name: str) -> str:
+        try:
+            return str(self.simulator.stored("pods", name, "default")["metadata"]["resourceVersion"])
+        except ApiError:
+            return "1"
 
     def evict(self, *victims: Displaced, attempt: int = 7, denominated: tuple[Displaced, ...] = ()) -> None:
         """Makes room on n1 for the pod `high`."""

@@ -18,7 +18,7 @@ from services.simulator.calls import Answer
 from services.snapshot.comparing import PlacedPod, View, compared, differences, lasting
 from services.snapshot.dumping import MOST_LINES, Cache, Dumps, comparison_lines, lines
 from services.snapshot.inspecting import Inspecting
-from services.snapshot.ledger import Ledger
+from services.snapshot.ledger import BINDING_WINDOW, Ledger
 from services.snapshot.listing import PAGE, list_now
 from services.snapshot.nodes import Nodes
 from services.snapshot.nominations import Nominations
@@ -72,7 +72,9 @@ class Held:
         uid = uid or f"uid-{name}"
         self.put(name, where, assumed=True, uid=uid)
         load, profile = load_of(SMALL), "default-scheduler"
-        self.ledger.enter(LedgerEntry(uid, 7, "shop", name, profile, where, load, 1, 1, deadline, assumed_at=at))
+        entry = LedgerEntry(uid, 7, "shop", name, profile, where, load, 1, 1, deadline, assumed_at=at)
+        self.ledger.restore(entry)
+        self.ledger.begin(deadline - BINDING_WINDOW)
 
     def nominate(self, name: str, where: str) -> None:
         self.nominations.see(f"uid-{name}", where, load_of(SMALL), f"shop/{name}")

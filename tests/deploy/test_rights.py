@@ -28,6 +28,7 @@ ASKING = {name: f"{name}-0" if name == "binder" else name for name in SERVICES i
 EVENTS = "events.k8s.io/events"
 SELDOM = {
     Right("snapshot", "pods", "get"): "a binder that has died, or one that is out of time, has left a binding open",
+    Right("snapshot", "pods/status", "patch"): "the same, and the pod is fenced",
     Right("watcher", EVENTS, "patch"): "what is said again is counted after 10 s",
     Right("binder", EVENTS, "patch"): "the same",
 }

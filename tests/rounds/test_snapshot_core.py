@@ -6,7 +6,7 @@ import pytest
 
 from services.inprocess.pipeline import bound
 from services.snapshot.events import Beat, Dispatch, NodeGone, NodeSeen, Persist, PodDeleted, PodSeen, Publish, Reply
-from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
+from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.cluster.shards import shard_of
 from shared.messages.state import Committed, Heartbeat, PodPlaced
 from tests.rounds.support import (
@@ -37,15 +37,17 @@ def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_or
     assert persist.delta == publish.message
     assert persist.answer == answer.message == Committed(1, 1, 3, [])
     assert [(e.uid, e.attempt, e.node, e.deadline, e.bound) for e in persist.ledger] == [
-        (P.uid, 3, "a", 10.0 + BINDING_DEADLINE, False),
-        (Q.uid, 3, "b", 10.0 + BINDING_DEADLINE, False),
+        (P.uid, 3, "a", 10.0 + BINDING_WINDOW, False),
+        (Q.uid, 3, "b", 10.0 + BINDING_WINDOW, False),
     ]
-    assert [(o.uid, o.attempt, o.node, o.deadline, o.epoch) for o in dispatch.orders] == [
-        (P.uid, 3, "a", 10.0 + BINDING_DEADLINE, 0),
-        (Q.uid, 3, "b", 10.0 + BINDING_DEADLINE, 0),
+    assert dispatch.attempts == ((P.uid, 3), (Q.uid, 3))
+    orders = [log.core.order(attempt, 15.0) for attempt in dispatch.attempts]
+    assert [o and (o.uid, o.attempt, o.node, o.window, o.epoch) for o in orders] == [
+        (P.uid, 3, "a", BINDING_WINDOW - 5.0, 0),
+        (Q.uid, 3, "b", BINDING_WINDOW - 5.0, 0),
     ]
     assert set(log.core.ledger) == {P.uid, Q.uid}
-    assert log.core.next_deadline() == 10.0 + BINDING_DEADLINE + LOOK_UP_GRACE
+    assert log.core.next_deadline() == 10.0 + BINDING_WINDOW + LOOK_UP_GRACE
 
 
 def after_change(log: SnapshotLog) -> None:

@@ -1,23 +1,25 @@
 """Snapshot: what becomes of what was decided."""
 
 import pytest
+from msgspec.structs import replace
 
 from services.inprocess.pipeline import bound
 from services.snapshot.events import (
     BindingFailed,
     BindingFinished,
+    BindingStale,
     BindingWaits,
     Dispatch,
     Event,
+    Fence,
     Forgot,
     LookedUp,
-    LookUp,
     Persist,
     PodSeen,
     Publish,
     Tick,
 )
-from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
+from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.messages.state import Delta, PodGone, PodPlaced
 from tests.rounds.support import (
     SnapshotLog,
@@ -33,7 +35,7 @@ from tests.rounds.support import (
 
 A, B = small_node("a"), small_node("b")
 P, Q = small_pod("p"), small_pod("q")
-DUE = BINDING_DEADLINE + LOOK_UP_GRACE
+DUE = BINDING_WINDOW + LOOK_UP_GRACE
 """Seconds after which an assumption without an outcome is looked up."""
 FIRST = 3
 """The attempt that `assumed` begins with."""
@@ -117,10 +119,10 @@ def test_a_late_confirmation_beats_the_decision_that_came_after_forgetting() -> 
 def test_what_is_overdue_is_looked_up_and_not_forgotten_by_time() -> None:
     log = assumed()
     assert log.handle(Tick(), now=DUE - 0.001) == []
-    assert log.handle(Tick(), now=DUE) == [LookUp(P.uid, FIRST, "default", "p")]
+    assert log.handle(Tick(), now=DUE) == [Fence(P.uid, FIRST, "default", "p", "")]
     assert log.pods() == {P.uid: "a"}
     assert log.core.next_deadline() == 2 * DUE
-    assert log.handle(Tick(), now=2 * DUE) == [LookUp(P.uid, FIRST, "default", "p")]
+    assert log.handle(Tick(), now=2 * DUE) == [Fence(P.uid, FIRST, "default", "p", "")]
 
 
 def test_looked_up_and_there_is_bound() -> None:
@@ -164,7 +166,7 @@ def test_an_attempt_is_named_by_the_delta_of_its_commit() -> None:
     assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, Dispatch)
     assert isinstance(publish.message, Delta)
     assert {entry.attempt for entry in persist.ledger} == {publish.message.seq} == {FIRST + 1}
-    assert {order.attempt for order in dispatch.orders} == {FIRST + 1}
+    assert {number for _, number in dispatch.attempts} == {FIRST + 1}
     assert log.attempt(P) == FIRST
 
 
@@ -221,7 +223,7 @@ def test_who_is_due_first_is_looked_up_first() -> None:
     log.handle(commit(2, (Q, "b", 3)), now=5.0)
     log.handle(BindingFinished(P.uid, FIRST), now=7.0)
     assert log.core.next_deadline() == DUE
-    assert log.handle(Tick(), now=DUE) == [LookUp(P.uid, FIRST, "default", "p")]
+    assert log.handle(Tick(), now=DUE) == [Fence(P.uid, FIRST, "default", "p", "")]
     assert log.core.ledger[P.uid].bound
     assert log.core.next_deadline() == DUE + 5.0
     log.handle(PodSeen(bound(Q, "b")))
@@ -233,6 +235,8 @@ def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> N
     effects = log.handle(BindingWaits(P.uid, FIRST, 100.0))
     assert kinds(effects) == ["Persist"]
     assert log.core.next_deadline() == 100.0 + DUE
+    order = log.core.order((P.uid, FIRST), 50.0)
+    assert order is not None and order.window == 50.0 + BINDING_WINDOW, "whoever gets it next has as long"
     assert log.handle(BindingWaits(P.uid, FIRST - 1, 900.0)) == []
     assert log.handle(Tick(), now=DUE) == []
     assert kinds(log.handle(BindingFailed(P.uid, FIRST, "rejected"))) == ["Persist", "Publish", "Forgot"]
@@ -242,7 +246,7 @@ def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> N
 def test_all_that_is_overdue_is_looked_up_once() -> None:
     log = assumed()
     log.handle(commit(2, (Q, "b", 3)), now=5.0)
-    overdue = [LookUp(P.uid, FIRST, "default", "p"), LookUp(Q.uid, FIRST + 1, "default", "q")]
+    overdue = [Fence(P.uid, FIRST, "default", "p", ""), Fence(Q.uid, FIRST + 1, "default", "q", "")]
     assert log.handle(Tick(), now=100.0) == overdue
     assert log.handle(Tick(), now=100.0) == []
     assert log.core.next_deadline() == 100.0 + DUE
@@ -253,3 +257,73 @@ def test_the_answer_to_an_old_look_up_is_passed_over() -> None:
     log.handle(PodSeen(bound(P, "a")))
     assert log.handle(LookedUp(P.uid, FIRST, None)) == []
     assert log.pods() == {P.uid: "a"}
+
+
+# Fences: a place is given away only when no call can bind its pod any more
+
+
+def versioned() -> SnapshotLog:
+    """As `assumed`; p was decided at version 7."""
+    log = SnapshotLog(A, B)
+    made = commit(1, (P, "a", 2))
+    log.handle(replace(made, decisions=[replace(made.decisions[0], version="7")]))
+    return log
+
+
+def a_fence(version: str) -> Fence:
+    return Fence(P.uid, FIRST, "default", "p", version)
+
+
+def test_the_order_names_the_version_that_was_decided() -> None:
+    log = versioned()
+    order = log.core.order((P.uid, FIRST), 1.0)
+    assert order is not None and order.version == log.core.ledger[P.uid].version == "7"
+
+
+def test_a_failure_that_proves_nothing_has_the_pod_fenced_and_keeps_its_place() -> None:
+    log = versioned()
+    failed = BindingFailed(P.uid, FIRST, "refused", "DefaultBinder", version="7", sure=False)
+    assert log.handle(failed) == [a_fence("7")]
+    assert log.pods() == {P.uid: "a"}
+    assert log.core.order((P.uid, FIRST), 1.0) is None, "no binder gets it while it is being fenced"
+    effects = log.handle(LookedUp(P.uid, FIRST, None, version="7"))
+    assert effects[-1] == Forgot(P.uid, "refused", "DefaultBinder")
+    assert log.pods() == {}
+
+
+def test_a_failure_about_another_version_says_nothing_of_the_present_one() -> None:
+    log = versioned()
+    log.handle(BindingStale(P.uid, FIRST, "7", "8"))
+    assert log.handle(BindingFailed(P.uid, FIRST, "refused", version="7")) == [a_fence("8")]
+    other = versioned()
+    other.handle(BindingStale(P.uid, FIRST, "7", "8"))
+    assert other.handle(BindingFailed(P.uid, FIRST, "refused", version="7", holds=False)) == []
+
+
+def test_a_pod_that_has_changed_is_ordered_anew_once_that_is_in_the_ledger() -> None:
+    log = versioned()
+    persist, dispatch = log.handle(BindingStale(P.uid, FIRST, "7", "8"))
+    assert isinstance(persist, Persist)
+    assert [(entry.attempt, entry.version) for entry in persist.ledger] == [(FIRST, "8")]
+    assert dispatch == Dispatch(((P.uid, FIRST),))
+    order = log.core.order((P.uid, FIRST), 1.0)
+    assert order is not None and order.version == "8"
+    assert log.handle(BindingStale(P.uid, FIRST, "7", "9")) == [dispatch], "it has got an old order"
+    assert log.core.ledger[P.uid].version == "8"
+
+
+def test_what_was_fenced_at_another_version_is_fenced_again() -> None:
+    log = versioned()
+    log.handle(Tick(), now=DUE)
+    log.handle(BindingStale(P.uid, FIRST, "7", "8"), now=DUE)
+    assert log.handle(LookedUp(P.uid, FIRST, None, version="7")) == [a_fence("8")]
+    assert log.pods() == {P.uid: "a"}
+    log.handle(LookedUp(P.uid, FIRST, None, version="8"))
+    assert log.pods() == {}
+
+
+def test_a_pod_that_is_bound_while_it_is_fenced_is_bound() -> None:
+    log = versioned()
+    log.handle(BindingFailed(P.uid, FIRST, "refused", version="7", sure=False))
+    log.handle(LookedUp(P.uid, FIRST, "a", version="7"))
+    assert log.core.ledger[P.uid].bound

@@ -1,325 +1,315 @@
-"""Which binder gets which orders, and what happens to them when it is lost."""
+"""Which binder gets which orders, what happens to them when it is lost, and whose word on them is enough."""
 
 from msgspec.structs import replace
 
-from services.snapshot.dispatch import BINDER_PATIENCE, LATE, WORD_PATIENCE, Dispatcher, Sends
+from services.snapshot.dispatch import (
+    BINDER_PATIENCE,
+    LEAST_LEFT,
+    LONGEST_WAIT,
+    WORD_PATIENCE,
+    Dispatcher,
+    Sends,
+    wait_of,
+)
+from services.snapshot.ledger import Attempt
 from shared.messages.binding import BinderBeat, BindingOutcome
 from shared.messages.state import EPOCH_SHIFT, BindingOrder
 
+FIRST = 1 << EPOCH_SHIFT
+"""The first attempt of the first term."""
+ONE, TWO = ("one", "first"), ("two", "first")
+V, W = "7", "8"
+"""Versions of a pod."""
 
-def order(number: int) -> BindingOrder:
-    return BindingOrder(1, number, f"uid-{number}", "default", f"p{number}", "default-scheduler", "a", 1e9)
+
+def attempt(number: int) -> Attempt:
+    return f"uid-{number}", FIRST + number
 
 
-def beat(name: str, room: int = 10, incarnation: str = "first") -> BinderBeat:
-    return BinderBeat(name, incarnation, room)
+class Ledger:
+    """Plays the ledger: `windows` end at these times, and nothing is in it that has none."""
+
+    def __init__(self) -> None:
+        self.windows: dict[Attempt, float] = {}
+        self.versions: dict[Attempt, str] = {}
+        self.epoch = 1
+
+    def order(self, of: Attempt, now: float) -> BindingOrder | None:
+        left = self.windows.get(of, now) - now
+        if left <= 0:
+            return None
+        uid, number = of
+        version = self.versions.get(of, V)
+        return BindingOrder(self.epoch, number, uid, "default", uid, "p", "a", 0.0, version=version, window=left)
+
+
+class Play:
+    """A dispatcher with its ledger and some binders, which beat whenever time passes."""
+
+    def __init__(self, *names: str, room: int = 10) -> None:
+        self.ledger = Ledger()
+        self.dispatcher = Dispatcher(self.ledger.order)
+        self.now = 0.0
+        self.room = room
+        self.living = dict.fromkeys(names, "first")
+        self.beat()
+
+    def give(self, *numbers: int, window: float = 30.0) -> dict[str, list[int]]:
+        attempts = [attempt(number) for number in numbers]
+        self.ledger.windows |= dict.fromkeys(attempts, self.now + window)
+        return sent(self.dispatcher.give(attempts, self.now))
+
+    def beat(self) -> dict[str, list[int]]:
+        sends: Sends = []
+        for name, incarnation in self.living.items():
+            sends += self.dispatcher.beat(BinderBeat(name, incarnation, self.room), self.now)
+        return sent(sends)
+
+    def pass_time(self, until: float) -> list[tuple[float, dict[str, list[int]]]]:
+        """What was sent when."""
+        told = []
+        while self.now < until:
+            self.now = min(self.now + 0.5, until)
+            sends = (self.beat(), sent(self.dispatcher.tick(self.now)))
+            told += [(self.now, each) for each in sends if each]
+        return told
+
+    def tells(self, process: tuple[str, str], outcome: BindingOutcome) -> dict[str, list[int]]:
+        return sent(self.dispatcher.word(process, outcome, self.now))
+
+    def is_sole(self, process: tuple[str, str], version: str = V) -> bool:
+        return self.dispatcher.is_sole(process, attempt(1), version)
 
 
 def sent(sends: Sends) -> dict[str, list[int]]:
-    return {name: [o.attempt for o in orders] for name, orders in sends}
+    return {name: [order.attempt - FIRST for order in orders] for name, orders in sends}
 
 
-def done(number: int) -> BindingOutcome:
-    return BindingOutcome(f"uid-{number}", number)
+def told(number: int = 1, reason: str = "", **fields: object) -> BindingOutcome:
+    return BindingOutcome(*attempt(number), reason, **fields)  # type: ignore[arg-type]
 
 
 def test_orders_wait_until_there_is_a_binder() -> None:
-    dispatcher = Dispatcher()
-    assert dispatcher.give([order(1)], 0.0) == []
-    assert sent(dispatcher.beat(beat("one"), 1.0)) == {"one": [1]}
-    assert (dispatcher.waiting, dispatcher.held) == (0, 1)
+    play = Play()
+    assert play.give(1) == {}
+    play.living["one"] = "first"
+    assert play.beat() == {"one": [1]}
+    assert (play.dispatcher.waiting, play.dispatcher.held) == (0, 1)
 
 
 def test_nobody_gets_more_than_it_has_room_for() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one", room=2), 0.0)
-    assert sent(dispatcher.give([order(n) for n in (1, 2, 3)], 0.0)) == {"one": [1, 2]}
-    assert sent(dispatcher.word("one", done(1), 0.1)) == {"one": [3]}
-    assert sent(dispatcher.beat(beat("two", room=5), 0.2)) == {}
+    play = Play("one", room=2)
+    assert play.give(1, 2, 3) == {"one": [1, 2]}
+    assert play.tells(ONE, told(1)) == {"one": [3]}
 
 
 def test_binders_share_what_there_is() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.beat(beat("two"), 0.0)
-    shares = sent(dispatcher.give([order(n) for n in range(6)], 0.0))
+    shares = Play("one", "two").give(*range(6))
     assert {name: len(numbers) for name, numbers in shares.items()} == {"one": 3, "two": 3}
 
 
 def test_the_orders_of_a_lost_binder_go_to_others_first() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one", room=2), 0.0)
-    dispatcher.give([order(n) for n in (1, 2, 3)], 0.0)
-    assert sent(dispatcher.tick(BINDER_PATIENCE)) == {}
-    assert sent(dispatcher.tick(BINDER_PATIENCE + 0.1)) == {}
-    assert (dispatcher.waiting, dispatcher.held) == (3, 0)
-    assert sent(dispatcher.beat(beat("two", room=2), 3.0)) == {"two": [1, 2]}
+    play = Play("one", room=2)
+    play.give(1, 2, 3)
+    play.living = {}
+    assert play.pass_time(BINDER_PATIENCE + 0.5) == []
+    assert (play.dispatcher.waiting, play.dispatcher.held) == (3, 0)
+    play.living = {"two": "first"}
+    assert play.beat() == {"two": [1, 2]}
 
 
 def test_a_binder_that_began_anew_has_lost_its_orders() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.give([order(1)], 0.0)
-    assert sent(dispatcher.beat(beat("one"), 0.5)) == {}
-    assert sent(dispatcher.beat(beat("one", incarnation="second"), 1.0)) == {"one": [1]}
+    play = Play("one")
+    play.give(1)
+    assert play.beat() == {}
+    play.living["one"] = "second"
+    assert play.beat() == {"one": [1]}
 
 
-def test_what_there_is_no_word_on_is_sent_again() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.give([order(1), order(2)], 0.0)
-    dispatcher.word("one", done(2), 1.0)
-    dispatcher.beat(beat("one"), WORD_PATIENCE)
-    assert sent(dispatcher.tick(WORD_PATIENCE)) == {"one": [1]}
-    assert sent(dispatcher.tick(WORD_PATIENCE)) == {}
+def test_what_there_is_no_word_on_is_sent_again_under_another_number_to_the_same_process() -> None:
+    play = Play("one")
+    play.give(1, 2)
+    play.tells(ONE, told(2))
+    assert play.pass_time(WORD_PATIENCE) == [(WORD_PATIENCE, {"one": [1]})]
+    messages = [play.dispatcher.addressed("one", 1, []) for _ in range(2)]
+    assert [message.incarnation for message in messages] == ["first", "first"]
+    assert 0 < messages[0].number < messages[1].number
 
 
 def test_what_waits_for_a_permit_is_not_sent_again_before_that_is_over() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.give([order(1)], 0.0)
-    assert dispatcher.word("one", BindingOutcome("uid-1", 1, until=60.0), 0.1) == []
-    dispatcher.beat(beat("one"), 59.0)
-    assert sent(dispatcher.tick(59.0)) == {}
-    dispatcher.beat(beat("one"), 64.0)
-    assert sent(dispatcher.tick(64.0)) == {"one": [1]}
+    play = Play("one")
+    play.give(1, window=100.0)
+    play.tells(ONE, told(wait=60.0))
+    assert play.pass_time(62.5) == []
+    assert play.pass_time(63.0) == [(63.0, {"one": [1]})]
+
+
+def test_a_wait_is_never_endless_whatever_a_binder_says() -> None:
+    assert wait_of(told(wait=float("nan"))) == wait_of(told(wait=-1.0)) == wait_of(told(wait=1e30)) == LONGEST_WAIT
+    assert wait_of(told(until=1e30)) < LONGEST_WAIT
+    assert wait_of(told(wait=5.0)) == 5.0
 
 
 def test_a_word_on_what_nobody_has_is_passed_over() -> None:
-    dispatcher = Dispatcher()
-    assert dispatcher.word("one", done(1), 0.0) == []
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.give([order(1)], 0.0)
-    dispatcher.word("one", done(1), 0.1)
-    assert dispatcher.word("one", done(1), 0.2) == []
-    assert (dispatcher.waiting, dispatcher.held) == (0, 0)
+    play = Play("one")
+    assert play.tells(ONE, told(1)) == {}
+    play.give(1)
+    play.tells(ONE, told(1))
+    assert play.tells(ONE, told(1)) == {}
+    assert (play.dispatcher.waiting, play.dispatcher.held) == (0, 0)
 
 
 def test_in_a_new_term_every_order_is_given_anew() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.give([order(1)], 0.0)
-    dispatcher.clear()
-    assert sent(dispatcher.give([order(1)], 0.1)) == {"one": [1]}
+    play = Play("one")
+    play.give(1)
+    play.dispatcher.clear()
+    assert play.give(1) == {"one": [1]}
 
 
-def test_who_has_lost_an_order_is_not_believed_that_it_failed() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one", room=1), 0.0)
-    dispatcher.give([order(1)], 0.0)
-    dispatcher.beat(beat("two"), BINDER_PATIENCE)
-    assert sent(dispatcher.tick(BINDER_PATIENCE + 0.1)) == {"two": [1]}
-    failed, waits = BindingOutcome("uid-1", 1, "rejected"), BindingOutcome("uid-1", 1, until=20.0)
-    assert not dispatcher.believes("one", failed)
-    assert dispatcher.word("one", failed, 3.0) == []
-    assert dispatcher.held == 1
-    assert not dispatcher.believes("two", failed), "the other one may have asked for it to be bound"
-    assert dispatcher.believes("two", waits)
-    assert dispatcher.believes("one", done(1)), "it may have bound it before"
-    assert dispatcher.word("one", done(1), 3.1) == []
-    assert dispatcher.held == 0
+def test_an_order_that_is_given_twice_is_held_once() -> None:
+    """A commit that comes while a term begins is dispatched by itself, and again with all that stands in the ledger."""
+    play = Play("one", "two")
+    play.give(1)
+    assert play.give(1) == {}
+    assert play.dispatcher.held == 1
+    play.living = {}
+    play.pass_time(100.0)
+    assert play.dispatcher.held == 0
 
 
-def test_of_an_order_from_an_earlier_term_only_that_it_is_bound_is_believed() -> None:
-    attempt = 1 << EPOCH_SHIFT
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.give([replace(order(1), epoch=2, attempt=attempt)], 0.0)
-    preempted = BindingOutcome("uid-1", attempt, "preempted")
-    for _ in range(2):
-        assert not dispatcher.believes("one", preempted)
-        assert dispatcher.word("one", preempted, 0.1) == []
-    assert dispatcher.believes("one", BindingOutcome("uid-1", attempt))
-    dispatcher.give([replace(order(2), epoch=2, attempt=2 << EPOCH_SHIFT)], 0.0)
-    assert dispatcher.believes("one", BindingOutcome("uid-2", 2 << EPOCH_SHIFT, "preempted"))
+# Windows
 
 
-FIRST = 1 << EPOCH_SHIFT
-"""An attempt that only this term can have given to anybody."""
+def test_an_order_that_is_sent_again_has_what_the_ledger_leaves_it() -> None:
+    """Extended or not: the dispatcher knows of no deadline of its own."""
+    play = Play("one")
+    play.give(1)
+    play.ledger.windows[attempt(1)] = 200.0  # a permit's wait
+    play.now = 100.0
+    play.living = {"two": "first"}
+    play.beat()
+    ((name, (order,)),) = play.dispatcher.tick(play.now)
+    assert (name, order.window) == ("two", 100.0)
 
 
-def handed_back() -> BindingOutcome:
-    return BindingOutcome("uid-1", FIRST, "the binder is leaving", handed_back=True)
+def test_what_the_ledger_does_not_have_any_more_is_not_sent_again_and_takes_no_room() -> None:
+    play = Play("one", room=1)
+    play.give(1)
+    play.give(2)
+    del play.ledger.windows[attempt(1)]
+    assert play.pass_time(WORD_PATIENCE + 0.5) == [(WORD_PATIENCE + 0.5, {"one": [2]})]
+    assert play.dispatcher.held == 1
 
 
-def with_order(**fields: float) -> Dispatcher:
+# Versions
+
+
+def test_an_order_with_another_version_goes_at_once_to_the_binder_that_has_it() -> None:
+    play = Play("one", "two", room=1)
+    play.give(1)
+    play.ledger.versions[attempt(1)] = W
+    assert play.give(1) == {"one": [1]}
+    assert play.is_sole(ONE, W), "with that version it was sent once"
+    assert not play.is_sole(ONE, V)
+
+
+# Whose word is enough
+
+
+def taken_over() -> Play:
+    """`one` had the order and is not heard of for a while; `two` has it now."""
+    play = Play("one")
+    play.give(1)
+    play.living = {"two": "first"}
+    play.pass_time(3.0)
+    assert play.dispatcher.has(TWO, attempt(1))
+    return play
+
+
+def test_the_only_process_that_ever_had_an_order_knows_what_became_of_it() -> None:
+    play = Play("one")
+    play.give(1)
+    assert play.is_sole(ONE)
+    assert not play.is_sole(("one", "second")), "another process of its name knows nothing"
+    assert not play.is_sole(TWO)
+
+
+def test_of_an_order_that_two_processes_had_neither_knows_what_the_other_did() -> None:
+    play = taken_over()
+    assert not play.is_sole(ONE)
+    assert not play.is_sole(TWO)
+
+
+def test_a_process_that_had_an_order_twice_may_have_forgotten_what_it_did() -> None:
+    play = Play("one")
+    play.give(1)
+    play.pass_time(WORD_PATIENCE)
+    assert not play.is_sole(ONE)
+
+
+def test_who_had_an_order_in_an_earlier_term_nobody_knows() -> None:
+    play = Play("one")
+    play.ledger.epoch = 2
+    play.give(1)
+    assert not play.is_sole(ONE)
+
+
+def test_that_a_pod_is_bound_or_gone_is_believed_of_anybody() -> None:
+    for outcome in (told(), told(reason="the pod is gone", gone=True)):
+        play = taken_over()
+        play.tells(ONE, outcome)
+        assert play.dispatcher.held == 0
+
+
+def test_the_failure_of_a_process_that_lost_the_order_changes_nothing() -> None:
+    play = taken_over()
+    play.tells(ONE, told(reason="refused"))
+    assert play.dispatcher.held == 1
+    play.tells(TWO, told(reason="refused"))
+    assert play.dispatcher.held == 0
+
+
+# Handed back
+
+
+HANDED_BACK = told(reason="the binder is leaving", handed_back=True)
+
+
+def leaving(**fields: float) -> Play:
     """The first of two binders has it, and takes no more."""
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.give([replace(order(1), attempt=FIRST, **fields)], 0.0)
-    dispatcher.beat(beat("one", room=0), 0.1)
-    return dispatcher
+    play = Play("one", room=1)
+    play.give(1, **fields)
+    play.dispatcher.beat(BinderBeat("one", "first", 0), 0.1)
+    return play
 
 
 def test_an_order_that_is_handed_back_goes_to_another_binder_at_once() -> None:
-    dispatcher = with_order()
-    dispatcher.beat(beat("two"), 0.1)
-    assert sent(dispatcher.hand_back("one", handed_back(), 0.2) or []) == {"two": [FIRST]}
-    assert dispatcher.hand_back("one", handed_back(), 0.3) == [], "it is with another one by now"
-    assert dispatcher.believes("two", BindingOutcome("uid-1", FIRST, "no such node")), "nobody else can have bound it"
+    play = leaving()
+    play.dispatcher.beat(BinderBeat("two", "first", 9), 0.1)
+    assert sent(play.dispatcher.hand_back(ONE, HANDED_BACK, 0.2) or []) == {"two": [1]}
+    assert play.dispatcher.hand_back(ONE, HANDED_BACK, 0.3) == [], "it is with another one by now"
 
 
 def test_an_order_that_is_handed_back_waits_for_a_binder() -> None:
-    dispatcher = with_order()
-    assert dispatcher.hand_back("one", handed_back(), 0.2) == []
-    assert sent(dispatcher.beat(beat("two"), 0.3)) == {"two": [FIRST]}
+    play = leaving()
+    assert play.dispatcher.hand_back(ONE, HANDED_BACK, 0.2) == []
+    assert sent(play.dispatcher.beat(BinderBeat("two", "first", 9), 0.3)) == {"two": [1]}
 
 
 def test_an_order_that_is_handed_back_too_late_is_nobodys() -> None:
-    assert with_order(deadline=30.0).hand_back("one", handed_back(), 29.0) is None
+    assert leaving(window=30.0).dispatcher.hand_back(ONE, HANDED_BACK, 30.1 - LEAST_LEFT) is None
 
 
 def test_the_orders_of_a_binder_that_says_it_is_gone_go_to_others_at_once() -> None:
-    dispatcher = with_order()
-    dispatcher.beat(beat("two"), 0.1)
-    assert sent(dispatcher.beat(BinderBeat("one", "first", 0, gone=True), 0.2)) == {"two": [FIRST]}
-    assert not dispatcher.believes("two", BindingOutcome("uid-1", FIRST, "conflict")), "the first may have bound it"
-    assert not dispatcher.knows(beat("one"))
+    play = leaving()
+    play.dispatcher.beat(BinderBeat("two", "first", 9), 0.1)
+    assert sent(play.dispatcher.beat(BinderBeat("one", "first", 0, gone=True), 0.2)) == {"two": [1]}
+    assert not play.dispatcher.knows(BinderBeat("one", "first", 0))
+    assert not play.is_sole(TWO), "the first may have called on Bind"
 
 
-FAILED = BindingOutcome("uid-1", FIRST, "refused")
-GONE = BindingOutcome("uid-1", FIRST, "the pod is gone", gone=True)
-
-
-class Binders:
-    """Which tell of order 1, and beat whenever time passes."""
-
-    def __init__(self, *names: str) -> None:
-        self.dispatcher = Dispatcher()
-        self.now = 0.0
-        self.living = dict.fromkeys(names, "first")
-        self._beat()
-        self.dispatcher.give([replace(order(1), attempt=FIRST, deadline=30.0)], self.now)
-
-    def pass_time(self, until: float) -> None:
-        while self.now < until:
-            self.now = min(self.now + 0.5, until)
-            self._beat()
-            self.dispatcher.tick(self.now)
-
-    def holder(self) -> str:
-        return next(iter(self.dispatcher._holder.values()), "")
-
-    def tells(self, name: str, outcome: BindingOutcome = FAILED, incarnation: str = "first") -> bool:
-        """Whether it is believed."""
-        believed = self.dispatcher.believes(name, outcome, incarnation)
-        self.dispatcher.word(name, outcome, self.now, incarnation)
-        return believed
-
-    def _beat(self) -> None:
-        for name, incarnation in self.living.items():
-            self.dispatcher.beat(beat(name, 9, incarnation), self.now)
-
-
-def taken_over() -> Binders:
-    """`one` had the order and is not heard of for a while; `two` has it now."""
-    binders = Binders("one")
-    del binders.living["one"]
-    binders.living["two"] = "first"
-    binders.pass_time(3.0)
-    assert binders.holder() == "two"
-    return binders
-
-
-def test_a_failure_is_believed_once_all_who_had_the_order_have_told_of_theirs() -> None:
-    binders = taken_over()
-    assert not binders.tells("two"), "the other one may be about to bind it"
-    binders.living["one"] = "first"
-    assert not binders.tells("one"), "and so may this one, for all that is known of it"
-    assert binders.tells("two")
-    assert (binders.holder(), binders.dispatcher.doubtful()) == ("", [])
-
-
-def test_what_another_process_of_the_same_name_says_counts_for_itself_alone() -> None:
-    binders = taken_over()
-    assert not binders.tells("one", incarnation="second")
-    assert not binders.tells("two")
-    assert not binders.tells("one", incarnation="first")
-    assert not binders.tells("two", incarnation="zeroth")
-    assert binders.tells("two")
-
-
-def test_who_gets_its_own_order_back_is_believed() -> None:
-    binders = taken_over()
-    del binders.living["two"]
-    binders.living["one"] = "first"
-    binders.pass_time(6.0)
-    assert binders.holder() == "one"
-    assert not binders.tells("one")
-    assert not binders.tells("two")
-    assert binders.tells("one")
-
-
-def test_that_a_pod_is_gone_is_believed_of_anybody() -> None:
-    binders = taken_over()
-    assert binders.tells("one", GONE)
-    assert (binders.holder(), binders.dispatcher.held) == ("", 0)
-    again = taken_over()
-    assert again.tells("two", GONE)
-    assert again.holder() == ""
-
-
-def test_a_failure_is_not_believed_while_the_order_waits_for_somebody() -> None:
-    """The next one that has room would bind a pod that is forgotten."""
-    binders = Binders("one")
-    del binders.living["one"]
-    binders.pass_time(3.0)
-    assert binders.dispatcher.waiting == 1
-    assert not binders.tells("one")
-    binders.living["two"] = "first"
-    binders.pass_time(4.0)
-    assert binders.tells("two"), "the other one has told of its failure"
-
-
-def test_a_pod_is_looked_up_once_all_others_have_ended_for_long_enough() -> None:
-    binders = Binders("one")
-    binders.living = {"one": "second", "two": "first"}
-    binders.pass_time(0.5)
-    teller = binders.holder()
-    incarnation = binders.living[teller]
-    binders.pass_time(0.5 + LATE - 0.5)
-    assert not binders.tells(teller, incarnation=incarnation)
-    assert binders.dispatcher.doubtful() == []
-    binders.pass_time(0.5 + LATE)
-    assert not binders.tells(teller, incarnation=incarnation), "what it knows may be older than the last call"
-    assert [order.uid for order in binders.dispatcher.doubtful()] == ["uid-1"]
-    assert binders.dispatcher.doubtful() == []
-    assert not binders.tells(teller, incarnation=incarnation), "it is looked up by now"
-
-
-def test_who_has_said_that_it_is_gone_has_ended() -> None:
-    binders = Binders("one")
-    binders.dispatcher.beat(replace(beat("one"), gone=True), 0.0)
-    binders.living = {"two": "first"}
-    binders.pass_time(LATE)
-    assert not binders.tells("two")
-    assert [order.uid for order in binders.dispatcher.doubtful()] == ["uid-1"]
-
-
-def test_who_is_only_not_heard_of_may_bind_until_the_deadline() -> None:
-    binders = taken_over()
-    binders.pass_time(29.5)
-    assert not binders.tells("two")
-    assert binders.dispatcher.doubtful() == []
-    binders.pass_time(33.5)
-    assert binders.holder() == ""
-    assert not binders.tells("two"), "the snapshot looks it up"
-
-
-def test_two_processes_of_one_name_have_not_ended_while_both_are_heard_of() -> None:
-    binders = taken_over()
-    for i in range(60):
-        binders.living["one"] = ("first", "second")[i % 2]
-        binders.pass_time(binders.now + 0.25)
-        binders.tells("two")
-        assert binders.dispatcher.doubtful() == []
-
-
-def test_who_had_it_in_an_earlier_term_nobody_knows() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.beat(beat("one"), 0.0)
-    dispatcher.give([replace(order(1), attempt=FIRST, epoch=2)], 0.0)
-    assert not dispatcher.believes("one", FAILED, "first")
-    dispatcher.word("one", FAILED, 20.0, "first")
-    assert (dispatcher.doubtful(), dispatcher.held) == ([], 1)
-    assert dispatcher.believes("one", GONE, "first")
+def test_an_outcome_of_an_old_order_is_none_of_a_new_one() -> None:
+    play = Play("one")
+    play.give(1)
+    play.tells(ONE, replace(told(reason="no"), attempt=FIRST))
+    assert play.dispatcher.held == 1

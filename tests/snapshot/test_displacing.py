@@ -32,7 +32,7 @@ def test_after_some_time_it_is_not_asked_for_any_more() -> None:
 
 
 def test_a_binder_is_new_until_it_is_heard_of_and_again_once_it_was_lost() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(lambda attempt, now: None)
     first, second = BinderBeat("one", "first", 10), BinderBeat("one", "second", 10)
     assert not dispatcher.knows(first)
     dispatcher.beat(first, 0.0)

@@ -5,9 +5,7 @@ import pytest
 
 from services.inprocess.pipeline import bound
 from services.snapshot.events import BindingFailed, Forgot, NodeGone, NodeSeen, ObjectSeen, PodSeen
-from services.snapshot.service import _event_of
 from shared.cluster.volumes import VolumeDecision
-from shared.messages.binding import BindingOutcome
 from shared.messages.state import Commit
 from tests.rounds.support import SnapshotLog, commit, refusals, small_node, small_pod
 from tests.samples import a_claim, a_volume
@@ -82,8 +80,7 @@ def test_only_members_of_a_gang_may_share_a_claim_and_not_give_it_two_volumes(
 def test_the_queue_hears_who_had_a_binding_fail(plugin: str, rejected: bool) -> None:
     log = SnapshotLog(A)
     log.handle(commit(1, (P, "a", log.core.seq)))
-    outcome = BindingOutcome(P.uid, log.attempt(P), "no", plugin=plugin, rejected=rejected)
-    effects = log.handle(_event_of(outcome))
+    effects = log.handle(BindingFailed(P.uid, log.attempt(P), "no", plugin, rejected))
     assert [effect for effect in effects if isinstance(effect, Forgot)] == [Forgot(P.uid, "no", plugin, rejected)]
 
 

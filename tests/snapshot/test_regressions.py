@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import cast
 
 import msgspec
 import pytest
@@ -10,49 +11,63 @@ from services.binder.events import Call, Orders, Unknown, Where
 from services.binder.events import LookUp as BinderLookUp
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch import Dispatcher
-from services.snapshot.events import Forgot, LookedUp, LookUp, NodeGone, NodeSeen, Tick
-from services.snapshot.ledger import BINDING_DEADLINE
+from services.snapshot.events import Fence, Forgot, LookedUp, NodeGone, NodeSeen, Tick
+from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from services.snapshot.lookups import LookUps, outcome
 from shared.cluster.load import load_of
+from shared.kube.client import KubeClient
+from shared.kube.notes import PodStanding
+from shared.kube.outcome import Result
 from shared.messages.binding import BinderBeat, BindingOrders
-from shared.messages.state import Commit, Decision
-from shared.model.objects import Pod
+from shared.messages.state import BindingOrder, Commit, Decision
+from shared.telemetry.fault import Fault
+from shared.telemetry.metrics import Metrics
+from tests.binder.support import PROFILE, only
 from tests.binder.support import Script as Binder
-from tests.binder.support import only
-from tests.bus.support import a_telemetry
 from tests.rounds.support import small_node, small_pod
 
 
 def test_orders_whose_deadline_has_passed_do_not_take_a_binders_room_for_ever() -> None:
-    """The API server is away for longer than the deadline: the binder leaves such orders and says nothing of them."""
-    dispatcher, binder = Dispatcher(), Binder()
+    """The API server is away for longer than the window: the binder leaves such orders and says nothing of them."""
+    core, binder = SnapshotCore(1), Binder()
+    dispatcher = Dispatcher(core.order)
     start = binder.now
     dispatcher.beat(BinderBeat("b", "i", 2), start)
-    orders = [binder.an_order(f"p{n}", n) for n in (1, 2)]
-    for _, given in dispatcher.give(orders, start):
-        for call in only(Call, binder.handle(Orders(BindingOrders(1, given)))):
+    for name in ("p", "q"):
+        committed(core, name, start)
+    attempts = [(entry.uid, entry.attempt) for entry in core.ledger.values()]
+    for _, given in dispatcher.give(attempts, start):
+        for call in only(Call, binder.handle(Orders(BindingOrders(1, [_known(order) for order in given])))):
             (look_up,) = only(BinderLookUp, binder.answer(call, Unknown("no answer")))
             binder.found(look_up, Where.UNKNOWN)
     now = start
-    while now < start + 600.0:
+    while now < start + 100.0:
         now += 0.25
         binder.pass_time(now - binder.now)
         for message in binder.reports():
             for told in message.outcomes:
-                dispatcher.word("b", told, now)
+                dispatcher.word(("b", "i"), told, now)
         sends = dispatcher.beat(BinderBeat("b", "i", 2), now) + dispatcher.tick(now)
         for _, given in sends:
-            binder.handle(Orders(BindingOrders(1, given)))
+            binder.handle(Orders(BindingOrders(1, [_known(order) for order in given])))
+        core.handle(Tick(), now)
     assert binder.core.held == 0
-    new = msgspec.structs.replace(binder.an_order("q", 9), deadline=now + 30.0)
-    assert dispatcher.give([new], now), f"{dispatcher.held} orders are held by a binder that has none"
+    committed(core, "r", now)
+    new = core.ledger[small_pod("r").uid]
+    assert dispatcher.give([(new.uid, new.attempt)], now), f"{dispatcher.held} are held by a binder that has none"
 
 
-def committed(core: SnapshotCore, name: str = "p") -> None:
+def _known(order: BindingOrder) -> BindingOrder:
+    """For the profile that the binder has."""
+    return msgspec.structs.replace(order, profile=PROFILE, version="7")
+
+
+def committed(core: SnapshotCore, name: str = "p", now: float = 0.0) -> None:
     pod = small_pod(name)
-    core.handle(NodeSeen(small_node("a")), 0.0)
+    core.handle(NodeSeen(small_node("a")), now)
     decision = Decision(pod.uid, "default", name, "default-scheduler", "a", 0, core.seq)
-    core.handle(Commit(1, 1, [load_of(pod)], [decision]), 0.0)
+    number = 1 if core.answer is None else core.answer.round + 1
+    core.handle(Commit(1, number, [load_of(pod)], [decision]), now)
 
 
 def test_a_pod_that_finished_while_no_snapshot_ran_gives_its_place_back() -> None:
@@ -63,16 +78,27 @@ def test_a_pod_that_finished_while_no_snapshot_ran_gives_its_place_back() -> Non
     core.handle(NodeSeen(small_node("a")), 0.0)
     core.begin(0.0)
     # The API server still has the pod, phase Succeeded, spec.nodeName "a":
-    finished = msgspec.structs.replace(
-        small_pod("p"),
-        spec=msgspec.structs.replace(small_pod("p").spec, node_name="a"),
-        status=msgspec.structs.replace(small_pod("p").status, phase="Succeeded"),
-    )
-    for attempt in range(1, 20):
-        for effect in core.handle(Tick(), attempt * BINDING_DEADLINE):
-            assert isinstance(effect, LookUp)
-            core.handle(outcome(effect, finished), 1.0)
+    finished = PodStanding(small_pod("p").uid, "a", False, 1, [], "9", phase="Succeeded")
+    for effect in core.handle(Tick(), BINDING_WINDOW + LOOK_UP_GRACE):
+        assert isinstance(effect, Fence)
+        core.handle(outcome(effect, finished), 1.0)
     assert core.counts()["pods"] == 0
+
+
+class SlowServer:
+    """Answers once it is told to, that there is no such pod."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers = asyncio.Event()
+
+    async def pod_standing(self, namespace: str, name: str) -> PodStanding | None:
+        self.asked.append(name)
+        await self.answers.wait()
+        return None
+
+    async def patch_pod_condition(self, *_: object, **__: object) -> Result:
+        raise AssertionError("there is nothing to patch")
 
 
 @pytest.mark.asyncio
@@ -80,24 +106,20 @@ async def test_one_look_up_a_pod_is_under_way_at_a_time() -> None:
     """The API server is away for ten minutes; each look-up stays with the shell until it is answered."""
     core = SnapshotCore(1)
     committed(core)
-    asked: list[str] = []
-    answered: asyncio.Future[Pod | None] = asyncio.get_running_loop().create_future()
+    server = SlowServer()
     told: list[LookedUp] = []
-
-    async def get_pod(namespace: str, name: str) -> Pod | None:
-        asked.append(name)
-        return await answered
-
-    look_ups = LookUps(get_pod, told.append, logging.getLogger("test"), a_telemetry().fault)
+    log = logging.getLogger("test")
+    look_ups = LookUps(cast(KubeClient, server), told.append, log, Fault(Metrics(), log))
     for times in range(1, 21):
-        for effect in core.handle(Tick(), times * BINDING_DEADLINE):
-            assert isinstance(effect, LookUp)
+        for effect in core.handle(Tick(), times * (BINDING_WINDOW + LOOK_UP_GRACE)):
+            assert isinstance(effect, Fence)
             look_ups.begin(effect)
-    answered.set_result(None)
+        await asyncio.sleep(0)
+    server.answers.set()
     while not told:
         await asyncio.sleep(0)
     look_ups.close()
-    assert asked == ["p"]
+    assert server.asked == ["p"]
     assert [found.gone for found in told] == [True]
 
 
@@ -108,18 +130,6 @@ def test_what_the_watch_says_again_of_a_node_changes_nothing() -> None:
     core.handle(NodeSeen(node), 0.0)
     later = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version="77"))
     assert core.handle(NodeSeen(later), 1.0) == []
-
-
-def test_an_order_that_is_given_twice_is_held_once() -> None:
-    """A commit that comes while a term begins is dispatched by itself, and again with all that stands in the ledger."""
-    dispatcher, binder = Dispatcher(), Binder()
-    order = binder.an_order()
-    for name in ("one", "two"):
-        dispatcher.beat(BinderBeat(name, "i", 10), 0.0)
-    dispatcher.give([order], 0.0)
-    dispatcher.give([order], 0.0)
-    assert dispatcher.held == 1
-    dispatcher.tick(100.0)  # both are lost: KeyError, and the snapshot's process ends
 
 
 def test_a_new_term_forgets_no_pod_whose_binding_may_be_under_way() -> None:

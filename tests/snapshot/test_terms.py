@@ -6,7 +6,7 @@ from services.snapshot.events import (
     BindingFinished,
     Dispatch,
     Effect,
-    LookUp,
+    Fence,
     NodeGone,
     NodeSeen,
     Observed,
@@ -17,7 +17,7 @@ from services.snapshot.events import (
     Reply,
     Tick,
 )
-from services.snapshot.ledger import BINDING_DEADLINE, LOOK_UP_GRACE
+from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.cluster.load import load_of
 from shared.messages.codec import encode
 from shared.messages.state import EPOCH_SHIFT, Committed, Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
@@ -25,7 +25,7 @@ from testing.builders import node, pod
 from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")
-DUE = BINDING_DEADLINE + LOOK_UP_GRACE
+DUE = BINDING_WINDOW + LOOK_UP_GRACE
 P, Q, R = small_pod("p"), small_pod("q", cpu="2"), small_pod("r")
 
 
@@ -47,13 +47,14 @@ def successor(of: SnapshotLog, *seen: object, now: float = 1.0) -> tuple[Snapsho
     return core, effects
 
 
-def orders(effects: list[Effect]) -> list[tuple[str, str, int]]:
-    return [(o.name, o.node, o.epoch) for e in effects if isinstance(e, Dispatch) for o in e.orders]
+def orders(core: SnapshotCore, effects: list[Effect]) -> list[tuple[str, str, int]]:
+    given = [core.order(attempt, 1.0) for e in effects if isinstance(e, Dispatch) for attempt in e.attempts]
+    return [(o.name, o.node, o.epoch) for o in given if o is not None]
 
 
 def test_what_is_still_assumed_is_dispatched_again() -> None:
     core, effects = successor(left_behind())
-    assert orders(effects) == [("p", "a", 2)]
+    assert orders(core, effects) == [("p", "a", 2)]
     assert {u: entry.bound for u, entry in core.ledger.items()} == {P.uid: False, Q.uid: True}
     assert {u: where for u, (where, _) in held(core.state())[1].items()} == {P.uid: "a", Q.uid: "b"}
 
@@ -66,22 +67,26 @@ def test_what_the_listing_shows_as_bound_is_settled() -> None:
 
 def test_a_pod_that_is_gone_meanwhile_is_looked_up_in_time() -> None:
     core, _ = successor(left_behind())
-    assert [effect.uid for effect in core.handle(Tick(), DUE) if isinstance(effect, LookUp)] == [
+    assert [effect.uid for effect in core.handle(Tick(), 1.0 + DUE) if isinstance(effect, Fence)] == [
         P.uid,
         Q.uid,
     ]
 
 
-def test_what_is_overdue_is_looked_up_and_not_dispatched() -> None:
-    core, effects = successor(left_behind(), now=BINDING_DEADLINE + 1)
-    assert effects == []
-    assert kinds(core.handle(Tick(), DUE)) == ["LookUp", "LookUp"]
+def test_a_new_term_gives_every_entry_a_whole_window() -> None:
+    """What the clock of the leader before said is of no interest here."""
+    core, effects = successor(left_behind(), now=5000.0)
+    assert [attempt[0] for e in effects if isinstance(e, Dispatch) for attempt in e.attempts] == [P.uid]
+    ((attempt,),) = [e.attempts for e in effects if isinstance(e, Dispatch)]
+    order = core.order(attempt, 5000.0)
+    assert order is not None and order.window == BINDING_WINDOW
+    assert core.next_deadline() == 5000.0 + DUE
 
 
 def test_an_assumption_on_a_node_that_is_gone_is_left_to_its_binding() -> None:
     """The call may be out, and the node come back: only what became of it tells whether the place is free."""
     core, effects = successor(left_behind(), NodeGone("a"))
-    assert orders(effects) == [("p", "a", 2)]
+    assert orders(core, effects) == [("p", "a", 2)]
     assert P.uid in core.ledger
 
 
@@ -103,7 +108,7 @@ def test_a_state_that_was_lost_goes_on_in_a_later_term() -> None:
     assert held(log.core.state()) == before
     assert log.core.state().epoch == 7
     assert log.core.seq > seen
-    assert orders(log.core.begin(1.0)) == [("p", "a", 7)]
+    assert orders(log.core, log.core.begin(1.0)) == [("p", "a", 7)]
     (published,) = [e.message for e in log.core.handle(PodDeleted(P.uid), 1.0) if isinstance(e, Publish)]
     assert isinstance(published, Delta)
     assert (published.epoch, published.seq) == (7, log.core.seq)
@@ -141,7 +146,8 @@ def test_the_pod_comes_along_where_binding_needs_it() -> None:
     core.handle(NodeSeen(A), 0.0)
     (dispatch,) = core.begin(0.0)
     assert isinstance(dispatch, Dispatch)
-    assert [order.pod for order in dispatch.orders] == [P]
+    order = core.order(dispatch.attempts[0], 1.0)
+    assert order is not None and order.pod == P
 
 
 def test_very_much_that_the_watch_says_at_once_makes_several_deltas() -> None:

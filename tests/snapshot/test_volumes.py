@@ -136,8 +136,9 @@ def test_ledger_and_order_carry_the_decision_with_the_claims_uids() -> None:
     effects = decided(log, 1, (P, "a", STATIC))
     remembered = msgspec.structs.replace(STATIC, uids={"default/c": "c-uid"})
     assert log.core.ledger[P.uid].volumes == remembered
-    (order,) = [order for effect in effects if isinstance(effect, Dispatch) for order in effect.orders]
-    assert order.volumes == remembered
+    ((attempt,),) = [effect.attempts for effect in effects if isinstance(effect, Dispatch)]
+    order = log.core.order(attempt, 1.0)
+    assert order is not None and order.volumes == remembered
 
 
 def test_a_doubled_commit_changes_nothing() -> None:
