@@ -4,11 +4,14 @@ import argparse
 import os
 import re
 import socket
+import ssl
 import time
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from services.cli.numbers import at_least
 from shared.config import values
+from shared.config.serving import serves_tls
 from shared.config.sources import SETTINGS_FLAG, settings_from
 from shared.errors import UserError
 
@@ -16,7 +19,7 @@ EXAMPLES = """\
 examples:
   flotilla health                            the service that FLOTILLA_HTTP_HOST and FLOTILLA_HTTP_PORT are set for
   flotilla health --port 8080 --live         whether it turns at all, ready or not
-  flotilla health http://10.0.0.7:8080       of another machine
+  flotilla health https://10.0.0.7:8080      of another machine
 
 Exit code 0: it is; 1: it is not, or does not answer in time; 2: it is not known whom to ask.
 """
@@ -48,48 +51,57 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    host, port, path = whom_to_ask(options)
+    whom = whom_to_ask(options)
     try:
-        status, body = ask(host, port, path, options.timeout)
+        status, body = ask(whom, options.timeout)
     except (OSError, ValueError) as error:
         why = (
             "does not answer in time" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
         )
-        print(f"{_address(host, port)}: {why}")
+        print(f"{_address(whom)}: {why}")
         return 1
     answer = "; ".join(line for line in body.splitlines() if line)[:LONGEST_LINE]
     print(answer if status == 200 else f"not {'live' if options.live else 'ready'} ({status}): {answer}")
     return 0 if status == 200 else 1
 
 
-def whom_to_ask(options: argparse.Namespace) -> tuple[str, int, str]:
-    """Host, port and path."""
+class Whom(NamedTuple):
+    host: str
+    port: int
+    path: str
+    tls: bool
+
+
+def whom_to_ask(options: argparse.Namespace) -> Whom:
     path = LIVE if options.live else READY
     if options.url is not None:
         try:
-            parts = urlsplit(values.url("http")(options.url))
+            parts = urlsplit(values.url("http", "https")(options.url))
         except ValueError as error:
             raise UserError(f"URL: {error}, not {values.masked(options.url)!r}") from None
-        return parts.hostname or "", parts.port or 80, parts.path.rstrip("/") or path
+        tls = parts.scheme == "https"
+        return Whom(parts.hostname or "", parts.port or (443 if tls else 80), parts.path.rstrip("/") or path, tls)
+    settings = settings_from(os.environ, {"settings": options.settings})
     if options.port is not None:
         try:
-            return "127.0.0.1", values.whole_number(1, values.HIGHEST_PORT)(options.port), path
+            port = values.whole_number(1, values.HIGHEST_PORT)(options.port)
         except ValueError as error:
             raise UserError(f"--port: {error}, not {options.port!r}") from None
-    settings = settings_from(os.environ, {"settings": options.settings})
+        return Whom("127.0.0.1", port, path, serves_tls(settings))
     if settings.http_port == 0:
         raise UserError(
             "it is not known where the service answers: say --port PORT, or set FLOTILLA_HTTP_PORT for both"
         )
-    return EVERYWHERE.get(settings.http_host, settings.http_host), settings.http_port, path
+    host = EVERYWHERE.get(settings.http_host, settings.http_host)
+    return Whom(host, settings.http_port, path, serves_tls(settings))
 
 
-def ask(host: str, port: int, path: str, patience: float) -> tuple[int, str]:
+def ask(whom: Whom, patience: float) -> tuple[int, str]:
     """Status and text of the answer to a GET; OSError where there is none in time, ValueError where it is no HTTP."""
     deadline = time.monotonic() + patience
     answer = bytearray()
-    with socket.create_connection((host, port), patience) as connection:
-        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {_address(host, port)}\r\n\r\n".encode())
+    with _connected(whom, patience) as connection:
+        connection.sendall(f"GET {whom.path} HTTP/1.0\r\nHost: {_address(whom)}\r\n\r\n".encode())
         while len(answer) < LONGEST_ANSWER:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -106,5 +118,19 @@ def ask(host: str, port: int, path: str, patience: float) -> tuple[int, str]:
     return int(status[1]), body.decode(errors="replace")
 
 
-def _address(host: str, port: int) -> str:
-    return f"{f'[{host}]' if ':' in host else host}:{port}"
+def _connected(whom: Whom, patience: float) -> socket.socket:
+    """The certificate is not verified, as with a kubelet's probes: nothing secret is sent."""
+    plain = socket.create_connection((whom.host, whom.port), patience)
+    if not whom.tls:
+        return plain
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        return context.wrap_socket(plain, server_hostname=whom.host)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _address(whom: Whom) -> str:
+    return f"{f'[{whom.host}]' if ':' in whom.host else whom.host}:{whom.port}"

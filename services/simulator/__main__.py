@@ -12,6 +12,7 @@ from shared.config.values import whole_number
 from shared.errors import UserError
 
 if TYPE_CHECKING:
+    from services.simulator.reviews import Reviewed
     from services.simulator.service import SimulatorOptions
 
 DESCRIPTION = "Runs the API server of a made-up, empty cluster. All is kept in memory. Ctrl-C ends it."
@@ -30,6 +31,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--token-file", type=Path, metavar="FILE", help="holds the bearer token that requests must carry"
     )
+    command.add_argument(
+        "--users-file",
+        type=Path,
+        metavar="FILE",
+        help="JSON: a list of users with token, name, groups and may (`get /metrics`), for token and access reviews",
+    )
     command.add_argument("--no-kubelet", action="store_true", help="bound pods do not begin to run, deleted ones stay")
 
 
@@ -43,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
 
     from services.simulator.service import SimulatorOptions
 
-    chosen = SimulatorOptions(host=options.host, port=port, token=token, kubelet=not options.no_kubelet)
+    users = () if options.users_file is None else _users_in(options.users_file)
+    chosen = SimulatorOptions(host=options.host, port=port, token=token, users=users, kubelet=not options.no_kubelet)
     # kubectl sends no token without TLS, and there is none.
     hint = "kubectl --server {url} get nodes"
     if options.token_file is not None:
@@ -69,12 +77,27 @@ async def _serve(options: "SimulatorOptions", hint: str) -> None:
         await simulator.stop()
 
 
-def _token_in(path: Path) -> str:
+def _users_in(path: Path) -> "tuple[Reviewed, ...]":
+    import msgspec
+
+    from services.simulator.reviews import Reviewed
+
     try:
-        token = path.read_text().strip()
+        return msgspec.json.decode(_text_of(path, "--users-file"), type=tuple[Reviewed, ...])
+    except msgspec.DecodeError as error:
+        raise UserError(f"--users-file: {path}: {error}") from error
+
+
+def _text_of(path: Path, flag: str) -> str:
+    try:
+        return path.read_text()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(f"--token-file: takes a file that can be read, not {str(path)!r} ({reason})") from error
+        raise UserError(f"{flag}: takes a file that can be read, not {str(path)!r} ({reason})") from error
+
+
+def _token_in(path: Path) -> str:
+    token = _text_of(path, "--token-file").strip()
     if not token:
         raise UserError(f"--token-file: {str(path)!r} holds no token")
     return token

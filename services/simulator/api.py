@@ -15,6 +15,7 @@ from services.simulator.discovery import (
 from services.simulator.errors import ApiError, bad_request, method_not_allowed, no_such_route
 from services.simulator.reading import Reading
 from services.simulator.resources import Object
+from services.simulator.reviews import Reviews
 from services.simulator.store import encode
 from services.simulator.watch import Watch
 
@@ -26,10 +27,10 @@ OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 class Api:
-    def __init__(self, cluster: Cluster, most_waiting: int) -> None:
+    def __init__(self, cluster: Cluster, most_waiting: int, reviews: Reviews) -> None:
         self.reading = Reading(cluster, most_waiting)
         self._cluster = cluster
-        self._changing = Changing(cluster)
+        self._changing = Changing(cluster, reviews)
 
     def handle(self, call: Call) -> Answer | Watch:
         """Never raises for what a client can do: what is refused is an answer, too."""

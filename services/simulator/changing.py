@@ -17,6 +17,7 @@ from services.simulator.errors import (
 from services.simulator.metadata import metadata_of
 from services.simulator.patches import json_patch, merge_patch
 from services.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, Object, Resource, builtin
+from services.simulator.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from services.simulator.selectors import select
 from services.simulator.smallrules import changed_event_causes, new_event_causes
 from services.simulator.store import Item, encode
@@ -43,12 +44,15 @@ CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success",
 
 
 class Changing:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, reviews: Reviews) -> None:
         self._cluster = cluster
+        self._reviews = reviews
 
     def post(self, target: Target, call: Call) -> Answer:
         _check_json(call)
         obj = call.object()
+        if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS):
+            return Answer(201, encode(self._reviews.answer(target.resource, obj)))
         if target.resource.virtual:
             name = (obj.get("metadata") or {}).get("name") or ""
             return self._bind(target, name, obj, call)

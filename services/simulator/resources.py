@@ -149,6 +149,10 @@ RESOURCES = (
     Resource("", "v1", "ServiceAccount", "serviceaccounts", True, ("sa",), returns_deleted=True),
     Resource("", "v1", "Endpoints", "endpoints", True, ("ep",)),
     Resource("", "v1", "Binding", "bindings", virtual=True),
+    Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False, virtual=True),
+    Resource(
+        "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False, virtual=True
+    ),
     Resource("", "v1", "LimitRange", "limitranges", True, ("limits",)),
     Resource("", "v1", "ResourceQuota", "resourcequotas", True, ("quota",), STATUS, returns_deleted=True),
     Resource("", "v1", "PodTemplate", "podtemplates", returns_deleted=True),

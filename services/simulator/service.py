@@ -15,6 +15,7 @@ from services.simulator.errors import not_found
 from services.simulator.faults import Faults
 from services.simulator.kubelet import KubeletRunner
 from services.simulator.resources import DEFINITIONS, Object, Resource
+from services.simulator.reviews import Reviewed, Reviews
 from services.simulator.server import Handler
 from services.simulator.store import Item
 from shared.errors import UserError
@@ -42,6 +43,8 @@ class SimulatorOptions:
     """So many Events are kept at most (about 40 MB); the oldest go."""
     most_waiting_bytes: int = 64 << 20
     """So much may wait for one watch before it is ended."""
+    users: tuple[Reviewed, ...] = ()
+    """Who reviews of tokens and of access know; nobody else is, and may do, anything. Requests are not held to it."""
     seed: int | None = None
     """Of uids and generated names; None: different every time."""
 
@@ -65,7 +68,7 @@ class Simulator:
             clock=clock,
             random=Random(self.options.seed),
         )
-        self._api = Api(self.cluster, self.options.most_waiting_bytes)
+        self._api = Api(self.cluster, self.options.most_waiting_bytes, Reviews(self.options.users))
         self._handler = Handler(
             self._api,
             self.faults,

@@ -188,6 +188,7 @@ class Pipeline:
             api=self.api,
             http_host="127.0.0.1",
             http_port=0,
+            http_scheme="http",
             log_format="json" if self.options.as_json else "text",
         )
         if self.options.nats_url is None:  # what is said of certificates is for another server than ours

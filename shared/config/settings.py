@@ -39,6 +39,12 @@ class Settings:
     http_host: str = "127.0.0.1"
     http_port: int = 0
     """/healthz, /readyz and /metrics are served here; 0: any free port, told in the log."""
+    http_scheme: str = "auto"
+    """`https`: TLS, and all but health for those alone whom the API server lets; `http`: in clear, for everybody;
+    `auto`: `http` on this machine's own addresses, `https` on all others."""
+    http_cert: str | None = None
+    """A file with the certificate that is shown with `https`; none: one that signs itself. `http_key` is its key."""
+    http_key: str | None = None
     config: str | None = None
     """A KubeSchedulerConfiguration file; none: kube-scheduler's defaults."""
     round_size: int = 256

@@ -19,7 +19,7 @@ def settings_table() -> str:
 
 
 def _row(source: Source, told: dict[str, str]) -> str:
-    flag = HTTP_FLAG if source.field.startswith("http_") else source.flag
+    flag = HTTP_FLAG if source.field in ("http_host", "http_port") else source.flag
     default = "none" if source.default in (None, "") else f"`{source.default}`"
     what = told.get(source.field) or source.help or "see below"
     return f"| `{source.field}` | `{source.variable}` | {f'`{flag}`' if flag else ''} | {default} | {what} |"

@@ -42,6 +42,9 @@ SOURCES = (
     Source("config", "FLOTILLA_CONFIG", values.file, "--config", "FILE", "a KubeSchedulerConfiguration"),
     Source("http_host", "FLOTILLA_HTTP_HOST", values.text),
     Source("http_port", "FLOTILLA_HTTP_PORT", values.whole_number(0, values.HIGHEST_PORT)),
+    Source("http_scheme", "FLOTILLA_HTTP_SCHEME", values.OneOf(("auto", "http", "https"))),
+    Source("http_cert", "FLOTILLA_HTTP_CERT", values.file),
+    Source("http_key", "FLOTILLA_HTTP_KEY", values.file),
     Source(
         "round_size", "FLOTILLA_ROUND_SIZE", values.whole_number(1), "--round-size", "N",
         "pods decided at once (default 256); 1 decides exactly as kube-scheduler does",

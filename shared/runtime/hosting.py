@@ -21,9 +21,9 @@ from shared.errors import ClusterError, Unexpected, UserError
 from shared.runtime.context import Context
 from shared.runtime.dumping import survive_dump_signal
 from shared.runtime.health import Health
-from shared.runtime.http import endpoints
 from shared.runtime.pages import Pages
 from shared.runtime.profiling import heed_profile_signal
+from shared.runtime.serving import served
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
 from shared.telemetry.metrics import Metrics
@@ -108,7 +108,7 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
     health = Health()
     pages = Pages(service=service, name=name, settings=settings, health=health, config=config)
     try:
-        async with endpoints(settings.http_host, settings.http_port, pages, telemetry.metrics) as url:
+        async with served(settings, pages, telemetry.metrics) as url:
             telemetry.log.info("%s is %s, at %s", service, name, url)
             health.wait_for(NATS, "not connected yet")
             bus = await Bus.connect(NatsAccess.of(settings), settings.prefix, name, telemetry, role=service)

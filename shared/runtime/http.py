@@ -3,12 +3,14 @@
 import asyncio
 import errno
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from shared.errors import UserError
+from shared.runtime.guard import Guard, Handler
 from shared.runtime.pages import Pages
 from shared.runtime.pageshealth import ALIVE, Answer, checks_answer, one_check, ready_at_a_glance
 from shared.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -20,19 +22,42 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 @asynccontextmanager
-async def endpoints(host: str, port: int, pages: Pages, metrics: Metrics) -> AsyncIterator[str]:
-    """Serves them, and tells their URL; UserError where the address cannot be had."""
-    runner = web.AppRunner(_application(pages, metrics), access_log=None, shutdown_timeout=CLOSE_SECONDS)
+async def endpoints(
+    host: str,
+    port: int,
+    pages: Pages,
+    metrics: Metrics,
+    *,
+    tls: ssl.SSLContext | None = None,
+    guard: Guard | None = None,
+) -> AsyncIterator[str]:
+    """Serves them, and tells their URL; UserError where the address cannot be had. Without a guard anybody may read."""
+    application = _application(pages, metrics, guard)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=CLOSE_SECONDS)
     await runner.setup()
     try:
-        await _listen(runner, host, port)
+        await _listen(runner, host, port, tls)
         address, actual_port = runner.addresses[0][:2]
-        yield f"http://{f'[{address}]' if ':' in address else address}:{actual_port}"
+        scheme = "http" if tls is None else "https"
+        yield f"{scheme}://{f'[{address}]' if ':' in address else address}:{actual_port}"
     finally:
         await runner.cleanup()
 
 
-def _application(pages: Pages, metrics: Metrics) -> web.Application:
+def _application(pages: Pages, metrics: Metrics, guard: Guard | None) -> web.Application:
+    refused = metrics.counter(
+        "flotilla_http_refused_total", "Requests to the endpoints that were refused, by status.", ("status",)
+    )
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if guard is not None:
+            denial = await guard.denial(request.method, request.path, request.headers.get("Authorization", ""))
+            if denial is not None:
+                refused.labels(str(denial.status)).inc()
+                return web.Response(text=f"{denial.text}\n", status=denial.status, headers=HEADERS)
+        return await handler(request)
+
     async def alive(request: web.Request) -> web.Response:
         return _answer(_checked(request, ALIVE))
 
@@ -53,7 +78,7 @@ def _application(pages: Pages, metrics: Metrics) -> web.Application:
         told = await asyncio.to_thread(pages.configz)
         return web.Response(text=json.dumps(told) + "\n", content_type="application/json", headers=HEADERS)
 
-    app = web.Application()
+    app = web.Application(middlewares=[guarded])
     for path, handler in (("/healthz", alive), ("/livez", alive), ("/readyz", ready)):
         app.router.add_get(path, handler)
         app.router.add_get(f"{path}/{{check}}", handler)
@@ -75,11 +100,11 @@ def _answer(answer: Answer) -> web.Response:
     return web.Response(text=answer.text, status=answer.status, headers=HEADERS)
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
+async def _listen(runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None) -> None:
     if not 0 <= port <= MOST_PORT:
         raise UserError(f"cannot serve HTTP at {host}:{port}: a port is a number from 0 to {MOST_PORT}")
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as cause:
         reason = "the port is taken" if cause.errno == errno.EADDRINUSE else str(cause)
         raise UserError(f"cannot serve HTTP at {host}:{port}: {reason}") from cause

@@ -10,7 +10,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from services.cli.main import main
+from shared.config.serving import serves_tls
+from shared.config.settings import Settings
 from shared.config.sources import SOURCES
+from shared.runtime.guard import is_open
 from shared.runtime.hosting import STOP_SECONDS
 from tests.deploy.rendering import (
     FOLDERS,
@@ -36,7 +39,6 @@ CUSTOM = frozenset({"PrometheusRule", "ServiceMonitor"})
 CLUSTER_WIDE = frozenset({"Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding"})
 MADE_BY_USERS = frozenset({*(f"flotilla-{service}" for service in SERVICES), "nats-server", "valkey-server"})
 """Secrets; docs/install.md says how."""
-WITH_API = frozenset(SERVICES) - {"worker"}
 WITH_REDIS = frozenset({"queue", "snapshot", "worker"})
 
 READ_SCHEMA = functools.cache(kubernetes_validate.utils.schema_contents)
@@ -144,7 +146,12 @@ def test_probes_ask_for_what_services_answer(overlay: str) -> None:
             assert asked == {"startup": "/livez", "liveness": "/livez"}
             assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
             ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-            assert ports == {"http": int(environment(container)["FLOTILLA_HTTP_PORT"])}
+            assert ports == {"https": int(environment(container)["FLOTILLA_HTTP_PORT"])}
+            assert serves_tls(Settings(http_host=environment(container)["FLOTILLA_HTTP_HOST"]))
+            for probe in ("startup", "liveness", "readiness"):
+                request = container[f"{probe}Probe"]["httpGet"]
+                assert (request["scheme"], request["port"]) == ("HTTPS", "https")
+                assert is_open(request["path"])
 
 
 @every_overlay
@@ -204,7 +211,7 @@ def test_each_service_is_given_what_it_uses(overlay: str) -> None:
             assert given["FLOTILLA_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
             assert ("FLOTILLA_REDIS_URL_FILE" in given) == (service in WITH_REDIS)
             assert pod["serviceAccountName"] == f"flotilla-{service}"
-            assert pod["automountServiceAccountToken"] == (service in WITH_API)
+            assert pod["automountServiceAccountToken"] is True, "it asks for reviews of those who read its metrics"
             for variable in (
                 "FLOTILLA_CONFIG",
                 "FLOTILLA_NATS_URL_FILE",
@@ -272,6 +279,9 @@ def test_monitoring_finds_the_services() -> None:
     ]
     (port,) = service["spec"]["ports"]
     assert port["name"] == endpoint["port"]
+    assert endpoint["scheme"] == "https" and endpoint["bearerTokenFile"]
+    (role,) = of_kind(found, "ClusterRole")
+    assert role["rules"] == [{"nonResourceURLs": [endpoint["path"]], "verbs": ["get"]}]
     for workload, container in containers(objects("beside")):
         assert selects({"matchLabels": service["spec"]["selector"]}, labels_of(workload)) == bool(service_of(workload))
         if service_of(workload):

@@ -11,7 +11,7 @@ NEEDS = {
     "queue": {NATS, API, NAMES, REDIS},
     "snapshot": {NATS, API, NAMES, REDIS},
     "cycle": {NATS, API, NAMES},
-    "worker": {NATS, NAMES, REDIS},
+    "worker": {NATS, API, NAMES, REDIS},
     "binder": {NATS, API, NAMES},
 }
 SERVERS = {"nats": (NATS, frozenset(NEEDS)), "valkey": (REDIS, frozenset({"queue", "snapshot", "worker"}))}

@@ -26,11 +26,13 @@ NAMESPACE = "flotilla-system"
 ASKING = {name: f"{name}-0" if name == "binder" else name for name in SERVICES if name != "worker"}
 """Services that talk to the API server, and what the pipeline calls them."""
 EVENTS = "events.k8s.io/events"
+REVIEWS = ("authentication.k8s.io/tokenreviews", "authorization.k8s.io/subjectaccessreviews")
 SELDOM = {
     Right("snapshot", "pods", "get"): "a binder that has died, or one that is out of time, has left a binding open",
     Right("snapshot", "pods/status", "patch"): "the same, and the pod is fenced",
     Right("watcher", EVENTS, "patch"): "what is said again is counted after 10 s",
     Right("binder", EVENTS, "patch"): "the same",
+    **{Right(service, review, "create"): "its metrics are read by TLS" for service in SERVICES for review in REVIEWS},
 }
 """What the run below does not come to."""
 GPU = {"example.com/gpu": 1}

@@ -13,6 +13,7 @@ import aiohttp
 from services.simulator.api import Api
 from services.simulator.calls import JSON, Answer, Call, parse_target
 from services.simulator.cluster import Cluster
+from services.simulator.reviews import Reviewed, Reviews
 from services.simulator.service import Simulator, SimulatorOptions
 from services.simulator.watch import Watch
 
@@ -53,10 +54,17 @@ def binding(name: str, to: str) -> Object:
 class Desk:
     """Asks the API directly. The time is what the test says it is."""
 
-    def __init__(self, *, history: int = 1000, most_events: int = 1000, most_waiting: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        *,
+        history: int = 1000,
+        most_events: int = 1000,
+        most_waiting: int = 1 << 20,
+        users: tuple[Reviewed, ...] = (),
+    ) -> None:
         self.now = 1_700_000_000.0
         self.cluster = Cluster(history=history, most_events=most_events, clock=lambda: self.now, random=Random(1))
-        self.api = Api(self.cluster, most_waiting)
+        self.api = Api(self.cluster, most_waiting, Reviews(users))
 
     def ask(self, method: str, url: str, body: Any = None, media: str = JSON, accept: str = JSON) -> Answer | Watch:
         path, query = parse_target(url)

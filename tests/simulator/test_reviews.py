@@ -1,0 +1,59 @@
+"""TokenReview and SubjectAccessReview, as components ask them before they answer somebody."""
+
+from typing import Any
+
+import pytest
+
+from services.simulator.reviews import Reviewed
+from tests.simulator.support import Desk
+
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+PROMETHEUS = Reviewed(
+    token="t-1", name="prometheus", uid="7", groups=("monitoring",), may=("get /metrics", "* /debug/*")
+)
+
+
+def ask(url: str, **spec: Any) -> dict[str, Any]:
+    desk = Desk(users=(PROMETHEUS, Reviewed(token="t-2", name="other")))
+    status, told = desk.call("POST", url, {"spec": spec})
+    assert status == 201
+    assert told["spec"] == spec
+    found: dict[str, Any] = told["status"]
+    return found
+
+
+def test_a_token_is_of_a_user() -> None:
+    groups = ["monitoring", "system:authenticated"]
+    user = {"username": "prometheus", "uid": "7", "groups": groups}
+    assert ask(TOKENS, token="t-1") == {"authenticated": True, "user": user}
+    assert ask(TOKENS, token="t-9")["authenticated"] is False
+
+
+@pytest.mark.parametrize(
+    ("user", "verb", "path", "allowed"),
+    [
+        ("prometheus", "get", "/metrics", True),
+        ("prometheus", "head", "/metrics", False),
+        ("prometheus", "get", "/metrics/x", False),
+        ("prometheus", "post", "/debug/x", True),
+        ("other", "get", "/metrics", False),
+        ("nobody", "get", "/metrics", False),
+    ],
+)
+def test_a_user_may_do_what_the_table_says(user: str, verb: str, path: str, allowed: bool) -> None:
+    told = ask(ACCESS, user=user, nonResourceAttributes={"verb": verb, "path": path})
+    assert told["allowed"] is allowed
+    assert bool(told["reason"]) is not allowed
+
+
+def test_what_is_no_review_is_refused_and_nothing_is_kept() -> None:
+    desk = Desk()
+    assert desk.call("POST", TOKENS, {"spec": "x"})[0] == 400
+    assert desk.call("GET", TOKENS)[0] == 405
+    assert desk.call("DELETE", TOKENS)[0] == 405
+
+
+def test_discovery_names_them() -> None:
+    _, told = Desk().call("GET", "/apis/authentication.k8s.io/v1")
+    assert [(each["kind"], each["verbs"]) for each in told["resources"]] == [("TokenReview", ["create"])]
