@@ -122,8 +122,8 @@ def named_by(service: str) -> Named:
     folders = [ROOT / "services" / service]
     if service == "binder":
         folders.append(ROOT / "shared" / "plugins")
-    paths = [path for folder in folders for path in folder.rglob("*.py")]
-    waiting = [Piece(path, ast.parse(path.read_text())) for path in (*paths, REVIEWS)]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    waiting = [Piece(path, ast.parse(path.read_text())) for path in (*files, REVIEWS)]
     seen: set[int] = set()
     texts: set[str] = set()
     while waiting:
