@@ -4,7 +4,6 @@ import argparse
 import os
 import re
 import socket
-import ssl
 import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -123,6 +122,8 @@ def _connected(whom: Whom, patience: float) -> socket.socket:
     plain = socket.create_connection((whom.host, whom.port), patience)
     if not whom.tls:
         return plain
+    import ssl  # it takes long to be loaded, and on loopback it is not needed
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

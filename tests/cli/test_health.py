@@ -90,6 +90,7 @@ def test_it_reads_the_settings_of_the_service_beside_it(
     with a_server(OK, family) as (port, _):
         monkeypatch.setenv("FLOTILLA_HTTP_HOST", host)
         monkeypatch.setenv("FLOTILLA_HTTP_PORT", str(port))
+        monkeypatch.setenv("FLOTILLA_HTTP_SCHEME", "http")
         assert main(("health",)) == 0
 
 
@@ -98,7 +99,7 @@ def test_it_reads_the_settings_of_the_service_beside_it(
     [
         ([], "flotilla: it is not known where the service answers: say --port PORT, or set FLOTILLA_HTTP_PORT"),
         (["--port", "0"], "flotilla: --port: takes a whole number from 1 to 65535, not '0'"),
-        (["https://u:p@h"], "flotilla: URL: takes a URL like http://HOST, not 'https://***@h'"),
+        (["ftp://u:p@h"], "flotilla: URL: takes a URL like http://HOST or https://HOST, not 'ftp://***@h'"),
     ],
 )
 def test_it_must_be_known_whom_to_ask(

@@ -139,6 +139,18 @@ def test_a_token_file_may_not_be_empty(tmp_path: Path, capsys: pytest.CaptureFix
     assert "holds no token" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("{}", "Expected `array`"), ('[{"token": "t"}]', "missing required field `name`"), ("[", "truncated")],
+)
+def test_a_users_file_is_a_list_of_users(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "users").write_text(text)
+    assert ended("simulate", "--users-file", str(tmp_path / "users")) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
