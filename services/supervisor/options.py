@@ -19,6 +19,8 @@ class PipelineOptions:
 
     workers: int = 2
     binders: int = 1
+    standbys: bool = False
+    """Whether there are two of each service of which one leads."""
     settings: Settings = field(default_factory=Settings)
     """Of all services alike; names, servers and HTTP addresses are filled in."""
     nats_url: str | None = None
@@ -45,4 +47,5 @@ class PipelineOptions:
             )
         workers = {f"worker-{i}": "worker" for i in range(self.workers)}
         binders = {f"binder-{i}": "binder" for i in range(self.binders)}
-        return {name: name for name in SINGLE} | workers | binders
+        standbys = {f"{name}-standby": name for name in SINGLE} if self.standbys else {}
+        return {name: name for name in SINGLE} | standbys | workers | binders

@@ -1,16 +1,32 @@
 """What the witness holds against a binding: rooms, moves, host ports and affinity between pods."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 
 import pytest
 
 from services.auditor.demand import Demand
-from services.cli.faults.load import APART, NAMESPACE, PORTED, TIGHT, TOGETHER, Load, Object, pod
+from services.cli.faults.attendants import CLAIMS, VOLUMES, ClaimController
+from services.cli.faults.load import (
+    APART,
+    CLAIMING,
+    GANG,
+    NAMESPACE,
+    PORTED,
+    STUCK,
+    TIGHT,
+    TOGETHER,
+    Load,
+    Object,
+    claim_of,
+    pod,
+    storage,
+)
 from services.cli.faults.witness import Witness
 from services.simulator.cluster import Cluster
 from services.simulator.resources import NAMESPACES, NODES, PODS
 from services.simulator.subresources import bind
+from shared.model.storage import BOUND_BY_CONTROLLER
 
 WIDE_A, WIDE_B, TIGHT_A = "wide-0000", "wide-0001", "tight-0018"
 
@@ -99,3 +115,77 @@ def test_room_is_found_where_there_is_some(cluster: Cluster, witness: Witness) -
     for i in range(4, 8):
         place(cluster, pod("filler", i), "tight-0019")
     assert witness.has_room(one, TIGHT) is None
+
+
+# Gangs and volumes
+
+
+def store(cluster: Cluster, made: Iterable[tuple[str, Object]]) -> None:
+    for path, each in made:
+        resource = {"persistentvolumes": VOLUMES, "persistentvolumeclaims": CLAIMS}.get(path.rpartition("/")[2])
+        if resource is not None:
+            cluster.create(resource, NAMESPACE if resource is CLAIMS else "", each)
+
+
+def reserve(cluster: Cluster, volume: str, claim: str) -> None:
+    found = cluster.find(VOLUMES, "", volume).decode()
+    found["spec"]["claimRef"] = {"name": claim, "namespace": NAMESPACE}
+    found["metadata"].setdefault("annotations", {})[BOUND_BY_CONTROLLER] = "yes"
+    cluster.store.put(VOLUMES, found)
+
+
+def test_a_gang_of_which_only_some_are_bound_is_told(cluster: Cluster, witness: Witness) -> None:
+    place(cluster, pod(GANG, 0), WIDE_A)
+    place(cluster, pod(GANG, 1), WIDE_A)
+    assert witness.halves() == ["gang-0: 2 of 3 bound"]
+    place(cluster, pod(GANG, 2), WIDE_B)
+    assert witness.halves() == witness.torn == []
+
+
+def test_a_member_of_a_gang_that_does_not_fit_is_told(cluster: Cluster, witness: Witness) -> None:
+    place(cluster, pod(STUCK, 0), WIDE_A)
+    (what,) = witness.torn
+    assert what.endswith("though its gang has a member that fits nowhere")
+
+
+def test_a_claim_gets_the_volume_that_is_reserved_for_it(cluster: Cluster, witness: Witness) -> None:
+    store(cluster, storage(2))
+    controller = ClaimController(cluster)
+    reserve(cluster, "volume-00000", claim_of(0))
+    controller.look()
+    assert witness.volumes.bound == {claim_of(0): "volume-00000"}
+    place(cluster, pod(CLAIMING, 0), WIDE_A)
+    assert (witness.misplaced, witness.volumes.broken) == ([], [])
+    reserve(cluster, "volume-00003", claim_of(0))
+    controller.look()
+    assert "claimRef" not in cluster.find(VOLUMES, "", "volume-00003").decode()["spec"]
+    assert witness.volumes.bound == {claim_of(0): "volume-00000"}
+
+
+def test_a_pod_out_of_reach_of_its_volume_is_told(cluster: Cluster, witness: Witness) -> None:
+    store(cluster, storage(2))
+    place(cluster, pod(CLAIMING, 1), WIDE_A)
+    reserve(cluster, "volume-00001", claim_of(0))
+    ClaimController(cluster).look()
+    place(cluster, pod(CLAIMING, 0), WIDE_A)
+    without, elsewhere = witness.misplaced
+    assert without.endswith("and its claim claim-00001 has no volume yet")
+    assert elsewhere.endswith("and its volume volume-00001 is in zone b, not in a")
+
+
+def test_a_volume_that_goes_to_two_claims_is_told(cluster: Cluster, witness: Witness) -> None:
+    store(cluster, storage(2))
+    reserve(cluster, "volume-00000", claim_of(0))
+    ClaimController(cluster).look()
+    reserve(cluster, "volume-00000", claim_of(1))
+    claim = cluster.find(CLAIMS, NAMESPACE, claim_of(1)).decode()
+    claim["spec"]["volumeName"] = "volume-00000"
+    cluster.store.put(CLAIMS, claim)
+    moved = cluster.find(CLAIMS, NAMESPACE, claim_of(0)).decode()
+    moved["spec"]["volumeName"] = "volume-00002"
+    cluster.store.put(CLAIMS, moved)
+    assert witness.volumes.broken == [
+        "volume volume-00000 was reserved for claim claim-00000, and is for claim-00001 now",
+        "volume volume-00000 belongs to claim claim-00000, and to claim-00001 as well",
+        "claim claim-00000 had volume volume-00000 and has volume-00002 now",
+    ]

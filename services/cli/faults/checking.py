@@ -11,6 +11,8 @@ from shared.errors import FlotillaError
 
 BREAKDOWNS = ("Traceback (most recent call last)", "InvariantBroken")
 """What no service may say, whatever is done to it."""
+RECENT = 2.0
+"""Seconds: what binders said before that of who waits for permits counts no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class Checking:
             self._once(found),
             self._within(found),
             self._allowed(found),
+            self._gangs(),
+            self._volumes(),
+            self._permits(found),
         ]
         for what, check in (
             ("the ledger of assumed pods is empty", self._ledger),
@@ -80,9 +85,25 @@ class Checking:
         what = "every pod was bound where it may be: labels, taints, host ports, affinity between pods"
         return Check(what, f"{self._stage.witness.bindings:,} bindings", broken)
 
+    def _gangs(self) -> Check:
+        witness = self._stage.witness
+        what = "every gang is on nodes whole, or not at all"
+        return Check(what, f"{len(witness.gangs()):,} gangs", [*witness.torn, *witness.halves()])
+
+    def _volumes(self) -> Check:
+        volumes = self._stage.witness.volumes
+        what = "no volume went to two claims, and every claim keeps what it has"
+        return Check(what, f"{len(volumes.bound):,} claims", volumes.broken)
+
+    def _permits(self, found: Iterable[Violation]) -> Check:
+        """Both binders are asked several times a second."""
+        waiting = [f"pod {key} waits for a permit" for key in self._stage.approver.waiting(RECENT)]
+        told = _told(found, Invariant.PERMIT_ENDS)
+        return Check("every wait for a permit ends", f"{self._stage.approver.allowed:,} permits", [*waiting, *told])
+
     async def _ledger(self, what: str, found: Iterable[Violation]) -> Check:
         assumed = await self._look.assumed()
-        broken = [*assumed, *_told(found, Invariant.LEDGER_ENDS, Invariant.PERMIT_ENDS)]
+        broken = [*assumed, *_told(found, Invariant.LEDGER_ENDS)]
         return Check(what, f"{len(assumed)} entries", broken)
 
     async def _cache(self, what: str, found: Iterable[Violation]) -> Check:

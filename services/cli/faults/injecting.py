@@ -20,7 +20,13 @@ ANSWERS = {
     Fault.API_CONFLICTS: (409, "Conflict"),
 }
 
-SIGNALS = {Fault.KILLED: signal.SIGKILL, Fault.ENDED: signal.SIGTERM, Fault.STOPPED: signal.SIGSTOP}
+SIGNALS = {
+    Fault.KILLED: signal.SIGKILL,
+    Fault.ENDED: signal.SIGTERM,
+    Fault.STOPPED: signal.SIGSTOP,
+    Fault.STALLED: signal.SIGSTOP,
+}
+PAUSES = frozenset({Fault.STOPPED, Fault.STALLED})
 
 Say = Callable[[str], None]
 
@@ -76,13 +82,18 @@ class Injector:
                     await self._stage.redis.kill()
                     yield
                     await self._stage.redis.start()
+            case Fault.REDIS_ROLLED_BACK:
+                async with self._redis:
+                    await self._stage.redis.keep()
+                    yield
+                    await self._stage.redis.roll_back()
             case Fault.REDIS_HANGS:
                 async with self._redis, stopped(self._stage.redis.process):
                     yield
             case Fault.NATS_DELAYED | Fault.NATS_CUT:
                 async with self._blocked(targets, cut=fault is Fault.NATS_CUT):
                     yield
-            case Fault.KILLED | Fault.ENDED | Fault.STOPPED:
+            case Fault.KILLED | Fault.ENDED | Fault.STOPPED | Fault.STALLED:
                 async with self._service_struck(fault, targets[0]):
                     yield
             case _:
@@ -134,7 +145,7 @@ class Injector:
         try:
             yield
         finally:
-            if fault is Fault.STOPPED:
+            if fault in PAUSES:
                 pipeline.signal(name, signal.SIGCONT)  # to its successor it means nothing
 
 

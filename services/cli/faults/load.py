@@ -15,6 +15,7 @@ Object = dict[str, Any]
 
 NAMESPACE = "faults"
 PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CLAIMS_PATH = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 NODES_PATH = "/api/v1/nodes"
 ZONES = ("a", "b", "c")
 POOL = "pool"
@@ -25,7 +26,14 @@ FILLERS_A_NODE = 4
 """Each asks for one CPU, and a tight node has as many."""
 FILLER, URGENT, APART, TOGETHER, PORTED = "filler", "urgent", "apart", "together", "ported"
 HUGE, NOWHERE = "huge", "nowhere"
-MISFITS = {HUGE: "Insufficient cpu", NOWHERE: "didn't match Pod's node affinity/selector"}
+PERMITTED, CLAIMING, GANG, STUCK = "permitted", "claiming", "gang", "stuck"
+MEMBERS = 3
+"""Pods of a gang; of a stuck one the last fits nowhere."""
+STUCK_GANGS = 2
+STORAGE = "static"
+SPARE_VOLUMES = 3
+"""More than there are claims, in each zone."""
+MISFITS = {HUGE: "Insufficient cpu", NOWHERE: "didn't match Pod's node affinity/selector", STUCK: ""}
 """Kinds that fit nowhere, and what their owner is to be told."""
 FILLER_MISFIT = "Insufficient cpu"
 PRIORITIES = {FILLER: 1, URGENT: 1000}
@@ -66,7 +74,22 @@ class Load:
         """What has to exist before pods, as (path, object)."""
         classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
         made = [(classes, {"metadata": {"name": name}, "value": value}) for name, value in PRIORITIES.items()]
-        return [("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}), *made]
+        groups = [(GANG, number) for number in range(self.gangs)] + [(STUCK, number) for number in range(STUCK_GANGS)]
+        return [
+            ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
+            *made,
+            *storage(self.claims),
+            *(group_of(kind, number) for kind, number in groups),
+        ]
+
+    @property
+    def claims(self) -> int:
+        """Pods with a claim, each to a volume of its own that is bound along with it."""
+        return self.pods // 20
+
+    @property
+    def gangs(self) -> int:
+        return max(1, self.pods // 150)
 
     def make_nodes(self) -> Iterator[Object]:
         for i in range(self.nodes):
@@ -99,7 +122,7 @@ class Load:
             index = number * count // len(rest)
             made = pod(kind, i)
             waves[index].created.append(made)
-            if kind not in (FILLER, URGENT):
+            if kind not in (FILLER, URGENT, GANG, STUCK):
                 _let_go(chance, waves, index, made["metadata"]["name"])
         return waves
 
@@ -111,16 +134,22 @@ class Load:
         return (pod(FILLER, i) for i in range(FILLERS_A_NODE * self.tight))
 
     def _late(self) -> list[tuple[str, int]]:
-        """To the tight nodes: they need half of the room there, and some fillers more, for which there may be none."""
+        """What must not be there before the faults: gangs, and what comes to the tight nodes.
+
+        Urgent pods need half of the room there, and for some more fillers there may be none.
+        """
         first = FILLERS_A_NODE * self.tight
-        return [(URGENT, i) for i in range(self.tight)] + [(FILLER, first + i) for i in range(self.tight)]
+        tight = [(URGENT, i) for i in range(self.tight)] + [(FILLER, first + i) for i in range(self.tight)]
+        gangs = [(GANG, i) for i in range(MEMBERS * self.gangs)] + [(STUCK, i) for i in range(MEMBERS * STUCK_GANGS)]
+        return tight + gangs
 
     def _ordered(self) -> list[tuple[str, int]]:
         """Kinds and numbers of all but those of the tight nodes, in the order in which they come."""
         chance = Random(f"kinds {self.seed}")
         some = min(self.wide // 2, self.pods // 20)
         counts = {APART: some, PORTED: some, TOGETHER: self.pods // 20, HUGE: self.pods // 50, NOWHERE: self.pods // 50}
-        left = self.pods - sum(counts.values()) - (FILLERS_A_NODE + 2) * self.tight
+        counts |= {PERMITTED: self.pods // 20, CLAIMING: self.claims}
+        left = self.pods - sum(counts.values()) - FILLERS_A_NODE * self.tight - len(self._late())
         for number, kind in enumerate(EVERYWHERE):
             counts[kind] = max(0, left * (number + 1) // len(EVERYWHERE) - left * number // len(EVERYWHERE))
         names = [(kind, i) for kind, count in counts.items() for i in range(count)]
@@ -148,7 +177,59 @@ def pod(kind: str, number: int) -> Object:
     spec: Object = {"containers": [container], **_particular(kind, number)}
     if kind == PORTED:
         container["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    if kind == STUCK and number % MEMBERS == MEMBERS - 1:
+        container["resources"]["requests"]["cpu"] = "1000"
+    if kind in (GANG, STUCK) and _is_labelled(number // MEMBERS):
+        labels["scheduling.x-k8s.io/pod-group"] = _group(kind, number // MEMBERS)
     return {"metadata": {"name": f"{kind}-{number:05}", "namespace": NAMESPACE, "labels": labels}, "spec": spec}
+
+
+def gang_of(name: str) -> str:
+    """The group of a member, by the member's name."""
+    kind, _, number = name.partition("-")
+    return _group(kind, int(number) // MEMBERS)
+
+
+def group_of(kind: str, number: int) -> tuple[str, Object]:
+    """A PodGroup, as (path, object): by one API or the other."""
+    metadata, folder = {"name": _group(kind, number)}, "scheduling.k8s.io/v1alpha2"
+    spec: Object = {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}}
+    if _is_labelled(number):
+        folder, spec = "scheduling.x-k8s.io/v1alpha1", {"minMember": MEMBERS, "scheduleTimeoutSeconds": 1}
+    return f"/apis/{folder}/namespaces/{NAMESPACE}/podgroups", {"metadata": metadata, "spec": spec}
+
+
+def storage(claims: int) -> Iterator[tuple[str, Object]]:
+    """A class whose volumes are there already, volumes of each zone, and the claims, as (path, object)."""
+    first = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    yield "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": STORAGE}, **first}
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": STORAGE}
+    for i in range(claims + SPARE_VOLUMES * len(ZONES)):
+        zone = {"key": ZONE, "operator": "In", "values": [ZONES[i % len(ZONES)]]}
+        spec = {
+            **common,
+            "capacity": {"storage": "10Gi"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
+            "csi": {"driver": "disk.example.com", "volumeHandle": f"disk-{i}"},
+        }
+        volume = {"metadata": {"name": f"volume-{i:05}"}, "spec": spec, "status": {"phase": "Available"}}
+        yield "/api/v1/persistentvolumes", volume
+    for i in range(claims):
+        wanted = {**common, "resources": {"requests": {"storage": "5Gi"}}}
+        yield CLAIMS_PATH, {"metadata": {"name": claim_of(i)}, "spec": wanted}
+
+
+def claim_of(number: int) -> str:
+    return f"claim-{number:05}"
+
+
+def _group(kind: str, number: int) -> str:
+    return f"{kind}-{number}"
+
+
+def _is_labelled(group: int) -> bool:
+    """Every second group belongs to the API of the coscheduling plugin."""
+    return bool(group % 2)
 
 
 def _particular(kind: str, number: int) -> Object:
@@ -172,6 +253,11 @@ def _particular(kind: str, number: int) -> Object:
         case "filler" | "urgent":
             tolerated = [{"key": POOL, "operator": "Exists"}]
             return {"nodeSelector": {POOL: TIGHT}, "tolerations": tolerated, "priorityClassName": kind}
+        case "claiming":
+            source = {"persistentVolumeClaim": {"claimName": claim_of(number)}}
+            return {"volumes": [{"name": "data", **source}]}
+        case "gang" | "stuck" if not _is_labelled(number // MEMBERS):
+            return {"schedulingGroup": {"podGroupName": _group(kind, number // MEMBERS)}}
         case "nowhere":
             return {"nodeSelector": {POOL: "none"}}
     return {}

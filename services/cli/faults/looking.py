@@ -101,11 +101,7 @@ class Looking:
         if condition is None:
             return f"{subject} has no condition {CONDITION}"
         said = (condition.status, condition.reason) == ("False", UNSCHEDULABLE)
-        if (
-            said
-            and condition.message.startswith(f"0/{self._nodes} nodes are available")
-            and (why or "") in condition.message
-        ):
+        if said and f"0/{self._nodes} nodes are available" in condition.message and (why or "") in condition.message:
             return ""
         return f"{subject} its condition is {condition.status}, {condition.reason}: {condition.message!r}"
 

@@ -26,10 +26,12 @@ class Fault(StrEnum):
     NATS_DELAYED = "NATS: nothing gets through, and all of it late"
     NATS_CUT = "NATS: nothing gets through, and the connections are lost"
     REDIS_EMPTIED = "Redis: killed, and started again empty"
+    REDIS_ROLLED_BACK = "Redis: killed, and started again with what it held before"
     REDIS_HANGS = "Redis: hangs"
     KILLED = "killed"
     ENDED = "told to end"
     STOPPED = "stopped"
+    STALLED = "stopped past the Lease"
 
 
 DECK = {
@@ -45,10 +47,12 @@ DECK = {
     Fault.NATS_DELAYED: 1,
     Fault.NATS_CUT: 1,
     Fault.REDIS_EMPTIED: 1,
+    Fault.REDIS_ROLLED_BACK: 1,
     Fault.REDIS_HANGS: 1,
     Fault.KILLED: 6,
     Fault.ENDED: 2,
     Fault.STOPPED: 3,
+    Fault.STALLED: 2,
 }
 """How often each is in the deck."""
 LASTING = {
@@ -63,8 +67,10 @@ LASTING = {
     Fault.NATS_DELAYED: (1.0, 6.0),
     Fault.NATS_CUT: (1.0, 6.0),
     Fault.REDIS_EMPTIED: (0.1, 2.0),
+    Fault.REDIS_ROLLED_BACK: (0.5, 3.0),
     Fault.REDIS_HANGS: (1.0, 6.0),
     Fault.STOPPED: (0.5, 6.0),
+    Fault.STALLED: (9.5, 13.0),
 }
 """Seconds, at least and at most, of those that last."""
 CALLS = {
@@ -79,7 +85,7 @@ CALLS = {
 }
 """Method and path, a regular expression, of the calls that a fault of the API server may be about."""
 OF_CALLS = frozenset({Fault.API_SLOW, Fault.API_THROTTLES, Fault.API_FAILS, Fault.API_CONFLICTS, Fault.API_MUTE})
-OF_SERVICES = frozenset({Fault.KILLED, Fault.ENDED, Fault.STOPPED})
+OF_SERVICES = frozenset({Fault.KILLED, Fault.ENDED, Fault.STOPPED, Fault.STALLED})
 OF_LINKS = frozenset({Fault.NATS_DELAYED, Fault.NATS_CUT})
 MOST_CUT = 3
 """So many services at most lose NATS at a time."""
@@ -113,14 +119,14 @@ def plan(seed: int, seconds: float, services: Sequence[str]) -> list[Injection]:
     """In order of time. All of them are over after so many seconds, but for what the killed need to come back."""
     chance = Random(f"faults {seed}")
     deck, calls = _deal(chance, _cards()), _deal(chance, list(CALLS))
-    victims = _deal(chance, list(services))
+    victims, cut = _deal(chance, list(services)), _deal(chance, list(services))
     mean = max(LEAST_GAP, min(MEAN_GAP, seconds / GAPS))
     injections: list[Injection] = []
     at = _gap(chance, mean)
     while at < seconds - SHORTEST:
         fault = next(deck)
         lasts = round(min(chance.uniform(*LASTING.get(fault, (0.0, 0.0))), seconds - at), 2)
-        injections.append(Injection(round(at, 2), fault, _targets(chance, fault, calls, victims), lasts))
+        injections.append(Injection(round(at, 2), fault, _targets(chance, fault, (calls, victims, cut)), lasts))
         at += _gap(chance, mean)
     return injections
 
@@ -133,13 +139,14 @@ def _gap(chance: Random, mean: float) -> float:
     return chance.uniform(0.3, 1.7) * mean
 
 
-def _targets(chance: Random, fault: Fault, calls: Iterator[str], victims: Iterator[str]) -> tuple[str, ...]:
+def _targets(chance: Random, fault: Fault, dealt: tuple[Iterator[str], ...]) -> tuple[str, ...]:
+    calls, victims, cut = dealt
     if fault in OF_CALLS:
         return (next(calls),)
     if fault in OF_SERVICES:
         return (next(victims),)
     if fault in OF_LINKS:
-        return tuple(sorted({next(victims) for _ in range(chance.randint(1, MOST_CUT))}))
+        return tuple(sorted({next(cut) for _ in range(chance.randint(1, MOST_CUT))}))
     return ()
 
 

@@ -4,21 +4,25 @@ The API server has two doors to one cluster: services come by the one that fault
 judges comes by the other. So what is judged is what happened, not what could be seen through the faults.
 """
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from services.auditor.limits import Limits
 from services.auditor.service import Auditor
+from services.cli.faults.attendants import Approver, ClaimController
 from services.cli.faults.links import LOOPBACK, Link
+from services.cli.faults.scheduler import configured
+from services.cli.faults.servers import RewindingRedis
 from services.cli.faults.witness import Witness
 from services.simulator.service import Simulator, SimulatorOptions
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
-from services.supervisor.servers import NatsServer, RedisServer, temporary_folder
+from services.supervisor.servers import NatsServer, temporary_folder
 from shared.bus import Bus
 from shared.config.settings import ApiSettings, Settings
 from shared.telemetry import Telemetry
@@ -38,11 +42,12 @@ class Stage:
     cluster: Simulator
     door: Simulator
     nats: NatsServer
-    redis: RedisServer
+    redis: RewindingRedis
     links: dict[str, Link]
     pipeline: Pipeline
     auditor: Auditor
     witness: Witness
+    approver: Approver
     bus: Bus
 
     @property
@@ -58,7 +63,7 @@ async def on_stage(seed: int, logs: Path, limits: Limits = LIMITS) -> AsyncItera
     """Everything is ready inside, and the cluster is empty. What the processes say goes to files in `logs`."""
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(temporary_folder())
-        nats, redis = NatsServer(folder), RedisServer(folder)
+        nats, redis = NatsServer(folder), RewindingRedis(folder)
         for server in (nats, redis):
             stack.push_async_callback(server.stop)
             await server.start()
@@ -67,14 +72,17 @@ async def on_stage(seed: int, logs: Path, limits: Limits = LIMITS) -> AsyncItera
         door = await stack.enter_async_context(
             _running(Simulator(SimulatorOptions(port=port, kubelet=False), cluster=cluster.cluster))
         )
-        settings = Settings(seed=seed, api=ApiSettings(server=door.url))
-        links = {name: Link(lambda: nats.url) for name in PipelineOptions(workers=WORKERS, binders=BINDERS).services()}
+        config = stack.enter_context(configured(folder))
+        settings = Settings(seed=seed, api=ApiSettings(server=door.url), config=str(config))
+        members = PipelineOptions(workers=WORKERS, binders=BINDERS, standbys=True).services()
+        links = {name: Link(lambda: nats.url) for name in members}
         for link in links.values():
             stack.push_async_callback(link.stop)
             await link.start()
         options = PipelineOptions(
             workers=WORKERS,
             binders=BINDERS,
+            standbys=True,
             settings=settings,
             nats_url=nats.url,
             redis_url=redis.url,
@@ -95,6 +103,9 @@ async def on_stage(seed: int, logs: Path, limits: Limits = LIMITS) -> AsyncItera
                 limits=limits,
             )
         )
+        approver = Approver(bus)
+        for work in (approver.run(bus), ClaimController(cluster.cluster).run()):
+            stack.push_async_callback(cancelled, asyncio.create_task(work))
         yield Stage(
             cluster=cluster,
             door=door,
@@ -104,8 +115,16 @@ async def on_stage(seed: int, logs: Path, limits: Limits = LIMITS) -> AsyncItera
             pipeline=pipeline,
             auditor=auditor,
             witness=Witness(cluster.cluster),
+            approver=approver,
             bus=bus,
         )
+
+
+async def cancelled(task: asyncio.Task[None]) -> None:
+    """It has ended; what it failed of is raised."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 @asynccontextmanager

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from services.auditor.demand import Amounts, Demand, allocatable_of, demand_of
 from services.auditor.rooms import Room, excess
-from services.cli.faults.load import APART, TOGETHER, kind_of
+from services.cli.faults.load import APART, CLAIMING, GANG, MEMBERS, STUCK, TOGETHER, gang_of, kind_of
+from services.cli.faults.volumes import VolumeWitness
 from services.simulator.cluster import Cluster
 from services.simulator.resources import NODES, PODS
 from services.simulator.store import DELETED, Change, Item
@@ -35,13 +36,15 @@ class Seen:
 
 
 class Witness:
-    """`moved`, `overfull`, `misplaced`: what must not be, the first of each. Made before there are any pods."""
+    """`moved`, `overfull`, `misplaced`, `torn`: what must not be, the first of each. Made before there are any pods."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.moved: list[str] = []
         self.overfull: list[str] = []
         self.misplaced: list[str] = []
+        self.torn: list[str] = []
         self.bindings = self.created = self.gone = 0
+        self.volumes = VolumeWitness(cluster)
         self.pods: dict[str, Seen] = {}
         self._nodes = cluster.store.bucket(NODES)
         self._bucket = cluster.store.bucket(PODS)
@@ -55,6 +58,19 @@ class Witness:
     def terminating(self) -> int:
         """Pods on their way out."""
         return sum(b'"deletionTimestamp"' in item.raw for item in self._bucket.items())
+
+    def gangs(self) -> dict[str, int]:
+        """How many members of each gang that is there are on nodes."""
+        found: dict[str, int] = {}
+        for seen in self.pods.values():
+            if seen.kind in (GANG, STUCK):
+                group = gang_of(seen.name)
+                found[group] = found.get(group, 0) + bool(seen.node)
+        return found
+
+    def halves(self) -> list[str]:
+        """Gangs of which some members are on nodes, and others are not."""
+        return [f"{group}: {bound} of {MEMBERS} bound" for group, bound in self.gangs().items() if 0 < bound < MEMBERS]
 
     def has_room(self, demand: Demand, nodes: str) -> str | None:
         """A node, of those whose name begins so, that has room for this; none if no node has."""
@@ -104,6 +120,12 @@ class Witness:
             _keep(self.overfull, f"{where}, which is over what it has: {over}")
         if clash is not None:
             _keep(self.misplaced, f"{where}, where a pod has its host port: {clash}")
+        if seen.kind == STUCK:
+            _keep(self.torn, f"{where}, though its gang has a member that fits nowhere")
+        if seen.kind == CLAIMING:
+            wrong = self.volumes.misplaced(int(seen.name.partition("-")[2]), self._zone(seen.node))
+            if wrong:
+                _keep(self.misplaced, f"{where}, {wrong}")
         if seen.kind not in (APART, TOGETHER):
             return
         for other in self.pods.values():

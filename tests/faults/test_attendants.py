@@ -1,0 +1,95 @@
+"""Whoever waits for a permit gets it, some of them late; and a Redis that goes back holds what it held."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.cli.faults.attendants import OVERLOOKED, OVERLOOKED_FOR, Approver
+from services.cli.faults.scheduler import PERMIT_PLUGIN, configured
+from services.cli.faults.servers import RewindingRedis
+from services.supervisor.servers import temporary_folder
+from shared.config.file import read_config
+from shared.messages.binding import PermitAnswer
+from shared.messages.permits import PermitPending, Permits
+from shared.plugins.frameworks import load_scheduler_config
+from shared.store.link import RedisLink, connect
+from shared.telemetry.logs import logger
+
+
+class Posted:
+    """A bus that keeps what is posted."""
+
+    def __init__(self) -> None:
+        self.answers: list[PermitAnswer] = []
+
+    def post(self, subject: str, message: Any) -> None:
+        self.answers.append(message)
+
+
+def told(approver: Approver, *uids: str, binder: str = "binder-0", whose: str | None = None) -> None:
+    waiting = [PermitPending(uid, "faults", f"pod-{uid}", "n", 0.0, {PERMIT_PLUGIN: 5.0}) for uid in uids]
+    approver.hear(Permits(whose or approver.id, binder, waiting))
+
+
+def test_whoever_waits_is_allowed_and_some_only_after_their_wait_has_ended() -> None:
+    now, bus = [100.0], Posted()
+    approver = Approver(bus, lambda: now[0])
+    late = f"{OVERLOOKED}-late"
+    told(approver, "1", late)
+    told(approver, "2", whose="somebody-else")
+    assert bus.answers == [PermitAnswer("1", PERMIT_PLUGIN, allow=True)]
+    now[0] += OVERLOOKED_FOR + 0.1
+    told(approver, late)
+    assert [each.uid for each in bus.answers] == ["1", late]
+
+
+def test_only_what_was_said_recently_counts() -> None:
+    now, bus = [100.0], Posted()
+    approver = Approver(bus, lambda: now[0])
+    told(approver, "1")
+    told(approver, "2", binder="binder-1")
+    assert approver.waiting(2.0) == ["faults/pod-1", "faults/pod-2"]
+    now[0] += 1.5
+    told(approver, binder="binder-1")
+    assert approver.waiting(2.0) == ["faults/pod-1"]
+    now[0] += 1.0
+    assert approver.waiting(2.0) == []
+
+
+async def value_of(redis: RewindingRedis, key: str) -> Any:
+    link = await connect(redis.url, logger("test"))
+    try:
+        return await link.call("GET", key)
+    finally:
+        await link.close()
+
+
+@pytest.mark.asyncio
+async def test_a_redis_that_is_rolled_back_holds_what_it_held_and_one_that_is_restarted_nothing() -> None:
+    async with temporary_folder() as folder:
+        redis = RewindingRedis(folder)
+        await redis.start()
+        try:
+            link: RedisLink = await connect(redis.url, logger("test"))
+            await link.call("SET", "key", "before")
+            await redis.keep()
+            await link.call("SET", "key", "after")
+            await link.close()
+            await redis.roll_back()
+            assert await value_of(redis, "key") == b"before"
+            await redis.kill()
+            await redis.start()
+            assert await value_of(redis, "key") is None
+        finally:
+            await redis.stop()
+
+
+def test_the_configuration_is_one_and_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    with configured(tmp_path) as config:
+        monkeypatch.syspath_prepend(str(tmp_path / "site"))
+        loaded = load_scheduler_config(read_config(str(config)))
+        assert loaded.leader_election.lease_duration == 8.0
+    assert os.environ["PYTHONPATH"] == "elsewhere"
