@@ -18,9 +18,9 @@ from services.simulator.resources import PODS
 
 pytestmark = pytest.mark.asyncio
 
-SECONDS, NODES, SEEDS = 4.0, 20, (5034,)
-"""Queue, watcher and a worker are killed, Redis hangs, the API server is restarted without its history, and refuses
-evictions and connections."""
+SECONDS, NODES, SEEDS = 4.0, 20, (5187,)
+"""The snapshot is killed, Redis goes back by a second and hangs, a worker is stopped, and the API server is restarted
+without its history and loses answers to status patches."""
 PODS_THAT_COME = 300
 CALM_PATIENCE = 60.0
 """Seconds; a machine that is busy with other things takes some."""

@@ -22,7 +22,7 @@ def grown(before: Mapping[str, int], after: Mapping[str, int]) -> Check:
 
 
 def table(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
-    return [f"{name:<13} {_mib(before[name]):>10} {_mib(after.get(name, 0)):>10}" for name in before]
+    return [f"{name:<16} {_mib(before[name]):>10} {_mib(after.get(name, 0)):>10}" for name in before]
 
 
 def _mib(count: int) -> str:

@@ -1,0 +1,20 @@
+"""Which processes a pipeline is made of."""
+
+import pytest
+
+from services.supervisor.options import SINGLE, PipelineOptions
+from shared.errors import UserError
+
+
+def test_each_service_of_which_one_leads_may_have_a_standby() -> None:
+    plain, doubled = PipelineOptions().services(), PipelineOptions(standbys=True).services()
+    assert {name: doubled[name] for name in doubled.keys() - plain.keys()} == {
+        f"{name}-standby": name for name in SINGLE
+    }
+    assert plain.items() <= doubled.items()
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"binders": 0}, {"workers": 10_000}])
+def test_what_cannot_work_is_refused(options: dict[str, int]) -> None:
+    with pytest.raises(UserError):
+        PipelineOptions(**options).services()  # type: ignore[arg-type]
