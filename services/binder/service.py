@@ -69,6 +69,7 @@ from shared.messages.permits import ListPermits, Permits
 from shared.messages.queue import Activate, Received
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner
+from shared.runtime.joining import joined
 from shared.telemetry.logs import Repeated
 
 MOST_CALLS = 64
@@ -94,8 +95,12 @@ async def main(context: Context, *, api_calls: bool = True) -> None:
     client: KubeClient | None = None
     try:
         if api_calls:
-            client = await KubeClient.open(context.settings.api, context.telemetry, given_connection(source))
-        await Shell(context, core, client, extenders).run()
+            given = given_connection(source)
+            client = await KubeClient.open(context.settings.api, context.telemetry, given)
+            async with joined(context, config.leader_election, given):
+                await Shell(context, core, client, extenders).run()
+        else:
+            await Shell(context, core, client, extenders).run()
     finally:
         await extenders.close()
         if client is not None:

@@ -42,6 +42,7 @@ from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clockoffsets import ClockOffsets
+from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
 
@@ -70,7 +71,10 @@ async def main(context: Context) -> None:
     try:
         extenders = ExtenderClient(config.extenders)
         try:
-            async with leadership(context, config.leader_election, f"{settings.prefix}-cycle", given) as lead:
+            async with (
+                joined(context, config.leader_election, given),
+                leadership(context, config.leader_election, f"{settings.prefix}-cycle", given) as lead,
+            ):
                 core = CycleCore(
                     lead.epoch,
                     frameworks,

@@ -58,6 +58,7 @@ from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.dumping import on_dump_signal
+from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
 from shared.watch.progress import Progress
@@ -83,7 +84,10 @@ async def main(context: Context) -> None:
     ) as remembering:
         await remembering.try_out()
         given = given_connection(source)
-        async with leadership(context, config.leader_election, f"{settings.prefix}-queue", given) as lead:
+        async with (
+            joined(context, config.leader_election, given, answers=True),
+            leadership(context, config.leader_election, f"{settings.prefix}-queue", given) as lead,
+        ):
             context.health.wait_for(LISTING, "the cluster has not been listed yet")
             context.health.wait_for(MEMORY, "what was known of pods has not been read yet")
             kept = await remembering.recall(lead)

@@ -57,6 +57,7 @@ from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner
 from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.dumping import on_dump_signal
+from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
@@ -83,7 +84,10 @@ async def main(context: Context) -> None:
     try:
         link = await connect(settings.redis_url, context.log)
         try:
-            async with leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given) as lead:
+            async with (
+                joined(context, config.leader_election, given, answers=True),
+                leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given) as lead,
+            ):
                 context.health.wait_for("listing", "the cluster has not been listed yet")
                 terms = Terms(lead, link, settings.prefix, context.health, context.log)
                 recovered = await terms.take()

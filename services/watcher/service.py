@@ -41,6 +41,7 @@ from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched
 from shared.model.kinds import QUEUE_KINDS
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
 
@@ -62,7 +63,10 @@ async def main(context: Context) -> None:
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     client = await KubeClient.open(context.settings.api, context.telemetry, given)
     try:
-        async with leadership(context, config.leader_election, f"{context.settings.prefix}-watcher", given) as lead:
+        async with (
+            joined(context, config.leader_election, given),
+            leadership(context, config.leader_election, f"{context.settings.prefix}-watcher", given) as lead,
+        ):
             await lead.during(Shell(context, client, WatcherCore(lead.epoch), schedulers).run())
     finally:
         await client.close()

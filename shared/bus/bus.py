@@ -8,6 +8,7 @@ import asyncio
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
 from nats.aio.msg import Msg
@@ -20,6 +21,7 @@ from shared.bus.errors import NoAnswer, Refusal, Refused, Silence
 from shared.bus.inboxes import CLI, INBOXES, inbox
 from shared.bus.metrics import REPLY, BusMetrics
 from shared.bus.outbox import Outbox
+from shared.bus.pipeline import PipelineIdentity
 from shared.bus.requests import Requests
 from shared.bus.subjects import check_name
 from shared.bus.subscription import Handler, Subscription
@@ -64,6 +66,7 @@ class Bus:
             on_back=self._back,
             on_error=self._heard_error,
         )
+        self.pipeline = PipelineIdentity()
         self._outbox = Outbox(self._connection, self._metrics, self._prefix)
         self._requests = Requests("")
         self._subscriptions: dict[NatsSubscription, Subscription[Any]] = {}
@@ -113,7 +116,14 @@ class Bus:
         await self._outbox.room(ROOM_PATIENCE)
 
     async def request(
-        self, subject: str, message: Message, reply: type[M], *, timeout: float, trace: TraceContext | None = None
+        self,
+        subject: str,
+        message: Message,
+        reply: type[M],
+        *,
+        timeout: float,
+        trace: TraceContext | None = None,
+        ours: bool = True,
     ) -> M:
         """The answer; NoAnswer where nobody listens or none comes in time, ProtocolError where it cannot be read.
 
@@ -127,6 +137,8 @@ class Bus:
             raise
         self._metrics.received(REPLY).count(len(msg.data))
         try:
+            if ours:
+                self.pipeline.admit(msg.headers)
             answer = self._reader(reply).read(msg.data, msg.headers)
         except Refused as refused:
             self._metrics.refused(subject, refused.refusal)
@@ -139,7 +151,9 @@ class Bus:
             await self._until_online(subject, deadline)
         reply_to, answer = self._requests.begin(subject, deadline - time.monotonic())
         try:
-            self._outbox.send(subject, headers_for(message, trace), self._body(subject, message), reply_to)
+            self._outbox.send(
+                subject, headers_for(message, trace, self.pipeline.id), self._body(subject, message), reply_to
+            )
             return await answer
         finally:
             self._requests.end(reply_to)
@@ -157,9 +171,9 @@ class Bus:
             self._sparingly.error(f"{subject} {type(message).__name__}", "a message is lost: %s", cause)
             return
         if inbox:
-            self._outbox.send_to(inbox, REPLY, headers_for(message, trace), body)
+            self._outbox.send_to(inbox, REPLY, headers_for(message, trace, self.pipeline.id), body)
         else:
-            self._outbox.send(subject, headers_for(message, trace), body)
+            self._outbox.send(subject, headers_for(message, trace, self.pipeline.id), body)
 
     def _body(self, subject: str, message: Message) -> bytes:
         body = encode(message)
@@ -179,7 +193,14 @@ class Bus:
 
     @overload
     async def subscribe(
-        self, subject: str, types: type[A], handler: Handler[A], *, group: str = "", most_pending: int = MOST_PENDING
+        self,
+        subject: str,
+        types: type[A],
+        handler: Handler[A],
+        *,
+        group: str = "",
+        most_pending: int = MOST_PENDING,
+        ours: bool = True,
     ) -> Subscription[A]: ...
     @overload
     async def subscribe(
@@ -219,10 +240,12 @@ class Bus:
         *,
         group: str = "",
         most_pending: int = MOST_PENDING,
+        ours: bool = True,
     ) -> Subscription[Any]:
         """Messages of these types, one at a time and in order, until the bus is closed; all others are refused.
 
-        Of a `group` of subscribers, one gets each message. Returns once the server knows of it.
+        Of a `group` of subscribers, one gets each message. Returns once the server knows of it. Without `ours`,
+        messages of other pipelines are taken as well.
         """
         reader = Reader(*(types if isinstance(types, tuple) else (types,)))
         subscription = Subscription(
@@ -233,6 +256,7 @@ class Bus:
             self._metrics,
             self._log,
             self._fault,
+            self.pipeline.admit if ours else _admit_all,
             inboxes=self._prefix + INBOXES,
         )
         client = self._connection.client
@@ -286,3 +310,7 @@ class Bus:
         self._metrics.forbidden(direction, subject)
         what = "send to" if direction == "publish" else "listen to"
         self._sparingly.error(subject, "NATS does not let us %s %s: a permission is missing", what, full_subject)
+
+
+def _admit_all(headers: Mapping[str, str] | None) -> None:
+    pass

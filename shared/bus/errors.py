@@ -26,6 +26,10 @@ class Refusal(StrEnum):
     TYPE = "type"
     UNDECODABLE = "undecodable"
     TOO_LARGE = "too large"
+    PIPELINE = "pipeline"
+    """Of another one under the same prefix."""
+    SENSELESS = "senseless"
+    """It can be decoded, and says what cannot be."""
 
 
 class Refused(ProtocolError):

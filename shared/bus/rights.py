@@ -30,10 +30,11 @@ class Rights:
 
 
 RIGHTS = {
-    "watcher": Rights(sends=(s.WATCH,), hears=(s.WATCHER_RELIST, s.WATCHER_SEEN)),
+    "watcher": Rights(sends=(s.PIPELINE_OWNER, s.WATCH), hears=(s.WATCHER_RELIST, s.WATCHER_SEEN)),
     "queue": Rights(
-        sends=(s.WATCHER_RELIST, s.WATCHER_SEEN, s.BINDER_NOTICES),
+        sends=(s.PIPELINE_OWNER, s.WATCHER_RELIST, s.WATCHER_SEEN, s.BINDER_NOTICES),
         hears=(
+            s.PIPELINE_OWNER,
             s.WATCH,
             s.QUEUE_TAKE,
             s.QUEUE_OUTCOMES,
@@ -47,6 +48,7 @@ RIGHTS = {
     ),
     "snapshot": Rights(
         sends=(
+            s.PIPELINE_OWNER,
             s.WATCHER_RELIST,
             s.WATCHER_SEEN,
             s.QUEUE_FORGOTTEN,
@@ -56,16 +58,25 @@ RIGHTS = {
             s.BINDER_WITHDRAWALS,
             ANY_BINDER,
         ),
-        hears=(s.WATCH, s.QUEUE_EVICTED, s.SNAPSHOT_COMMITS, s.SNAPSHOT_BOUND, s.SNAPSHOT_LIST, s.BINDER_BEATS),
+        hears=(
+            s.PIPELINE_OWNER,
+            s.WATCH,
+            s.QUEUE_EVICTED,
+            s.SNAPSHOT_COMMITS,
+            s.SNAPSHOT_BOUND,
+            s.SNAPSHOT_LIST,
+            s.BINDER_BEATS,
+        ),
         answers=True,
     ),
     "cycle": Rights(
-        sends=(s.QUEUE_TAKE, s.QUEUE_OUTCOMES, s.SNAPSHOT_COMMITS, ANY_WORKER),
+        sends=(s.PIPELINE_OWNER, s.QUEUE_TAKE, s.QUEUE_OUTCOMES, s.SNAPSHOT_COMMITS, ANY_WORKER),
         hears=(s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED),
     ),
     "worker": Rights(sends=(s.WORKER_BEATS, s.CYCLE_ANSWERS), hears=(s.SNAPSHOT_DELTAS, ANY_WORKER)),
     "binder": Rights(
         sends=(
+            s.PIPELINE_OWNER,
             s.QUEUE_EVICTED,
             s.QUEUE_ACTIVATE,
             s.SNAPSHOT_BOUND,

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from shared.errors import UserError
 
+PIPELINE_OWNER = "pipeline.owner"
 WATCH = "watch"
 WATCHER_RELIST = "watcher.relist"
 WATCHER_SEEN = "watcher.seen"
@@ -29,11 +30,13 @@ BINDER_WAITING = "binder.waiting"
 BINDER_WITHDRAWALS = "binder.withdrawals"
 BINDER_EVICTIONS = "binder.evictions"
 
+OWNER_GROUP = "owner"
 WATCHER_GROUP = "watcher"
 BINDER_GROUP = "binder"
 
 _SHARED = frozenset(
     {
+        PIPELINE_OWNER,
         WATCH,
         WATCHER_RELIST,
         WATCHER_SEEN,

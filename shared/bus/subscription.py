@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -42,6 +42,7 @@ class Subscription(Generic[M]):
         metrics: BusMetrics,
         log: logging.Logger,
         fault: Fault,
+        admit: Callable[[Mapping[str, str] | None], None],
         *,
         inboxes: str,
     ) -> None:
@@ -54,6 +55,7 @@ class Subscription(Generic[M]):
         self._traffic = metrics.received(subject)
         self._sparingly = Repeated(log)
         self._fault = fault
+        self._admit = admit
         self._yielded = 0.0
         self._nats: NatsSubscription | None = None
         self._forget: Callable[[], object] = int
@@ -73,6 +75,7 @@ class Subscription(Generic[M]):
         if self._fault.found:
             return
         try:
+            self._admit(msg.headers)
             message = self._reader.read(msg.data, msg.headers)
         except Refused as refused:
             self._metrics.refused(self.subject, refused.refusal)

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from shared.bus.errors import Refusal, Refused
+from shared.bus.pipeline import PIPELINE_HEADER
 from shared.errors import ProtocolError
 from shared.messages.codec import Message, decoder
 from shared.telemetry.tracing import TraceContext
@@ -30,17 +31,19 @@ class _Tag(msgspec.Struct):
 _TAG = msgspec.msgpack.Decoder(_Tag)
 
 
-def headers_for(message: Message, trace: TraceContext | None) -> bytes:
+def headers_for(message: Message, trace: TraceContext | None, pipeline: str = "") -> bytes:
     """As they go over the wire."""
-    headers = _common_headers(getattr(message, "epoch", None))
+    headers = _common_headers(getattr(message, "epoch", None), pipeline)
     if trace is not None:
         headers += f"{TRACE_HEADER}: {trace.traceparent()}\r\n".encode()
     return headers + b"\r\n"
 
 
 @lru_cache(maxsize=64)
-def _common_headers(epoch: int | None) -> bytes:
+def _common_headers(epoch: int | None, pipeline: str) -> bytes:
     text = f"NATS/1.0\r\n{VERSION_HEADER}: {VERSION}\r\n"
+    if pipeline:
+        text += f"{PIPELINE_HEADER}: {pipeline}\r\n"
     if epoch is not None:
         text += f"{EPOCH_HEADER}: {epoch}\r\n"
     return text.encode()

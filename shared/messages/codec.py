@@ -16,6 +16,7 @@ from shared.messages.binding import (
     PermitAnswer,
     Withdraw,
 )
+from shared.messages.identity import NameCheck, NameTaken, Owner, WhoOwns
 from shared.messages.inspection import (
     CacheCompared,
     CacheListed,
@@ -92,6 +93,10 @@ Message = (
     | Evict
     | Evicted
     | Notices
+    | WhoOwns
+    | Owner
+    | NameCheck
+    | NameTaken
 )
 
 M = TypeVar("M", bound=Message)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import NoReturn
 
-from shared.errors import Unexpected
+from shared.errors import FlotillaError, Unexpected
 from shared.telemetry.metrics import Metrics
 
 
@@ -22,11 +22,12 @@ class Fault:
         self._count = metrics.counter(
             "flotilla_core_failures_total", "Exceptions that nobody expected; the first one ends the process."
         )
-        self._first: Unexpected | None = None
+        self._first: FlotillaError | None = None
         self._found = asyncio.Event()
 
     @property
     def found(self) -> bool:
+        """Whether the term is over: nothing further is to be handled or sent."""
         return self._first is not None
 
     def report(self, what: str, cause: BaseException) -> None:
@@ -34,8 +35,14 @@ class Fault:
         self._count.inc()
         if self._first is None:
             self._log.error("%s failed, so this term ends: %r", what, cause, exc_info=cause)
-            self._first = Unexpected(f"{what} failed: {cause!r}")
-            self._first.__cause__ = cause
+            unexpected = Unexpected(f"{what} failed: {cause!r}")
+            unexpected.__cause__ = cause
+            self.end(unexpected)
+
+    def end(self, why: FlotillaError) -> None:
+        """End the term for a reason that is no fault of ours, such as that another process has our name."""
+        if self._first is None:
+            self._first = why
             self._found.set()
 
     def watch(self, task: "asyncio.Task[object]") -> None:
@@ -43,7 +50,7 @@ class Fault:
         task.add_done_callback(self._ended)
 
     async def raised(self) -> NoReturn:
-        """Wait for the first fault, and raise it as Unexpected. Run it in the task group of the service."""
+        """Wait for what ends the term, and raise it. Run it in the task group of the service."""
         await self._found.wait()
         assert self._first is not None
         raise self._first

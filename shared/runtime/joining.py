@@ -1,0 +1,123 @@
+"""Joining a pipeline: a service learns which one it is part of, and is refused where another one has the prefix.
+
+A pipeline is a cluster and a set of Leases in it. Messages carry its identity (`shared/bus/pipeline.py`), so two never
+mix; this module is for the people who started the second one by mistake: it ends at once, with a line that says why.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from shared.bus import Envelope, NoAnswer
+from shared.bus.access import where
+from shared.bus.pipeline import described, pipeline_id
+from shared.bus.subjects import OWNER_GROUP, PIPELINE_OWNER
+from shared.config.structs import LeaderElection
+from shared.errors import ClusterError, ProtocolError, UserError
+from shared.kube.client import KubeClient
+from shared.kube.cluster import cluster_uid
+from shared.kube.connection import GivenConnection
+from shared.messages.identity import Owner, WhoOwns
+from shared.runtime.context import Context
+from shared.telemetry.logs import Repeated
+
+CLUSTER = "cluster"
+PAUSE = 0.5
+"""Seconds between two questions to an API server that does not answer."""
+OWNER_PATIENCE = 1.0
+"""Seconds for an answer of who has the prefix. Where nobody has it, NATS says so at once."""
+LOOK_AGAIN = 5.0
+"""Seconds between two looks at who we are, while messages of another pipeline arrive."""
+
+
+@asynccontextmanager
+async def joined(
+    context: Context, election: LeaderElection, given: GivenConnection, *, answers: bool = False
+) -> AsyncIterator[None]:
+    """Inside, messages are exchanged with this pipeline only. `answers`: tell others that the prefix is taken.
+
+    UserError if another pipeline has the prefix.
+    """
+    joining = _Joining(context, election, given)
+    context.bus.pipeline.id = await joining.learn()
+    await joining.check_prefix()
+    guarding = asyncio.create_task(joining.guard(), name="guarding the prefix")
+    context.fault.watch(guarding)
+    try:
+        if answers:
+            await context.bus.subscribe(PIPELINE_OWNER, WhoOwns, joining.answer, group=OWNER_GROUP, ours=False)
+        yield
+    finally:
+        guarding.cancel()
+
+
+class _Joining:
+    def __init__(self, context: Context, election: LeaderElection, given: GivenConnection) -> None:
+        self._context = context
+        self._namespace = election.resource_namespace
+        self._given = given
+        self._sparingly = Repeated(context.log)
+        self._since = context.wall()
+
+    async def learn(self) -> str:
+        """The identity of our pipeline. Waits for the API server."""
+        health = self._context.health
+        while True:
+            try:
+                found = await self._ask()
+            except ClusterError as cause:
+                health.wait_for(CLUSTER, str(cause))
+                self._sparingly.warning("cluster", "%s; trying again", cause)
+            else:
+                health.clear(CLUSTER)
+                return found
+            await asyncio.sleep(PAUSE)
+
+    async def _ask(self) -> str:
+        client = await KubeClient.open(self._context.settings.api, self._context.telemetry, self._given)
+        try:
+            return pipeline_id(await cluster_uid(client), self._namespace)
+        finally:
+            await client.close()
+
+    async def check_prefix(self, younger_than: float | None = None) -> None:
+        """UserError if another pipeline has the prefix; only if it has had it for longer, where a time is given."""
+        bus, settings = self._context.bus, self._context.settings
+        try:
+            asked = WhoOwns(bus.pipeline.id)
+            owner = await bus.request(PIPELINE_OWNER, asked, Owner, timeout=OWNER_PATIENCE, ours=False)
+        except (NoAnswer, ProtocolError):
+            return
+        if owner.pipeline == bus.pipeline.id or (younger_than is not None and owner.since >= younger_than):
+            return
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(owner.since))
+        raise UserError(
+            f"prefix {settings.prefix!r} on NATS at {where(settings.nats_url)} is used by {described(owner.pipeline)},"
+            f" since {since}: set --prefix or FLOTILLA_PREFIX to another one"
+        )
+
+    def answer(self, asked: WhoOwns, envelope: Envelope) -> None:
+        envelope.respond(Owner(self._context.bus.pipeline.id, self._since))
+
+    async def guard(self) -> None:
+        """While another pipeline is heard: end if we are of another cluster than we were, or came later than it."""
+        pipeline = self._context.bus.pipeline
+        while True:
+            await pipeline.foreign.wait()
+            with suppress(ClusterError):
+                await self._look_again()
+            if self._context.fault.found:
+                return
+            await asyncio.sleep(LOOK_AGAIN)
+            pipeline.foreign.clear()
+
+    async def _look_again(self) -> None:
+        found = await self._ask()
+        if found != self._context.bus.pipeline.id:
+            self._context.fault.end(ClusterError(f"the API server is that of another cluster now: {described(found)}"))
+            return
+        try:
+            await self.check_prefix(self._since)
+        except UserError as cause:
+            self._context.fault.end(cause)
