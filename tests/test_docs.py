@@ -154,6 +154,6 @@ def test_metrics_are_those_that_are_declared() -> None:
 
 def test_subjects_are_those_of_the_bus() -> None:
     constants = {value for name, value in vars(subjects).items() if name.isupper() and not name.startswith("_")}
-    groups = {subjects.WATCHER_GROUP, subjects.BINDER_GROUP}
+    groups = {subjects.WATCHER_GROUP, subjects.BINDER_GROUP, subjects.OWNER_GROUP}
     told = CELL.findall(section("pipeline.md", "Subjects"))
     assert sorted(told) == sorted((constants - groups) | {subjects.worker("<name>"), subjects.binder("<name>")})

@@ -16,7 +16,7 @@ _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}/[A-Za-z0-9._-]{1,128}")
 
 
 def pipeline_id(cluster: str, namespace: str) -> str:
-    """`cluster`: the uid of its namespace kube-system. `namespace`: of the Leases, one set of which makes a pipeline."""
+    """`cluster`: the uid of its namespace kube-system. `namespace`: where the Leases are that its leaders hold."""
     return f"{cluster}/{namespace}"
 
 

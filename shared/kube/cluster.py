@@ -9,11 +9,11 @@ from shared.kube.errors import Forbidden
 PATH = "/api/v1/namespaces/kube-system"
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
-class _Namespace(msgspec.Struct):
+class _Namespace(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
 
 

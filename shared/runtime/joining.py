@@ -75,7 +75,8 @@ class _Joining:
             await asyncio.sleep(PAUSE)
 
     async def _ask(self) -> str:
-        client = await KubeClient.open(self._context.settings.api, self._context.telemetry, self._given)
+        agent = f"flotilla-{self._context.service}"
+        client = await KubeClient.open(self._context.settings.api, given=self._given, agent=agent)
         try:
             return pipeline_id(await cluster_uid(client), self._namespace)
         finally:

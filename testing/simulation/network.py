@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shared.bus import Envelope, NoAnswer
-from shared.bus.errors import Silence
+from shared.bus.errors import Refused, Silence
+from shared.bus.pipeline import PIPELINE_HEADER, PipelineIdentity, pipeline_id
 from shared.messages.codec import Message, copy
 from shared.telemetry.fault import Fault
 from shared.telemetry.tracing import TraceContext
@@ -15,6 +16,8 @@ LATENCY = 0.001
 IN_TURN = 1e-10
 """Seconds between two messages: timers of the same moment go off in any order."""
 DELAYS = (0.003, 0.02, 0.1, 0.4, 1.5)
+
+PIPELINE = pipeline_id("simulation", "kube-system")
 
 Handler = Callable[[Any, Envelope], Awaitable[None] | None]
 
@@ -38,6 +41,8 @@ class Network:
         self.bad_luck = 0.0
         self.down = False
         self.sent = 0
+        self.refused: list[str] = []
+        """Messages that were not taken, with who did not and why."""
         self.overhears: list[Callable[[Message], None]] = []
         """Told of everything that is sent, whatever becomes of it."""
         self._carried = 0
@@ -67,13 +72,20 @@ class Network:
                 alone.append(one)
         return alone + [self._dice.choice(members) for members in groups.values()]
 
-    def post(self, subject: str, message: Message, respond: Callable[[Message], None] | None = None) -> int:
+    def post(
+        self,
+        subject: str,
+        message: Message,
+        respond: Callable[[Message], None] | None = None,
+        pipeline: str = PIPELINE,
+    ) -> int:
+        """As of a process of this pipeline, forged or not."""
         self.sent += 1
         for overhear in self.overhears:
             overhear(message)
         listeners = self.listeners(subject)
         for one in listeners:
-            self.carry(lambda one=one: self._deliver(one, copy(message), respond))  # type: ignore[misc]
+            self.carry(lambda one=one: self._deliver(one, copy(message), respond, pipeline))  # type: ignore[misc]
         return len(listeners)
 
     def carry(self, deliver: Callable[[], None]) -> None:
@@ -92,8 +104,16 @@ class Network:
             return ()
         return tuple(self._dice.choice(DELAYS) for _ in range(2 if mishap == "doubled" else 1))
 
-    def _deliver(self, one: Subscription, message: Message, respond: Callable[[Message], None] | None) -> None:
+    def _deliver(
+        self, one: Subscription, message: Message, respond: Callable[[Message], None] | None, pipeline: str
+    ) -> None:
         if not one.bus.talks or self.down or not isinstance(message, one.types):
+            return
+        headers = {PIPELINE_HEADER: pipeline}
+        try:
+            one.bus.pipeline.admit(headers)
+        except Refused as refused:
+            self.refused.append(f"{one.bus.name}: {one.subject}: {refused}")
             return
 
         def answer(inbox: str, reply: Message, trace: TraceContext | None) -> None:
@@ -101,7 +121,7 @@ class Network:
                 self.carry(lambda: respond(copy(reply)))
 
         try:
-            one.handler(message, Envelope({}, "inbox" if respond is not None else "", answer))
+            one.handler(message, Envelope(headers, "inbox" if respond is not None else "", answer))
         except Exception as cause:
             what = f"{one.subject}: the handler of {type(message).__name__}"
             if one.bus.fault is None:
@@ -117,6 +137,8 @@ class SimBus:
         self.network = network
         self.name = name
         self.dead = False
+        self.pipeline = PipelineIdentity()
+        self.pipeline.id = PIPELINE
         self.fault: Fault | None = None
         """That of the process, if it has one."""
 
@@ -140,7 +162,7 @@ class SimBus:
 
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         if self.talks:
-            self.network.post(subject, message)
+            self.network.post(subject, message, pipeline=self.pipeline.id)
 
     async def request(self, subject: str, message: Message, reply: type, *, timeout: float) -> Any:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -149,7 +171,7 @@ class SimBus:
             if not answer.done():
                 answer.set_result(message)
 
-        if self.dead or not self.network.post(subject, message, respond):
+        if self.dead or not self.network.post(subject, message, respond, self.pipeline.id):
             raise NoAnswer(subject, Silence.NOBODY_LISTENS)
         try:
             return await asyncio.wait_for(answer, timeout)

@@ -1,0 +1,91 @@
+"""Two pipelines under one prefix never take each other's messages."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import nats
+import pytest
+
+from services.supervisor.servers import NatsServer
+from shared.bus import Bus
+from shared.bus.errors import NoAnswer
+from shared.bus.pipeline import PIPELINE_HEADER, pipeline_id
+from shared.bus.wire import VERSION, VERSION_HEADER
+from shared.messages.codec import encode
+from shared.messages.queue import Received, Take
+from shared.messages.state import Heartbeat
+from shared.telemetry import Telemetry
+from tests.bus.support import PREFIX, a_bus, a_telemetry, sample, until
+from tests.servers import nats_server
+
+pytestmark = pytest.mark.asyncio
+
+OURS, OTHERS = pipeline_id("cluster-1", "kube-system"), pipeline_id("cluster-2", "kube-system")
+REFUSED = "flotilla_bus_refused_total"
+
+
+@asynccontextmanager
+async def a_member(server: NatsServer, pipeline: str, telemetry: Telemetry | None = None) -> AsyncIterator[Bus]:
+    async with a_bus(server, telemetry) as bus:
+        bus.pipeline.id = pipeline
+        yield bus
+
+
+async def test_messages_of_another_pipeline_are_refused_counted_and_noticed() -> None:
+    telemetry, got = a_telemetry(), list[int]()
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server())
+        us = await stack.enter_async_context(a_member(server, OURS, telemetry))
+        friend = await stack.enter_async_context(a_member(server, OURS))
+        other = await stack.enter_async_context(a_member(server, OTHERS))
+        await us.subscribe("snapshot.deltas", Heartbeat, lambda message, _: got.append(message.seq))
+        other.post("snapshot.deltas", Heartbeat(1 << 20, 1))
+        await until(us.pipeline.foreign.is_set)
+        friend.post("snapshot.deltas", Heartbeat(1, 2))
+        await until(lambda: got == [2])
+    assert sample(telemetry, REFUSED, subject="snapshot.deltas", reason="pipeline") == 1
+
+
+async def test_a_request_is_answered_by_ones_own_pipeline_only() -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server())
+        cycle = await stack.enter_async_context(a_member(server, OURS))
+        ours = await stack.enter_async_context(a_member(server, OURS))
+        theirs = await stack.enter_async_context(a_member(server, OTHERS))
+        await theirs.subscribe("queue.take", Take, lambda take, envelope: envelope.respond(Received(9, 9)))
+        with pytest.raises(NoAnswer):
+            await cycle.request("queue.take", Take(1, 1, 1), Received, timeout=0.2)
+        await ours.subscribe("queue.take", Take, lambda take, envelope: envelope.respond(Received(1, 1)))
+        for _ in range(20):
+            assert await cycle.request("queue.take", Take(1, 1, 1), Received, timeout=5) == Received(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"), [(None, True), (OURS, True), (OTHERS, False), ("", False), ("x" * 500, False)]
+)
+async def test_a_message_without_the_header_is_of_the_last_release(header: str | None, taken: bool) -> None:
+    got: list[int] = []
+    async with nats_server() as server, a_member(server, OURS) as bus:
+        await bus.subscribe("snapshot.deltas", Heartbeat, lambda message, _: got.append(message.seq))
+        headers = {VERSION_HEADER: VERSION} | ({} if header is None else {PIPELINE_HEADER: header})
+        client = await nats.connect(server.url)
+        await client.publish(f"{PREFIX}.snapshot.deltas", encode(Heartbeat(1, 1)), headers=headers)
+        await client.flush()
+        await client.close()
+        bus.post("snapshot.deltas", Heartbeat(1, 2))
+        await until(lambda: 2 in got)
+    assert got == ([1, 2] if taken else [2])
+
+
+async def test_the_command_line_is_part_of_the_first_pipeline_that_answers_it() -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server())
+        ours = await stack.enter_async_context(a_member(server, OURS))
+        theirs = await stack.enter_async_context(a_member(server, OTHERS))
+        asker = await stack.enter_async_context(a_bus(server))
+        await ours.subscribe("queue.take", Take, lambda take, envelope: envelope.respond(Received(1, 1)))
+        await asker.request("queue.take", Take(1, 1, 1), Received, timeout=5)
+        assert asker.pipeline.id == OURS
+        await theirs.subscribe("queue.outcomes", Take, lambda take, envelope: envelope.respond(Received(2, 2)))
+        with pytest.raises(NoAnswer):
+            await asker.request("queue.outcomes", Take(1, 1, 1), Received, timeout=0.2)

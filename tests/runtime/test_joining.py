@@ -1,0 +1,148 @@
+"""A prefix that another pipeline has is refused at start; who comes to be wrong later ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.simulator.service import Simulator, SimulatorOptions
+from services.supervisor.servers import NatsServer
+from shared.bus.pipeline import pipeline_id
+from shared.config.settings import ApiSettings, Settings
+from shared.config.structs import LeaderElection
+from shared.errors import ClusterError, UserError
+from shared.kube.connection import NOTHING_GIVEN
+from shared.messages.state import Heartbeat
+from shared.plugins.frameworks import load_scheduler_config
+from shared.runtime import Context, Health, joining
+from shared.runtime.joining import joined
+from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry
+from tests.kube.support import api_server
+from tests.servers import nats_server
+
+pytestmark = pytest.mark.asyncio
+
+ELECTION = load_scheduler_config(None).leader_election
+
+
+def another_cluster() -> AbstractAsyncContextManager[Simulator]:
+    return api_server(SimulatorOptions(kubelet=False, seed=2))
+
+
+@asynccontextmanager
+async def a_member(
+    nats: NatsServer, api: Simulator, *, answers: bool = True, wall: float = 1e9, election: LeaderElection = ELECTION
+) -> AsyncIterator[Context]:
+    telemetry = a_telemetry()
+    async with a_bus(nats, telemetry) as bus:
+        context = Context(
+            service="queue",
+            name="queue",
+            settings=Settings(prefix=PREFIX, nats_url=nats.url, api=ApiSettings(server=api.url)),
+            bus=bus,
+            telemetry=telemetry,
+            health=Health(),
+            http_url="",
+            wall=lambda: wall,
+        )
+        async with joined(context, election, NOTHING_GIVEN, answers=answers):
+            yield context
+
+
+async def end_of(context: Context) -> Exception:
+    async with asyncio.timeout(PATIENCE):
+        try:
+            await context.fault.raised()
+        except (UserError, ClusterError) as why:
+            return why
+
+
+async def test_who_is_of_the_same_pipeline_joins_it() -> None:
+    async with nats_server() as nats, api_server() as api, a_member(nats, api) as one, a_member(nats, api) as other:
+        assert one.bus.pipeline.id == other.bus.pipeline.id == pipeline_id(uid_of(api), "kube-system")
+
+
+async def test_a_prefix_that_another_cluster_has_is_refused_with_what_to_do() -> None:
+    async with nats_server() as nats, api_server() as api, another_cluster() as another, a_member(nats, api):
+        with pytest.raises(UserError) as refused:
+            async with a_member(nats, another, answers=False):
+                raise AssertionError
+    assert str(refused.value) == (
+        f"prefix {PREFIX!r} on NATS at {nats.url.rpartition('@')[2].removeprefix('nats://')} is used by the pipeline of"
+        f" cluster {uid_of(api)} with its Leases in namespace kube-system, since 2001-09-09 01:46:40 UTC:"
+        " set --prefix or FLOTILLA_PREFIX to another one"
+    )
+
+
+async def test_other_leases_in_the_same_cluster_make_another_pipeline() -> None:
+    async with nats_server() as nats, api_server() as api, a_member(nats, api):
+        with pytest.raises(UserError, match="Leases in namespace kube-system"):
+            async with a_member(nats, api, election=replace(ELECTION, resource_namespace="elsewhere")):
+                raise AssertionError
+
+
+async def test_a_prefix_is_free_once_its_pipeline_has_ended() -> None:
+    async with nats_server() as nats, api_server() as api, another_cluster() as another:
+        async with a_member(nats, api):
+            pass
+        async with a_member(nats, another):
+            pass
+
+
+async def test_of_two_that_have_started_together_the_later_one_ends() -> None:
+    async with AsyncExitStack() as stack:
+        nats = await stack.enter_async_context(nats_server())
+        apis = [await stack.enter_async_context(each) for each in (api_server(), another_cluster())]
+        first = await stack.enter_async_context(a_member(nats, apis[0], answers=False))
+        later = await stack.enter_async_context(a_member(nats, apis[1], answers=False, wall=1e9 + 1))
+        await stack.enter_async_context(a_member(nats, apis[0]))
+        for context in (first, later):
+            await context.bus.subscribe("snapshot.deltas", Heartbeat, lambda *_: None)
+        first.bus.post("snapshot.deltas", Heartbeat(1, 1))
+        later.bus.post("snapshot.deltas", Heartbeat(1, 1))
+        assert "is used by" in str(await end_of(later))
+        assert not first.fault.found
+
+
+async def test_a_cluster_that_was_put_up_anew_under_the_same_address_is_noticed(monkeypatch: Any) -> None:
+    async with nats_server() as nats, api_server() as api, another_cluster() as new, a_member(nats, api) as context:
+        await context.bus.subscribe("snapshot.deltas", Heartbeat, lambda *_: None)
+
+        async def new_uid(client: object) -> str:
+            return uid_of(new)
+
+        monkeypatch.setattr(joining, "cluster_uid", new_uid)
+        async with a_bus(nats) as bus:
+            bus.pipeline.id = pipeline_id(uid_of(new), "kube-system")
+            bus.post("snapshot.deltas", Heartbeat(1, 1))
+            why = await end_of(context)
+    assert isinstance(why, ClusterError)
+    assert uid_of(new) in str(why)
+
+
+async def test_an_api_server_that_does_not_answer_yet_is_waited_for(monkeypatch: Any) -> None:
+    monkeypatch.setattr(joining, "PAUSE", 0.01)
+    async with nats_server() as nats, api_server() as api:
+        api.faults.fail("GET", "namespaces/kube-system", 500, times=3)
+        async with a_member(nats, api) as context:
+            assert context.bus.pipeline.id == pipeline_id(uid_of(api), "kube-system")
+            assert joining.CLUSTER not in context.health.reasons()
+
+
+async def test_who_may_not_look_is_told_which_right_is_missing() -> None:
+    async with nats_server() as nats, api_server() as api:
+        api.faults.fail("GET", "namespaces/kube-system", 403, times=3, reason="Forbidden")
+        with pytest.raises(UserError, match="the right to get namespace kube-system"):
+            async with a_member(nats, api):
+                raise AssertionError
+
+
+def uid_of(api: Simulator) -> str:
+    resource = api.cluster.catalog.find("", "v1", "namespaces")
+    assert resource is not None
+    found = api.cluster.store.bucket(resource).get("", "kube-system")
+    assert found is not None
+    return found.uid
