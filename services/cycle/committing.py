@@ -9,10 +9,11 @@ goes along with the next one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.cycle.events import Write
 from services.cycle.preempting import Preemption
+from services.cycle.verifying import Verifying
 from services.cycle.walk import QueuedPod, Unfit, Walk
 from shared.messages.loads import Loads
 from shared.messages.state import Commit, Committed, Decision, Nominate
@@ -26,7 +27,8 @@ COMMIT_DEADLINE = 1.0
 class Found:
     """A pod is to have room on a node; `others` of its class are decided anew once that is known to everybody.
 
-    `seen`: the oldest state that one of the answers was judged on.
+    `seen`: the oldest state that one of the answers was judged on. `worker`: whose node it is.
+    `narrowed`: extenders chose among the victims.
     """
 
     queued: QueuedPod
@@ -34,6 +36,8 @@ class Found:
     unfit: Unfit
     preemption: Preemption
     seen: int
+    worker: str = ""
+    narrowed: bool = False
 
     @property
     def pods(self) -> list[QueuedPod]:
@@ -62,10 +66,12 @@ class UnderWay:
 
 
 class Committing:
-    def __init__(self, epoch: int, goes_along: Callable[[Pod], bool]) -> None:
+    def __init__(self, epoch: int, goes_along: Callable[[Pod], bool], verifying: Verifying) -> None:
         """`goes_along`: whether a binder reads the whole pod."""
         self._epoch = epoch
         self._goes_along = goes_along
+        self._verifying = verifying
+        self._worker_of = verifying.holders.of
         self._number = 0
         self._found: list[Found] = []
         self._denominated: dict[str, None] = {}
@@ -85,7 +91,7 @@ class Committing:
             yield from self.under_way.held()
 
     def add(self, found: Sequence[Found]) -> None:
-        self._found.extend(found)
+        self._found.extend(replace(each, worker=self._worker_of(each.preemption.nominated or "")) for each in found)
 
     def denominate(self, pod: Pod) -> None:
         """It loses the nomination that it has, if it has any."""
@@ -99,10 +105,11 @@ class Committing:
             meta, profile, load = queued.pod.metadata, queued.profile, loads.number(queued.load)
             pod = queued.pod if self._goes_along(queued.pod) else None
             of, gang = (meta.uid, meta.namespace, meta.name, profile), "" if queued.gang is None else queued.gang.key
-            decisions.append(
-                Decision(*of, rung.node, load, rung.seen, pod, rung.volumes, gang, version=meta.resource_version)
-            )
+            worker, version, asks = self._worker_of(rung.node), meta.resource_version, queued.asks
+            more = (rung.seen, pod, rung.volumes, gang)
+            decisions.append(Decision(*of, rung.node, load, *more, worker=worker, asks=asks, version=version))
         commit = Commit(self._epoch, self._next(), loads.items, decisions, denominated=self._losers())
+        self._verifying.commit_sent()
         return self._send(UnderWay(commit, number, walked=walked), now)
 
     def write_found(self, now: float) -> list[Write]:
@@ -113,6 +120,7 @@ class Committing:
         loads = Loads()
         nominations = [_nomination(each, loads) for each in found]
         commit = Commit(self._epoch, self._next(), loads.items, [], nominations, self._losers())
+        self._verifying.commit_sent()
         return [self._send(UnderWay(commit, found=tuple(found)), now)]
 
     def tick(self, now: float) -> list[Write]:
@@ -144,4 +152,6 @@ class Committing:
 def _nomination(found: Found, loads: Loads) -> Nominate:
     meta, profile, node = found.queued.pod.metadata, found.queued.profile, found.preemption.nominated or ""
     load, victims = loads.number(found.queued.load), list(found.preemption.victims)
-    return Nominate(meta.uid, meta.namespace, meta.name, profile, node, load, found.seen, victims)
+    of = (meta.uid, meta.namespace, meta.name, profile, node, load, found.seen, victims)
+    never = found.queued.pod.spec.preemption_policy == "Never"
+    return Nominate(*of, found.worker, found.queued.asks, found.narrowed, never)

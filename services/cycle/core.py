@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from services.cycle.committing import Committing, Found
+from services.cycle.conflicts import CONFLICTS, Conflicts, faults_of
 from services.cycle.events import (
     Ask,
     Batch,
@@ -28,28 +29,29 @@ from services.cycle.events import (
     Superseded,
     Tick,
     Unschedulable,
+    WorkerFault,
     Workers,
 )
 from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, plain_class
 from services.cycle.filling import MOST_POD_BYTES, classes_asked, next_pods
-from services.cycle.gang import GangRound, decided_anew, take_gang
+from services.cycle.gang import GangRound, take_gang
 from services.cycle.intake import Intake
 from services.cycle.knowledge import Knowledge
 from services.cycle.narrowing import VictimsAnswered
 from services.cycle.round import Round
 from services.cycle.searching import Progress, Searching
+from services.cycle.settling import MOST_ASKS, Settling
+from services.cycle.verifying import Verifying
 from services.cycle.walk import QueuedPod, Walk, walk
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.rounds import Proposals, Propose
-from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Conflict
+from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Conflict, Heartbeat
 
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
-MOST_ASKS = 8
-"""So often is a class asked about in one round. If its summary still moves then, what was true an ask ago will do."""
 
 
 class CycleCore:
@@ -78,6 +80,7 @@ class CycleCore:
         self._workers: Mapping[str, frozenset[int]] = {}
         self._knowledge = Knowledge()
         self._extending = extending or Extending()
+        self._settling = Settling(self._knowledge, frameworks)
         self._intake = Intake(frameworks, self._extending)
         self._searching = Searching(
             epoch,
@@ -87,8 +90,9 @@ class CycleCore:
             at_once=round_size,
             stands_alone=self._knowledge.stands_alone,
         )
-        self._committing = Committing(epoch, self._intake.goes_along)
-        self._nodes = 0
+        self._verifying = Verifying()
+        self._conflicts = Conflicts()
+        self._committing = Committing(epoch, self._intake.goes_along, self._verifying)
         self._min_seq = 0
         self._batch_seq = 0
         self._newest_seq = 0
@@ -121,6 +125,9 @@ class CycleCore:
                 return self._on_candidates(event, now)
             case Committed():
                 return self._on_committed(event, now)
+            case Heartbeat(seq=seq):
+                self._verifying.hear(seq)
+                return []
             case ExtendersAnswered():
                 return self._on_extenders(event, now)
             case VictimsAnswered():
@@ -157,6 +164,7 @@ class CycleCore:
 
     def _on_batch(self, batch: Batch, now: float) -> list[Effect]:
         self._batch_seq = max(self._batch_seq, batch.seq)
+        self._verifying.hear(batch.seq)
         effects: list[Effect] = []
         for pod in batch.pods:
             if pod.uid in self._held:
@@ -174,6 +182,7 @@ class CycleCore:
         """Whoever is new is asked; who is gone is not waited for. The round in flight is asked again."""
         self._workers = dict(event.shards) if event.complete else {}
         self._knowledge.keep_workers(self._workers)
+        self._verifying.on_workers(event)
         effects = self._searching.on_workers(self._workers, now)
         if self._round is None:
             return effects + self._search(now) + self._begin(now)
@@ -207,18 +216,21 @@ class CycleCore:
             if now < self._not_before:
                 self._begin_at = self._not_before
                 return []
-        gang = take_gang(self._backlog)
-        refused = None if gang is None else gang.refused(MOST_POD_BYTES)
-        if refused is not None:
-            return [*self._end(refused), *self._begin(now)]
-        self._begin_at, self._not_before = None, now + self.pace
-        return self._begin_round(gang, now)
+        effects: list[Effect] = []
+        while self._backlog:
+            gang = take_gang(self._backlog)
+            refused = None if gang is None else gang.refused(MOST_POD_BYTES)
+            if refused is None:
+                self._begin_at, self._not_before = None, now + self.pace
+                return effects + self._begin_round(gang, now)
+            effects += self._end(refused)
+        return effects
 
     def _begin_round(self, gang: GangRound | None, now: float) -> list[Effect]:
         """One of a gang is another step with what is left open of it."""
         self.rounds += 1
         waiting = self._backlog if gang is None else gang.open
-        pods = next_pods(waiting, self.round_size, self._knowledge, self._nodes)
+        pods = next_pods(waiting, self.round_size, self._knowledge, self._settling.nodes)
         self._round = Round(self.rounds, pods, gang)
         self._round.topologies = self._knowledge.topologies(self._round.classes)
         return self._ask(self._round, now)
@@ -240,7 +252,7 @@ class CycleCore:
         asks = classes_asked(round_, worker, len(self._workers), self._knowledge)
         # What is being committed will most likely be the next that the workers see.
         wanted = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
-        round_.min_seq = max(wanted, self._batch_seq)
+        round_.is_to_see(max(wanted, self._batch_seq))
         round_.asked_keys = round_.keys
         keys = list(round_.asked_keys)
         given, loads = ([], []) if round_.gang is None else round_.gang.given()
@@ -257,11 +269,11 @@ class CycleCore:
             or worker in round_.answered
         ):
             return []  # late or doubled
-        if not self._holds_its_shards(proposals):
+        if self._is_refused(proposals):
             return []
-        if {answer.class_id for answer in proposals.answers} != round_.open:
-            self.refused.append(ProtocolError(f"{worker} answers for other classes than it was asked about"))
-            return []
+        fault = self._verifying.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys)
+        if fault is not None:
+            return [fault, Ask(worker, self._propose(round_, worker))]
         self._knowledge.remember_known(proposals)
         self._newest_seq = max(self._newest_seq, proposals.seq)
         if self._commit is None and proposals.seq < self._min_seq:
@@ -269,11 +281,11 @@ class CycleCore:
         round_.answered[worker] = proposals
         return self._look(round_, now)
 
-    def _holds_its_shards(self, answer: Proposals | Candidates) -> bool:
-        if frozenset(answer.shards) == self._workers.get(answer.worker):
-            return True
-        self.refused.append(ProtocolError(f"{answer.worker} answers for shards that it does not hold"))
-        return False
+    def _is_refused(self, answer: Proposals | Candidates) -> bool:
+        why = self._verifying.refusal(answer)
+        if why:
+            self.refused.append(ProtocolError(why))
+        return bool(why)
 
     def _look(self, round_: Round, now: float) -> list[Effect]:
         """Has everybody answered, and is the round before decided?"""
@@ -283,10 +295,10 @@ class CycleCore:
             if len(round_.answered) == len(self._workers):
                 self._ask_by = None
             return []
-        round_.gather()
-        round_.learn_topologies()
-        self._knowledge.learn_topologies(round_.topologies)
-        round_.open = {class_id for class_id in round_.open if not self._is_settled(round_, class_id)}
+        try:
+            self._settling.gather(round_, len(self._workers))
+        except Exception as cause:
+            return self._blame(round_, cause, now)
         if not set(round_.keys) <= set(round_.asked_keys):
             round_.open = set(round_.classes)  # whatever was proposed, its domains are to be told as well
         if round_.open and round_.ask < MOST_ASKS:
@@ -296,6 +308,16 @@ class CycleCore:
             self._ask_by, self._extend_by = None, now + self._extending.patience(questions)
             return [AskExtenders(round_.number, round_.ask, questions)]
         return self._decide(round_, now)
+
+    def _blame(self, round_: Round, cause: Exception, now: float) -> list[Effect]:
+        """Asks those once more whose word cannot be read; if that is nobody's, the fault is ours."""
+        effects: list[Effect] = []
+        for worker in (unusable := round_.unusable(self.frameworks)):
+            del round_.answered[worker]
+            effects.append(WorkerFault(worker, "answer", "what it tells of its nodes cannot be read"))
+        if not unusable:
+            raise cause
+        return effects + self._send(round_, now)
 
     def _on_extenders(self, answered: ExtendersAnswered, now: float) -> list[Effect]:
         round_ = self._round
@@ -311,34 +333,16 @@ class CycleCore:
                 self._knowledge.expect(class_id, round_.classes[class_id].profile, expected)
         return self._ask(round_, now)
 
-    def _is_settled(self, round_: Round, class_id: str) -> bool:
-        """Have the workers judged this class by the merged summary? If not, it is their guess for the next time.
-
-        Where it never stands still, they have at last judged by one of this round, which knows of all decided before.
-        """
-        if not round_.is_known_everywhere(class_id):
-            return False
-        if round_.needs_no_summary(class_id):
-            self._knowledge.forget(round_.remembered_as(class_id))  # it may be the guess that a plugin fails on
-            return True
-        profile, is_first = round_.classes[class_id].profile, not round_.has_merged(class_id)
-        merged = round_.merge(class_id, self.frameworks[profile])
-        self._knowledge.expect(round_.remembered_as(class_id), profile, merged)
-        self._nodes = merged.nodes
-        guess = round_.guesses[class_id]
-        if guess is None or round_.is_judged_by_itself(class_id):
-            return len(self._workers) == 1  # the only shard's own summary is the merged one
-        if round_.ask >= MOST_ASKS and not is_first and not round_.borrowed[class_id]:
-            return True
-        return merged.agrees_with(guess)
-
     # Its end
 
     def _decide(self, round_: Round, now: float) -> list[Effect]:
+        try:
+            round_.follow(self.frameworks)
+            verdicts = {class_id: round_.verdict(class_id) for class_id in round_.classes}
+            result = walk(round_.pods, verdicts, round_.trackers, round_.promised)
+        except Exception as cause:
+            return self._blame(round_, cause, now)
         self._round = self._ask_by = None
-        round_.follow(self.frameworks)
-        verdicts = {class_id: round_.verdict(class_id) for class_id in round_.classes}
-        result = walk(round_.pods, verdicts, round_.trackers, round_.promised)
         if result.decided:
             for class_id in round_.trackers:
                 profile = round_.classes[class_id].profile
@@ -377,8 +381,11 @@ class CycleCore:
         return self._searching.begin(self._workers, max(self._min_seq, self._batch_seq), now)
 
     def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
-        if not self._holds_its_shards(candidates):
+        if not self._searching.awaits(candidates) or self._is_refused(candidates):
             return []
+        fault = self._verifying.candidates(candidates, *self._searching.asked)
+        if fault is not None:
+            return [fault, *self._searching.ask_again(candidates.worker)]
         progress = self._searching.on_candidates(candidates, self._workers, now)
         self._newest_seq = max(self._newest_seq, candidates.seq)
         return self._searched(progress, now)
@@ -392,16 +399,17 @@ class CycleCore:
         return progress.effects + self._go_ahead(now)
 
     def _on_committed(self, committed: Committed, now: float) -> list[Effect]:
-        if committed.seq >> EPOCH_SHIFT < max(self._newest_seq, self._batch_seq) >> EPOCH_SHIFT:
+        if committed.seq >> EPOCH_SHIFT < self._verifying.known >> EPOCH_SHIFT:
             self.refused.append(ProtocolError(f"commit {committed.round} is answered by a snapshot of an earlier term"))
             return []
         ended = self._committing.take(committed)
         if ended is None:
             return []
+        effects: list[Effect] = [*self._verifying.committed(committed.seq), *faults_of(ended.commit, committed)]
         self._min_seq = committed.seq
-        self._newest_seq = max(self._newest_seq, committed.seq)
+        self._newest_seq = committed.seq if effects else max(self._newest_seq, committed.seq)
         conflicts = {conflict.uid: conflict for conflict in committed.conflicts}
-        effects = self._end_search(ended.found, conflicts, committed.seq)
+        effects += self._end_search(ended.found, conflicts, committed.seq)
         if ended.walked is not None:
             effects += self._end_round(ended.walked, conflicts)
         effects += [*self._committing.write_found(now), *self._search(now)]
@@ -419,10 +427,12 @@ class CycleCore:
                 lost[uid] = queued
             else:
                 self._held.discard(uid)
+                self._conflicts.won(queued)
                 effects.append(Decided(uid, rung.node) if conflict is None else Superseded(uid))
         if lost:
-            self._put_back(result, decided_anew(result, lost))
-            return effects
+            again, tired = self._conflicts.again(result, lost, self._held)
+            self._put_back(result, again)
+            return effects + self._end(Walk(result.order, failed=tired))
         return effects + self._end(Walk(result.order, unfit=result.withheld))
 
     def _end_search(self, found: Iterable[Found], conflicts: Mapping[str, Conflict], number: int) -> list[Effect]:
@@ -433,9 +443,14 @@ class CycleCore:
             uid = each.queued.pod.uid
             conflict = conflicts.get(uid)
             if conflict is not None and not conflict.placed:
-                again += each.pods
+                if self._conflicts.lost(each.queued, self._held):
+                    effects += self._end(Walk([uid], failed=[(each.queued, CONFLICTS)]))
+                    again += each.others
+                else:
+                    again += each.pods
                 continue
             self._held.discard(uid)
+            self._conflicts.won(each.queued)
             again += each.others
             if conflict is None:
                 effects.append(Unschedulable(uid, each.unfit, each.preemption, number if each.evicts else 0))

@@ -11,7 +11,7 @@ from shared.framework.status import Status
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Gang
 from shared.messages.rounds import Proposals, Propose
-from shared.messages.state import Commit, Committed
+from shared.messages.state import Commit, Committed, Heartbeat
 from shared.model.objects import Pod
 
 
@@ -30,10 +30,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Event: who holds which shards now. Nothing is decided while not every shard is held, and by one worker only."""
+    """Event: who holds which shards now. Nothing is decided while not every shard is held, and by one worker only.
+
+    `incarnations`: of the workers whose answers tell theirs.
+    """
 
     shards: Mapping[str, frozenset[int]]
     shard_count: int
+    incarnations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -97,5 +101,15 @@ class Superseded:
     uid: str
 
 
-Event = Batch | Workers | Proposals | Candidates | Committed | ExtendersAnswered | VictimsAnswered | Tick
-Effect = Ask | AskExtenders | AskAboutVictims | Write | Decided | Unschedulable | Failed | Superseded
+@dataclass(frozen=True, slots=True)
+class WorkerFault:
+    """Effect: an answer of this worker cannot have been right when it was given. `counted`: by the snapshot already."""
+
+    worker: str
+    kind: str
+    reason: str
+    counted: bool = False
+
+
+Event = Batch | Workers | Proposals | Candidates | Committed | Heartbeat | ExtendersAnswered | VictimsAnswered | Tick
+Effect = Ask | AskExtenders | AskAboutVictims | Write | Decided | Unschedulable | Failed | Superseded | WorkerFault

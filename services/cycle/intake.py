@@ -6,6 +6,7 @@ from services.cycle.events import Failed
 from services.cycle.extending import Extending
 from services.cycle.gang import bound_together
 from services.cycle.walk import QueuedPod
+from shared.cluster.load import PodLoad
 from shared.errors import FlotillaError
 from shared.framework.classify import Classifier
 from shared.framework.podreads import PluginFailed
@@ -13,6 +14,7 @@ from shared.framework.profile import Framework
 from shared.framework.status import Status, error
 from shared.messages.queue import Gang
 from shared.model.objects import Pod, encode_msgpack
+from shared.model.resources import filter_requests
 
 
 class Intake:
@@ -33,12 +35,22 @@ class Intake:
             return Failed(pod.uid, _unreadable(pod, cause))
         size = len(encode_msgpack(pod)) if self.goes_along(pod) else 0
         class_id = self._extending.class_of(classified.class_id, pod)
-        return QueuedPod(pod, class_id, classified.load, framework.name, size, bound_together(gang))
+        load, asks = classified.load, _asks(pod, classified.load)
+        return QueuedPod(pod, class_id, load, framework.name, size, bound_together(gang), asks)
 
     def goes_along(self, pod: Pod) -> bool:
         """Whether the pod is to go along to the binder."""
         framework = self._frameworks[pod.spec.scheduler_name]
         return framework.binding_reads_pod or self._extending.binder_reads(pod)
+
+
+def _asks(pod: Pod, load: PodLoad) -> dict[str, int] | None:
+    """A pod that waits is judged by its spec, and counts by its status as well where that says something."""
+    status = pod.status
+    if not (status.container_statuses or status.init_container_statuses or status.resources):
+        return None
+    asks = filter_requests(pod)
+    return None if asks == load.requests else asks
 
 
 def _unreadable(pod: Pod, cause: Exception) -> Status:

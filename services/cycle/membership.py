@@ -8,6 +8,7 @@ new cycle learns from the beats what is held already.
 from dataclasses import dataclass, field
 
 from services.cycle.events import Workers
+from services.cycle.trust import Trust
 from shared.messages.workers import Assign, WorkerBeat
 
 WORKER_PATIENCE = 5.0
@@ -34,6 +35,7 @@ class _Member:
     """When it was last heard to have all it holds, or was given it."""
     has_loaded: bool = False
     leaving: bool = False
+    signs: bool = False
 
 
 class Membership:
@@ -45,6 +47,7 @@ class Membership:
         self.changed = False
         self._members: dict[str, _Member] = {}
         self._benched: dict[str, float] = {}
+        self._trust = Trust()
         self._number = 0
         self._nothing_at = 0.0
         """When nobody was last known to have loaded anything."""
@@ -55,10 +58,15 @@ class Membership:
         self._settle(beat, now)
         if now < self._benched.get(beat.worker, 0.0):
             return []
+        refused = self._trust.refusal(beat.worker, beat.incarnation, now)
+        if refused:
+            return [*self._drop(beat.worker, now), (beat.worker, self._refuse(beat.worker, beat.incarnation, refused))]
         member = self._members.get(beat.worker)
         if member is None:
-            self._members[beat.worker] = _Member(beat.incarnation, now, self._claim(beat), leaving=beat.leaving)
+            claimed = self._claim(beat)
+            self._members[beat.worker] = _Member(beat.incarnation, now, claimed, leaving=beat.leaving, signs=beat.signs)
             return self._share(now)
+        member.signs = beat.signs
         member.heard_at = now
         member.has_loaded = bool(beat.seq)
         if beat.seq or not member.shards:
@@ -72,6 +80,18 @@ class Membership:
         if member.assignment and (beat.epoch, beat.assignment) != (self.epoch, member.assignment):
             return [(beat.worker, self._assign(member))]
         return []
+
+    def fault(self, worker: str, why: str, now: float) -> list[tuple[str, Assign]]:
+        """Its answers cannot have been right. After too many of them its shards go to others until it starts again."""
+        member = self._members.get(worker)
+        if member is None or not self._trust.fault(worker, member.incarnation, why, now):
+            return []
+        refused = self._trust.refusal(worker, member.incarnation, now)
+        return [*self._drop(worker, now), (worker, self._refuse(worker, member.incarnation, refused))]
+
+    def distrusted(self, now: float) -> list[str]:
+        """The workers that get no shards because of their faults."""
+        return self._trust.distrusted(now)
 
     def tick(self, now: float) -> list[tuple[str, Assign]]:
         """To be called now and then: notices who is lost."""
@@ -90,9 +110,17 @@ class Membership:
         """Who is to be asked."""
         self.changed = False
         shards = {name: frozenset(m.shards) for name, m in self._members.items() if m.assignment and m.shards}
-        return Workers(shards, self.shard_count)
+        signed = {name: member.incarnation for name, member in self._members.items() if member.signs}
+        return Workers(shards, self.shard_count, signed)
 
     # Inside
+
+    def _drop(self, worker: str, now: float) -> list[tuple[str, Assign]]:
+        return self._share(now) if self._members.pop(worker, None) is not None else []
+
+    def _refuse(self, worker: str, incarnation: str, why: str) -> Assign:
+        ends = incarnation if self._trust.is_distrusted(worker, incarnation) else ""
+        return Assign(self.epoch, self._number, [], self.shard_count, why, ends)
 
     def _settle(self, beat: WorkerBeat, now: float) -> None:
         """Each that is new and holds nothing may be followed by another."""

@@ -20,7 +20,7 @@ from shared.framework.summary import merge
 from shared.framework.tiebreak import Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.plugins.preemption.choice import best_of
-from shared.plugins.preemption.plugin import DefaultPreemption
+from shared.plugins.preemption.plugin import NEVER, DefaultPreemption
 from shared.plugins.preemption.postfilter import is_final, of_all_shards
 
 MOST_ASKS = 8
@@ -211,6 +211,8 @@ class Search:
     def _preempted(self, class_id: str, ties: Ties) -> tuple[Status, Preemption]:
         findings = self._findings[class_id]
         why_not = next((of_shard.ineligible for of_shard in findings if of_shard.ineligible), None)
+        if self.cases[class_id].pods[0].pod.spec.preemption_policy == "Never":
+            why_not = NEVER  # whatever was found
         if why_not is not None:
             return unschedulable(f"preemption: {why_not}"), Preemption()
         if class_id in self._failed:

@@ -31,7 +31,7 @@ from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 class Round:
     """`open`: the classes that are still to be asked about. `answered`: who has answered the present ask.
 
-    `min_seq`: what the workers were last asked to have seen.
+    `min_seq`: what the workers were last asked to have seen; `least_seq`: the lowest of these in the present ask.
     `guesses`: the merged summaries that the present ask goes by; `borrowed`: those of other classes.
     `judgements`: what extenders say of classes; `among`: the nodes that they leave to these.
     `topologies`: by which labels decisions matter to each class, as far as is known; `asked_keys` are those that the
@@ -45,6 +45,7 @@ class Round:
         self.gang = gang
         self.ask = 0
         self.min_seq = 0
+        self.least_seq: int | None = None
         self.classes: dict[str, QueuedPod] = {}
         for queued in pods:
             self.classes.setdefault(queued.class_id, queued)
@@ -79,6 +80,31 @@ class Round:
     def next_ask(self) -> None:
         self.ask += 1
         self.answered = {}
+        self.least_seq = None
+
+    def is_to_see(self, seq: int) -> None:
+        """Workers are asked the present ask, and to have seen this."""
+        self.least_seq = seq if self.least_seq is None else min(self.least_seq, seq)
+        self.min_seq = seq
+
+    def unusable(self, frameworks: Mapping[str, Framework]) -> list[str]:
+        """The workers that have told of something in a form that their own framework cannot merge."""
+        return [
+            worker
+            for worker, proposals in self.answered.items()
+            if not all(self._is_usable(answer, frameworks) for answer in proposals.answers)
+        ]
+
+    def _is_usable(self, answer: ClassAnswer, frameworks: Mapping[str, Framework]) -> bool:
+        try:
+            queued = self.classes[answer.class_id]
+            framework = frameworks[queued.profile]
+            merged = merge(framework, [answer.summary, answer.summary])
+            if self.is_followed:
+                framework.trackers(queued.pod, merged.plugins, merged.late, merged.ranges)
+        except Exception:
+            return False
+        return True
 
     def gather(self) -> None:
         """Everybody has answered the present ask: sorts the answers by class, each with what it had seen."""

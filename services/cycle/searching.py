@@ -137,6 +137,21 @@ class Searching:
             search.fail(question.class_id, SILENCE)
         return self._conclude(search)
 
+    def awaits(self, candidates: Candidates) -> bool:
+        """Whether this answers what is asked now, for the first time."""
+        search = self._search
+        if search is None or candidates.epoch != self._epoch or candidates.worker in search.answered:
+            return False
+        return (candidates.search, candidates.ask) == (search.number, search.ask)
+
+    @property
+    def asked(self) -> tuple[int, set[str]]:
+        """The state that is to be seen, and the classes, of what is asked now."""
+        return self._min_seq, set() if self._search is None else self._search.open
+
+    def ask_again(self, worker: str) -> list[Effect]:
+        return [] if self._search is None else [Ask(worker, self._search.message(self._epoch, self._min_seq))]
+
     def on_candidates(self, candidates: Candidates, workers: Workers, now: float) -> Progress:
         search = self._search
         if search is None or candidates.epoch != self._epoch or not search.take(candidates):
@@ -206,7 +221,9 @@ class Searching:
             progress.again.extend(case.pods)
             return
         seen = search.seen(case.class_id)
-        *found, last = [Found(queued, (), unfit, share, seen) for queued, share in zip(pods, shares, strict=False)]
+        narrowed = search.is_narrowed(case.class_id)
+        shared = zip(pods, shares, strict=False)
+        *found, last = [Found(queued, (), unfit, share, seen, narrowed=narrowed) for queued, share in shared]
         progress.found += [*found, replace(last, others=case.pods[len(shares) :])]
 
     def _ask(self, search: Search, workers: Workers, now: float) -> list[Effect]:

@@ -17,6 +17,7 @@ from services.cycle.events import (
     Superseded,
     Tick,
     Unschedulable,
+    WorkerFault,
     Write,
 )
 from services.cycle.extending import AskExtenders, Extending
@@ -37,7 +38,7 @@ from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Batch as PulledBatch
 from shared.messages.queue import Outcome, QueuedPod, Verdict
 from shared.messages.rounds import Explained, Proposals, Propose
-from shared.messages.state import Committed
+from shared.messages.state import Committed, Heartbeat
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
@@ -116,6 +117,11 @@ class Shell:
         self._refused = metrics.counter("flotilla_cycle_refused_total", "Messages that were not taken.")
         self._held = metrics.gauge("flotilla_cycle_pods", "Pods that wait for an outcome.")
         self._workers = metrics.gauge("flotilla_workers", "Workers that hold shards.")
+        self._faults = metrics.counter(
+            "flotilla_worker_faults_total",
+            "Answers that cannot have been right when they were given.",
+            ["worker", "reason"],
+        )
         self._attempts = metrics.histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "From a pod's leaving the queue to its outcome.",
@@ -127,7 +133,7 @@ class Shell:
         self._context.health.wait_for("workers", "no workers hold the shards yet")
         self._context.health.ready()
         await bus.subscribe("cycle.answers", (Proposals, Explained, Candidates), self._on_answer)
-        await bus.subscribe("cycle.committed", Committed, self._on_committed)
+        await bus.subscribe("cycle.committed", (Committed, Heartbeat), self._on_committed)
         await bus.subscribe("worker.beats", WorkerBeat, self._on_beat)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -171,7 +177,7 @@ class Shell:
         if not isinstance(message, Explained):
             self._handle(message)
 
-    def _on_committed(self, message: Committed, envelope: Envelope) -> None:
+    def _on_committed(self, message: Committed | Heartbeat, envelope: Envelope) -> None:
         self._handle(message)
 
     def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
@@ -209,8 +215,25 @@ class Shell:
                 shares = ", ".join(f"{name} {len(shards)}" for name, shards in sorted(workers.shards.items()))
                 self._context.log.info("shards: %s", shares)
             else:
-                self._context.health.wait_for("workers", "no worker is left")
+                self._context.health.wait_for("workers", self._why_nobody())
             self._handle(workers)
+
+    def _why_nobody(self) -> str:
+        distrusted = self._membership.distrusted(self._context.clock())
+        which = f"; {', '.join(distrusted)}: at fault too often, and to start again" if distrusted else ""
+        return f"no worker is left{which}"
+
+    def _on_fault(self, fault: WorkerFault) -> None:
+        """What the snapshot has found it has told of itself."""
+        worker, kind = fault.worker, fault.kind
+        if not fault.counted:
+            self._faults.labels(worker, kind).inc()
+            said = "worker %s is at fault (%s): %s"
+            self._sparingly.error(f"fault {worker} {kind}", said, worker, kind, fault.reason)
+        sends = self._membership.fault(worker, f"{kind}: {fault.reason}", self._context.clock())
+        if sends:
+            self._context.log.error("worker %s gets no shards until it has started again", worker)
+            self._send(sends)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -233,6 +256,8 @@ class Shell:
                 self._tell(outcome_of(effect, self._has_nomination(uid)))
             case Superseded(uid=uid):
                 self._tell(Outcome(uid, Verdict.SUPERSEDED))
+            case WorkerFault():
+                self._on_fault(effect)
 
     def _has_nomination(self, uid: str) -> bool:
         held = self._pods.get(uid)

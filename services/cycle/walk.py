@@ -19,6 +19,7 @@ class QueuedPod:
     """A pod that is to be decided, with what the cycle works out about it once.
 
     `size`: the bytes it takes in a commit, where it goes along. `gang`: what it is placed together with, or not at all.
+    `asks`: the requests that must be free for it, where its status makes its load another.
     """
 
     pod: Pod
@@ -27,6 +28,7 @@ class QueuedPod:
     profile: str
     size: int = 0
     gang: Gang | None = None
+    asks: dict[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,8 @@ class Pipeline:
                     self._send(commit, self.observe)
                 case AskExtenders() | AskAboutVictims():
                     raise InvariantBroken("extenders are asked, and none was configured")
+                case cycle.WorkerFault(worker=name, reason=reason):
+                    raise InvariantBroken(f"{name} is blamed: {reason}")
                 case outcome:
                     self.outcomes[outcome.uid] = outcome
                     if self._binds:
@@ -209,6 +211,7 @@ class Pipeline:
                 case snapshot.Publish(message=Heartbeat() as heartbeat):
                     for name in self.workers:
                         self._send(heartbeat, partial(self._to_worker, name))
+                    self._send(heartbeat, self._to_cycle)
                 case snapshot.Reply(message=committed):
                     self._send(committed, self._to_cycle)
                 case snapshot.Dispatch(attempts=attempts):

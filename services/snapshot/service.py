@@ -361,6 +361,8 @@ class Shell:
                 self._bus.post("snapshot.deltas", replace(heartbeat, at=self._context.wall()))
             case Publish(message=message):
                 self._bus.post("snapshot.deltas", message)
+                if isinstance(message, Heartbeat):
+                    self._bus.post("cycle.committed", message)
             case Reply(message=committed):
                 self._conflicts.inc(len(committed.conflicts))
                 self._decisions.inc(self._spans.end(committed, self._context.clock()))

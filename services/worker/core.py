@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from services.worker.bounds import fewer_candidates, within_a_message
-from services.worker.events import Answer, Effect, Event, Reload, Tick
+from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick
 from services.worker.mirror import Mirror
 from services.worker.preempting import Inbox
 from services.worker.proposer import Proposer
@@ -36,6 +36,10 @@ class WorkerCore:
         self.frameworks = frameworks
         self.assignment = (0, 0)
         """The epoch and number of the assignment by which it holds its shards."""
+        self.no_shards_because = ""
+        """Why the cycle gives it none, if that is for its faults."""
+        self.incarnation = ""
+        """Of the process; its answers name it."""
         self._mirror = Mirror(shards, shard_count)
         self._proposer: Proposer | None = None
         self._searches = Inbox()
@@ -66,6 +70,8 @@ class WorkerCore:
                     self._look_again_at = now + NOT_YET_PATIENCE
             case Tick():
                 reload = self._mirror.take_time(now)
+            case Assign() if event.refused:
+                return self._take_refusal(event)
             case Assign():
                 reload = self._take_shards(event, now)
             case Propose():
@@ -115,10 +121,19 @@ class WorkerCore:
 
     # Inside
 
+    def _take_refusal(self, assign: Assign) -> list[Effect]:
+        """Nothing is answered any more; where it is this very process that is not believed, it ends."""
+        if assign.epoch < self.assignment[0] or assign.incarnation not in ("", self.incarnation):
+            return []
+        self.no_shards_because = assign.refused
+        if self._mirror.shards:
+            self._mirror = self._mirror.with_shards(frozenset(), assign.shard_count)
+        return [Distrusted(assign.refused)] if assign.incarnation else []
+
     def _take_shards(self, assign: Assign, now: float) -> bool:
         if (assign.epoch, assign.number) <= self.assignment:
             return False
-        self.assignment = (assign.epoch, assign.number)
+        self.assignment, self.no_shards_because = (assign.epoch, assign.number), ""
         shards = frozenset(assign.shards)
         if shards == self._mirror.shards and assign.shard_count == self._mirror.shard_count:
             return False
@@ -154,6 +169,7 @@ class WorkerCore:
             seq=mirror.seq,
             shards=sorted(mirror.shards),
             answers=within_a_message(proposed),
+            incarnation=self.incarnation,
         )
         return [Answer(answer)]
 
@@ -181,7 +197,8 @@ class WorkerCore:
         proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
         found = fewer_candidates([proposer.preempt(ask, search.search) for ask in search.classes])
         shards = sorted(self._mirror.shards)
-        return Candidates(self.name, search.epoch, search.search, search.ask, self._mirror.seq, shards, found)
+        of = (self.name, search.epoch, search.search, search.ask, self._mirror.seq, shards, found)
+        return Candidates(*of, self.incarnation)
 
     def _explain(self, event: Explain) -> list[Effect]:
         if not self._mirror.loaded:

@@ -25,5 +25,12 @@ class Reload:
     """Effect: fetch the whole state of this worker's shards; it comes back as a State event."""
 
 
+@dataclass(frozen=True, slots=True)
+class Distrusted:
+    """Effect: end this process. The cycle believes it no more; the next one loads its state anew."""
+
+    why: str
+
+
 Event = Delta | Heartbeat | State | Assign | Propose | Explain | Preempt | Tick
-Effect = Answer | Reload
+Effect = Answer | Reload | Distrusted

@@ -5,11 +5,11 @@ import secrets
 from collections.abc import Iterable
 
 from services.worker.core import WorkerCore
-from services.worker.events import Answer, Effect, Event, Reload, Tick
+from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick
 from services.worker.spans import EvaluationSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
-from shared.errors import FlotillaError
+from shared.errors import ClusterError, FlotillaError
 from shared.messages.preemption import Preempt
 from shared.messages.rounds import Explain, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
@@ -46,7 +46,8 @@ class Shell:
         self._context = context
         self._core = core
         self._reader = Reader(link, context.settings.prefix)
-        self._incarnation = secrets.token_hex(4)
+        self._incarnation = core.incarnation = secrets.token_hex(8)
+        self._distrusted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loading: asyncio.Task[None] | None = None
         self._leaving = False
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
@@ -74,6 +75,7 @@ class Shell:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT, self._beat))
                 tasks.create_task(self._context.fault.raised())
+                tasks.create_task(self._until_distrusted())
         except asyncio.CancelledError:
             await self._leave()
             raise
@@ -81,6 +83,9 @@ class Shell:
             self._runner.close()
             if self._loading is not None:
                 self._loading.cancel()
+
+    async def _until_distrusted(self) -> None:
+        await self._distrusted
 
     async def _leave(self) -> None:
         """Says so, and goes on answering until others have its shards, or nobody gives them to others."""
@@ -115,6 +120,9 @@ class Shell:
                     self._seconds.observe(self._spans.end(answer, self._context.clock()))
             case Reload():
                 self._load()
+            case Distrusted(why=why):
+                if not self._distrusted.done():
+                    self._distrusted.set_exception(ClusterError(f"the cycle believes this process no more: {why}"))
 
     def _beat(self) -> None:
         core = self._core
@@ -123,6 +131,10 @@ class Shell:
             self._context.health.clear("shards")
         else:
             self._context.health.wait_for("shards", f"{len(core.shards)} are being loaded")
+        if core.no_shards_because:
+            self._context.health.wait_for("trust", core.no_shards_because)
+        else:
+            self._context.health.clear("trust")
         self._nodes.set(core.table.node_count)
         self._shards.set(len(core.shards))
         epoch, number = core.assignment
@@ -135,6 +147,7 @@ class Shell:
             shard_count=core.shard_count,
             seq=core.seq if core.loaded else 0,
             leaving=self._leaving,
+            signs=True,
             at=self._context.wall(),
         )
         self._context.bus.post("worker.beats", beat)

@@ -83,7 +83,10 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Candidates(msgspec.Struct, frozen=True, omit_defaults=True, tag="candidates"):
-    """`seq` is what the worker had seen when it tried; `shards` are those that it answers for."""
+    """`seq` is what the worker had seen when it tried; `shards` are those that it answers for.
+
+    `incarnation`: of the process that answers, as in its beats.
+    """
 
     worker: str
     epoch: int
@@ -92,3 +95,4 @@ class Candidates(msgspec.Struct, frozen=True, omit_defaults=True, tag="candidate
     seq: int
     shards: list[int]
     findings: list[ShardFindings]
+    incarnation: str = ""

@@ -105,7 +105,10 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):
-    """`seq` is what the worker had seen when it evaluated; `shards` are those that it answers for."""
+    """`seq` is what the worker had seen when it evaluated; `shards` are those that it answers for.
+
+    `incarnation`: of the process that answers, as in its beats.
+    """
 
     worker: str
     epoch: int
@@ -114,6 +117,7 @@ class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"
     seq: int
     shards: list[int]
     answers: list[ClassAnswer]
+    incarnation: str = ""
 
 
 class Explain(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain"):

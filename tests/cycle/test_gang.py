@@ -24,8 +24,8 @@ BUSY = Unfit("0/1 nodes are available: 1 node(s) had a taint.", ("TaintToleratio
 PLENTY = 1 << 20
 
 
-def member(name: str, gang: Gang | None = G, class_id: str = "c", **more: int) -> QueuedPod:
-    return QueuedPod(pod(name).build(), class_id, LOAD, "default-scheduler", gang=gang, **more)
+def member(name: str, gang: Gang | None = G, class_id: str = "c", size: int = 0) -> QueuedPod:
+    return QueuedPod(pod(name).build(), class_id, LOAD, "default-scheduler", gang=gang, size=size)
 
 
 A, B, C = member("a"), member("b"), member("c")

@@ -7,7 +7,7 @@ import pytest
 
 from services.cycle.committing import COMMIT_DEADLINE
 from services.cycle.core import ASK_DEADLINE
-from services.cycle.events import Ask, Decided, Tick, Workers
+from services.cycle.events import Ask, Decided, Tick, WorkerFault, Workers
 from shared.messages.rounds import Proposals
 from shared.messages.state import Committed, Conflict
 from tests.rounds.script import Script, asked, class_of, offer, placements, summary, written
@@ -82,11 +82,12 @@ def test_an_answer_of_a_stranger_is_refused() -> None:
 
 
 @pytest.mark.parametrize("answers", [(), (offer("other"),), (OFFER, offer("other"))])
-def test_an_answer_about_other_classes_is_refused(answers: tuple[Any, ...]) -> None:
+def test_an_answer_about_other_classes_is_refused_and_asked_for_again(answers: tuple[Any, ...]) -> None:
     script = Script("w0")
     first = script.submit(P)
-    assert script.answer(first["w0"], "w0", *answers) == []
-    assert [str(r) for r in script.core.refused] == ["w0 answers for other classes than it was asked about"]
+    effects = script.answer(first["w0"], "w0", *answers)
+    assert effects[0] == WorkerFault("w0", "answer", "it answers for other classes than it was asked about")
+    assert asked(effects) == first
     assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["Write"]
 
 

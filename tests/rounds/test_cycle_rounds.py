@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.cycle.core import MOST_ASKS
 from services.cycle.events import Batch, Decided, Failed, Superseded, Unschedulable, Write
+from services.cycle.settling import MOST_ASKS
 from shared.framework.diagnosis import Rejections
 from shared.framework.status import Code, Status, error, unresolvable, unschedulable
 from shared.framework.summary import Summary

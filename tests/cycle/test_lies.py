@@ -1,0 +1,270 @@
+"""Forged answers: whatever a worker says, it harms nobody for long."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from services.cycle.conflicts import MOST_IN_A_ROW
+from services.cycle.core import ASK_DEADLINE, CycleCore
+from services.cycle.events import Ask, Batch, Decided, Effect, Failed, Tick, Unschedulable, WorkerFault, Workers, Write
+from services.cycle.verifying import MOST_AHEAD
+from shared.cluster.shards import shard_of
+from shared.framework.summary import Summary
+from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
+from shared.messages.rounds import ClassAnswer, Proposals, Propose
+from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
+from shared.model.objects import Pod
+from testing.builders import pod
+from tests.rounds.script import NO_IMAGES, asked, class_of, offer, written
+from tests.rounds.support import BY_NAME, FRAMEWORKS, QUIET, small_pod
+
+TERM = 1 << EPOCH_SHIFT
+NOW = TERM + 100
+FAR = 1 << 62
+P, Q = small_pod("p"), small_pod("q", cpu="2")
+LIAR, HONEST = "w0", "w1"
+
+
+def node_of(worker: str) -> str:
+    """A node in the shard of this worker."""
+    shard = {LIAR: 0, HONEST: 1}[worker]
+    return next(name for name in "abcdefgh" if shard_of(name, 2) == shard)
+
+
+class World:
+    """A cycle with two workers, of which the first says whatever the test wants."""
+
+    def __init__(self, *, preempts: bool = False) -> None:
+        self.core = CycleCore(1, FRAMEWORKS if preempts else QUIET, ties=BY_NAME)
+        self.now = 0.0
+        self.faults: list[tuple[str, str]] = []
+        incarnations = {LIAR: "0000", HONEST: "1111"}
+        self.handle(Workers({LIAR: frozenset({0}), HONEST: frozenset({1})}, 2, incarnations))
+        self.handle(Heartbeat(1, NOW))
+
+    def handle(self, event: object) -> list[Effect]:
+        effects = self.core.handle(event, self.now)  # type: ignore[arg-type]
+        self.core.validate()
+        self.faults += [(each.worker, each.kind) for each in effects if isinstance(each, WorkerFault)]
+        return effects
+
+    def submit(self, *pods: Pod) -> dict[str, Propose]:
+        return asked(self.handle(Batch(list(pods), NOW)))
+
+    def answer(self, propose: Propose, worker: str, *answers: ClassAnswer, **told: object) -> list[Effect]:
+        shard, incarnation = {LIAR: (0, "0000"), HONEST: (1, "1111")}[worker]
+        made = Proposals(
+            worker, 1, propose.round, propose.ask, max(NOW, propose.min_seq), [shard], list(answers), incarnation
+        )
+        return self.handle(msgspec.structs.replace(made, **told))
+
+    def both(self, asks: dict[str, Propose], of: Pod, **told: object) -> list[Effect]:
+        """Both offer a node of theirs, as often as they are asked; `told` by the liar."""
+        effects: list[Effect] = []
+        while asks and not any(isinstance(each, Write) for each in effects):
+            for worker in (LIAR, HONEST):
+                if worker in asks:
+                    offered = offer(class_of(of), (node_of(worker), 9 if worker == LIAR else 5))
+                    effects = self.answer(asks[worker], worker, offered, **(told if worker == LIAR else {}))
+            asks = asked(effects)
+        return effects
+
+    def decided(self, of: Pod) -> str:
+        """Both are honest from now on: where the pod goes."""
+        commit = written(self.both(self.submit(of), of))
+        effects = self.handle(Committed(1, commit.round, NOW + 1, []))
+        return next(each.node for each in effects if isinstance(each, Decided))
+
+
+# What an answer claims to have seen
+
+
+def test_an_answer_from_the_far_future_is_refused_and_stops_nobody() -> None:
+    """Seen: answers that claimed to have seen state 2^62 stopped all scheduling for good."""
+    world = World()
+    asks = world.submit(P)
+    offered = offer(class_of(P), (node_of(LIAR), 9))
+    assert world.answer(asks[LIAR], LIAR, offered, seq=FAR) == [], "it may be early"
+    world.now += ASK_DEADLINE
+    again = asked(world.handle(Tick()))
+    assert asked(world.answer(again[LIAR], LIAR, offered, seq=FAR)).keys() == {LIAR}
+    assert world.faults == [(LIAR, "sequence")]
+    world.handle(Workers({HONEST: frozenset({0, 1})}, 2, {HONEST: "1111"}))
+    assert world.core.pods_held == 1
+    world.handle(Heartbeat(1, NOW + 5))
+    asks = asked(world.handle(Workers({LIAR: frozenset({0}), HONEST: frozenset({1})}, 2)))
+    commit = written(world.both(asks, P))
+    assert [type(each) for each in world.handle(Committed(1, commit.round, NOW + 6, []))] == [Decided]
+    assert world.decided(Q) == node_of(LIAR)
+
+
+def test_an_answer_by_a_term_that_has_just_begun_is_taken_once_that_is_known() -> None:
+    world = World()
+    asks = world.submit(P)
+    offered = offer(class_of(P), (node_of(LIAR), 9))
+    later = (2 << EPOCH_SHIFT) + 3
+    assert world.answer(asks[LIAR], LIAR, offered, seq=later) == []
+    world.handle(Heartbeat(2, later))
+    world.now += ASK_DEADLINE
+    again = asked(world.handle(Tick()))
+    world.answer(again[LIAR], LIAR, offered, seq=later)
+    assert world.faults == []
+
+
+def test_who_claims_a_little_too_much_is_found_out_by_the_answer_to_the_commit() -> None:
+    world = World()
+    commit = written(world.both(world.submit(P), P, seq=NOW + MOST_AHEAD // 2))
+    effects = world.handle(Committed(1, commit.round, NOW + 1, []))
+    assert world.faults == [(LIAR, "sequence")]
+    assert any(isinstance(each, Decided) for each in effects)
+    asks = world.submit(Q)
+    assert {propose.min_seq for propose in asks.values()} == {NOW + 1}, "nobody waits for what was made up"
+
+
+def test_an_answer_by_an_older_state_than_was_asked_for_is_a_fault() -> None:
+    world = World()
+    asks = world.submit(P)
+    effects = world.answer(asks[LIAR], LIAR, offer(class_of(P), (node_of(LIAR), 9)), seq=1)
+    assert world.faults == [(LIAR, "sequence")]
+    assert asked(effects).keys() == {LIAR}
+
+
+# Whose node
+
+
+def test_a_node_of_another_worker_is_not_proposed() -> None:
+    world = World()
+    asks = world.submit(P)
+    effects = world.answer(asks[LIAR], LIAR, offer(class_of(P), (node_of(HONEST), 100)))
+    assert world.faults == [(LIAR, "shard")]
+    assert asked(effects).keys() == {LIAR}, "and it is asked again"
+
+
+def test_a_decision_names_the_worker_whose_node_it_is() -> None:
+    world = World()
+    (decision,) = written(world.both(world.submit(P), P)).decisions
+    assert (decision.node, decision.worker) == (node_of(LIAR), LIAR)
+
+
+@pytest.mark.parametrize("incarnation", ["", "0001"])
+def test_another_process_answers_for_nobody(incarnation: str) -> None:
+    """Who answered under another's name is not known: so nobody is blamed for it."""
+    world = World()
+    asks = world.submit(P)
+    offered = offer(class_of(P), (node_of(LIAR), 100))
+    assert world.answer(asks[LIAR], LIAR, offered, incarnation=incarnation) == []
+    assert [str(each) for each in world.core.refused] == ["another process answers in the name of w0"]
+    assert world.faults == []
+    assert world.decided(Q) == node_of(LIAR) if world.answer(asks[LIAR], LIAR, offered) else True
+
+
+def test_a_worker_of_the_release_before_need_not_sign() -> None:
+    world = World()
+    world.handle(Workers({LIAR: frozenset({0}), HONEST: frozenset({1})}, 2))
+    asks = world.submit(P)
+    world.answer(asks[LIAR], LIAR, offer(class_of(P), (node_of(LIAR), 9)), incarnation="")
+    assert not world.core.refused
+
+
+# What cannot be read
+
+
+def crooked(**changes: object) -> ClassAnswer:
+    answer = offer(class_of(P), (node_of(LIAR), 9))
+    return msgspec.structs.replace(answer, ladder=msgspec.structs.replace(answer.ladder, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"scores": []}, {"ties": [1, 2]}, {"volumes": [None, None]}, {"domains": {"zone": []}}, {"strata": ("zone",)}],
+)
+def test_a_crooked_ladder_is_refused_before_anybody_climbs_it(changes: dict[str, object]) -> None:
+    world = World()
+    asks = world.submit(P)
+    world.answer(asks[LIAR], LIAR, crooked(**changes))
+    assert world.faults == [(LIAR, "answer")]
+
+
+def test_a_summary_that_cannot_be_merged_does_not_break_the_cycle() -> None:
+    world = World()
+    asks = world.submit(P)
+    nonsense = ClassAnswer(class_of(P), summary=Summary(nodes=1, plugins={"ImageLocality": 7}))
+    effects: list[Effect] = []
+    for worker, told in ((HONEST, offer(class_of(P), (node_of(HONEST), 5))), (LIAR, nonsense)):
+        effects = world.answer(asks[worker], worker, told)
+    assert world.faults == [(LIAR, "answer")]
+    assert asked(effects).keys() == {LIAR}
+
+
+# Commits that were refused
+
+
+def refuse(world: World, effects: Sequence[Effect], fault: str) -> list[Effect]:
+    commit = written(effects)
+    conflicts = [Conflict(each.uid, "no room", fault=fault) for each in commit.decisions]  # type: ignore[arg-type]
+    return world.handle(Committed(1, commit.round, NOW + 1, conflicts))
+
+
+def test_what_the_snapshot_refuses_is_a_fault_of_the_worker_and_the_pod_is_decided_again() -> None:
+    world = World()
+    effects = refuse(world, world.both(world.submit(P), P), "capacity")
+    assert world.faults == [(LIAR, "capacity")]
+    assert asked(effects).keys() == {LIAR, HONEST}
+
+
+def test_a_pod_that_is_refused_again_and_again_lets_others_go_first() -> None:
+    world = World()
+    asks = world.submit(P)
+    effects: list[Effect] = []
+    for _ in range(MOST_IN_A_ROW):
+        assert not any(isinstance(each, Failed) for each in effects)
+        effects = refuse(world, world.both(asks, P), "")
+        asks = asked(effects)
+    assert [each.uid for each in effects if isinstance(each, Failed)] == [P.uid]
+    assert world.core.pods_held == 0
+    assert world.decided(Q) == node_of(LIAR)
+
+
+# Victims
+
+
+def test_a_candidate_on_a_node_of_another_worker_is_refused() -> None:
+    world = World(preempts=True)
+    preempt = search_of(world, pod("high").priority(1).request(cpu="1").build())
+    effects = world.handle(candidates(preempt, LIAR, node_of(HONEST)))
+    assert world.faults == [(LIAR, "shard")]
+    assert [each.worker for each in effects if isinstance(each, Ask)] == [LIAR]
+
+
+def test_nobody_makes_way_for_a_pod_that_is_never_to_preempt_whatever_a_worker_finds() -> None:
+    world = World(preempts=True)
+    preempt = search_of(world, pod("high").priority(1).never_preempting().request(cpu="1").build())
+    world.handle(candidates(preempt, LIAR, node_of(LIAR)))
+    effects = world.handle(candidates(preempt, HONEST, ""))
+    (told,) = [each for each in effects if isinstance(each, Unschedulable)]
+    assert "preemptionPolicy=Never" in told.unfit.message
+    assert not any(isinstance(each, Write) for each in effects)
+
+
+def search_of(world: World, of: Pod) -> Preempt:
+    """No node is feasible: the search for victims that begins then."""
+    asks = world.submit(of)
+    effects: list[Effect] = []
+    while asks:
+        for worker in asks:
+            own = Summary(nodes=1, feasible=0, plugins=NO_IMAGES)
+            answers = [ClassAnswer(ask.class_id, summary=own) for ask in asks[worker].classes]
+            effects = world.answer(asks[worker], worker, *answers)
+        asks = asked(effects)
+    return next(each.message for each in effects if isinstance(each, Ask) and isinstance(each.message, Preempt))
+
+
+def candidates(preempt: Preempt, worker: str, node: str) -> Candidates:
+    shard, incarnation = {LIAR: (0, "0000"), HONEST: (1, "1111")}[worker]
+    found = [Candidate(node, [Victim("v", "default/v")])] if node else []
+    findings = [
+        ShardFindings(ask.class_id, summary=Summary(nodes=1, plugins=NO_IMAGES), potential=1, candidates=found)
+        for ask in preempt.classes
+    ]
+    return Candidates(worker, 1, preempt.search, preempt.ask, NOW, [shard], findings, incarnation)
