@@ -126,7 +126,7 @@ class CycleCore:
             case Committed():
                 return self._on_committed(event, now)
             case Heartbeat(seq=seq):
-                self._verifying.hear(seq)
+                self._verifying.on_heartbeat(seq)
                 return []
             case ExtendersAnswered():
                 return self._on_extenders(event, now)

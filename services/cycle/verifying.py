@@ -15,6 +15,8 @@ from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 
 MOST_AHEAD = 1 << 20
 """Changes of the state, at most, that a worker may have seen before the cycle has heard how far it is."""
+HEARTBEATS = 8
+"""Of the snapshot, without a word of a new term that a worker claims to know: then it is a lie."""
 MOST_NODES = 1 << 18
 """Nodes whose shards are remembered."""
 
@@ -70,7 +72,8 @@ class Verifying:
         self._incarnations: Mapping[str, str] = {}
         self._claims: dict[str, int] = {}
         self._committed_on: dict[str, int] = {}
-        self._doubted: set[str] = set()
+        self._doubted: dict[str, int] = {}
+        self._heartbeats = 0
 
     def on_workers(self, workers: Workers) -> None:
         self.holders.set(workers)
@@ -82,6 +85,10 @@ class Verifying:
     def hear(self, seq: int) -> None:
         """The snapshot, or the queue, says how far the state is."""
         self.known = max(self.known, seq)
+
+    def on_heartbeat(self, seq: int) -> None:
+        self._heartbeats += 1
+        self.hear(seq)
 
     def refusal(self, answer: Answer) -> str:
         """Why an answer is passed over, which need not be its worker's fault; empty if it is not."""
@@ -128,21 +135,25 @@ class Verifying:
         return None
 
     def _is_doubtful(self, answer: Answer) -> bool:
-        """Whether its state is of a term that nobody else has told of; the first time it may just be early."""
-        if not self.known or answer.seq <= self.known + MOST_AHEAD or answer.worker in self._doubted:
+        """Whether its state is of a term that the snapshot has not told of: for a while it may just be early."""
+        if not self._is_ahead(answer):
             return False
-        self._doubted.add(answer.worker)
-        return True
+        since = self._doubted.setdefault(answer.worker, self._heartbeats)
+        return self._heartbeats < since + HEARTBEATS
+
+    def _is_ahead(self, answer: Answer) -> bool:
+        """A snapshot of the release before sends no heartbeats: then nobody knows."""
+        return bool(self._heartbeats) and answer.seq > self.known + MOST_AHEAD
 
     def _wrong(self, answer: Answer, least: int, told: Sequence[str], classes: Iterable[str]) -> WorkerFault | None:
         worker, seq = answer.worker, answer.seq
-        if self.known and seq > self.known + MOST_AHEAD:
+        if self._is_ahead(answer):
             return WorkerFault(worker, "sequence", f"it claims to have seen state {seq}, and {self.known} is known")
         if seq < least:
             return WorkerFault(worker, "sequence", f"it answers by state {seq}, and was asked for {least}")
         if len(told) != len(set(told)) or set(told) != set(classes):
             return WorkerFault(worker, "answer", "it answers for other classes than it was asked about")
-        self._doubted.discard(worker)
+        self._doubted.pop(worker, None)
         self._claims[worker] = max(seq, self._claims.get(worker, 0))
         return None
 

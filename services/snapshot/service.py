@@ -358,11 +358,11 @@ class Shell:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Publish(message=Heartbeat() as heartbeat):
-                self._bus.post("snapshot.deltas", replace(heartbeat, at=self._context.wall()))
+                heartbeat = replace(heartbeat, at=self._context.wall())
+                self._bus.post("snapshot.deltas", heartbeat)
+                self._bus.post("cycle.committed", heartbeat)
             case Publish(message=message):
                 self._bus.post("snapshot.deltas", message)
-                if isinstance(message, Heartbeat):
-                    self._bus.post("cycle.committed", message)
             case Reply(message=committed):
                 self._conflicts.inc(len(committed.conflicts))
                 self._decisions.inc(self._spans.end(committed, self._context.clock()))
