@@ -50,12 +50,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    from services.cli.checking import check_config
     from services.cli.interruptible import SIGNALS, interruptible
 
     pipeline_options = options_of(options)
     pipeline_options.services()  # complains before anything starts
-    check_config(pipeline_options.settings)
     ready = asyncio.Event()
     code = interruptible(_up(pipeline_options, ready))
     by_signal = code - 128 in SIGNALS
@@ -87,8 +85,13 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
 async def _up(options: "PipelineOptions", ready: asyncio.Event) -> int:
     from services.supervisor.pipeline import Pipeline
 
+    def check() -> None:
+        from services.cli.checking import check_config  # takes a while to be imported: the services get a head start
+
+        check_config(options.settings)
+
     began = time.monotonic()
-    async with Pipeline.running(options) as pipeline:
+    async with Pipeline.running(options, check) as pipeline:
         ready.set()
         pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
         for line in (*whereabouts(pipeline), f"look: {looking(pipeline)} flotilla queue"):

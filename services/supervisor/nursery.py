@@ -55,10 +55,12 @@ News = Born | Gone
 
 def main() -> None:
     channel = socket.socket(fileno=os.dup(0))
+    gc.disable()  # while modules are imported next to nothing is garbage
     for name in PRELOADED:
         importlib.import_module(f"services.{name}.service")
     gc.collect()
     gc.freeze()
+    gc.enable()
     order = _serve(channel)
     if order is not None:
         channel.close()

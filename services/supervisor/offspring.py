@@ -60,11 +60,15 @@ class Nursery:
         self._outputs: dict[int, asyncio.StreamReader] = {}
         self._running: dict[int, Offspring] = {}
 
-    async def launch(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Offspring:
-        """`python -m module arguments`; OSError where there is no room for another process."""
+    async def prepare(self) -> None:
+        """Begins to import what services need, so that the first of them waits for less of it."""
         async with self._lock:
             if self._channel is None:
                 await self._start()
+
+    async def launch(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Offspring:
+        """`python -m module arguments`; OSError where there is no room for another process."""
+        await self.prepare()
         reading, writing = os.pipe()
         try:
             output = await _reader(reading)

@@ -6,7 +6,7 @@ However it ends (an error, a signal, in the middle of starting) no process and n
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from services.supervisor.core import SupervisorCore
 from services.supervisor.cpu import CpuAccounts
 from services.supervisor.events import Effect, Ended, Event, GiveUp, Launch, Started, Stopping, Tell
 from services.supervisor.offspring import Nursery
-from services.supervisor.options import SINGLE, PipelineOptions
+from services.supervisor.options import PipelineOptions
 from services.supervisor.probe import Answer, get
 from services.supervisor.relay import Relay
 from services.supervisor.servers import NatsServer, RedisServer, temporary_folder
@@ -27,6 +27,9 @@ from shared.errors import ClusterError, FlotillaError, UserError
 SAMPLE_EVERY = 0.5
 """Seconds between looks at the CPU time of processes, which cannot be read once they are gone."""
 READY_POLL = 0.05
+LONGEST_POLL = 0.5
+POLL_SHARE = 0.05
+"""Of the time that has passed: what takes long is looked at less often."""
 TELL_EVERY = 10.0
 """Seconds between two words on who is not ready yet."""
 EMBEDDED = ("nats-server", "redis-server", "simulator")
@@ -53,9 +56,12 @@ class Pipeline:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, options: PipelineOptions) -> AsyncIterator["Pipeline"]:
+    async def running(
+        cls, options: PipelineOptions, check: Callable[[], None] | None = None
+    ) -> AsyncIterator["Pipeline"]:
         """Everything is ready inside, but what is held.
 
+        `check`: raises what speaks against starting anything; meanwhile a process imports what services need.
         UserError: cannot be as it was told to be; ClusterError: does not get ready.
         """
         async with temporary_folder() as folder:
@@ -64,7 +70,7 @@ class Pipeline:
                 width = max(map(len, (*options.services(), *EMBEDDED)))
                 pipeline = cls(options, folder, Relay(output, as_json=options.as_json, width=width))
                 try:
-                    await pipeline._start()
+                    await pipeline._start(check)
                     yield pipeline
                 finally:
                     await pipeline._stop()
@@ -143,8 +149,11 @@ class Pipeline:
             self._add(name)
         await self._wait_until_ready(self._start_deadline())
 
-    async def _start(self) -> None:
+    async def _start(self, check: Callable[[], None] | None) -> None:
         deadline = self._start_deadline()
+        await self._nursery.prepare()
+        if check is not None:
+            await asyncio.to_thread(check)
         self._spawn(self._sample())
         self._servers = self._own_servers()
         async with asyncio.TaskGroup() as group:
@@ -197,7 +206,8 @@ class Pipeline:
 
     async def _wait_until_ready(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
-        tell_at = loop.time() + TELL_EVERY
+        began = loop.time()
+        tell_at = began + TELL_EVERY
         while unready := await self.unready():
             if self.failure.done():
                 self.failure.result()
@@ -208,7 +218,7 @@ class Pipeline:
             if loop.time() > deadline:
                 reasons = ", ".join(f"{name} ({reason})" for name, reason in unready.items())
                 raise ClusterError(f"not ready after {self.options.start_patience:g} s: {reasons}")
-            await asyncio.sleep(READY_POLL)
+            await asyncio.sleep(max(READY_POLL, min(LONGEST_POLL, POLL_SHARE * (loop.time() - began))))
 
     async def _why_unready(self, name: str) -> str:
         process = self._services[name].process
@@ -285,18 +295,12 @@ class Pipeline:
             self.failure.set_exception(error)
 
     async def _stop(self) -> None:
-        """First the services, then the servers.
-
-        Workers and binders go first: those who see to what they hand back are still there.
-        """
+        """First all services together, each of which waits for the others as long as it has to; then the servers."""
         self._handle(Stopping())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        leading = [service for name, service in self._services.items() if self._kinds[name] in SINGLE]
-        others = [service for name, service in self._services.items() if self._kinds[name] not in SINGLE]
-        for services in (others, leading):
-            await asyncio.gather(*(service.stop() for service in services))
+        await asyncio.gather(*(service.stop() for service in self._services.values()))
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
         await self._nursery.stop()
         self.failure.cancel()
