@@ -135,6 +135,15 @@ class Dispatcher:
         name, incarnation = process
         return self._holder.get(attempt) == name and self._binders[name].incarnation == incarnation
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there is a binder that lives and takes orders; one that ends takes none."""
+        return any(binder.room > 0 for binder in self._binders.values())
+
+    def was_sent(self, attempt: Attempt) -> bool:
+        """In this term, of an attempt that stands in the ledger and may be given to binders."""
+        return attempt in self._sent
+
     def is_held(self, attempt: Attempt) -> bool:
         return attempt in self._holder
 

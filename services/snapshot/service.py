@@ -1,7 +1,7 @@
 """Snapshot's shell: the watch, cycle and the binders on one side, Redis, workers and the queue on the other."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -41,6 +41,7 @@ from services.snapshot.inspecting import Inspecting
 from services.snapshot.intake import Intake
 from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from services.snapshot.lookups import LookUps
+from services.snapshot.settling import Settling
 from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms
 from shared.bus import Bus, Envelope, subjects
@@ -69,7 +70,7 @@ CHECK = 2.0
 """Seconds between two looks at whether the state is still in Redis, where there is nothing to write."""
 BEAT = 0.25
 """Seconds between two heartbeats, and between two looks at deadlines."""
-FINISH_PATIENCE = 1.5
+FINISH_PATIENCE = 1.0
 """Seconds for what waits to be written when the process is asked to end."""
 MOST_WAITING = 1 << 12
 """Of binding orders that no binder has room for, or of what is to be written; with more, nothing further is decided."""
@@ -91,9 +92,12 @@ async def main(context: Context) -> None:
                 context.health.wait_for("listing", "the cluster has not been listed yet")
                 terms = Terms(lead, link, settings.prefix, context.health, context.log)
                 recovered = await terms.take()
-                core = SnapshotCore(terms.epoch, recovered.ledger, recovered.answer, Checks.of(config))
-                ledger_lost = recovered.lost and lead.before > 0
-                await lead.during(Shell(context, client, terms, core, schedulers, ledger_lost=ledger_lost).run())
+                settled = lead.settled and recovered.epoch <= lead.before
+                ledger = [entry for entry in recovered.ledger if entry.bound or not settled]
+                core = SnapshotCore(terms.epoch, ledger, recovered.answer, Checks.of(config))
+                lost = recovered.lost and lead.before > 0 and not settled
+                shell = Shell(context, client, terms, core, schedulers, ledger_lost=lost, settle=lead.settle)
+                await lead.during(shell.run())
         finally:
             await link.close()
     finally:
@@ -110,13 +114,18 @@ class Shell:
         schedulers: frozenset[str],
         *,
         ledger_lost: bool,
+        settle: Callable[[], None] | None = None,
     ) -> None:
-        """`ledger_lost`: there were terms before, and Redis does not remember what they have assumed."""
+        """`ledger_lost`: there were terms before, and Redis does not remember what they have assumed.
+
+        `settle` is called if the term leaves nothing behind that the next one would have to wait for.
+        """
         self._context = context
         self._bus: Bus = context.bus
         self._terms = terms
         self._core = core
         self._ledger_lost = ledger_lost
+        self._settle = settle
         self._intake = Intake(schedulers, core.is_bound)
         self._reader = WatchReader(context.name)
         self._progress = Progress(context.name)
@@ -139,6 +148,9 @@ class Shell:
         self._listed = asyncio.Event()
         self._begun = False
         self._ending = False
+        """Nothing is committed or ordered any more."""
+        self._closed = False
+        """Nor is anything heard of what was ordered."""
         self._told_term = 0
         self._check_at = 0.0
         self._look_ups = LookUps(client, self._runner.feed, context.log, context.fault)
@@ -203,18 +215,30 @@ class Shell:
             raise
 
     async def _finish(self) -> None:
-        """What was accepted is written, and handed on. From here on nothing is: whoever asks will ask the next one.
+        """What was accepted is written, and what was ordered is settled. Whoever asks for more will ask the next one.
 
         After a fault nothing is written either: the state may hold half of a change.
         """
         if self._context.fault.found:
             return
         self._ending = True
+        settling = Settling(self._core, self._dispatcher, self._runner.feed, self._context.clock)
+        writing = asyncio.create_task(self._carrier.run())
+        try:
+            await settling.run()
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+        self._closed = True
+        self._tell_forgotten()
         with suppress(TimeoutError, ClusterError):
             async with asyncio.timeout(FINISH_PATIENCE):
                 await self._carrier.finish()
         if self._carrier.waiting:
             self._context.log.warning("%d effects could not be written in time", self._carrier.waiting)
+        elif self._settle is not None and settling.settled and not self._context.fault.found:
+            self._settle()
+            self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)
 
     async def _outlast_bindings(self) -> None:
         """What the earlier terms have assumed is unknown. When its deadline has passed, the watch has shown it."""
@@ -282,7 +306,7 @@ class Shell:
         self._runner.feed(commit)
 
     def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
-        if not self._begun or self._ending:
+        if not self._begun or self._closed:
             return  # the binder tells it again
         for outcome in message.outcomes:
             self._on_outcome((message.binder, message.incarnation), outcome, self._context.clock())
@@ -291,7 +315,7 @@ class Shell:
         self._carrier.add([Safe(message.binder, message.epoch, message.number)])
 
     def _on_outcome(self, process: Process, outcome: BindingOutcome, now: float) -> None:
-        if outcome.handed_back:
+        if outcome.handed_back and not self._ending:
             sends = self._dispatcher.hand_back(process, outcome, now)
             if sends is not None:
                 self._send(sends)
@@ -367,6 +391,8 @@ class Shell:
                 self._conflicts.inc(len(committed.conflicts))
                 self._decisions.inc(self._spans.end(committed, self._context.clock()))
                 self._bus.post("cycle.committed", committed)
+            case Dispatch() if self._ending:
+                pass  # it stays unsent
             case Dispatch(attempts=attempts):
                 self._send(self._dispatcher.give(attempts, self._context.clock()))
             case Displace(message=evict):
@@ -395,7 +421,7 @@ class Shell:
                 self._sparingly.warning(type(error).__name__, "%s", error)
 
     def _send(self, sends: Sends) -> None:
-        for binder, orders in sends:
+        for binder, orders in sends if not self._ending else ():
             for part in parts(orders):
                 self._bus.post(f"binder.{binder}", self._dispatcher.addressed(binder, self._core.epoch, part))
 

@@ -1,0 +1,68 @@
+"""The end of a term: settles every attempt that may still be bound, so that the next term has nothing to wait for.
+
+Orders that were never sent are void at once. On those that binders have, their word is waited for. If all binders end
+as well, what is left without a word is fenced. If they stay, it is left to the next term, which asks them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.dispatch import Dispatcher
+from services.snapshot.events import BindingFailed
+from shared.messages.state import EPOCH_SHIFT, LedgerEntry
+
+WORDS_PATIENCE = 1.0
+"""Seconds for binders to tell how their orders ended: most calls take some milliseconds."""
+FENCES_PATIENCE = 1.0
+"""Seconds for fencing what they did not tell of. With what comes after it, less than a process has to end."""
+LOOK = 0.01
+REASON = "the scheduler ends"
+
+
+class Settling:
+    def __init__(
+        self,
+        core: SnapshotCore,
+        dispatcher: Dispatcher,
+        feed: Callable[[BindingFailed], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._feed = feed
+        self._clock = clock
+
+    @property
+    def settled(self) -> bool:
+        """Whether no attempt can bind a pod any more, but those that have done so."""
+        return next(self._open(), None) is None
+
+    async def run(self) -> None:
+        """Takes a bounded time. Nothing is committed or sent meanwhile; words of binders come in, and are written."""
+        now = self._clock()
+        for entry in list(self._open()):
+            if self._is_unsent(entry, now):
+                self._fail(entry, sure=True)
+        await self._wait(WORDS_PATIENCE)
+        if not self._dispatcher.has_room:
+            for entry in list(self._open()):
+                self._fail(entry, sure=False)
+            await self._wait(FENCES_PATIENCE)
+
+    def _open(self) -> Iterator[LedgerEntry]:
+        return (entry for entry in self._core.ledger.values() if not entry.bound)
+
+    def _is_unsent(self, entry: LedgerEntry, now: float) -> bool:
+        """Of this term, and not given to anybody in it."""
+        attempt = (entry.uid, entry.attempt)
+        of_this_term = entry.attempt >> EPOCH_SHIFT >= self._core.epoch
+        return of_this_term and not self._dispatcher.was_sent(attempt) and self._core.order(attempt, now) is not None
+
+    def _fail(self, entry: LedgerEntry, *, sure: bool) -> None:
+        self._feed(BindingFailed(entry.uid, entry.attempt, REASON, version=entry.version, sure=sure))
+
+    async def _wait(self, patience: float) -> None:
+        ends = self._clock() + patience
+        while not self.settled and self._clock() < ends:
+            await asyncio.sleep(LOOK)
