@@ -33,6 +33,8 @@ class Call:
     body: bytes = b""
     content_type: str = JSON
     accept: str = JSON
+    as_of: int | None = None
+    """A list or watch is answered as by a cache that is behind, at this version."""
 
     def flag(self, name: str) -> bool:
         return self.query.get(name) in TRUE

@@ -18,6 +18,8 @@ class Fault:
     seconds: float = 0.0
     after: bool = False
     """The request is carried out first: only its answer is lost."""
+    as_of: int | None = None
+    """A list or watch shows the state of this version first, and a watch then what happened since."""
 
 
 class Faults:
@@ -39,6 +41,10 @@ class Faults:
     def delay(self, method: str, path: str, seconds: float, *, times: int = 1) -> Fault:
         """Carry the request out later."""
         return self._add(Fault(method, re.compile(path), times, seconds=seconds))
+
+    def show_past(self, path: str, version: int, *, times: int = 1) -> Fault:
+        """Lists and watches are served as by a cache that is behind, whatever version they ask for."""
+        return self._add(Fault("GET", re.compile(path), times, as_of=version))
 
     def end(self, fault: Fault) -> None:
         """It is over, however often it was to be met; nothing if it is over already."""

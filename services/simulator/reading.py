@@ -7,7 +7,7 @@ from services.simulator.listoptions import check_list, check_watch
 from services.simulator.lists import Pages
 from services.simulator.resources import Object, Resource
 from services.simulator.selectors import select
-from services.simulator.store import Item, encode
+from services.simulator.store import Bucket, Item, encode
 from services.simulator.subresources import scale_of
 from services.simulator.versions import is_converted
 from services.simulator.views import ConvertedView, TableView, View
@@ -72,6 +72,8 @@ class Reading:
         """What there is, and as of which version: that of the past which was asked for, or the present one."""
         store = self._cluster.store
         bucket = store.bucket(target.resource)
+        if call.as_of is not None:
+            return _past(bucket, call.as_of, target.namespace), call.as_of
         asked = self._version(call) or 0
         if asked > store.version:
             raise too_large_resource_version(asked, store.version)
@@ -98,7 +100,11 @@ class Reading:
         check_watch(call.query)
         bucket = store.bucket(resource)
         watch = Watch(bucket, resource, selection, self._view(resource, call), self._most_waiting)
-        if initial is not None and call.flag("sendInitialEvents"):
+        if call.as_of is not None:
+            past = _past(bucket, call.as_of, target.namespace)
+            begins = initial is not None and call.flag("sendInitialEvents")
+            watch.start_in_the_past(past if begins else [], call.as_of, announce_end=begins)
+        elif initial is not None and call.flag("sendInitialEvents"):
             if version is not None and version > store.version:
                 raise too_large_resource_version(version, store.version)
             watch.start_with_state(store.version, announce_end=call.flag("allowWatchBookmarks"))
@@ -109,3 +115,10 @@ class Reading:
         else:
             watch.start_with_state(store.version, announce_end=False)
         return watch
+
+
+def _past(bucket: Bucket, version: int, namespace: str | None) -> list[Item]:
+    then = bucket.at(version, namespace)
+    if then is None:
+        raise expired(f"The state of version {version} is compacted.")
+    return then

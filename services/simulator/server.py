@@ -74,7 +74,8 @@ class Handler:
         media = headers.get("Content-Type", JSON)
         if ";" in media:
             media = media.partition(";")[0].strip()
-        outcome = self._api.handle(Call(request.method, path, query, body, media, headers.get("Accept", JSON)))
+        as_of = None if fault is None else fault.as_of
+        outcome = self._api.handle(Call(request.method, path, query, body, media, headers.get("Accept", JSON), as_of))
         if fault is not None and fault.after:
             return _lost(request)
         if isinstance(outcome, Watch):

@@ -48,6 +48,15 @@ class Watch:
             self._initial_end = self.bookmark(version, {INITIAL_EVENTS_END: "true"})
         self.bucket.listeners.append(self._on_change)
 
+    def start_in_the_past(self, items: list[Item], version: int, *, announce_end: bool) -> None:
+        """As a cache that is behind: these first, and then all that happened since that version."""
+        self._initial = [item for item in items if self._selection.matches(item)]
+        if announce_end:
+            self._initial_end = self.bookmark(version, {INITIAL_EVENTS_END: "true"})
+        for change in self.bucket.since(version) or ():
+            self._on_change(change)
+        self.bucket.listeners.append(self._on_change)
+
     def start_after(self, version: int, current: int) -> None:
         """The changes after a version. One that is compacted, or has never been, is refused in the stream itself."""
         missed = self.bucket.since(version) if version <= current else None

@@ -4,11 +4,12 @@
        ^                       |
        +--too old, or asked for+
 
-A server that can is asked for the list and the watch in one stream, which costs it, and us, no more memory than the
-objects that are on their way. Others give pages, all of one state; then the watch begins at that state. Either way a
-list is the newest that there is (resourceVersion is left empty, never 0): whoever asks for one has missed something,
+A server that can is asked for the first list and the watch in one stream, which costs it, and us, no more memory than
+the objects that are on their way. Others give pages, all of one state; then the watch begins at that state. Either way
+a list is the newest that there is (resourceVersion is left empty, never 0): whoever asks for one has missed something,
 and a server that is behind could tell the past again as news. A server may be behind all the same: `hear` is told the
 version of each list, and may refuse it, or an event, by raising Gone. Then everything is listed again, after a pause.
+Later lists come in pages, for these name their version before the first object; a stream does so after the last.
 
 Where several versions of an API have the same objects, a version that the server does not have (404) means that the
 next one is asked, and so on until one answers; from there it goes on where it was.
@@ -151,6 +152,7 @@ class ListWatch:
         self._listing_since = 0.0
         self._streams = True
         self._broke_off = False
+        self._has_listed = False
         self._refusals = 0
         self._wait = self._timing.first_wait
         self._stream: Stream | None = None
@@ -195,7 +197,7 @@ class ListWatch:
     async def _go_on(self) -> None:
         if self._version is not None and not self._list_again:
             await self._watch(self._version_now())
-        elif self._streams and not self._broke_off:
+        elif self._streams and not self._broke_off and not self._has_listed:
             await self._stream_list()
         else:
             await self._list()
@@ -217,7 +219,7 @@ class ListWatch:
             page = await self._get_page_patiently(following)
         version = page.metadata.resource_version
         await self._hear(ListEnds(version, version))
-        self._version, self._page = version, PAGE
+        self._version, self._page, self._has_listed = version, PAGE, True
         self._listing = self._broke_off = False
 
     async def _get_page_patiently(self, following: str) -> Page:
@@ -269,10 +271,8 @@ class ListWatch:
             self._broke_off = True
             self._streams = not isinstance(cause, Silent | NotStreamed)
             raise
-        self._broke_off = True  # a state that turns out to be too old is asked for in pages, which name it first
         await self._hear(ListEnds(streamed.version, streamed.since))
-        self._broke_off = False
-        self._version, self._listing = streamed.version, False
+        self._version, self._listing, self._has_listed = streamed.version, False, True
         self._wait, self._absent = self._timing.first_wait, 0
         await self._hear(Watching())
         self._stream.patience = self._patience(seconds, has_bookmarks=await self._take(streamed.events))

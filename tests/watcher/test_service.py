@@ -297,3 +297,37 @@ async def test_it_reads_on_only_when_those_who_follow_have_kept_up(monkeypatch: 
 def waiting(world: World, created: int) -> int:
     """Of these pods, so many have not been told of."""
     return created - sum((Kind.POD, f"p{number}") in world.follower.world for number in range(created))
+
+
+async def test_a_server_that_shows_the_past_is_not_believed() -> None:
+    """A pod is bound, another one is created, and a cache from before serves the watch and the lists for a while."""
+    async with a_world() as world:
+        world.server.store_raw("nodes", raw_node("n"))
+        put(world, raw_pod("p"))
+        await agree(world)
+        past = world.server.cluster.store.version
+        unbound = world.follower.world[Kind.POD, "p"]
+        put(world, raw_pod("p", node="n"), raw_pod("q"))
+        await agree(world)
+        world.server.faults.show_past("/api/v1/pods", past, times=3)
+        world.server.close_watches()
+        await until(lambda: not world.server.faults)
+        await agree(world)
+        put(world, raw_pod("r"))
+        await agree(world)
+        assert world.follower.told["p", unbound] == 1, "it was told when it was so, and not again"
+        assert sample(world.telemetry, "flotilla_watch_stale_total", kind="pod") == 3
+        await until(lambda: not world.health.reasons())
+
+
+async def test_a_server_that_never_catches_up_is_told_of_by_the_watcher() -> None:
+    async with a_world() as world:
+        put(world, raw_pod("p"))
+        await agree(world)
+        past = world.server.cluster.store.version
+        put(world, raw_pod("q"), raw_pod("r"))
+        await agree(world)
+        world.server.faults.show_past("/api/v1/pods", past, times=10**6)
+        world.server.close_watches()
+        await until(lambda: "restart Flotilla" in world.health.checks().get("pods", ""))
+        assert (Kind.POD, "q") in world.follower.world
