@@ -98,7 +98,8 @@ def lines(cache: Cache, now: float) -> Iterator[str]:
     for node in _described(names[:MOST_LINES], cache):
         nominated = f", nominated to it {', '.join(pod.key for pod in node.nominated)}" if node.nominated else ""
         gone = "" if node.known else " (not known)"
-        yield f"node {node.name}{gone}: {node.pod_count} pods, {_amounts(node)}{nominated}"
+        closed = f", closed: {node.closed}" if node.closed else ""
+        yield f"node {node.name}{gone}: {node.pod_count} pods, {_amounts(node)}{nominated}{closed}"
     if len(names) > MOST_LINES:
         yield f"and {len(names) - MOST_LINES} more nodes: flotilla dump tells of all"
     entries = _by_deadline(cache.ledger)
@@ -156,6 +157,7 @@ def _node(name: str, node: Node | None, nominated: list[CachedPod], cache: Cache
         len(pods),
         pods[:MOST_PODS_OF_NODES],
         nominated[:MOST_PODS_OF_NODES],
+        cache.nodes.closed.why(name),
     )
 
 

@@ -110,6 +110,7 @@ class CachedNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Amounts in scheduler units: cpu in thousandths, everything else in whole units.
 
     `known`: false where only pods speak of it. `pods` may be less than `pod_count`, where there are very many.
+    `closed`: why it gets no further pod; empty if it may.
     """
 
     name: str
@@ -119,6 +120,7 @@ class CachedNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pod_count: int
     pods: list[CachedPod] = []
     nominated: list[CachedPod] = []
+    closed: str = ""
 
 
 class CacheListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-listed"):

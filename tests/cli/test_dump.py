@@ -83,6 +83,14 @@ class Held:
         return Cache(1, 5, self.nodes, self.pods, self.nominations, self.ledger)
 
 
+def test_a_closed_node_is_told_with_the_reason() -> None:
+    held = Held("a", "b")
+    held.nodes.closed.close_for("uid-p", "a", "pod shop/p: spec.containers: what is that?")
+    nodes = Dumps().nodes(ListCache(), held.cache(), NOW).nodes
+    assert [each.closed for each in nodes] == ["pod shop/p: spec.containers: what is that?", ""]
+    assert any(line.endswith("closed: pod shop/p: spec.containers: what is that?") for line in lines(held.cache(), NOW))
+
+
 # Held against the API server
 
 
