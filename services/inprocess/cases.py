@@ -15,9 +15,10 @@ import msgspec
 
 from services.inprocess.apart import apart
 from services.inprocess.objectlists import UnreadableCases, objects_of
+from services.snapshot.checks import Checks
 from shared.framework.profile import Framework
 from shared.model.objects import ClusterObject, Node, Pod, node_from, pod_from
-from shared.plugins.frameworks import load_frameworks
+from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 
 RawCase = dict[str, Any]
 
@@ -28,6 +29,7 @@ class Case:
 
     name: str
     frameworks: Mapping[str, Framework]
+    checks: Mapping[str, Checks]
     nodes: list[Node]
     pods: list[Pod]
     objects: list[ClusterObject]
@@ -67,6 +69,7 @@ def decoded(raw: RawCase) -> Case:
     return Case(
         name=raw["name"],
         frameworks=_default_frameworks() if config is None else load_frameworks(config),
+        checks={} if config is None else Checks.of(load_scheduler_config(config)),
         nodes=[node_from(node) for node in lists.get("nodes", ())],
         pods=[pod_from(pod) for pod in lists.get("pods", ())],
         objects=list(objects_of(lists)),

@@ -19,6 +19,7 @@ from services.cycle.extending import AskExtenders
 from services.cycle.narrowing import AskAboutVictims
 from services.inprocess.leaving import nominated
 from services.snapshot import events as snapshot
+from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
 from services.worker.core import WorkerCore
@@ -48,6 +49,7 @@ class Pipeline:
     def __init__(
         self,
         frameworks: Mapping[str, Framework] | None = None,
+        checks: Mapping[str, Checks] | None = None,
         *,
         shards: int = 1,
         round_size: int = 256,
@@ -55,10 +57,13 @@ class Pipeline:
         fate: Fate = reliable,
         binds: bool = True,
     ) -> None:
-        """One worker a shard. `binds`: what is decided is bound, and the watch says so."""
+        """One worker a shard. `checks`: what the snapshot verifies for each profile, everything where none is named.
+
+        `binds`: what is decided is bound, and the watch says so.
+        """
         frameworks = load_frameworks(None) if frameworks is None else frameworks
         self.now = 0.0
-        self.snapshot = SnapshotCore(epoch=1)
+        self.snapshot = SnapshotCore(epoch=1, checks=checks)
         self.cycle = CycleCore(1, frameworks, round_size=round_size, ties=ties)
         self.workers = {
             f"worker-{i}": WorkerCore(f"worker-{i}", frozenset({i}), shards, frameworks) for i in range(shards)

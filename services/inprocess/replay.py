@@ -52,6 +52,7 @@ class Replay:
         self._judged: Judgement | None = None
         self._pipeline = Pipeline(
             case.frameworks,
+            case.checks,
             shards=shards,
             round_size=1,
             ties=Ties(mode="name"),
