@@ -148,7 +148,7 @@ BAD_DELTAS = [
     (delta(2, PodPlaced(P.uid, "a", 1), loads=SECOND.loads), "a message of 1 loads names number 1"),
     (delta(2, PodPlaced(P.uid, "a", -1), loads=SECOND.loads), "a message of 1 loads names number -1"),
     (delta(2, NodeUpserted(C), PodPlaced(P.uid, "a", 7)), "a message of 0 loads names number 7"),
-    (delta(2, NodeUpserted(node("c").capacity(cpu=-1).build())), "must not be negative, is -1"),
+    (delta(2, NodeUpserted(node("").build())), "metadata.name: must not be empty"),
 ]
 
 
@@ -273,7 +273,7 @@ BAD_STATES = [
     (bad_state(2, NodeState(C, {P.uid: PodState(1)})), "a message of 1 loads names number 1"),
     (bad_state(2, NodeState(C, {P.uid: PodState(-1)})), "a message of 1 loads names number -1"),
     (bad_state(2, NodeState(C, {P.uid: PodState(0)}), loads=0), "a message of 0 loads names number 0"),
-    (bad_state(2, NodeState(node("c").capacity(cpu=-1).build())), "Node c: status.allocatable.cpu: must not be"),
+    (bad_state(2, NodeState(node("").build())), "metadata.name: must not be empty"),
 ]
 
 
