@@ -17,11 +17,19 @@ class Version(argparse.Action):
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser("version", help="print the version, and that of the kube-scheduler it equals")
+    command.add_argument(
+        "--sbom", action="store_true", help="print what is installed with it, as a CycloneDX bill of materials (JSON)"
+    )
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    print(told())
+    if options.sbom:
+        from services.cli.billofmaterials import bill_of_materials
+
+        print(bill_of_materials())
+    else:
+        print(told())
     return 0
 
 

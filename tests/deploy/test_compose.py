@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from services.cli.main import main, parser
 from shared.config.sources import SOURCES, settings_from
-from tests.deploy.rendering import ROOT, SERVICES
+from tests.deploy.rendering import ROOT, SERVICES, pod_of, rendered, workloads
 
 DEPLOY = ROOT / "deploy"
 BASE = DEPLOY / "docker-compose.yml"
@@ -24,9 +24,16 @@ WITH_REDIS = frozenset({"queue", "snapshot", "worker"})
 Object = dict[str, Any]
 
 
+def images() -> dict[str, str]:
+    """The variables of deploy/.env."""
+    lines = (line for line in (DEPLOY / ".env").read_text().splitlines() if line and not line.startswith("#"))
+    return dict(line.split("=", 1) for line in lines)
+
+
 def read(path: Path) -> Object:
-    """With what `<<` merges."""
-    found: Object = yaml.safe_load(path.read_text())
+    """With what `<<` merges, and the images that deploy/.env names."""
+    text = re.sub(r"\$\{(\w+_IMAGE):\?.*?\}", lambda found: images()[found[1]], path.read_text())
+    found: Object = yaml.safe_load(text)
     return found
 
 
@@ -80,6 +87,22 @@ def test_images_are_of_a_version() -> None:
         image, _, tag = service["image"].partition(":")
         assert image == "flotilla" or tag not in ("", "latest"), name
         assert "." not in image.partition("/")[0], "no registry is named"
+
+
+def test_images_are_named_once() -> None:
+    """In deploy/.env; where a tool needs them again, they are the same."""
+    compose_file = BASE.read_text()
+    assert set(re.findall(r"\$\{(\w+_IMAGE)", compose_file)) == set(images())
+    assert set(re.findall(r"image: (\S+)", compose_file)) == {
+        "flotilla:latest",
+        *(f"${{{name}:?it" for name in images() if name != "PYTHON_IMAGE"),
+    }
+    assert f"ARG PYTHON={images()['PYTHON_IMAGE']}\n" in (DEPLOY / "Dockerfile").read_text()
+    for folder in ("beside", "instead"):
+        named = {
+            each["image"] for found in workloads(rendered(f"overlays/{folder}")) for each in pod_of(found)["containers"]
+        }
+        assert named == {"flotilla:latest", images()["NATS_IMAGE"], images()["VALKEY_IMAGE"]}
 
 
 def test_services_start_after_what_they_need() -> None:

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from services.cli.main import parser
 from tests.deploy.rendering import ROOT
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
@@ -51,6 +52,13 @@ def test_packages_are_checked() -> None:
     installs = re.findall(r"^RUN .* install (.*)$", DOCKERFILE, re.MULTILINE)
     assert all("--require-hashes" in line or "--no-index" in line for line in installs)
     assert len(installs) == 2
+
+
+def test_it_holds_a_bill_of_materials() -> None:
+    build = DOCKERFILE[: DOCKERFILE.rindex("\nFROM ")]
+    (made,) = re.findall(r"^RUN /opt/flotilla/bin/flotilla (.*) > /opt/flotilla/sbom.cdx.json$", build, re.MULTILINE)
+    parser().parse_args(made.split())
+    assert build.rindex("install --no-deps") < build.rindex(made), "of all that is installed"
 
 
 def test_bases_name_a_version_and_no_registry() -> None:

@@ -125,8 +125,9 @@ async def test_a_compromised_worker_puts_no_pod_where_there_is_no_room(tmp_path:
             liar = Liar(bus)
             living = asyncio.create_task(liar.live())
 
-            async def has_lied() -> bool:
-                return liar.proposals > 0
+            async def is_found_out() -> bool:
+                found = 'flotilla_worker_faults_total{reason="capacity",worker="liar"}'
+                return await place.told("snapshot", found)
 
             number = 0
             while not liar.proposals:  # shards move some seconds after its first beat
@@ -134,7 +135,8 @@ async def test_a_compromised_worker_puts_no_pod_where_there_is_no_room(tmp_path:
                 number += 1
                 await asyncio.sleep(0.2)
             await place.cluster.create(web("p", "a").request(cpu=2))
-            await until(has_lied, "the liar is not asked", 20.0)
+            await until(is_found_out, "the liar is not found out", 30.0)
+            assert await place.cluster.node_of("a", "p") != "full"
             living.cancel()
             await asyncio.gather(living, return_exceptions=True)
         await lands(place.cluster, "p", 30.0)

@@ -1,0 +1,37 @@
+"""flotilla version --sbom: what is installed, as CycloneDX has it."""
+
+import json
+import re
+from importlib.metadata import distributions, version
+
+import pytest
+
+from services.cli.main import main
+from tests.deploy.rendering import ROOT
+
+
+def test_it_names_every_package_with_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("version", "--sbom")) == 0
+    told = capsys.readouterr().out
+    document = json.loads(told)
+    assert (document["bomFormat"], document["specVersion"], document["version"]) == ("CycloneDX", "1.5", 1)
+    assert document["metadata"]["component"] == {
+        "type": "application",
+        "bom-ref": "flotilla",
+        "name": "flotilla",
+        "version": version("flotilla"),
+        "licenses": [{"expression": "Apache-2.0"}],
+    }
+    found = {each["name"]: each["version"] for each in document["components"]}
+    assert (
+        len(found)
+        == len(document["components"])
+        == len({each.metadata["Name"].lower() for each in distributions()}) - 1
+    )
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    missing = {name for name in pinned if re.sub(r"[-_.]+", "-", name).lower() not in found}
+    assert missing <= {"setuptools"}
+    assert {each["purl"] for each in document["components"]} >= {f"pkg:pypi/nats-py@{pinned['nats-py']}"}
+    assert [each["name"] for each in document["components"]] == sorted(found)
+    assert main(("version", "--sbom")) == 0
+    assert capsys.readouterr().out == told
