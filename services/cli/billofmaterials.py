@@ -34,10 +34,9 @@ def _component(name: str, package: Distribution) -> dict[str, Any]:
 
 def _licences(package: Distribution) -> dict[str, Any]:
     """As the package tells them: an SPDX expression, or a text of one line."""
-    expression = package.metadata.get("License-Expression")
-    if expression:
+    for expression in package.metadata.get_all("License-Expression") or ():
         return {"licenses": [{"expression": expression}]}
-    text = (package.metadata.get("License") or "").strip()
+    text = "".join(package.metadata.get_all("License") or ()).strip()
     return {"licenses": [{"license": {"name": text}}]} if text and "\n" not in text else {}
 
 
