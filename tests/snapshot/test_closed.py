@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.inprocess.pipeline import bound
+from services.cycle.events import Decided, Unschedulable
+from services.inprocess.pipeline import Pipeline, bound
 from services.snapshot.events import (
     Effect,
+    Forgot,
     NodeGone,
     NodeSeen,
     NodeUnreadable,
@@ -24,10 +26,11 @@ from services.watcher.events import Heard, Publish
 from shared.errors import UnreadableObject
 from shared.kube.listwatch import Events
 from shared.kube.wire import WatchEvent
+from shared.messages.queue import POD_GONE
 from shared.messages.state import NodeUpserted
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable, Watched
 from shared.model.objects import Node, Pod, encode_msgpack
-from testing.builders import node
+from testing.builders import node, pod
 from tests.kube.support import raw_node, raw_pod
 from tests.rounds.support import SnapshotLog, changes, commit, held, refusals, small_node, small_pod, uid
 
@@ -278,3 +281,28 @@ def test_a_node_with_an_unreadable_amount_is_closed() -> None:
 def but(event: PodUnreadable, **fields: Any) -> PodUnreadable:
     known = {name: getattr(event, name) for name in ("uid", "key", "node", "problem", "pod")}
     return PodUnreadable(**{**known, **fields})
+
+
+# The whole pipeline
+
+
+def test_nobody_comes_to_a_closed_node_by_tolerating_or_by_preempting() -> None:
+    run = Pipeline(shards=2)
+    run.add_nodes([A])
+    run.add_pods([bound(small_pod("weak"), "a")])
+    run.observe(UNREADABLE)
+    strong = pod("strong").request(cpu="4", memory="1Gi").priority(1000).tolerate().build()
+    run.submit([strong, pod("daemon").tolerate().build()])
+    run.settle()
+    assert {type(run.outcomes[uid(name)]) for name in ("strong", "daemon")} == {Unschedulable}
+    run.observe(PodDeleted(P.uid))
+    run.submit([pod("later").build()])
+    run.settle()
+    assert isinstance(run.outcomes[uid("later")], Decided)
+
+
+def test_pods_that_wait_hear_that_a_node_is_open_again() -> None:
+    log = SnapshotLog(A)
+    log.handle(UNREADABLE)
+    (free,) = [effect for effect in log.handle(PodDeleted(P.uid)) if isinstance(effect, Forgot)]
+    assert free.reason.startswith(POD_GONE)
