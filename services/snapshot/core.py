@@ -65,9 +65,9 @@ from services.snapshot.events import (
 )
 from services.snapshot.gathering import Gathering
 from services.snapshot.ledger import Attempt, Doubt
-from services.snapshot.nodes import bare_node
+from services.snapshot.node_updates import NodeUpdates
 from shared.cluster.load import PodLoad, load_of
-from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError, UnreadableObject
+from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
 from shared.messages.binding import Withdraw
 from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
@@ -83,7 +83,7 @@ from shared.messages.state import (
     PodPlaced,
     State,
 )
-from shared.model.objects import Node, Pod, validate_node
+from shared.model.objects import Pod
 
 MOST_CHANGES = 1 << 12
 """In one delta, far fewer than a message may hold: a node comes with all the pods that are on it."""
@@ -107,6 +107,7 @@ class SnapshotCore:
         self._nominations = self._cluster.nominations
         self._doomed = self._cluster.doomed
         self._ledger = self._cluster.ledger
+        self._node_updates = NodeUpdates(self._cluster)
         self._bound: set[str] = set()
         """Uids that the watch has shown on a node, and not finished or gone since."""
         self._deciding = Deciding(self._cluster, answer, self.refused, checks or {})
@@ -149,11 +150,11 @@ class SnapshotCore:
             case PodUnreadable():
                 return self._on_pod_unreadable(event, now)
             case NodeSeen(node=node, problem=problem):
-                return self._on_node_seen(node, problem)
+                return self._node_updates.seen(node, problem)
             case NodeUnreadable(name=name, problem=problem):
-                return self._on_node_seen(self._nodes.reported(name) or bare_node(name), problem)
+                return self._node_updates.unreadable(name, problem)
             case NodeGone(name=name):
-                return self._on_node_gone(name)
+                return self._node_updates.gone(name)
             case ObjectSeen(object=obj):
                 return self._cluster.publish(self._objects.see(obj, self._cluster.seq + 1), [])
             case ObjectGone(kind=kind, key=key):
@@ -233,41 +234,6 @@ class SnapshotCore:
         finally:
             cluster.gathering = None
 
-    # Nodes
-
-    def _on_node_seen(self, node: Node, problem: str = "") -> list[Effect]:
-        """`problem`: a part of it could not be read, so it keeps its pods, and gets no further one."""
-        try:
-            validate_node(node)
-        except FlotillaError as cause:
-            return [Problem(cause)]
-        effects = self._closing(node.name, problem)
-        is_new = node.name not in self._nodes
-        changes = self._nodes.see(node)
-        if not changes:
-            return effects
-        loads = Loads()
-        if is_new:
-            changes += [self._pods[uid].told(uid, loads) for uid in sorted(self._pods.on_node(node.name))]
-        return [*effects, *self._cluster.publish(changes, loads.items, writes=(node.name,))]
-
-    def _closing(self, name: str, problem: str) -> list[Effect]:
-        if not problem:
-            self._nodes.closed.open(name)
-            return []
-        if not self._nodes.closed.close(name, problem):
-            return []
-        return [Problem(UnreadableObject(f"Node {name}: {problem}; it gets no further pod until it can be read"))]
-
-    def _on_node_gone(self, name: str) -> list[Effect]:
-        if name not in self._nodes:
-            return [Problem(ClusterError(f"Node {name}: metadata.name: no such node is known"))]
-        return self._drop_node(name)
-
-    def _drop_node(self, name: str) -> list[Effect]:
-        """Its pods stay known: they are there again when the node is."""
-        return self._cluster.publish(self._nodes.drop(name, self._cluster.seq + 1), [])
-
     # Pods
 
     def _on_pod(self, pod: Pod, now: float) -> list[Effect]:
@@ -280,7 +246,7 @@ class SnapshotCore:
         except (FlotillaError, ValueError) as cause:
             return self._on_pod_unreadable(PodUnreadable(pod.uid, pod.key, pod.spec.node_name, str(cause)), now)
         self._bound.add(pod.uid)
-        return [*self._on_placed(pod, load, now), *self._reopened(pod.uid)]
+        return [*self._on_placed(pod, load, now), *self._node_updates.reopen_for(pod.uid)]
 
     def _on_unplaced(self, pod: Pod) -> list[Effect]:
         if pod.uid in self._bound:  # a binding is for life
@@ -302,24 +268,7 @@ class SnapshotCore:
             with suppress(FlotillaError, ValueError):
                 effects += self._on_placed(seen.pod, load_of(seen.pod), now)
         self._bound.add(seen.uid)
-        reopened = self._reopened(seen.uid) if self._nodes.closed.node_of(seen.uid) != seen.node else []
-        reason = f"pod {seen.key}: {seen.problem}"
-        effects += reopened
-        if self._nodes.closed.close_for(seen.uid, seen.node, reason):
-            closed = f"Node {seen.node} gets no further pod, as what is on it is unknown: {reason}"
-            effects.append(Problem(UnreadableObject(closed)))
-        return [*effects, *self._shown_again(seen.node)]
-
-    def _reopened(self, uid: str) -> list[Effect]:
-        """What this pod occupies is known again, or nothing any more."""
-        name = self._nodes.closed.open_for(uid)
-        if not name or name in self._nodes.closed:
-            return []
-        free = Forgot(uid, f"{POD_GONE} from what kept node {name} closed")
-        return [*self._shown_again(name), free]
-
-    def _shown_again(self, name: str) -> list[Effect]:
-        return self._cluster.publish(self._nodes.show_again(name), [], writes=(name,)) if name in self._nodes else []
+        return [*effects, *self._node_updates.close_for(seen)]
 
     def _on_placed(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
         uid, node, started = pod.uid, pod.spec.node_name, pod.started
@@ -347,7 +296,7 @@ class SnapshotCore:
 
     def _on_pod_gone(self, uid: str) -> list[Effect]:
         self._bound.discard(uid)
-        return [*self._on_left(uid), *self._reopened(uid)]
+        return [*self._on_left(uid), *self._node_updates.reopen_for(uid)]
 
     def _on_left(self, uid: str) -> list[Effect]:
         withheld = self._withheld(uid)

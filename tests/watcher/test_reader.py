@@ -17,7 +17,7 @@ from shared.messages.watch import (
     Watched,
 )
 from shared.model.objects import ObjectKind
-from shared.watch.reader import FIRST_PATIENCE, LONGEST_PATIENCE, WatchReader
+from shared.watch.reader import DOUBT_PAUSE, FIRST_PATIENCE, LONGEST_PATIENCE, WatchReader
 
 A, B = PodChange("a", "ns", "pod-a"), PodChange("b", "ns", "pod-b")
 N = NodeChange("n")
@@ -210,3 +210,14 @@ def test_what_an_older_watcher_does_not_list_is_not_waited_for() -> None:
     assert reader.next_deadline() is None
     reader.take(watched(1, ListingBegins(Kind.POD), epoch=2), 2.0)
     assert not reader.synced, "the next watcher may list everything"
+
+
+def test_one_that_was_shown_the_past_asks_for_a_listing_but_not_all_the_time() -> None:
+    reader = synced_reader()
+    assert reader.doubt(1.0) == [ASK]
+    assert reader.doubt(1.0 + DOUBT_PAUSE - 0.1) == []
+    assert reader.doubt(1.0 + DOUBT_PAUSE) == [ASK]
+    assert reader.synced, "nothing was missed"
+    waiting = WatchReader("queue")
+    waiting.start(0.0)
+    assert waiting.doubt(0.1) == [], "a listing is asked for already"
