@@ -241,6 +241,9 @@ class Carrying:
             if order.window is None:  # the snapshot is of release 0.1 and knows no versions
                 self.renew(attempt, replace(order, version=found.version), now)
                 return
+            if self._book.behind(order.uid) is not None:
+                self._endings.supersede(attempt, now)
+                return
             attempt.move(State.STALE, now)
             asked = BindingOutcome(order.uid, order.attempt, MOVED, version=order.version, found=found.version)
             self._reports.add(asked, now)

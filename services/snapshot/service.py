@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
+from services.snapshot.barrier import Barrier
 from services.snapshot.carrier import Carrier
 from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
@@ -39,7 +41,6 @@ from services.snapshot.events import (
 )
 from services.snapshot.inspecting import Inspecting
 from services.snapshot.intake import Intake
-from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from services.snapshot.lookups import LookUps
 from services.snapshot.settling import Settling
 from services.snapshot.spans import CommitSpans
@@ -95,7 +96,7 @@ async def main(context: Context) -> None:
                 settled = lead.settled and recovered.epoch <= lead.before
                 ledger = [entry for entry in recovered.ledger if entry.bound or not settled]
                 core = SnapshotCore(terms.epoch, ledger, recovered.answer, Checks.of(config))
-                lost = recovered.lost and lead.before > 0 and not settled
+                lost = recovered.lost and max(lead.before, recovered.epoch) > 0 and not settled
                 shell = Shell(context, client, terms, core, schedulers, ledger_lost=lost, settle=lead.settle)
                 await lead.during(shell.run())
         finally:
@@ -124,7 +125,7 @@ class Shell:
         self._bus: Bus = context.bus
         self._terms = terms
         self._core = core
-        self._ledger_lost = ledger_lost
+        self._barrier = Barrier(client, schedulers, terms.epoch, context.log) if ledger_lost else None
         self._settle = settle
         self._intake = Intake(schedulers, core.is_bound)
         self._reader = WatchReader(context.name)
@@ -201,8 +202,10 @@ class Shell:
     async def _work(self) -> None:
         self._carry_out_watch(self._reader.start(self._context.clock()))
         await self._listed.wait()
-        if self._ledger_lost:
-            await self._outlast_bindings()
+        if self._barrier is not None:
+            await self._barrier.run(partial(self._context.health.wait_for, "ledger"))
+            self._context.health.clear("ledger")
+            self._barrier = None
         self._begun = True
         await self._carrier.begin()
         self._context.health.clear("listing")
@@ -239,15 +242,6 @@ class Shell:
         elif self._settle is not None and settling.settled and not self._context.fault.found:
             self._settle()
             self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)
-
-    async def _outlast_bindings(self) -> None:
-        """What the earlier terms have assumed is unknown. When its deadline has passed, the watch has shown it."""
-        seconds = BINDING_WINDOW + LOOK_UP_GRACE
-        reason = f"the ledger of earlier terms is lost; what they began is waited for, {seconds:g} s at most"
-        self._context.log.warning("%s", reason)
-        self._context.health.wait_for("ledger", reason)
-        await asyncio.sleep(seconds)
-        self._context.health.clear("ledger")
 
     async def _beat(self) -> None:
         while True:
@@ -287,6 +281,8 @@ class Shell:
             if isinstance(effect, Relist):
                 self._bus.post("watcher.relist", effect)
                 continue
+            if self._barrier is not None:
+                self._barrier.see(effect)
             try:
                 event = self._intake.read(effect)
             except ProtocolError as cause:

@@ -65,6 +65,10 @@ class RedisLink:
             answer = await self.call("EVAL", script.text, len(keys), *keys, *arguments)
         return list(answer)
 
+    async def info(self) -> dict[str, Any]:
+        """What the server says about itself."""
+        return dict(await self.call("INFO"))
+
     async def within(self, patience: float, doing: Awaitable[T]) -> T:
         """Whatever fails is a UserError if somebody has to change a setting, and a StoreUnreachable otherwise."""
         try:

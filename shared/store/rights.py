@@ -23,7 +23,7 @@ RIGHTS = {
     "queue": Rights(("queue", "queue:term"), ("hgetall", "eval", "evalsha", "get", "set", "hset", "hdel")),
     "snapshot": Rights(
         (*STATE, "ledger", "ledger:next", "answer"),
-        ("eval", "evalsha", "get", "set", "exists", "unlink", "rename", "hmget", "hvals", "hset", "hdel"),
+        ("eval", "evalsha", "get", "set", "exists", "unlink", "rename", "hmget", "hvals", "hset", "hdel", "info"),
     ),
     "worker": Rights(STATE, ("multi", "exec", "hmget", "hvals", "hgetall")),
 }

@@ -19,17 +19,18 @@ class Script:
 
 
 FENCE = Script("""
--- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch.
-local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost')
+-- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch, history of the server.
+-- What another history has left may miss the last that was written, so it counts as lost until FINISH.
+local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history')
 if found[1] then
   local schema = tonumber(found[1])
   if not schema or schema > tonumber(ARGV[1]) or schema < tonumber(ARGV[2]) then return {'schema', found[1]} end
 end
 if found[2] and tonumber(found[2]) >= tonumber(ARGV[3]) then return {'deposed', found[2]} end
-redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'epoch', ARGV[3])
-if not found[2] then redis.call('HSET', KEYS[1], 'lost', '1') end
+local lost = (found[3] or not found[2] or found[4] ~= ARGV[4]) and 1 or 0
+redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'epoch', ARGV[3], 'history', ARGV[4])
+if lost == 1 then redis.call('HSET', KEYS[1], 'lost', '1') end
 redis.call('HDEL', KEYS[1], 'seq', 'run', 'write')
-local lost = (found[3] or not found[2]) and 1 or 0
 return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or '', lost}
 """)
 

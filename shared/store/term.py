@@ -14,8 +14,9 @@ from shared.store.scripts import FENCE
 class Recovered:
     """What the terms before have left. `epoch` is that of the last one, 0 if there was none or Redis has lost it.
 
-    The ledger is in the order of its deadlines. `lost`: no whole state was written since Redis had none, so what
-    earlier terms have assumed, if there were any, is not in it.
+    The ledger is in the order of its deadlines. `lost`: what earlier terms have assumed, if there were any, is not
+    known: no whole state was written since Redis had none, or since it was another process than the one that was
+    written to, which may have gone on without the last writes. Then ledger and answer are left out.
     """
 
     epoch: int
@@ -31,14 +32,23 @@ async def open_term(link: RedisLink, prefix: str, epoch: int) -> Recovered:
     opens once, so the next attempt takes a new one. UserError, and nothing is touched, if the schema is unknown.
     """
     keys = Keys(prefix)
-    found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], [SCHEMA, OLDEST_READABLE, epoch])
+    history = await history_of(link)
+    found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], [SCHEMA, OLDEST_READABLE, epoch, history])
     match found:
         case [b"done", earlier, entries, answer, lost]:
+            if lost or await history_of(link) != history:
+                return Recovered(int(earlier), [], None, lost=True)
             ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
-            return Recovered(int(earlier), ledger, decode_answer(answer) if answer else None, bool(lost))
+            return Recovered(int(earlier), ledger, decode_answer(answer) if answer else None, lost=False)
         case _:
             refuse(found, prefix, epoch)
             raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")
+
+
+async def history_of(link: RedisLink) -> str:
+    """What differs once the server may have gone back: its process, and the history of writes that it takes part in."""
+    told = await link.info()
+    return f"{told['run_id']} {told['master_replid']}"
 
 
 def refuse(answer: list[object], prefix: str, epoch: int) -> None:

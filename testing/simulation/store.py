@@ -1,7 +1,10 @@
 """Redis, as the snapshot's terms, the workers' loading and the queue's memory see it: away or empty at times."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
+from typing import Any
 
 import msgspec
 
@@ -36,19 +39,41 @@ from shared.store.term import Recovered
 from testing.simulation.apiserver import ApiServer
 
 LATENCY = 0.002
+OF_THE_PROCESS = ("down", "process", "_before")
+MOST_REMEMBERED = 4096
+"""Writes that may be undone."""
 PAUSE = 0.2
 
 
 class Store:
     def __init__(self) -> None:
         self.down = False
+        self.process = 0
+        """Which of its processes this is: one that was started from a file may lack the last writes."""
+        self._before: deque[tuple[float, dict[str, Any]]] = deque(maxlen=MOST_REMEMBERED)
         self.flush()
+
+    def note(self) -> None:
+        """Before a write: what there is."""
+        kept = {name: copy(value) for name, value in vars(self).items() if name not in OF_THE_PROCESS}
+        self._before.append((asyncio.get_running_loop().time(), kept))
+
+    def roll_back(self, seconds: float) -> None:
+        """It is started again, or a replica takes its place, without the writes of the last seconds."""
+        since = asyncio.get_running_loop().time() - seconds
+        self.process += 1
+        state = next((kept for at, kept in self._before if at >= since), None)
+        if state is not None:
+            vars(self).update({name: copy(value) for name, value in state.items()})
+        self._before.clear()
 
     def flush(self) -> None:
         self.epoch = 0
         self.lost = False
+        self.history = -1
         self.seq: int | None = None
         self.run = 0
+        self.write = 0
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, tuple[str, PodLoad, PodState]] = {}
         self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
@@ -107,6 +132,7 @@ class SimTerms:
         self._server = server
         self._store = store
         self._run = 0
+        self._write = 0
 
     async def take(self) -> Recovered:
         store = self._store
@@ -115,8 +141,12 @@ class SimTerms:
             await store.reached()
             if store.epoch < self.epoch and self.alive:
                 break
+        store.note()
         before, store.epoch, store.seq = store.epoch, self.epoch, None
-        store.lost = store.lost or not before
+        store.lost = store.lost or not before or store.history != store.process
+        store.history = store.process
+        if store.lost:
+            return Recovered(before, [], None, lost=True)
         ledger = sorted(store.ledger.values(), key=lambda e: (e.deadline, e.uid))
         return Recovered(before, ledger, store.answer, store.lost)
 
@@ -126,7 +156,9 @@ class SimTerms:
         if not self._may_write():
             return False
         store = self._store
+        store.note()
         self._run = store.run = store.run + 1
+        self._write = store.write = 0
         store.nodes = {each.node.name: each.node for each in state.nodes}
         store.pods = {
             uid: (each.node.name, state.loads[pod.load], pod) for each in state.nodes for uid, pod in each.pods.items()
@@ -139,8 +171,10 @@ class SimTerms:
 
     async def write(self, persists: Sequence[Persist]) -> bool:
         await self._store.reached()
-        if not self._may_write() or self._store.run != self._run:
+        if not self._may_write() or (self._store.run, self._store.write) != (self._run, self._write):
             return False
+        self._store.note()
+        self._write = self._store.write = self._write + 1
         for persist in persists:
             self._store.apply(persist)
         return True

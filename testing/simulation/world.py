@@ -230,6 +230,9 @@ class World:
                 loop.call_later(length, setattr, self.store, "down", False)
             case "flush":
                 self.store.flush()
+            case "rolled back":
+                self.processes["snapshot"].kill()
+                self.store.roll_back(self.dice.choice((0.3, 1.0, 2.0)))
             case "stall":
                 self.server.stalled_until = self.now + self.dice.choice((3.0, 12.0))
             case "long stall":

@@ -105,9 +105,10 @@ async def test_another_schema_is_left_alone(schema: str, told: str) -> None:
 
 async def test_what_is_no_ledger_entry_is_told() -> None:
     async with redis_server() as server, linked(server) as link:
+        await begin(link, one_node(1))
         await link.call("HSET", f"{PREFIX}:ledger", "a", b"\xc1")
         with pytest.raises(ProtocolError, match="not a ledger entry"):
-            await open_term(link, PREFIX, 1)
+            await open_term(link, PREFIX, 2)
 
 
 async def test_what_was_lost_stays_lost_until_a_whole_state_is_there() -> None:
