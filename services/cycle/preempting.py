@@ -7,8 +7,11 @@
 It is pure: whoever runs it sends its messages, takes the answers in, and asks again whoever is late.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as replace_struct
 
 from services.cycle.walk import QueuedPod
 from shared.cluster.nodetable import stable_hash
@@ -77,6 +80,8 @@ class Search:
         self._failed: dict[str, Status] = {}
         self._unsettled: set[str] = set()
         self._seen: dict[str, int] = {}
+        self._spent: Counter[str] = Counter()
+        """By disruption budget: the victims that were chosen in this search."""
 
     def message(self, epoch: int, min_seq: int) -> Preempt:
         """To every worker that has not answered."""
@@ -160,17 +165,22 @@ class Search:
     ) -> list[Preemption]:
         """What the first of these pods of a class get: the best node, and then each the best of those that are left.
 
-        For classes to which only the node itself matters: those left are what they were. A node that was taken might
-        make room for another pod as well, but then more would have to leave it. `taken`: by others of the search.
+        For classes to which only the node itself matters: those left are what they were, but for the disruption budgets
+        that the victims chosen before have used up. A node that was taken might make room for another pod as well, but
+        then more would have to leave it. `taken`: by others of the search.
         """
         shares = [] if first.nominated in taken else [first]
+        for share in shares:
+            self._spend(share.victims)
         left = [each for each in first.candidates if each.node != first.nominated and each.node not in taken]
         for queued in pods[len(shares) :]:
             if not left:
                 break
+            left = self._counted(left)
             best = best_of(left)
             chosen = _one_of(best, queued.pod.uid, ties)
             left.remove(chosen)
+            self._spend(chosen.victims)
             shares.append(replace(first, nominated=chosen.node, victims=tuple(chosen.victims), best=tuple(best)))
         return shares
 
@@ -179,6 +189,27 @@ class Search:
         return class_id in self._narrowed
 
     # Inside
+
+    def _spend(self, victims: Iterable[Victim]) -> None:
+        """Those that go anyway are no part of what a budget still allows for."""
+        for victim in victims:
+            if not victim.terminating:
+                self._spent.update(victim.budgets.keys())
+
+    def _counted(self, candidates: list[Candidate]) -> list[Candidate]:
+        """With the violations that there are once the victims chosen before are gone."""
+        if not self._spent:
+            return candidates
+        return [
+            Candidate(each.node, [self._of_victim(victim) for victim in each.victims])
+            if any(victim.budgets for victim in each.victims)
+            else each
+            for each in candidates
+        ]
+
+    def _of_victim(self, victim: Victim) -> Victim:
+        violates = any(left < self._spent[budget] for budget, left in victim.budgets.items())
+        return replace_struct(victim, violates=violates) if victim.budgets else victim
 
     def _ask_about(self, case: Case) -> PreemptAsk:
         summaries, potential = self._asked[case.class_id]
@@ -217,7 +248,7 @@ class Search:
             return unschedulable(f"preemption: {why_not}"), Preemption()
         if class_id in self._failed:
             return error(f"preemption: {self._failed[class_id].message}"), Preemption()
-        candidates = self.candidates(class_id)
+        candidates = self._counted(self.candidates(class_id))
         if candidates:
             best = best_of(candidates)
             chosen = _one_of(best, self.cases[class_id].pods[0].pod.uid, ties)

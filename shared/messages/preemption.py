@@ -14,7 +14,8 @@ from shared.model.objects import Pod
 class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod that would make way. `started`: since when it runs (Unix time); None counts as just now.
 
-    `violates`: a disruption budget does not allow for it. `terminating`: it goes anyway.
+    `violates`: a disruption budget does not allow for it. `terminating`: it goes anyway. `budgets`: what is left of
+    each budget about it, once it and those before it on its node are gone.
     """
 
     uid: str
@@ -23,6 +24,7 @@ class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     started: float | None = None
     violates: bool = False
     terminating: bool = False
+    budgets: dict[str, int] = {}
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -214,3 +214,42 @@ def test_somebody_may_narrow_the_candidates() -> None:
     found = search.outcome("c", profile(), BY_NAME)
     assert found.message == "preemption: no candidate node for preemption"
     assert found.nominated is None
+
+
+def protected(node: str, left: int, *, terminating: bool = False) -> Candidate:
+    """A victim of priority 1, about which there is one budget for pods of all nodes."""
+    own = Victim(f"{node}-v", f"default/{node}-v", 1, violates=left < 0, terminating=terminating, budgets={"b": left})
+    return Candidate(node, [own])
+
+
+def shares(search: Search, *candidates: Candidate, pods: int) -> list[tuple[str, int]]:
+    """For each pod of the class the node that it gets, and how many victims there violate a budget."""
+    answer(search, "w", finding(candidates=list(candidates)))
+    assert search.gather({"default-scheduler": profile()})
+    first = search.outcome("c", profile(), BY_NAME)
+    found = search.shared_out(first, [search.cases["c"].pods[0]] * pods, (), BY_NAME)
+    return [(each.nominated or "", sum(victim.violates for victim in each.victims)) for each in found]
+
+
+def test_budgets_count_down_between_the_pods_that_one_search_serves() -> None:
+    """One more disruption is allowed for: the second pod rather takes the node of a more important pod."""
+    found = shares(Search(1, [case()]), protected("n1", 0), protected("n2", 0), candidate("n3", 9), pods=3)
+    assert found == [("n1", 0), ("n3", 0), ("n2", 1)]
+
+
+def test_who_goes_anyway_uses_no_budget_up() -> None:
+    found = shares(Search(1, [case()]), protected("n1", 0, terminating=True), protected("n2", 0), pods=2)
+    assert found == [("n1", 0), ("n2", 0)]
+
+
+def test_budgets_count_down_between_the_classes_of_a_search() -> None:
+    search = Search(1, [case("c"), case("d")])
+    answer(
+        search,
+        "w",
+        finding("c", candidates=[protected("n1", 0)]),
+        finding("d", candidates=[protected("n2", 0), candidate("n3", 9)]),
+    )
+    assert search.gather({"default-scheduler": profile()})
+    search.shared_out(search.outcome("c", profile(), BY_NAME), search.cases["c"].pods, (), BY_NAME)
+    assert search.outcome("d", profile(), BY_NAME).nominated == "n3"

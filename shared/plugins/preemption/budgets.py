@@ -23,18 +23,22 @@ class Budgets:
         Every pod takes from all budgets that are about it, whether there is anything left or not. One whose disruption
         was counted in already takes nothing.
         """
+        return [any(allowed < 0 for allowed in left.values()) for left in self.left_after(pods)]
+
+    def left_after(self, pods: Iterable[Placed]) -> list[dict[str, int]]:
+        """As violating: what is left of each budget about a pod, by the budget's key."""
         if not self._any:
-            return [False for _ in pods]
+            return [{} for _ in pods]
         left: dict[str, int] = {}
         return [self._take(pod, left) for pod in pods]
 
-    def _take(self, pod: Placed, left: dict[str, int]) -> bool:
-        violated = False
+    def _take(self, pod: Placed, left: dict[str, int]) -> dict[str, int]:
+        taken_from: dict[str, int] = {}
         for budget in self._about(pod.kind):
             if pod.key.partition("/")[2] not in budget.status.disrupted_pods:
                 left[budget.key] = left.get(budget.key, budget.status.disruptions_allowed) - 1
-                violated = violated or left[budget.key] < 0
-        return violated
+                taken_from[budget.key] = left[budget.key]
+        return taken_from
 
     def _about(self, kind: LoadKind) -> list[PodDisruptionBudget]:
         found = self._of_kind.get(kind)

@@ -89,7 +89,8 @@ class DryRun:
     def _reprieve(self, rows: Rows, lesser: Sequence[Pods], freed: FreedPorts | None, tried: Tried) -> None:
         """Puts back whoever may stay."""
         by_importance = [_by_importance(pods) for pods in lesser]
-        violating = [self._budgets.violating([pod for _, pod in pods]) for pods in by_importance]
+        budgets = [self._budgets.left_after([pod for _, pod in pods]) for pods in by_importance]
+        violating = [[any(left < 0 for left in of_pod.values()) for of_pod in of_row] for of_row in budgets]
         standing = _Standing(by_importance)
         for turn in standing.turns(np.array([each for of_row in violating for each in of_row], dtype=np.bool_)):
             places = standing.at[turn]
@@ -97,14 +98,10 @@ class DryRun:
             supposed = _together(standing.changes(places), None if freed is None else freed.take(places))
             judged = self._kept_room.judge(self._class, rows[places], supposed)
             standing.gone[turn] = ~judged.fits
-        for row, pods, violate, gone in zip(
-            rows.tolist(), by_importance, violating, standing.gone_by_row(), strict=True
-        ):
+        for row, pods, of_row, gone in zip(rows.tolist(), by_importance, budgets, standing.gone_by_row(), strict=True):
             node = self._table.names[row]
             victims = [
-                _victim(uid, pod, violates)
-                for (uid, pod), violates, is_gone in zip(pods, violate, gone, strict=True)
-                if is_gone
+                _victim(uid, pod, left) for (uid, pod), left, is_gone in zip(pods, of_row, gone, strict=True) if is_gone
             ]
             if victims:
                 tried.candidates.append(Candidate(node, victims))
@@ -165,6 +162,6 @@ def _rank(pod: tuple[str, Placed]) -> tuple[int, float, str]:
     return -placed.kind.load.priority, math.inf if placed.started is None else placed.started, uid
 
 
-def _victim(uid: str, pod: Placed, violates: bool) -> Victim:
-    load = pod.kind.load
-    return Victim(uid, pod.key or uid, load.priority, pod.started, violates, load.terminating)
+def _victim(uid: str, pod: Placed, left: dict[str, int]) -> Victim:
+    load, violates = pod.kind.load, any(allowed < 0 for allowed in left.values())
+    return Victim(uid, pod.key or uid, load.priority, pod.started, violates, load.terminating, left)
