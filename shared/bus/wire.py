@@ -1,5 +1,6 @@
 """How a message travels: msgpack in the body, and in NATS headers what must be known before the body is read."""
 
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -10,6 +11,7 @@ from shared.bus.errors import Refusal, Refused
 from shared.bus.pipeline import PIPELINE_HEADER
 from shared.errors import ProtocolError
 from shared.messages.codec import Message, decoder
+from shared.messages.sense import check_sense
 from shared.telemetry.tracing import TraceContext
 
 VERSION = "1"
@@ -20,6 +22,11 @@ MOST_BYTES = 8 << 20
 """Of a message's body; what an embedded NATS server lets through, less the headers."""
 HEADER_BYTES = 512
 """More than our headers take; NATS counts them with the body."""
+
+TERMS_BEGIN = 1767225600.0
+"""The start of 2026, as for Leases (`shared/kube/election.py`)."""
+MOST_EPOCHS_AHEAD = 1 << 20
+"""Two years of minutes."""
 
 M = TypeVar("M", bound=Message)
 
@@ -49,6 +56,15 @@ def _common_headers(epoch: int | None, pipeline: str) -> bytes:
     return text.encode()
 
 
+def _check_epoch(epoch: int) -> None:
+    """Whoever hears of a later epoch follows it for good, so none is taken that nobody can have come to yet.
+
+    Terms are minutes since 2026, or more where a Lease is taken more often than once a minute.
+    """
+    if epoch > MOST_EPOCHS_AHEAD and epoch - MOST_EPOCHS_AHEAD > (time.time() - TERMS_BEGIN) / 60:
+        raise ProtocolError(f"epoch {epoch} is years ahead")
+
+
 class Reader(Generic[M]):
     """Reads messages of some types, and refuses everything else."""
 
@@ -64,9 +80,15 @@ class Reader(Generic[M]):
         if len(raw) > MOST_BYTES:
             raise Refused(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MOST_BYTES} are taken")
         try:
-            return self._decode(raw)
+            message = self._decode(raw)
         except ProtocolError as cause:
             raise self._refused(raw, cause) from None
+        try:
+            check_sense(message)
+            _check_epoch(getattr(message, "epoch", 0))
+        except ProtocolError as cause:
+            raise Refused(Refusal.SENSELESS, f"{type(message).__name__}: {cause}") from None
+        return message
 
     def _refused(self, raw: bytes, cause: ProtocolError) -> Refused:
         try:

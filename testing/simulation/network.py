@@ -8,7 +8,8 @@ from typing import Any
 from shared.bus import Envelope, NoAnswer
 from shared.bus.errors import Refused, Silence
 from shared.bus.pipeline import PIPELINE_HEADER, PipelineIdentity, pipeline_id
-from shared.messages.codec import Message, copy
+from shared.bus.wire import VERSION, VERSION_HEADER, Reader
+from shared.messages.codec import Message, copy, encode
 from shared.telemetry.fault import Fault
 from shared.telemetry.tracing import TraceContext
 
@@ -27,6 +28,7 @@ class Subscription:
         self.bus = bus
         self.subject = subject
         self.types = types
+        self.reader: Reader[Any] = Reader(*types)
         self.handler = handler
         self.group = group
 
@@ -80,12 +82,22 @@ class Network:
         pipeline: str = PIPELINE,
     ) -> int:
         """As of a process of this pipeline, forged or not."""
-        self.sent += 1
         for overhear in self.overhears:
             overhear(message)
+        return self.post_raw(subject, encode(message), respond, pipeline)
+
+    def post_raw(
+        self,
+        subject: str,
+        body: bytes,
+        respond: Callable[[Message], None] | None = None,
+        pipeline: str = PIPELINE,
+    ) -> int:
+        """Whatever these bytes are."""
+        self.sent += 1
         listeners = self.listeners(subject)
         for one in listeners:
-            self.carry(lambda one=one: self._deliver(one, copy(message), respond, pipeline))  # type: ignore[misc]
+            self.carry(lambda one=one: self._deliver(one, body, respond, pipeline))  # type: ignore[misc]
         return len(listeners)
 
     def carry(self, deliver: Callable[[], None]) -> None:
@@ -105,13 +117,14 @@ class Network:
         return tuple(self._dice.choice(DELAYS) for _ in range(2 if mishap == "doubled" else 1))
 
     def _deliver(
-        self, one: Subscription, message: Message, respond: Callable[[Message], None] | None, pipeline: str
+        self, one: Subscription, body: bytes, respond: Callable[[Message], None] | None, pipeline: str
     ) -> None:
-        if not one.bus.talks or self.down or not isinstance(message, one.types):
+        if not one.bus.talks or self.down:
             return
-        headers = {PIPELINE_HEADER: pipeline}
+        headers = {VERSION_HEADER: VERSION, PIPELINE_HEADER: pipeline}
         try:
             one.bus.pipeline.admit(headers)
+            message = one.reader.read(body, headers)
         except Refused as refused:
             self.refused.append(f"{one.bus.name}: {one.subject}: {refused}")
             return

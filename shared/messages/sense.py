@@ -1,0 +1,305 @@
+"""What a message can say, though it can be decoded: poison is refused at the edge, before it reaches a core.
+
+An exception in a core ends its process, so a message that a core cannot bear would end it again and again. Of every
+message all numbers are held against what they can be: integers fit into 64 bits and, but for a few that are named here,
+are not negative; times and durations are finite. Beyond that each kind has its own rules: numbers of loads are those of
+loads that are there, names can stand in a subject, shards exist, lists that go together are of one length.
+
+Objects of Kubernetes inside of messages are not looked at here: whoever decodes them has rules for them.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import msgspec.inspect as inspect
+
+from shared.errors import ProtocolError
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes
+from shared.messages.permits import Permits
+from shared.messages.preemption import Candidates
+from shared.messages.queue import Take
+from shared.messages.rounds import Ladder, Proposals, Propose
+from shared.messages.state import EPOCH_SHIFT, Commit, Delta, Heartbeat, PodNominated, PodPlaced
+from shared.messages.workers import Assign, WorkerBeat
+from shared.model.objects import ClusterObject, Node, Pod
+
+LARGEST = (1 << 63) - 1
+LONGEST = 1e12
+"""Seconds, be it a duration or a Unix time."""
+MOST_SHARDS = 1 << 16
+MOST_ASKED = 1 << 20
+"""Pods, or orders, that somebody has room for."""
+SIGNED = frozenset({"priority", "scores", "ties", "weight", "seed", "age", "due_in", "low", "high"})
+"""Fields whose numbers may be negative."""
+NOT_LOOKED_AT: tuple[type, ...] = (Pod, Node, *ClusterObject.__args__)
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_NUMBERS = (inspect.IntType, inspect.FloatType)
+
+Check = Callable[[Any], None]
+
+
+def check_sense(message: Any) -> None:
+    """ProtocolError where the message says what cannot be."""
+    check = _check_of(type(message))
+    if check is not None:
+        check(message)
+    rule = _RULES.get(type(message))
+    if rule is not None:
+        rule(message)
+
+
+# Numbers
+
+
+_CHECKS: dict[type, Check | None] = {}
+
+
+def _check_of(struct: type[Any]) -> Check | None:
+    """For all numbers in structs of this type; None where there are none."""
+    if struct not in _CHECKS:
+        _CHECKS[struct] = None  # of one that is inside itself, further down
+        _CHECKS[struct] = _made_for(struct)
+    return _CHECKS[struct]
+
+
+def _made_for(struct: type[Any]) -> Check | None:
+    if issubclass(struct, NOT_LOOKED_AT):
+        return None
+    fields = msgspec.structs.fields(struct)
+    types = {field.name: _type_of(struct, field.encode_name) for field in fields}
+    checks = [
+        *_checks_of_plain(types, inspect.IntType, _check_integers),
+        *_checks_of_plain(types, inspect.FloatType, _check_times),
+    ]
+    for name, type_ in types.items():
+        inner = None if isinstance(type_, _NUMBERS) else _check_inside(name, type_)
+        if inner is not None:
+            checks.append(_of_field(attrgetter(name), inner))
+    if not checks:
+        return None
+    if len(checks) == 1:
+        return checks[0]
+
+    def check_all(value: Any) -> None:
+        for check in checks:
+            check(value)
+
+    return check_all
+
+
+def _type_of(struct: type[msgspec.Struct], name: str) -> inspect.Type:
+    info = inspect.type_info(struct)
+    assert isinstance(info, inspect.StructType)
+    return next(field.type for field in info.fields if field.encode_name == name)
+
+
+def _checks_of_plain(
+    types: dict[str, inspect.Type], kind: type[inspect.Type], check: Callable[[str, Iterable[Any], bool], None]
+) -> Iterable[Check]:
+    """Of fields that are one number: all that may be negative together, and all that may not."""
+    for signed in (False, True):
+        names = [name for name, type_ in types.items() if isinstance(type_, kind) and (name in SIGNED) is signed]
+        if names:
+            yield _of_numbers(names, check, signed=signed)
+
+
+def _of_numbers(names: Sequence[str], check: Callable[[str, Iterable[Any], bool], None], *, signed: bool) -> Check:
+    get, what = attrgetter(*names), ", ".join(names)
+    if len(names) == 1:
+        return lambda value: check(what, (get(value),), signed)
+    return lambda value: check(what, get(value), signed)
+
+
+def _check_integers(what: str, values: Iterable[int], signed: bool) -> None:
+    if max(values, default=0) > LARGEST or min(values, default=0) < (~LARGEST if signed else 0):
+        raise ProtocolError(f"{what}: a number is out of range")
+
+
+def _check_times(what: str, values: Iterable[float], signed: bool) -> None:
+    least = -LONGEST if signed else 0.0
+    for value in values:
+        if not least <= value <= LONGEST:
+            raise ProtocolError(f"{what}: {value} is no time")
+
+
+def _check_inside(name: str, type_: inspect.Type) -> Check | None:
+    """For a value that is more than a number, or may be None."""
+    match type_:
+        case inspect.StructType():
+            return _check_of(type_.cls)
+        case inspect.UnionType():
+            return _check_of_union(name, type_)
+        case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
+            return _check_of_items(name, type_.item_type, lambda items: items)
+        case inspect.DictType():
+            return _check_of_items(name, type_.value_type, lambda items: items.values())
+    return None
+
+
+def _check_of_items(name: str, item: inspect.Type, items: Callable[[Any], Any]) -> Check | None:
+    signed = name in SIGNED
+    if isinstance(item, inspect.IntType):
+        return lambda value: _check_integers(name, items(value), signed)
+    if isinstance(item, inspect.FloatType):
+        return lambda value: _check_times(name, items(value), signed)
+    inner = _check_inside(name, item)
+    if inner is None:
+        return None
+
+    def check_each(value: Any) -> None:
+        for each in items(value):
+            inner(each)
+
+    return check_each
+
+
+def _check_of_union(name: str, union: inspect.UnionType) -> Check | None:
+    """By the type of the value: of a kind of struct, or a number, or nothing."""
+    signed = name in SIGNED
+    checks: dict[type, Check] = {}
+    for type_ in union.types:
+        if isinstance(type_, inspect.StructType) and (of_struct := _check_of(type_.cls)) is not None:
+            checks[type_.cls] = of_struct
+        elif isinstance(type_, inspect.IntType):
+            checks[int] = lambda value: _check_integers(name, (value,), signed)
+        elif isinstance(type_, inspect.FloatType):
+            checks[float] = lambda value: _check_times(name, (value,), signed)
+        elif isinstance(type_, inspect.ListType) and (of_list := _check_inside(name, type_)) is not None:
+            checks[list] = of_list
+        elif isinstance(type_, inspect.DictType) and (of_dict := _check_inside(name, type_)) is not None:
+            checks[dict] = of_dict
+    if not checks:
+        return None
+
+    def check(value: Any) -> None:
+        of_type = checks.get(type(value))
+        if of_type is not None:
+            of_type(value)
+
+    return check
+
+
+def _of_field(get: Callable[[Any], Any], check: Check) -> Check:
+    return lambda value: check(get(value))
+
+
+# Rules of single kinds
+
+
+def _named(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ProtocolError(f"{name[:32]!r} is no name of a process")
+
+
+def _in_term(epoch: int, seq: int) -> None:
+    """A snapshot's sequence numbers are those of its term, or of earlier ones."""
+    if seq >> EPOCH_SHIFT > epoch:
+        raise ProtocolError(f"sequence number {seq} is beyond term {epoch}")
+
+
+def _of_loads(indices: Iterable[int], count: int) -> None:
+    if max(indices, default=-1) >= count:
+        raise ProtocolError(f"a load is referred to that is not among the {count} of this message")
+
+
+def _sharded(shards: Sequence[int], shard_count: int) -> None:
+    if shard_count > MOST_SHARDS or max(shards, default=-1) >= shard_count:
+        raise ProtocolError(f"shard {max(shards, default=0)} of {shard_count} cannot be")
+
+
+def _on_worker_beat(beat: WorkerBeat) -> None:
+    _named(beat.worker)
+    _sharded(beat.shards, beat.shard_count)
+
+
+def _on_binder_beat(beat: BinderBeat) -> None:
+    _named(beat.binder)
+    if beat.room > MOST_ASKED:
+        raise ProtocolError(f"a binder has no room for {beat.room} orders")
+
+
+def _on_assign(assign: Assign) -> None:
+    _sharded(assign.shards, assign.shard_count)
+    if not assign.shard_count:
+        raise ProtocolError("nodes cannot be divided into no shards")
+
+
+def _on_take(take: Take) -> None:
+    if take.most > MOST_ASKED:
+        raise ProtocolError(f"a cycle has no room for {take.most} pods")
+
+
+def _on_commit(commit: Commit) -> None:
+    loads = len(commit.loads)
+    _of_loads((each.load for each in commit.decisions), loads)
+    _of_loads((each.load for each in commit.nominations), loads)
+
+
+def _on_delta(delta: Delta) -> None:
+    _in_term(delta.epoch, delta.seq)
+    _of_loads((each.load for each in delta.changes if isinstance(each, PodPlaced | PodNominated)), len(delta.loads))
+
+
+def _on_propose(propose: Propose) -> None:
+    _of_loads((each.load for each in propose.given), len(propose.loads))
+    for ask in propose.classes:
+        if ask.count > MOST_ASKED:
+            raise ProtocolError(f"{ask.count} pods of one class are too many to ask about")
+
+
+def _on_proposals(proposals: Proposals) -> None:
+    _named(proposals.worker)
+    _of_shards(proposals.shards)
+    for answer in proposals.answers:
+        _on_ladder(answer.ladder)
+        keys = answer.topology.keys if answer.topology is not None else ()
+        if not set(answer.ladder.strata) <= set(keys):
+            raise ProtocolError("a ladder has strata that its topology does not name")
+
+
+def _on_ladder(ladder: Ladder) -> None:
+    length = len(ladder.nodes)
+    beside: tuple[Sequence[object], ...] = (ladder.scores, ladder.ties, *ladder.domains.values())
+    if any(len(each) != length for each in beside) or len(ladder.volumes) not in (0, length):
+        raise ProtocolError(f"a ladder of {length} nodes has other lists of another length")
+    if any(len(values) != len(ladder.strata) for values in ladder.cut):
+        raise ProtocolError("a ladder is cut in domains that are none of its strata")
+
+
+def _on_candidates(found: Candidates) -> None:
+    _named(found.worker)
+    _of_shards(found.shards)
+
+
+def _of_shards(shards: Sequence[int]) -> None:
+    if max(shards, default=0) >= MOST_SHARDS:
+        raise ProtocolError(f"shard {max(shards)} cannot be")
+
+
+def _on_outcomes(outcomes: BindingOutcomes) -> None:
+    _named(outcomes.binder)
+
+
+def _on_orders(orders: BindingOrders) -> None:
+    for order in orders.orders:
+        _in_term(orders.epoch, order.attempt)
+
+
+_RULES: dict[type, Check] = {
+    WorkerBeat: _on_worker_beat,
+    BinderBeat: _on_binder_beat,
+    Assign: _on_assign,
+    Take: _on_take,
+    Commit: _on_commit,
+    Delta: _on_delta,
+    Heartbeat: lambda beat: _in_term(beat.epoch, beat.seq),
+    Propose: _on_propose,
+    Proposals: _on_proposals,
+    Candidates: _on_candidates,
+    BindingOutcomes: _on_outcomes,
+    BindingOrders: _on_orders,
+    Permits: lambda permits: _named(permits.binder),
+}
