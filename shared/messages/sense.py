@@ -107,14 +107,22 @@ def _checks_of_plain(
 
 
 def _of_numbers(names: Sequence[str], check: Callable[[str, Iterable[Any], bool], None], *, signed: bool) -> Check:
-    get, what = attrgetter(*names), ", ".join(names)
-    if len(names) == 1:
-        return lambda value: check(what, (get(value),), signed)
-    return lambda value: check(what, get(value), signed)
+    get: Callable[[Any], Any] = attrgetter(*names)
+    what = ", ".join(names)
+    if len(names) > 1:
+        return lambda value: check(what, get(value), signed)
+    most: float = LONGEST if check is _check_times else LARGEST
+    least = -most if signed else 0
+
+    def check_one(value: Any) -> None:
+        if not least <= get(value) <= most:
+            raise ProtocolError(f"{what}: a number is out of range")
+
+    return check_one
 
 
 def _check_integers(what: str, values: Iterable[int], signed: bool) -> None:
-    if max(values, default=0) > LARGEST or min(values, default=0) < (~LARGEST if signed else 0):
+    if values and (max(values) > LARGEST or min(values) < (~LARGEST if signed else 0)):
         raise ProtocolError(f"{what}: a number is out of range")
 
 
@@ -173,10 +181,10 @@ def _check_of_union(name: str, union: inspect.UnionType) -> Check | None:
             checks[dict] = of_dict
     if not checks:
         return None
+    of = checks.get
 
     def check(value: Any) -> None:
-        of_type = checks.get(type(value))
-        if of_type is not None:
+        if value is not None and (of_type := of(type(value))) is not None:
             of_type(value)
 
     return check
