@@ -190,17 +190,20 @@ async def test_without_an_api_group_everything_else_goes_on_and_later_it_is_ther
         await world.knows(an_object(ObjectKind.SERVICE), an_object(ObjectKind.STORAGE_CLASS))
 
 
-async def test_an_object_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
+async def test_an_object_that_cannot_be_read_is_as_if_it_were_not_there_but_for_volumes() -> None:
     async with a_world() as world:
+        volume, storage = an_object(ObjectKind.PERSISTENT_VOLUME), an_object(ObjectKind.STORAGE_CLASS)
         world.put(ObjectKind.PERSISTENT_VOLUME, raw_object(ObjectKind.PERSISTENT_VOLUME))
+        world.put(ObjectKind.STORAGE_CLASS, raw_object(ObjectKind.STORAGE_CLASS))
         await world.assign()
-        await world.knows(an_object(ObjectKind.PERSISTENT_VOLUME))
+        await world.knows(volume, storage)
         bad = raw_object(ObjectKind.PERSISTENT_VOLUME)
         bad["spec"]["capacity"]["storage"] = "much"
         world.put(ObjectKind.PERSISTENT_VOLUME, bad)
-        await world.knows()
-        world.put(ObjectKind.PERSISTENT_VOLUME, raw_object(ObjectKind.PERSISTENT_VOLUME))
-        await world.knows(an_object(ObjectKind.PERSISTENT_VOLUME))
+        world.put(ObjectKind.STORAGE_CLASS, raw_object(ObjectKind.STORAGE_CLASS) | {"provisioner": 5})
+        await world.knows(volume)
+        world.put(ObjectKind.STORAGE_CLASS, raw_object(ObjectKind.STORAGE_CLASS))
+        await world.knows(volume, storage)
 
 
 async def test_promises_and_shared_hostnames_reach_the_worker_and_outlive_the_snapshot() -> None:

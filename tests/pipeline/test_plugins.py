@@ -44,6 +44,21 @@ async def test_a_pod_that_does_not_fit_waits_for_a_node_on_which_it_does(pipelin
         await corner.is_said("big", "Scheduled", "Successfully assigned resources/big to large")
 
 
+async def test_a_pod_on_a_node_counts_however_large_it_is(pipeline: Pipeline) -> None:
+    """Larger than a message of the watcher may be, by what is read of pods."""
+    async with a_corner(pipeline, "large") as corner:
+        await corner.has_nodes(small("a"))
+        image = "registry.example.com/" + "i" * 2000
+        many = [{"name": f"c{i}", "image": image} for i in range(400)]
+        many[0]["resources"] = {"requests": {"cpu": "1500m"}}  # type: ignore[assignment]
+        await corner.cluster.create(corner.pod("huge"), nodeName="a", containers=many)
+        await corner.knows(nodes=1, pods=1)
+        await corner.cluster.create(corner.pod("second").request(cpu=1))
+        await corner.is_unschedulable("second", unfit(1, "1 Insufficient cpu", victimless=1))
+        await corner.cluster.delete_pod("large", "huge")
+        await corner.lands("second", "a")
+
+
 async def test_a_pod_that_is_deleted_frees_its_room(pipeline: Pipeline) -> None:
     async with a_corner(pipeline, "room") as corner:
         await corner.has_nodes(small("a"))
