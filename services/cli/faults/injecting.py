@@ -20,6 +20,7 @@ ANSWERS = {
     Fault.API_CONFLICTS: (409, "Conflict"),
 }
 
+SNAPSHOTS = ("snapshot", "snapshot-standby")
 SIGNALS = {
     Fault.KILLED: signal.SIGKILL,
     Fault.ENDED: signal.SIGTERM,
@@ -82,10 +83,13 @@ class Injector:
                     await self._stage.redis.kill()
                     yield
                     await self._stage.redis.start()
-            case Fault.REDIS_ROLLED_BACK:
+            case Fault.REDIS_ROLLED_BACK | Fault.STATE_ROLLED_BACK:
                 async with self._redis:
                     await self._stage.redis.keep()
                     yield
+                    if fault is Fault.STATE_ROLLED_BACK:
+                        for name in SNAPSHOTS:
+                            self._stage.pipeline.kill(name)
                     await self._stage.redis.roll_back()
             case Fault.REDIS_HANGS:
                 async with self._redis, stopped(self._stage.redis.process):

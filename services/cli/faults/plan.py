@@ -27,6 +27,7 @@ class Fault(StrEnum):
     NATS_CUT = "NATS: nothing gets through, and the connections are lost"
     REDIS_EMPTIED = "Redis: killed, and started again empty"
     REDIS_ROLLED_BACK = "Redis: killed, and started again with what it held before"
+    STATE_ROLLED_BACK = "Redis and snapshot: killed, and Redis started again with what it held before"
     REDIS_HANGS = "Redis: hangs"
     KILLED = "killed"
     ENDED = "told to end"
@@ -48,6 +49,7 @@ DECK = {
     Fault.NATS_CUT: 1,
     Fault.REDIS_EMPTIED: 1,
     Fault.REDIS_ROLLED_BACK: 1,
+    Fault.STATE_ROLLED_BACK: 1,
     Fault.REDIS_HANGS: 1,
     Fault.KILLED: 6,
     Fault.ENDED: 2,
@@ -68,6 +70,7 @@ LASTING = {
     Fault.NATS_CUT: (1.0, 6.0),
     Fault.REDIS_EMPTIED: (0.1, 2.0),
     Fault.REDIS_ROLLED_BACK: (0.5, 3.0),
+    Fault.STATE_ROLLED_BACK: (0.5, 3.0),
     Fault.REDIS_HANGS: (1.0, 6.0),
     Fault.STOPPED: (0.5, 6.0),
     Fault.STALLED: (9.5, 13.0),
