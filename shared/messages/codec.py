@@ -16,7 +16,7 @@ from shared.messages.binding import (
     PermitAnswer,
     Withdraw,
 )
-from shared.messages.identity import NameCheck, NameTaken, Owner, WhoOwns
+from shared.messages.identity import Owner, WhoOwns
 from shared.messages.inspection import (
     CacheCompared,
     CacheListed,
@@ -95,8 +95,6 @@ Message = (
     | Notices
     | WhoOwns
     | Owner
-    | NameCheck
-    | NameTaken
 )
 
 M = TypeVar("M", bound=Message)

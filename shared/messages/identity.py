@@ -1,4 +1,4 @@
-"""Who is who: which pipeline a prefix belongs to, and which of two processes of one name goes on."""
+"""Which pipeline a prefix belongs to."""
 
 import msgspec
 
@@ -14,15 +14,3 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True, tag="owner"):
 
     pipeline: str
     since: float
-
-
-class NameCheck(msgspec.Struct, frozen=True, omit_defaults=True, tag="name-check"):
-    """To all processes of one name: beat at once, and with this `nonce` from here on. It shows which of them live."""
-
-    nonce: str
-
-
-class NameTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="name-taken"):
-    """To the process of this incarnation: another one has your name, so end."""
-
-    incarnation: str

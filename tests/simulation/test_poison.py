@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from shared.bus import subjects
-from shared.messages import binding, identity, inspection, permits, preemption, queue, rounds, state, watch, workers
+from shared.messages import binding, inspection, permits, preemption, queue, rounds, state, watch, workers
 from shared.messages.codec import Message, encode
 from shared.model.digest import Digest
 from shared.model.objects import Node, Pod, encode_msgpack
@@ -44,8 +44,8 @@ SENT = {
     subjects.BINDER_PERMITS: (binding.PermitAnswer, permits.ListPermits),
     subjects.BINDER_WITHDRAWALS: (binding.Withdraw,),
     subjects.BINDER_EVICTIONS: (binding.Evict,),
-    subjects.worker("w1"): (rounds.Propose, preemption.Preempt, workers.Assign, rounds.Explain, identity.NameCheck),
-    subjects.binder("b1"): (binding.BindingOrders, identity.NameCheck),
+    subjects.worker("w1"): (rounds.Propose, preemption.Preempt, workers.Assign, rounds.Explain),
+    subjects.binder("b1"): (binding.BindingOrders,),
 }
 CASES = [(subject, kind) for subject, kinds in SENT.items() for kind in kinds]
 
