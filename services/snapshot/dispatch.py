@@ -135,10 +135,9 @@ class Dispatcher:
         name, incarnation = process
         return self._holder.get(attempt) == name and self._binders[name].incarnation == incarnation
 
-    @property
-    def has_room(self) -> bool:
-        """Whether there is a binder that lives and takes orders; one that ends takes none."""
-        return any(binder.room > 0 for binder in self._binders.values())
+    def takes_orders(self, since: float) -> bool:
+        """Whether any binder has said so since then; one that ends takes none."""
+        return any(binder.room > 0 and binder.heard_at >= since for binder in self._binders.values())
 
     def was_sent(self, attempt: Attempt) -> bool:
         """In this term, of an attempt that stands in the ledger and may be given to binders."""

@@ -239,7 +239,7 @@ class Shell:
                 await self._carrier.finish()
         if self._carrier.waiting:
             self._context.log.warning("%d effects could not be written in time", self._carrier.waiting)
-        elif self._settle is not None and settling.settled and not self._context.fault.found:
+        if self._settle is not None and settling.settled and not self._context.fault.found:
             self._settle()
             self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)
 

@@ -13,7 +13,9 @@ from services.snapshot.events import BindingFailed
 from shared.messages.state import EPOCH_SHIFT, LedgerEntry
 
 WORDS_PATIENCE = 1.0
-"""Seconds for binders to tell how their orders ended: most calls take some milliseconds."""
+"""Seconds for binders to tell how their orders ended: most calls take some milliseconds.
+
+Longer than between two beats."""
 FENCES_PATIENCE = 1.0
 """Seconds for fencing what they did not tell of. With what comes after it, less than a process has to end."""
 LOOK = 0.01
@@ -45,7 +47,7 @@ class Settling:
             if self._is_unsent(entry, now):
                 self._fail(entry, sure=True)
         await self._wait(WORDS_PATIENCE)
-        if not self._dispatcher.has_room:
+        if not self._dispatcher.takes_orders(since=now):
             for entry in list(self._open()):
                 self._fail(entry, sure=False)
             await self._wait(FENCES_PATIENCE)

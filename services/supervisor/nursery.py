@@ -21,6 +21,8 @@ import msgspec
 from services.supervisor.servers import die_with_parent
 
 PRELOADED = ("watcher", "queue", "snapshot", "cycle", "worker", "binder", "simulator")
+ENDED_BY_ITS_CHANNEL = (signal.SIGTERM, signal.SIGINT)
+"""Signals to all processes at once: services that end in good order are not to lose their parent meanwhile."""
 MOST_BYTES = 1 << 20
 """Of an order: mostly the environment of the new process."""
 
@@ -55,6 +57,8 @@ News = Born | Gone
 
 def main() -> None:
     channel = socket.socket(fileno=os.dup(0))
+    for number in ENDED_BY_ITS_CHANNEL:
+        signal.signal(number, signal.SIG_IGN)
     gc.disable()  # while modules are imported next to nothing is garbage
     for name in PRELOADED:
         importlib.import_module(f"services.{name}.service")
@@ -111,6 +115,7 @@ def _next_order(channel: socket.socket, children: set[int]) -> Order | int | Non
         return None
     order = msgspec.json.decode(raw, type=Order)
     parent = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY_ITS_CHANNEL)  # what is sent to the fork is not to be lost
     try:
         pid = os.fork()
     except OSError as cause:
@@ -118,6 +123,9 @@ def _next_order(channel: socket.socket, children: set[int]) -> Order | int | Non
         pid = 0
     else:
         if pid == 0:
+            for number in ENDED_BY_ITS_CHANNEL:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDED_BY_ITS_CHANNEL)
             die_with_parent()
             if os.getppid() != parent:
                 os._exit(1)
@@ -126,6 +134,7 @@ def _next_order(channel: socket.socket, children: set[int]) -> Order | int | Non
             return order
         children.add(pid)
         _tell(channel, Born(order.number, pid))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDED_BY_ITS_CHANNEL)
     for file in files:
         os.close(file)
     return pid

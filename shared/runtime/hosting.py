@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 OK, FAILED, USER_ERROR, SIGNALLED = 0, 1, 2, 128
 STOP_SECONDS = 4.0
 """A process that is asked to end has so long, less than those have who would kill it."""
+SAME_REQUEST = 1.0
+"""Seconds in which a further SIGTERM says nothing new."""
 GARBAGE_AFTER = 20_000
 """New objects."""
 NATS = "nats"
@@ -74,20 +76,25 @@ def _look_for_garbage_less_often() -> None:
 
 
 async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
-    """Lives, until it is over or a signal ends it: the first one asks, the second does not."""
+    """Lives, until it is over or a signal ends it: the first one asks, the second does not.
+
+    A SIGTERM right after the first is the same request: of who ends all processes together, and of who started them.
+    """
     loop = asyncio.get_running_loop()
     task = loop.create_task(life)
-    asked = False
+    asked, asked_at = False, 0.0
 
     def give_up() -> None:
         logger(service).error("%s does not end within %s s; it is left", service, STOP_SECONDS)
         os._exit(FAILED)
 
     def ask(number: signal.Signals) -> None:
-        nonlocal asked
+        nonlocal asked, asked_at
         if asked:
+            if number == signal.SIGTERM and loop.time() - asked_at < SAME_REQUEST:
+                return
             os._exit(SIGNALLED + number)
-        asked = True
+        asked, asked_at = True, loop.time()
         loop.call_later(STOP_SECONDS, give_up)
         task.cancel()
 
