@@ -1,0 +1,21 @@
+"""An epoch that nobody can have come to would depose the rightful leader for good: no message with one is read."""
+
+import typing
+
+import msgspec
+import pytest
+
+from shared.bus.errors import Refused
+from shared.bus.wire import VERSION, VERSION_HEADER, Reader
+from shared.messages.codec import Message, encode
+from tests.messages.examples import example
+
+WITH_EPOCH = [type_ for type_ in typing.get_args(Message) if "epoch" in type_.__struct_fields__]
+
+
+@pytest.mark.parametrize("type_", WITH_EPOCH, ids=lambda type_: type_.__name__)
+@pytest.mark.parametrize("epoch", [1 << 40, 1 << 62])
+def test_no_message_with_an_absurd_epoch_is_read(type_: type[msgspec.Struct], epoch: int) -> None:
+    forged = msgspec.structs.replace(example(type_), epoch=epoch)
+    with pytest.raises(Refused):
+        Reader(type_).read(encode(forged), {VERSION_HEADER: VERSION})  # type: ignore[arg-type,type-var]
