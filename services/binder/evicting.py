@@ -9,8 +9,11 @@ they make way for cannot be tried in between. Each victim goes through the same 
 
 What goes wrong is tried again from the look on, after a pause that doubles, until the eviction's deadline. What cannot
 go right, as missing rights, fails the eviction: what was begun is finished, nothing more is begun, and the failure is
-told. A victim that is only assumed to be bound is withdrawn from the binders; whether it was too late for that, the
-API server knows.
+told. So it ends where the pod that they make way for is gone, bound or nominated elsewhere, which is looked up before a
+victim is touched, unless that was within the last second: an order may have lain somewhere for minutes.
+
+A victim that is only assumed to be bound is withdrawn from the binders; whether it was too late for that, the API
+server knows.
 
 How much is done at a time, and how much may wait, is bounded. An eviction that comes again does nothing while it is
 under way; after its end, it is told again how it ended. That is told every second until the queue has heard it.
@@ -77,9 +80,9 @@ class Evicting:
     def __init__(self) -> None:
         self._epoch = 0
         self._waiting: OrderedDict[Key, Evict] = OrderedDict()
-        self._arrived: dict[Key, float] = {}
+        self._due: dict[Key, float] = {}
+        """By when those that wait are to have ended."""
         self._running: dict[Key, Eviction] = {}
-        """The first to begin first, and so the first deadline too."""
         self._told: OrderedDict[Key, Evicted] = OrderedDict()
         self._unheard: OrderedDict[Key, tuple[float, float]] = OrderedDict()
         """Of what was told, when it is to be told again, and until when; the first to be told first."""
@@ -108,9 +111,9 @@ class Evicting:
         return self._effects
 
     def next_deadline(self) -> float:
-        first = next(iter(self._running.values()), None)
         again, _ = next(iter(self._unheard.values()), (math.inf, 0.0))
-        deadline = again if first is None else min(first.deadline, again)
+        deadline = min((eviction.deadline for eviction in self._running.values()), default=math.inf)
+        deadline = min(deadline, again)
         return min(deadline, self._paused[0][0]) if self._paused else deadline
 
     @property
@@ -141,12 +144,12 @@ class Evicting:
             self._tell(key, f"{len(self._waiting)} other evictions wait already", now)
         else:
             self._waiting[key] = evict
-            self._arrived[key] = now
+            self._due[key] = now + (evict.window if 0 < evict.window < PATIENCE else PATIENCE)
 
     def _begin_waiting(self, now: float) -> None:
         while self._waiting and len(self._running) < MOST_AT_ONCE:
             key, evict = self._waiting.popitem(last=False)
-            eviction = Eviction(evict, self._arrived.pop(key) + PATIENCE, RETRY)
+            eviction = Eviction(evict, self._due.pop(key), RETRY)
             eviction.began = now
             self._running[key] = eviction
             self._effects.append(Began(len(eviction.victims)))
@@ -213,7 +216,7 @@ class Evicting:
             condition = victim.condition if victim.step is Step.MARK else None
             self._asked.add((eviction.key, victim.pod.uid, victim.number))
             self._effects.append(
-                Ask(eviction.key, victim.pod, victim.number, victim.step, eviction.deadline, condition)
+                Ask(eviction.evict, victim.pod, victim.number, victim.step, eviction.deadline, condition)
             )
 
     def _on_answered(self, answered: Answered, now: float) -> None:
@@ -224,6 +227,9 @@ class Evicting:
         self._asked.remove(asked)
         eviction = self._running.get(ask.key)
         if eviction is None:
+            return
+        if eviction.deadline <= now:
+            self._time_out(eviction, now)
             return
         victim = eviction.victims[ask.victim.uid]
         match answered.reply:
@@ -283,16 +289,10 @@ class Evicting:
     # Time
 
     def _on_tick(self, now: float) -> None:
-        for eviction in list(self._running.values()):
-            if eviction.deadline > now:
-                break
-            eviction.failure = f"the victims have not all been told to go within {PATIENCE:g} s"
-            self._end(eviction, now)
-        while self._waiting:
-            key = next(iter(self._waiting))
-            if self._arrived[key] + PATIENCE > now:
-                break
-            del self._waiting[key], self._arrived[key]
+        for eviction in [each for each in self._running.values() if each.deadline <= now]:
+            self._time_out(eviction, now)
+        for key in [key for key, due in self._due.items() if due <= now]:
+            del self._waiting[key], self._due[key]
             self._tell(key, f"it did not have its turn within {PATIENCE:g} s", now)
         while self._unheard and next(iter(self._unheard.values()))[0] <= now:
             key, (_, until) = self._unheard.popitem(last=False)
@@ -303,18 +303,22 @@ class Evicting:
             if victim.stage is Stage.PAUSED and victim.resume_at == when and eviction.key in self._running:
                 self._next(eviction, victim, Step.LOOK)
 
+    def _time_out(self, eviction: Eviction, now: float) -> None:
+        eviction.failure = f"the victims have not all been told to go within {PATIENCE:g} s"
+        self._end(eviction, now)
+
     def _on_leave(self, now: float) -> None:
         """What is under way is finished, as far as there is time."""
         self._leaving = True
         for key in self._waiting:
             self._tell(key, LEAVING, now)
         self._waiting.clear()
-        self._arrived.clear()
+        self._due.clear()
 
     def validate(self) -> None:
         """Nothing is stuck, nothing waits without need, and no bound is exceeded."""
-        if self._arrived.keys() != self._waiting.keys() or (self._waiting and len(self._running) < MOST_AT_ONCE):
-            raise InvariantBroken("evictions wait without need, or nobody knows since when")
+        if self._due.keys() != self._waiting.keys() or (self._waiting and len(self._running) < MOST_AT_ONCE):
+            raise InvariantBroken("evictions wait without need, or nobody knows for how long")
         if len(self._running) > MOST_AT_ONCE or len(self._waiting) > MOST_WAITING or len(self._asked) > MOST_ASKED:
             raise InvariantBroken(f"{self.held} evictions are held, {len(self._asked)} calls made")
         again = [at for at, _ in self._unheard.values()]

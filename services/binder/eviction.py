@@ -47,12 +47,16 @@ Reply = Found | Done | Gone | Failed
 class Ask(msgspec.Struct, frozen=True):
     """Effect: ask this of the API server; each is answered by one Answered. It may not outlast the deadline."""
 
-    key: Key
+    evict: Evict
     victim: Displaced
     number: int
     step: Step
     deadline: float
     condition: DisruptionTarget | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.evict.uid, self.evict.attempt
 
 
 class Answered(msgspec.Struct, frozen=True):

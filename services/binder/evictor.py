@@ -1,6 +1,8 @@
 """Evictor: carries out what `evicting` wants: calls to the API server, and words to binders, queue and owners."""
 
 import asyncio
+import math
+from collections import OrderedDict
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -29,9 +31,9 @@ from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.notes import DisruptionTarget, PodRef
+from shared.kube.notes import DisruptionTarget, PodRef, PodStanding
 from shared.kube.outcome import Outcome, Result
-from shared.messages.binding import Evicted, Withdraw
+from shared.messages.binding import Evict, Evicted, Withdraw
 from shared.messages.queue import Received
 from shared.runtime import Context
 from shared.telemetry.logs import Repeated
@@ -39,6 +41,8 @@ from shared.telemetry.logs import Repeated
 TRANSIENT = (Outcome.CONFLICT, Outcome.THROTTLED, Outcome.UNREACHABLE)
 """It was not done, and may well be the next time."""
 MOST_TOLD_AT_ONCE = 64
+SEEN_LATELY = 1.0
+"""Seconds after which the pod that others make way for is looked at again before the next of them is touched."""
 
 
 class Evictor:
@@ -58,6 +62,8 @@ class Evictor:
         self._metrics = metrics
         self._feed = feed
         self._clock = context.clock
+        self._seen_at: OrderedDict[tuple[str, int], float] = OrderedDict()
+        """When the preemptor of an eviction was last seen to wait for it; the latest last."""
         self._date = context.date
         self._calls: Pool[Ask] = Pool(self._ask, most_workers=MOST_ASKED, most_waiting=MOST_ASKED, failed=failed)
         self._ends: Pool[Evicted] = Pool(
@@ -112,6 +118,8 @@ class Evictor:
     async def _reply(self, ask: Ask) -> Reply:
         victim = ask.victim
         pod = PodRef(victim.namespace, victim.name, victim.uid)
+        if ask.step is not Step.LOOK and (void := await self._why_void(ask)) is not None:
+            return void
         match ask.step:
             case Step.LOOK:
                 return await self._look(pod)
@@ -126,6 +134,24 @@ class Evictor:
             return condition
         return replace(condition, since=self._date(condition.since))
 
+    async def _why_void(self, ask: Ask) -> Failed | None:
+        """Why nobody is to go any more. None: the preemptor was seen to wait for it less than a second ago."""
+        now = self._clock()
+        if self._seen_at.get(ask.key, -math.inf) + SEEN_LATELY > now:
+            return None
+        evict = ask.evict
+        reply = await self._look(PodRef(evict.namespace, evict.name, evict.uid))
+        if isinstance(reply, Failed):
+            return reply
+        why = _why_not(reply.pod if isinstance(reply, Found) else None, evict)
+        if why:
+            return Failed(f"the pod they make way for {why}", final=True)
+        self._seen_at[ask.key] = now
+        self._seen_at.move_to_end(ask.key)
+        while next(iter(self._seen_at.values())) + SEEN_LATELY <= now:
+            self._seen_at.popitem(last=False)
+        return None
+
     async def _look(self, pod: PodRef) -> Reply:
         try:
             standing = await self._client.pod_standing(pod.namespace, pod.name)
@@ -134,6 +160,17 @@ class Evictor:
         except Refused as cause:
             return Failed(cause.message, final=_is_final(cause.status))
         return Gone() if standing is None else Found(standing)
+
+
+def _why_not(pod: PodStanding | None, evict: Evict) -> str:
+    """Empty where it still waits for room there. The status may not show its nomination yet."""
+    if pod is None or pod.uid != evict.uid or pod.terminating:
+        return "is gone"
+    if pod.node:
+        return f"is on node {pod.node}"
+    if pod.nominated not in ("", evict.node):
+        return f"is nominated to node {pod.nominated} by now"
+    return ""
 
 
 def reply_of(result: Result) -> Reply:

@@ -6,6 +6,8 @@ again once there is a new binder: where it is under way, or has ended, that does
 
 from collections import OrderedDict
 
+from msgspec.structs import replace
+
 from shared.messages.binding import Evict, Evicted
 
 PATIENCE = 25.0
@@ -27,7 +29,8 @@ class Displacing:
     def open(self, now: float) -> list[Evict]:
         """What is to be asked for again."""
         self._give_up(now)
-        return [evict for evict, _ in self._open.values()]
+        left = [(evict, until - PATIENCE + evict.window - now) for evict, until in self._open.values()]
+        return [replace(evict, window=window) for evict, window in left if window > 0]
 
     def _give_up(self, now: float) -> None:
         while self._open and next(iter(self._open.values()))[1] <= now:

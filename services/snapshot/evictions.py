@@ -7,6 +7,9 @@ from services.snapshot.nominations import Nomination
 from shared.messages.binding import Displaced, Evict
 from shared.messages.state import Nominate
 
+EVICTION_WINDOW = 20.0
+"""Seconds that a binder has for an eviction: less than the queue holds the pod back for it."""
+
 
 def evicts(wanted: Nominate) -> bool:
     """Whether somebody has still to be told to go. The cycle counts on an Evict where, and only where, this is so."""
@@ -33,6 +36,7 @@ def evict_of(
         node=wanted.node,
         victims=victims,
         denominated=[_displaced(uid, nomination.key) for uid, nomination in losers],
+        window=EVICTION_WINDOW,
     )
 
 

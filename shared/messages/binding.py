@@ -119,7 +119,8 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
     """To any one binder: have these pods make way for the pod of this uid, which is nominated to `node`.
 
     `epoch` is the snapshot's, `attempt` the sequence number of the nomination. `denominated`: pods of lower priority
-    that were nominated to the node and are not any more. May be carried out twice.
+    that were nominated to the node and are not any more. May be carried out twice. `window`: seconds from the arrival
+    after which no further victim is touched; 0: as long as the binder sees fit.
     """
 
     epoch: int
@@ -131,6 +132,7 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
     node: str
     victims: list[Displaced]
     denominated: list[Displaced] = []
+    window: float = 0.0
 
 
 class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):

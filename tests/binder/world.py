@@ -37,6 +37,8 @@ from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
 from tests.servers import nats_server
 
+NOT_THERE = "1"
+"""The version that orders name of a pod which is not there."""
 PATIENCE = 10.0
 PREFIX = "test"
 BINDER = "b1"
@@ -134,11 +136,24 @@ class World:
         try:
             return str(self.simulator.stored("pods", name, "default")["metadata"]["resourceVersion"])
         except ApiError:
-            return "1"
+            return NOT_THERE
 
-    def evict(self, *victims: Displaced, attempt: int = 7, denominated: tuple[Displaced, ...] = ()) -> None:
-        """Makes room on n1 for the pod `high`."""
-        order = Evict(1, attempt, "uid-high", "default", "high", PROFILE, "n1", list(victims), list(denominated))
+    def victim(self, name: str) -> Displaced:
+        return Displaced(f"uid-{name}", "default", name)
+
+    def evict(
+        self,
+        *victims: Displaced,
+        attempt: int = 7,
+        denominated: tuple[Displaced, ...] = (),
+        window: float = 0.0,
+        waits: bool = True,
+    ) -> None:
+        """Makes room on n1 for the pod `high`, which `waits` for it."""
+        if waits and self._version("high") == NOT_THERE:
+            self.pod("high", nominated="n1")
+        of = ("uid-high", "default", "high", PROFILE, "n1")
+        order = Evict(1, attempt, *of, list(victims), list(denominated), window)
         self.bus.post("binder.evictions", order)
 
     async def evicted_of(self, attempt: int = 7) -> Evicted:

@@ -1,12 +1,17 @@
 """Which evictions are asked for again when there is a new binder."""
 
 from services.snapshot.dispatch import BINDER_PATIENCE, Dispatcher
-from services.snapshot.displacing import PATIENCE, Displacing
+from services.snapshot.displacing import Displacing
+from services.snapshot.evictions import EVICTION_WINDOW
 from shared.messages.binding import BinderBeat, Evict, Evicted
 
 
 def an_evict(name: str, attempt: int) -> Evict:
-    return Evict(1, attempt, f"uid-{name}", "default", name, "default-scheduler", "n", [], [])
+    return Evict(1, attempt, f"uid-{name}", "default", name, "default-scheduler", "n", [], [], window=EVICTION_WINDOW)
+
+
+def names(displacing: Displacing, now: float) -> list[str]:
+    return [evict.name for evict in displacing.open(now)]
 
 
 def test_what_nobody_has_said_the_end_of_is_open() -> None:
@@ -14,21 +19,21 @@ def test_what_nobody_has_said_the_end_of_is_open() -> None:
     first, second = an_evict("a", 1), an_evict("b", 2)
     displacing.asked(first, 0.0)
     displacing.asked(second, 0.0)
-    assert displacing.open(1.0) == [first, second]
+    assert names(displacing, 1.0) == ["a", "b"]
+    assert [evict.window for evict in displacing.open(1.0)] == [EVICTION_WINDOW - 1.0] * 2, "what is left of it"
     displacing.ended(Evicted("uid-a", 1))
     displacing.ended(Evicted("uid-b", 1))
-    assert displacing.open(1.0) == [second]
+    assert names(displacing, 1.0) == ["b"]
     displacing.ended(Evicted("uid-b", 2, "no right to"))
     assert displacing.open(1.0) == []
 
 
 def test_after_some_time_it_is_not_asked_for_any_more() -> None:
     displacing = Displacing()
-    late = an_evict("b", 2)
     displacing.asked(an_evict("a", 1), 0.0)
-    displacing.asked(late, 5.0)
-    assert displacing.open(PATIENCE) == [late]
-    assert displacing.open(PATIENCE + 5.0) == []
+    displacing.asked(an_evict("b", 2), 5.0)
+    assert names(displacing, EVICTION_WINDOW) == ["b"]
+    assert names(displacing, EVICTION_WINDOW + 5.0) == []
 
 
 def test_a_binder_is_new_until_it_is_heard_of_and_again_once_it_was_lost() -> None:

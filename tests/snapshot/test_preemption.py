@@ -23,6 +23,7 @@ from services.snapshot.events import (
     Spared,
     Tick,
 )
+from services.snapshot.evictions import EVICTION_WINDOW
 from services.snapshot.nominations import CONFIRMATION
 from shared.cluster.load import PodLoad, load_of
 from shared.messages.binding import Displaced, Evict
@@ -93,6 +94,7 @@ def test_a_nomination_is_safe_published_answered_and_carried_out_in_this_order()
             profile="default-scheduler",
             node="a",
             victims=[Displaced(LOW.uid, "default", "low")],
+            window=EVICTION_WINDOW,
         )
     ]
     assert promised(log) == {P.uid: "a"}
