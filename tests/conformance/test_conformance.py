@@ -274,7 +274,7 @@ def test_a_case_of_a_wrong_shape_is_one_line_and_exit_code_2(
     ("broken", "why"),
     [
         ({"objects": {"nodes": [{"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "x"}}}]}}, "Node n: "),
-        ({"objects": {"nodes": [{"metadata": {"name": "n"}}]}}, "Node n: status.allocatable: must not be empty"),
+        ({"objects": {"nodes": [{"metadata": {}}]}}, "Node (unnamed): metadata.name: must not be empty"),
         ({"config": {"profiles": [{"plugins": {"score": 1}}]}}, "profiles[0].plugins.score"),
     ],
 )
