@@ -32,7 +32,7 @@ LONGEST = 1e12
 MOST_SHARDS = 1 << 16
 MOST_ASKED = 1 << 20
 """Pods, or orders, that somebody has room for."""
-SIGNED = frozenset({"priority", "scores", "ties", "weight", "seed", "age", "due_in", "low", "high"})
+SIGNED = frozenset({"priority", "budgets", "scores", "ties", "weight", "seed", "age", "due_in", "low", "high"})
 """Fields whose numbers may be negative."""
 NOT_LOOKED_AT: tuple[type, ...] = (Pod, Node, *ClusterObject.__args__)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
