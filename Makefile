@@ -14,7 +14,7 @@ GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format bench bench-pipeline bench-quality bench-start demo faults conformance lock clean
+.PHONY: help setup test lint format bench bench-pipeline bench-quality bench-start demo faults simulation conformance lock clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,9 @@ demo: $(STAMP)  ## all services on a made-up cluster, before your eyes; ARGS="--
 
 faults: $(STAMP)  ## strike every part while pods come and go, and check the result; ARGS="--seed 17" goes to flotilla faults
 	$(BIN)/flotilla faults $(ARGS)
+
+simulation: $(STAMP)  ## all services on virtual time, seed by seed; ARGS="--first 1 --count 150" goes to flotilla simulation
+	$(BIN)/flotilla simulation $(ARGS)
 
 conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="mixed": only these; ARGS="--shards 1,7")
 	$(BIN)/flotilla conformance $(ARGS) $(foreach group,$(GROUPS),tests/conformance/data/$(group).jsonl.gz)

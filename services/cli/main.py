@@ -40,6 +40,7 @@ COMMANDS = {
     "credentials": "credentials",
     "simulate": "simulate",
     "faults": "faults",
+    "simulation": "simulation",
     "conformance": "conformance",
     "bench": "bench",
     "bench-pipeline": "bench_pipeline",

@@ -1,87 +1,121 @@
-"""The API server: the truth, and the judge of every binding. It may be slow, and do late what nobody waits for.
+"""The API server's state: the truth, and the rules by which it changes. Every change gets a version and is remembered.
 
-A pod on a node that is to go terminates for a while first; one without a node goes at once.
+A pod on a node that is asked to go terminates for a while first; one without a node goes at once.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Container
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from shared.kube.notes import Condition, PodRef
-from shared.kube.outcome import Outcome, Result
-from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, PodCondition, PodStatus, key_of, kind_of
+from shared.messages.watch import Kind
+from shared.model.objects import (
+    ClusterObject,
+    Node,
+    ObjectKind,
+    Pod,
+    PodCondition,
+    PodStatus,
+    encode_json,
+    key_of,
+    kind_of,
+)
 from shared.model.resources import allocatable, filter_requests
+from testing.simulation.dice import Dice
+from testing.simulation.loop import NOBODY
 
 FINISHED = "Succeeded"
 What = Pod | Node | ClusterObject
-CALL_PATIENCE = 10.0
 GRACE = (0.2, 1.0, 3.0, 8.0)
 """Seconds that a pod takes to terminate."""
 TERMINATING = "2026-01-01T00:00:00Z"
-LATEST = 0.9
-"""Seconds after which a call that its caller has given up is not carried out any more."""
+
+
+class Refusal(Exception):
+    """An answer that is none of success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+NOT_FOUND = "not found"
+
+
+class Change(NamedTuple):
+    """`type`, `raw`: as a watch tells it."""
+
+    version: int
+    kind: Kind
+    key: str
+    type: str
+    raw: bytes
 
 
 class ApiServer:
     """`followers` hear of every change, in order. `broken`: what must never be, and was."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, dice: Dice) -> None:
         self.pods: dict[str, Pod] = {}
         """By uid."""
         self.nodes: dict[str, Node] = {}
         self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
+        self.leases: dict[str, dict[str, Any]] = {}
         self.bound: dict[str, str] = {}
         """Every pod that was ever bound, to which node."""
         self.priorities: dict[str, int] = {}
         """Of every pod that was ever there."""
         self.evicted: set[str] = set()
-        """The uids of pods that somebody has asked to go."""
+        """The uids of pods that a scheduler has asked to go."""
         self.broken: list[str] = []
-        self.bad_luck = 0.0
-        self.stalled_until = 0.0
-        self.followers: list[Callable[[str, What | None, str], None]] = []
+        self.history: list[Change] = []
+        self.version = 0
+        self.followers: list[Callable[[Change], None]] = []
+        self.on_bind: list[Callable[[Pod], None]] = []
+        """Told of a pod that was bound just now."""
+        self.on_evict: list[Callable[[Pod], None]] = []
+        """Told of a pod before a scheduler's call deletes it."""
         self._dice = dice
-        self._terms: dict[str, int] = {}
-        self._version = 0
-
-    def term(self, lease: str) -> int:
-        self._terms[lease] = self._terms.get(lease, 0) + 1
-        return self._terms[lease]
 
     # Objects
 
-    def changed(self, kind: str, what: What | None, key: str) -> None:
-        for follower in self.followers:
-            follower(kind, what, key)
-
     def put_pod(self, pod: Pod) -> None:
+        known = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod = replace(pod, metadata=self._versioned(pod.metadata))
         self.priorities[pod.uid] = pod.priority
-        self.changed("pod", pod, pod.uid)
+        if pod.status.phase == FINISHED:
+            if known is not None and known.status.phase != FINISHED:
+                self._tell(Kind.POD, pod.uid, "DELETED", pod)
+        else:
+            self._tell(Kind.POD, pod.uid, "ADDED" if known is None else "MODIFIED", pod)
 
     def put_node(self, node: Node) -> None:
+        type_ = "MODIFIED" if node.name in self.nodes else "ADDED"
         self.nodes[node.name] = node = replace(node, metadata=self._versioned(node.metadata))
-        self.changed("node", node, node.name)
+        self._tell(Kind.NODE, node.name, type_, node)
 
     def delete_pod(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
-        if pod is not None:
-            self.changed("pod", None, uid)
+        if pod is not None and pod.status.phase != FINISHED:
+            self._tell(Kind.POD, uid, "DELETED", replace(pod, metadata=self._versioned(pod.metadata)))
 
     def delete_node(self, name: str) -> None:
-        if self.nodes.pop(name, None) is not None:
-            self.changed("node", None, name)
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            self._tell(Kind.NODE, name, "DELETED", replace(node, metadata=self._versioned(node.metadata)))
 
     def put_object(self, obj: ClusterObject) -> None:
-        self.objects[kind_of(obj), key_of(obj)] = obj
-        self.changed(kind_of(obj), obj, key_of(obj))
+        key = kind_of(obj), key_of(obj)
+        type_ = "MODIFIED" if key in self.objects else "ADDED"
+        self.objects[key] = obj = replace(obj, metadata=self._versioned(obj.metadata))
+        self._tell(Kind(key[0].value), key[1], type_, obj)
 
     def delete_object(self, kind: ObjectKind, key: str) -> None:
-        if self.objects.pop((kind, key), None) is not None:
-            self.changed(kind, None, key)
+        obj = self.objects.pop((kind, key), None)
+        if obj is not None:
+            self._tell(Kind(kind.value), key, "DELETED", replace(obj, metadata=self._versioned(obj.metadata)))
 
     def terminate(self, uid: str) -> None:
         """It is asked to go, and does when its grace is over."""
@@ -92,71 +126,55 @@ class ApiServer:
             self.delete_pod(uid)
             return
         self.put_pod(replace(pod, metadata=replace(pod.metadata, deletion_timestamp=TERMINATING)))
-        asyncio.get_running_loop().call_later(self._dice.choice(GRACE), self.delete_pod, uid)
+        grace = self._dice.of("grace", uid).choice(GRACE)
+        asyncio.get_running_loop().call_later(grace, self.delete_pod, uid, context=NOBODY)
 
     def pod_named(self, name: str) -> Pod | None:
         return next((pod for pod in self.pods.values() if pod.name == name), None)
 
-    def bind(self, name: str, uid: str, node: str, version: str = "") -> Result:
-        """`version`: the pod has to be at that one, if it is named."""
+    # What schedulers ask for
+
+    def found(self, name: str, uid: str = "", version: str = "") -> Pod:
+        """Refusal if it is not there, or not this one, or not at this version."""
         pod = self.pod_named(name)
         if pod is None:
-            return Result(Outcome.NOT_FOUND, 404, "pods not found")
-        if pod.uid != uid or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
-            return Result(Outcome.CONFLICT, 409, "already assigned, going, or another pod")
+            raise Refusal(404, f'pods "{name}" not found')
+        if uid not in ("", pod.uid):
+            raise Refusal(409, f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod.uid}")
         if version not in ("", pod.metadata.resource_version):
-            return Result(Outcome.CONFLICT, 409, "it has changed")
+            raise Refusal(409, "the object has been modified; please apply your changes to the latest version")
+        return pod
+
+    def bind(self, name: str, uid: str, node: str, version: str = "") -> None:
+        pod = self.found(name, uid, version)
+        if pod.metadata.deletion_timestamp is not None:
+            raise Refusal(409, f"pod {name} is being deleted, cannot be assigned to a host")
+        if pod.spec.node_name:
+            raise Refusal(409, f"pod {name} is already assigned to node {pod.spec.node_name!r}")
         if uid in self.bound:
             self.broken.append(f"{name} is bound twice")
         self.bound[uid] = node
-        status = replace(pod.status, nominated_node_name="", conditions=_with(pod.status, "PodScheduled", "True"))
+        conditions = with_condition(pod.status, PodCondition(type="PodScheduled", status="True"))
+        status = replace(pod.status, nominated_node_name="", conditions=conditions)
         self.put_pod(replace(pod, spec=replace(pod.spec, node_name=node), status=status))
-        if node in self.nodes and not self.has_room(self.nodes[node]):
-            on_it = sorted(pod.name for pod in self.pods.values() if pod.spec.node_name == node)
-            now = asyncio.get_running_loop().time()
-            self.broken.append(f"at {now:.3f} {name} comes to node {node}, which is over its capacity: {on_it}")
-        if node in self.nodes:
-            self.broken += self._unwelcome(self.pods[uid], self.nodes[node])
-        return Result(Outcome.OK, 201, "")
+        for hear in self.on_bind:
+            hear(self.pods[uid])
 
-    def patch_status(
-        self, ref: PodRef, condition: Condition | None, nominated: str | None, version: str = ""
-    ) -> Result:
-        pod = self.pod_named(ref.name)
-        if pod is None:
-            return Result(Outcome.NOT_FOUND, 404, "pods not found")
-        if pod.uid != ref.uid:
-            return Result(Outcome.CONFLICT, 409, "another pod")
-        if version not in ("", pod.metadata.resource_version):
-            return Result(Outcome.CONFLICT, 409, "it has changed")
+    def set_status(self, pod: Pod, condition: PodCondition | None, nominated: str | None) -> Pod:
         status = pod.status
         if condition is not None:
-            fields = {name: str(value) for name, value in condition.fields().items()}
-            told = _with(status, fields["type"], fields["status"], fields["reason"], fields["message"])
-            status = replace(status, conditions=told)
+            status = replace(status, conditions=with_condition(status, condition))
         if nominated is not None:
             status = replace(status, nominated_node_name=nominated)
         if status != pod.status:
             self.put_pod(replace(pod, status=status))
-        return Result(Outcome.OK, 200, "")
+        return self.pods[pod.uid]
 
-    def clear_nomination(self, ref: PodRef, node: str) -> Result:
-        pod = self.pod_named(ref.name)
-        if pod is None:
-            return Result(Outcome.NOT_FOUND, 404, "pods not found")
-        if (pod.uid, pod.status.nominated_node_name) != (ref.uid, node):
-            return Result(Outcome.FAILED, 422, "the test of the patch failed")
-        return self.patch_status(ref, None, "")
-
-    def evict(self, ref: PodRef) -> Result:
-        pod = self.pod_named(ref.name)
-        if pod is None:
-            return Result(Outcome.NOT_FOUND, 404, "pods not found")
-        if pod.uid != ref.uid:
-            return Result(Outcome.CONFLICT, 409, "another pod")
+    def evict(self, pod: Pod) -> None:
+        for hear in self.on_evict:
+            hear(pod)
         self.evicted.add(pod.uid)
         self.terminate(pod.uid)
-        return Result(Outcome.OK, 200, "")
 
     def has_room(self, node: Node, *more: Pod, without: Container[str] = ()) -> bool:
         on_it = (pod for uid, pod in self.pods.items() if pod.spec.node_name == node.name and uid not in without)
@@ -168,64 +186,29 @@ class ApiServer:
         there = allocatable(node)
         return all(amount <= there.get(name, 0) for name, amount in used.items())
 
-    def _unwelcome(self, pod: Pod, node: Node) -> list[str]:
-        """Of two pods that are alike, and one of which is to be alone in a domain, both are there."""
-        now = asyncio.get_running_loop().time()
-        wrong = []
-        for other in self.pods.values():
-            there = self.nodes.get(other.spec.node_name)
-            if there is None or other.uid == pod.uid or other.status.phase == FINISHED:
-                continue
-            for key in _excludes(pod) | _excludes(other):
-                alike = pod.metadata.labels.get("app") == other.metadata.labels.get("app")
-                value = there.metadata.labels.get(key)
-                if alike and value is not None and value == node.metadata.labels.get(key):
-                    where = f"{key} {value}"
-                    wrong.append(f"at {now:.3f} {pod.name} comes to {node.name}, with {other.name} in {where}")
-        return wrong
+    # What was at a version
 
-    # Calls
+    def state_at(self, kind: Kind, version: int) -> list[bytes]:
+        """All objects of the kind as they were then."""
+        found: dict[str, bytes] = {}
+        for change in self.history:
+            if change.kind is kind and change.version <= version:
+                if change.type == "DELETED":
+                    found.pop(change.key, None)
+                else:
+                    found[change.key] = change.raw
+        return list(found.values())
 
-    async def call(self, work: Callable[[], Any], *, maybe_late: bool = False) -> Any:
-        """What the work answers, once it is done; it is done also if nobody waits for it any more."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-        given_up: list[float] = []
-
-        def done() -> None:
-            if loop.time() < self.stalled_until:
-                late = given_up and loop.time() > given_up[0] + LATEST - 0.1
-                if not late:
-                    loop.call_later(0.05, done)
-                    return
-            if given_up and loop.time() > given_up[0] + LATEST:
-                return
-            result = work()
-            if not answer.done():
-                answer.set_result(result)
-
-        slow = maybe_late and self._dice.random() < self.bad_luck
-        loop.call_later(self._dice.choice((0.3, 2.0, 9.0, 10.5)) if slow else self._dice.uniform(0.001, 0.01), done)
-        try:
-            return await asyncio.wait_for(answer, CALL_PATIENCE)
-        except (TimeoutError, asyncio.CancelledError):
-            given_up.append(loop.time())
-            raise
-
-    def refuses(self) -> bool:
-        """Whether it is too busy just now."""
-        return self._dice.random() < self.bad_luck / 2
+    def _tell(self, kind: Kind, key: str, type_: str, what: What) -> None:
+        change = Change(self.version, kind, key, type_, encode_json(what))
+        self.history.append(change)
+        for follower in self.followers:
+            follower(change)
 
     def _versioned(self, metadata: Any) -> Any:
-        self._version += 1
-        return replace(metadata, resource_version=str(self._version))
+        self.version += 1
+        return replace(metadata, resource_version=str(self.version))
 
 
-def _excludes(pod: Pod) -> set[str]:
-    anti = None if pod.spec.affinity is None else pod.spec.affinity.pod_anti_affinity
-    return set() if anti is None else {term.topology_key for term in anti.required}
-
-
-def _with(status: PodStatus, type_: str, value: str, reason: str = "", message: str = "") -> list[PodCondition]:
-    others = [condition for condition in status.conditions if condition.type != type_]
-    return [*others, PodCondition(type=type_, status=value, reason=reason, message=message)]
+def with_condition(status: PodStatus, new: PodCondition) -> list[PodCondition]:
+    return [*(condition for condition in status.conditions if condition.type != new.type), new]

@@ -1,78 +1,244 @@
-"""What a process sees of the API server: its calls take a while, may be answered too late, and may be refused."""
+"""The way between a process and the API server: the real client, over a transport that is slow, late, or broken.
 
-from collections.abc import Callable
+A call is carried out though its caller has given up, or is dead, up to `Transport.latest` seconds later.
+"""
 
-from shared.framework.plugin import ApiCall
-from shared.kube.errors import Unreachable
-from shared.kube.notes import Condition, PodRef, PodStanding, StandingCondition
-from shared.kube.outcome import Outcome, Result
-from shared.model.objects import Pod
-from testing.simulation.apiserver import ApiServer
+import asyncio
+from functools import partial
+from typing import Any
 
-BUSY = Result(Outcome.FAILED, 503, "too busy")
+import aiohttp
+import msgspec
+from yarl import URL
+
+from shared.kube.client import KubeClient
+from shared.messages.watch import Kind
+from testing.simulation.apiserver import ApiServer, Change
+from testing.simulation.dice import Dice
+from testing.simulation.loop import NOBODY, Gate
+from testing.simulation.requests import PATHS, Answer, Requests, status
+
+SERVER = "https://simulated"
+SLOW = (0.3, 2.0, 9.0, 10.5)
+"""Seconds that a call takes which something happens to."""
+CUT_CALL_LIVES = 0.9
+"""Seconds for which a call whose caller is gone may still be carried out, where nothing is late."""
+LOOK = 0.05
+LEASES = "/leases"
 
 
-class SimClient:
-    """As `shared.kube.client.KubeClient`, of one process."""
+class Transport:
+    """`bad_luck`: the share of writes that something happens to. `stalled_until`: nothing is answered before.
 
-    def __init__(self, server: ApiServer) -> None:
+    `late`: the share of writes that are carried out up to `latest` seconds after they were sent, and `doubled`: of
+    those that are carried out a second time, as late.
+    """
+
+    def __init__(self, server: ApiServer, dice: Dice) -> None:
+        self.bad_luck = 0.0
+        self.late = self.doubled = 0.0
+        self.latest = 0.0
+        self.stalled_until = 0.0
+        self.cut_off: set[str] = set()
+        self.behind_until = 0.0
+        self.behind = 0
+        """By how many versions lists and watches begin behind what is, until `behind_until`."""
+        self.streams: list[SimStream] = []
         self._server = server
+        self._requests = Requests(server)
+        self._dice = dice
+        server.followers.append(self._changed)
 
-    async def get(self, path: str) -> bytes | None:
-        raise Unreachable("server", f"GET {path}", "nobody compares here", maybe_done=False)
+    async def call(self, client: "SimClient", method: str, path: str, body: bytes | None, content_type: str) -> Answer:
+        loop = asyncio.get_running_loop()
+        if client.dead:
+            raise asyncio.CancelledError
+        if client.name in self.cut_off:
+            raise aiohttp.ServerDisconnectedError("cut off")
+        answer: asyncio.Future[Answer] = loop.create_future()
+        sent = _Sent(loop.time())
 
-    async def get_pod(self, namespace: str, name: str) -> Pod | None:
+        def carry_out() -> None:
+            now = loop.time()
+            if now < self.stalled_until and not sent.is_dead(now, 0.1):
+                loop.call_later(LOOK, carry_out, context=NOBODY)
+                return
+            if sent.is_dead(now, 0.0):
+                return
+            done = self._requests.answer(method, path, body, content_type)
+            if not answer.done() and client.name not in self.cut_off:
+                answer.set_result(done)
+
+        writes = method != "GET" and LEASES not in path
+        dice = self._dice.of("call", client.name, method)
+        delay = dice.uniform(0.001, 0.01)
+        if writes and dice.random() < self.bad_luck:
+            delay = dice.choice(SLOW)
+            if method == "DELETE" and dice.random() < 0.5:
+                return status(503, "too busy")
+        elif writes and dice.random() < self.late:
+            delay, sent.lives = dice.uniform(1.0, self.latest), self.latest
+        loop.call_later(delay, carry_out, context=NOBODY)
+        if writes and dice.random() < self.doubled:
+            again = partial(self._requests.answer, method, path, body, content_type)
+            loop.call_later(dice.uniform(0.0, self.latest), again, context=NOBODY)
         try:
-            found: Pod | None = await self._server.call(lambda: self._server.pod_named(name))
-        except TimeoutError:
-            raise Unreachable("server", f"GET {name}", "no answer", maybe_done=True) from None
-        return found
+            return await answer
+        except asyncio.CancelledError:
+            sent.given_up = loop.time()
+            raise
 
-    async def pod_standing(self, namespace: str, name: str) -> PodStanding | None:
-        found = await self.get_pod(namespace, name)
-        return None if found is None else _standing(found)
+    # Watches
 
-    async def execute(self, call: ApiCall, timeout: float) -> Result:
-        metadata, node = call.body["metadata"], call.body["target"]["name"]
-        name, uid, version = metadata["name"], metadata["uid"], metadata.get("resourceVersion", "")
-        return await self._write(lambda: self._server.bind(name, uid, node, version))
+    def watch(self, client: "SimClient", path: str) -> "SimStream":
+        folder, _, query = path.partition("?")
+        asked = dict(part.partition("=")[::2] for part in query.split("&"))
+        stream = SimStream(self, client, PATHS[folder])
+        now, version = asyncio.get_running_loop().time(), self._server.version
+        if now < self.behind_until:
+            version = max(0, version - self.behind)
+        if asked.get("sendInitialEvents") == "true":
+            raws = self._server.state_at(stream.kind, version)
+            lines = [_event("ADDED", raw) for raw in raws]
+            stream.push(b"".join([*lines, _end_of_list(version)]))
+        else:
+            version = int(asked["resourceVersion"])
+        later = [change for change in self._server.history if change.kind is stream.kind and change.version > version]
+        for change in later:
+            stream.push(_event(change.type, change.raw))
+        self.streams.append(stream)
+        return stream
 
-    async def create_event(self, event: object) -> Result:
-        return Result(Outcome.OK, 201, "")
+    def drop_watches(self, name: str = "") -> None:
+        """They break off, those of one process or all."""
+        for stream in [stream for stream in self.streams if name in ("", stream.client.name)]:
+            stream.break_off()
 
-    async def attempt(self, method: str, path: str, body: bytes | None = None, *, content_type: str = "") -> Result:
-        """The count of a series of Events."""
-        return Result(Outcome.OK, 200, "")
-
-    async def patch_pod_condition(
-        self, pod: PodRef, condition: Condition | None, nominated: str | None = None, version: str = ""
-    ) -> Result:
-        return await self._write(lambda: self._server.patch_status(pod, condition, nominated, version))
-
-    async def clear_nomination(self, pod: PodRef, node: str) -> Result:
-        return await self._write(lambda: self._server.clear_nomination(pod, node))
-
-    async def delete_pod(self, pod: PodRef) -> Result:
-        return await self._write(lambda: BUSY if self._server.refuses() else self._server.evict(pod))
-
-    async def _write(self, work: Callable[[], Result]) -> Result:
-        try:
-            result: Result = await self._server.call(work, maybe_late=True)
-        except TimeoutError:
-            return Result(Outcome.UNKNOWN, message="no answer")
-        return result
+    def _changed(self, change: Change) -> None:
+        for stream in self.streams:
+            if stream.kind is change.kind:
+                stream.push(_event(change.type, change.raw))
 
 
-def _standing(pod: Pod) -> PodStanding:
-    version = pod.metadata.resource_version
-    told = [StandingCondition(c.type, c.status, c.reason, c.message) for c in pod.status.conditions]
-    return PodStanding(
-        pod.uid,
-        pod.spec.node_name,
-        pod.metadata.deletion_timestamp is not None,
-        1,
-        told,
-        version,
-        pod.status.nominated_node_name,
-        pod.status.phase,
-    )
+class _Sent:
+    """A call that is on its way."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.given_up: float | None = None
+        self.lives = CUT_CALL_LIVES
+
+    def is_dead(self, now: float, margin: float) -> bool:
+        return self.given_up is not None and now > self.given_up + self.lives - margin
+
+
+class SimStream:
+    """The body of an answer, as it comes; what aiohttp calls a response and its content."""
+
+    status = 200
+
+    def __init__(self, transport: Transport, client: "SimClient", kind: Kind) -> None:
+        self.client = client
+        self.kind = kind
+        self._transport = transport
+        self._data = b""
+        self._ends = False
+        self._broken = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def content(self) -> "SimStream":
+        return self
+
+    def push(self, data: bytes) -> None:
+        asyncio.get_running_loop().call_later(0.001, self._arrive, data, context=NOBODY)
+
+    def _arrive(self, data: bytes) -> None:
+        self._data += data
+        self._wake()
+
+    def break_off(self) -> None:
+        self._broken = True
+        self._forget()
+
+    def close(self) -> None:
+        self._ends = True
+        self._forget()
+
+    def _forget(self) -> None:
+        if self in self._transport.streams:
+            self._transport.streams.remove(self)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def readany(self) -> bytes:
+        while not self._data and not self._ends:
+            if self._broken:
+                raise aiohttp.ClientPayloadError("the connection broke")
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        data, self._data = self._data, b""
+        return data
+
+
+class SimResponse:
+    def __init__(self, answer: Answer) -> None:
+        self.status, self._body = answer
+        self.headers: dict[str, str] = {}
+
+    async def read(self) -> bytes:
+        return self._body
+
+    def release(self) -> None:
+        pass
+
+
+class _Access:
+    server = SERVER
+    generation = 0
+
+    async def refresh(self, **_: object) -> bool:
+        return False
+
+
+class SimClient(KubeClient):
+    """The real client, of one process, from the request on."""
+
+    def __init__(self, transport: Transport, name: str, gate: Gate) -> None:
+        access: Any = _Access()
+        self.server = SERVER
+        self.name = name
+        self.gate = gate
+        self.dead = False
+        self._access = access
+        self._bucket = None
+        self._calls = None
+        self._transport = transport
+
+    async def close(self) -> None:
+        for stream in [stream for stream in self._transport.streams if stream.client is self]:
+            stream.close()
+
+    async def _request(self, method: str, url: URL, body: bytes | None, content_type: str, timeout: Any) -> Any:
+        path = url.raw_path_qs
+        if "watch=1" in path:
+            if self.dead:
+                raise asyncio.CancelledError
+            if self.name in self._transport.cut_off:
+                raise aiohttp.ServerDisconnectedError("cut off")
+            await asyncio.sleep(0.002)
+            return self._transport.watch(self, path)
+        return SimResponse(await self._transport.call(self, method, path, body, content_type))
+
+
+def _event(type_: str, raw: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (type_.encode(), raw)
+
+
+def _end_of_list(version: int) -> bytes:
+    annotations = {"k8s.io/initial-events-end": "true"}
+    told = {"metadata": {"resourceVersion": str(version), "annotations": annotations}}
+    return _event("BOOKMARK", msgspec.json.encode(told))

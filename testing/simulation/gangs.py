@@ -26,6 +26,7 @@ from shared.model.objects import (
 from shared.model.resources import allocatable, filter_requests
 from testing.builders import pod
 from testing.simulation.apiserver import FINISHED, GRACE
+from testing.simulation.schedule import Entry, Schedule
 from testing.simulation.world import World
 
 MOST_TURNS = 12
@@ -39,8 +40,8 @@ class GangWorld(World):
     had been decided. Who has a place then keeps it. A commit takes of a gang all that are decided together, or none.
     """
 
-    def __init__(self, seed: int, *, mishaps: frozenset[str], bad_luck: float, round_size: int) -> None:
-        super().__init__(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=round_size)
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__(schedule)
         self.groups: dict[str, PodGroup] = {}
         self.placed_gangs: set[str] = set()
         self.excused: set[str] = set()
@@ -51,29 +52,20 @@ class GangWorld(World):
 
     # What happens
 
-    def happenings(self) -> dict[Callable[[], None], float]:
-        return {
-            self._create_gang: 3,
-            self.create: 3,
-            self._one_more: 1,
-            self._delete: 1,
-            self._finish: 1,
-            self._gang_goes: 1.5,
-            self._update: 1,
-        }
-
     def create(self, name: str = "") -> None:
-        self._number += 1
-        self._put(pod(name or f"p{self._number}").uid(f"u{self._number}").build(), self.dice.choice(("500m", "1")))
+        new, uid = self.next_name()
+        self._put(pod(name or new).uid(uid).build(), self.dice.choice(("500m", "1")))
 
     def _create_gang(self) -> None:
         """The group comes before its members, between them, or after; they come by and by."""
-        self._number += 1
-        name, least = f"g{self._number}", self.dice.choice((2, 3, 5))
+        name, _ = self.next_name("g")
+        least = self.dice.choice((2, 3, 5))
         api = self.dice.choice(list(GroupApi))
         cpu = self.dice.choice(("500m", "1", "1500m"))
+        members = [self.next_name(f"{name}-") for _ in range(least + self.dice.choice((0, 0, 1)))]
         steps: list[Callable[[], None]] = [
-            lambda: self._put_member(name, api, cpu) for _ in range(least + self.dice.choice((0, 0, 1)))
+            lambda member=member: self._put_member(name, member, api, cpu)  # type: ignore[misc]
+            for member in members
         ]
         steps.insert(self.dice.randrange(len(steps) + 1), lambda: self._put_group(name, api, least))
         for step in steps:
@@ -87,9 +79,8 @@ class GangWorld(World):
         self.groups[name] = group
         self.server.put_object(group)
 
-    def _put_member(self, name: str, api: GroupApi, cpu: str) -> None:
-        self._number += 1
-        built = pod(f"{name}-{self._number}").uid(f"u{self._number}")
+    def _put_member(self, name: str, member_name: tuple[str, str], api: GroupApi, cpu: str) -> None:
+        built = pod(member_name[0]).uid(member_name[1])
         if api is GroupApi.COSCHEDULING:
             built = built.label({GROUP_LABEL: name})
         member = built.build()
@@ -105,9 +96,9 @@ class GangWorld(World):
 
     def _one_more(self) -> None:
         """A member that is not needed."""
-        if self.groups:
-            name = self.dice.choice(list(self.groups))
-            self._put_member(name, self.groups[name].api, self.dice.choice(("500m", "1")))
+        if (name := self._any_of(self.groups, str)) is not None:
+            member = self.next_name(f"{name}-")
+            self._put_member(name, member, self.groups[name].api, self.dice.choice(("500m", "1")))
 
     def _delete(self) -> None:
         if (found := self._any_pod()) is not None:
@@ -120,8 +111,8 @@ class GangWorld(World):
         self._excuse(uid for uid, each in self.server.pods.items() if each.status.phase != before[uid])
 
     def _gang_goes(self) -> None:
-        if self.groups:
-            self._remove_gang(self.dice.choice(list(self.groups)))
+        if (name := self._any_of(self.groups, str)) is not None:
+            self._remove_gang(name)
 
     def _remove_gang(self, name: str) -> None:
         group = self.groups.pop(name)
@@ -129,10 +120,10 @@ class GangWorld(World):
         for each in self.members(group):
             self.server.terminate(each.uid)
 
-    def _mishap(self, kind: str) -> None:
-        if kind == "flush":
+    def happen(self, entry: Entry) -> None:
+        if entry.what.startswith("redis_"):
             self.excused.update(self.groups)
-        super()._mishap(kind)
+        super().happen(entry)
 
     # What must hold
 
@@ -164,7 +155,7 @@ class GangWorld(World):
 
     def _torn_by(self, decisions: Iterable[Decision]) -> list[str]:
         """Gangs that have a place for fewer of them than they need, now that this is committed."""
-        placed, wrong = self.processes["snapshot"].core._pods, []
+        placed, wrong = self.leading("snapshot").core._pods, []
         for name in {self._gang_of.get(decision.uid, "") for decision in decisions} & self.groups.keys():
             group = self.groups[name]
             there = [each.name for each in self.members(group) if each.uid in placed]

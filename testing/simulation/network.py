@@ -1,4 +1,8 @@
-"""A bus between processes that loses, doubles, delays and reorders what they say, as long as it is told to."""
+"""A bus between processes that loses, doubles, delays and reorders what they say, as long as it is told to.
+
+A message belongs to nobody while it is on its way, and to its receiver's Gate once it has arrived: with a paused
+process it waits in the inbox.
+"""
 
 import asyncio
 import random
@@ -9,25 +13,29 @@ from shared.bus import Envelope, NoAnswer
 from shared.bus.errors import Refused, Silence
 from shared.bus.pipeline import PIPELINE_HEADER, PipelineIdentity, pipeline_id
 from shared.bus.wire import VERSION, VERSION_HEADER, Reader
-from shared.messages.codec import Message, copy, encode
+from shared.messages.codec import Message, decode, encode
 from shared.telemetry.fault import Fault
 from shared.telemetry.tracing import TraceContext
+from testing.simulation.dice import Dice
+from testing.simulation.loop import NOBODY, Gate
 
 LATENCY = 0.001
 IN_TURN = 1e-10
 """Seconds between two messages: timers of the same moment go off in any order."""
-DELAYS = (0.003, 0.02, 0.1, 0.4, 1.5)
+DELAYS = (0.003, 0.02, 0.1, 0.4, 1.5, 8.0)
+DELAY_WEIGHTS = (4, 4, 4, 4, 4, 1)
 
 PIPELINE = pipeline_id("simulation", "kube-system")
+HEADERS = {VERSION_HEADER: VERSION, PIPELINE_HEADER: PIPELINE}
 
 Handler = Callable[[Any, Envelope], Awaitable[None] | None]
+Translate = Callable[[bytes], bytes]
 
 
 class Subscription:
     def __init__(self, bus: "SimBus", subject: str, types: tuple[type, ...], handler: Handler, group: str) -> None:
         self.bus = bus
         self.subject = subject
-        self.types = types
         self.reader: Reader[Any] = Reader(*types)
         self.handler = handler
         self.group = group
@@ -37,11 +45,15 @@ class Subscription:
 
 
 class Network:
-    """`bad_luck`: the share of deliveries that something happens to. `down`: nothing arrives at all."""
+    """`bad_luck`: the share of deliveries that something happens to. `down`: nothing arrives at all.
 
-    def __init__(self, dice: random.Random, failed: Callable[[str], None]) -> None:
+    `cut_off`: names of processes that neither hear nor are heard.
+    """
+
+    def __init__(self, dice: Dice, failed: Callable[[str], None]) -> None:
         self.bad_luck = 0.0
         self.down = False
+        self.cut_off: set[str] = set()
         self.sent = 0
         self.refused: list[str] = []
         """Messages that were not taken, with who did not and why."""
@@ -51,6 +63,9 @@ class Network:
         self._dice = dice
         self._failed = failed
         self._subscriptions: dict[str, list[Subscription]] = {}
+
+    def reaches(self, name: str) -> bool:
+        return not self.down and name not in self.cut_off
 
     def add(self, subscription: Subscription) -> None:
         self._subscriptions.setdefault(subscription.subject, []).append(subscription)
@@ -72,69 +87,60 @@ class Network:
                 groups.setdefault(one.group, []).append(one)
             else:
                 alone.append(one)
-        return alone + [self._dice.choice(members) for members in groups.values()]
+        dice = self._dice.of("group", subject)
+        return alone + [dice.choice(members) for members in groups.values()]
 
-    def post(
-        self,
-        subject: str,
-        message: Message,
-        respond: Callable[[Message], None] | None = None,
-        pipeline: str = PIPELINE,
-    ) -> int:
-        """As of a process of this pipeline, forged or not."""
+    def post(self, sender: str, subject: str, message: Message, respond: Callable[[bytes], None] | None = None) -> int:
         for overhear in self.overhears:
             overhear(message)
-        return self.post_raw(subject, encode(message), respond, pipeline)
+        return self.post_raw(sender, subject, encode(message), respond)
 
-    def post_raw(
-        self,
-        subject: str,
-        body: bytes,
-        respond: Callable[[Message], None] | None = None,
-        pipeline: str = PIPELINE,
-    ) -> int:
+    def post_raw(self, sender: str, subject: str, raw: bytes, respond: Callable[[bytes], None] | None = None) -> int:
         """Whatever these bytes are."""
         self.sent += 1
         listeners = self.listeners(subject)
-        for one in listeners:
-            self.carry(lambda one=one: self._deliver(one, body, respond, pipeline))  # type: ignore[misc]
+        if listeners:
+            dice = self._dice.of("message", sender, subject)
+            for one in listeners:
+                self._carry(sender, dice, lambda one=one: self._arrive(one, raw, respond))  # type: ignore[misc]
         return len(listeners)
 
-    def carry(self, deliver: Callable[[], None]) -> None:
+    def _carry(self, sender: str, dice: random.Random, arrive: Callable[[], None]) -> None:
         """What is sent at the same moment stays in order, unless something happens to it."""
-        for delay in self._delays():
+        for delay in self._delays(sender, dice):
             self._carried += 1
-            asyncio.get_running_loop().call_later(delay + self._carried * IN_TURN, deliver)
+            asyncio.get_running_loop().call_later(delay + self._carried * IN_TURN, arrive, context=NOBODY)
 
-    def _delays(self) -> tuple[float, ...]:
-        if self.down:
+    def _delays(self, sender: str, dice: random.Random) -> tuple[float, ...]:
+        if not self.reaches(sender):
             return ()
-        if self._dice.random() >= self.bad_luck:
+        if not self.bad_luck or dice.random() >= self.bad_luck:
             return (LATENCY,)
-        mishap = self._dice.choice(("lost", "late", "doubled"))
+        mishap = dice.choice(("lost", "late", "doubled"))
         if mishap == "lost":
             return ()
-        return tuple(self._dice.choice(DELAYS) for _ in range(2 if mishap == "doubled" else 1))
+        return tuple(dice.choices(DELAYS, DELAY_WEIGHTS, k=2 if mishap == "doubled" else 1))
 
-    def _deliver(
-        self, one: Subscription, body: bytes, respond: Callable[[Message], None] | None, pipeline: str
-    ) -> None:
-        if not one.bus.talks or self.down:
+    def _arrive(self, one: Subscription, raw: bytes, respond: Callable[[bytes], None] | None) -> None:
+        if self.reaches(one.bus.name) and one.bus.talks:
+            asyncio.get_running_loop().call_soon(self._deliver, one, raw, respond, context=one.bus.gate.context)
+
+    def _deliver(self, one: Subscription, raw: bytes, respond: Callable[[bytes], None] | None) -> None:
+        if not one.bus.talks:
             return
-        headers = {VERSION_HEADER: VERSION, PIPELINE_HEADER: pipeline}
         try:
-            one.bus.pipeline.admit(headers)
-            message = one.reader.read(body, headers)
+            message = one.reader.read(raw if one.bus.hears is None else one.bus.hears(raw), HEADERS)
         except Refused as refused:
             self.refused.append(f"{one.bus.name}: {one.subject}: {refused}")
             return
 
         def answer(inbox: str, reply: Message, trace: TraceContext | None) -> None:
             if respond is not None and one.bus.talks:
-                self.carry(lambda: respond(copy(reply)))
+                answered = encode(reply)
+                self._carry(one.bus.name, self._dice.of("answer", one.bus.name), lambda: respond(answered))
 
         try:
-            one.handler(message, Envelope(headers, "inbox" if respond is not None else "", answer))
+            one.handler(message, Envelope(HEADERS, "inbox" if respond is not None else "", answer))
         except Exception as cause:
             what = f"{one.subject}: the handler of {type(message).__name__}"
             if one.bus.fault is None:
@@ -144,16 +150,19 @@ class Network:
 
 
 class SimBus:
-    """As `shared.bus.Bus`, of one process."""
+    """As `shared.bus.Bus`, of one process. `hears`, `says`: what becomes of messages between two releases."""
 
-    def __init__(self, network: Network, name: str) -> None:
+    def __init__(self, network: Network, name: str, gate: Gate) -> None:
         self.network = network
         self.name = name
+        self.gate = gate
         self.dead = False
+        self.fault: Fault | None = None
+        """That of the process."""
         self.pipeline = PipelineIdentity()
         self.pipeline.id = PIPELINE
-        self.fault: Fault | None = None
-        """That of the process, if it has one."""
+        self.hears: Translate | None = None
+        self.says: Translate | None = None
 
     @property
     def talks(self) -> bool:
@@ -162,31 +171,53 @@ class SimBus:
 
     @property
     def connected(self) -> bool:
-        return not self.network.down
+        return self.network.reaches(self.name)
 
     def die(self) -> None:
         self.dead = True
         self.network.forget_all_of(self)
 
-    async def subscribe(self, subject: str, types: Any, handler: Handler, *, group: str = "") -> Subscription:
+    async def subscribe(
+        self, subject: str, types: Any, handler: Handler, *, group: str = "", ours: bool = True
+    ) -> Subscription:
+        """There is only one pipeline here."""
         subscription = Subscription(self, subject, types if isinstance(types, tuple) else (types,), handler, group)
-        self.network.add(subscription)
+        if not self.dead:
+            self.network.add(subscription)
         return subscription
 
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         if self.talks:
-            self.network.post(subject, message, pipeline=self.pipeline.id)
+            self.network.post(self.name, subject, self._said(message))
 
-    async def request(self, subject: str, message: Message, reply: type, *, timeout: float) -> Any:
+    async def publish(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
+        self.post(subject, message, trace=trace)
+
+    async def request(
+        self,
+        subject: str,
+        message: Message,
+        reply: type,
+        *,
+        timeout: float,
+        trace: TraceContext | None = None,
+        ours: bool = True,
+    ) -> Any:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
-        def respond(message: Message) -> None:
-            if not answer.done():
-                answer.set_result(message)
+        def respond(raw: bytes) -> None:
+            if not answer.done() and self.network.reaches(self.name):
+                answer.set_result(decode(raw if self.hears is None else self.hears(raw)))
 
-        if self.dead or not self.network.post(subject, message, respond, self.pipeline.id):
+        if self.dead:
+            raise asyncio.CancelledError
+        if not self.talks or not self.network.post(self.name, subject, self._said(message), respond):
             raise NoAnswer(subject, Silence.NOBODY_LISTENS)
         try:
-            return await asyncio.wait_for(answer, timeout)
+            async with asyncio.timeout(timeout):
+                return await answer
         except TimeoutError:
             raise NoAnswer(subject, Silence.TOO_LATE) from None
+
+    def _said(self, message: Message) -> Message:
+        return message if self.says is None else decode(self.says(encode(message)))

@@ -15,6 +15,7 @@ from shared.model.objects import (
 )
 from testing.builders import pod, selector
 from testing.simulation.apiserver import FINISHED
+from testing.simulation.schedule import Schedule
 from testing.simulation.world import World
 
 LOWEST, MIDDLE, HIGHEST = 0, 10, 100
@@ -27,8 +28,8 @@ AVAILABLE = 3
 class PreemptionWorld(World):
     """`victims`: who was ever to make way, by whom. Without mishaps and bad luck more is expected of everybody."""
 
-    def __init__(self, seed: int, *, mishaps: frozenset[str], bad_luck: float, round_size: int) -> None:
-        super().__init__(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=round_size)
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__(schedule)
         self.victims: dict[str, str] = {}
         self.evictions = 0
         self._outstanding: dict[str, set[str]] = {}
@@ -37,20 +38,14 @@ class PreemptionWorld(World):
 
     # What happens
 
-    def happenings(self) -> dict[Callable[[], None], float]:
-        often = {self.create: 8.0, self._go: 2.0, self._recreate: 0.5, self._update: 1.0, self._finish: 1.0}
-        rarely = {} if self.is_calm else {self._renew: 0.4, self._delete: 0.5}
-        return {**often, self._count: 2.0, **rarely}
-
     def create(self, name: str = "") -> None:
-        for _ in range(1 if name else self.dice.choice((1, 1, 1, 4))):
-            self._number += 1
-            priority = self.dice.choices((LOWEST, MIDDLE, HIGHEST), (6, 3, 1))[0]
-            built = pod(name or f"p{self._number}").uid(f"u{self._number}").priority(priority)
-            built = built.request(cpu=self.dice.choice(("500m", "1", "1500m", "2")), memory="100Mi")
-            if self.dice.random() < 0.5:
-                built = built.label({TIER: self.dice.choice(TIERS)})
-            self.server.put_pod(built.build())
+        new, uid = self.next_name()
+        priority = self.dice.choices((LOWEST, MIDDLE, HIGHEST), (6, 3, 1))[0]
+        built = pod(name or new).uid(uid).priority(priority)
+        built = built.request(cpu=self.dice.choice(("500m", "1", "1500m", "2")), memory="100Mi")
+        if self.dice.random() < 0.5:
+            built = built.label({TIER: self.dice.choice(TIERS)})
+        self.server.put_pod(built.build())
 
     def _go(self) -> None:
         if (found := self._any_pod()) is not None:
@@ -62,7 +57,10 @@ class PreemptionWorld(World):
             there = [p for p in self.server.pods.values() if p.spec.node_name and p.metadata.labels.get(TIER) == tier]
             healthy = sum(p.metadata.deletion_timestamp is None for p in there)
             status = PodDisruptionBudgetStatus(disruptions_allowed=max(0, healthy - AVAILABLE))
-            spec, metadata = PodDisruptionBudgetSpec(selector=selector({TIER: tier})), ObjectMeta(name=tier)
+            spec, metadata = (
+                PodDisruptionBudgetSpec(selector=selector({TIER: tier})),
+                ObjectMeta(name=tier, namespace="default"),
+            )
             self.server.put_object(PodDisruptionBudget(metadata=metadata, spec=spec, status=status))
 
     # What must hold
@@ -127,7 +125,7 @@ class PreemptionWorld(World):
         """At rest nobody has a nomination any more: who had one got the place, or will not."""
         told = {p.uid: p.status.nominated_node_name for p in self.server.pods.values() if not p.spec.node_name}
         wrong = [f"{uid} ({self.story(uid)}) is still nominated to {where}" for uid, where in told.items() if where]
-        queue, snapshot = self.processes["queue"].core, self.processes["snapshot"].core
+        queue, snapshot = self.leading("queue").core, self.leading("snapshot").core
         if queue is not None and queue.nominated():
             wrong.append(f"the queue still knows of nominations: {queue.nominated()}")
         if snapshot is not None and len(snapshot._nominations):

@@ -1,45 +1,33 @@
-"""The services as processes: each is started, may be killed at any moment, and is started again."""
+"""The services as processes: each runs its real `main` over simulated transports, may be killed or paused, and is
+started again."""
 
 import asyncio
 import logging
-import random
-import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
-from services.binder.core import BinderCore
-from services.binder.service import Shell as BinderShell
-from services.cycle.core import CycleCore
-from services.cycle.service import Shell as CycleShell
-from services.queue.core import QueueCore
-from services.queue.service import Shell as QueueShell
-from services.snapshot.core import SnapshotCore
-from services.snapshot.service import Shell as SnapshotShell
-from services.worker.core import WorkerCore
-from services.worker.service import Shell as WorkerShell
 from shared.config.settings import Settings
-from shared.errors import Unexpected
-from shared.extenders.client import ExtenderClient
-from shared.framework.tiebreak import Ties
-from shared.plugins.frameworks import load_frameworks
+from shared.errors import ClusterError, Unexpected
 from shared.runtime import Context, Health
-from shared.store.errors import Deposed
+from shared.store.link import RedisLink
 from shared.telemetry import Telemetry
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
+from shared.tls import TlsFiles
 from testing.simulation.apiserver import ApiServer
-from testing.simulation.client import SimClient
+from testing.simulation.client import SimClient, Transport
+from testing.simulation.dice import Dice
+from testing.simulation.loop import Gate, VirtualLoop
 from testing.simulation.network import Network, SimBus
-from testing.simulation.store import SimReader, SimRemembering, SimTerms, Store
-from testing.simulation.watcher import Watcher
+from testing.simulation.redis import Connection, Redis
 
-FRAMEWORKS = load_frameworks(None)
 SHARDS = 4
 RESTART = 0.5
 WALL_BEGINS = 1_767_225_600.0
-"""Unix time."""
-ORIGIN = 1000.0
+"""Unix time. Terms count from here, so the first is 1."""
+UPTIME = 1_000.0
 """What monotonic clocks begin with."""
 
 
@@ -47,11 +35,14 @@ class Surroundings:
     """What all processes share. `failures`: what a service has failed on, in its own words."""
 
     def __init__(self, seed: int, round_size: int) -> None:
-        self.dice = random.Random(seed)
+        self.dice = Dice(seed)
         self.failures: list[str] = []
         self.network = Network(self.dice, self.failures.append)
         self.server = ApiServer(self.dice)
-        self.store = Store()
+        self.transport = Transport(self.server, self.dice)
+        self.redis = Redis(lambda: asyncio.get_running_loop().time())
+        self.skews: dict[str, float] = {}
+        """Seconds by which the wall clock of a process's machine is ahead."""
         self.round_size = round_size
 
 
@@ -75,45 +66,70 @@ class FailingCore:
 
 
 class _Failures(logging.Handler):
-    def __init__(self, name: str, failures: list[str]) -> None:
+    def __init__(self, process: "Process", failures: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._name, self._failures = name, failures
+        self._process, self._failures = process, failures
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info is None or not isinstance(record.exc_info[1], Injected):
-            self._failures.append(f"{self._name}: {record.getMessage()}")
+        injected = record.exc_info is not None and isinstance(record.exc_info[1], Injected)
+        if not self._process.dead and not injected:
+            told = "" if record.exc_info is None else "".join(traceback.format_exception(record.exc_info[1])[-4:])
+            self._failures.append(f"{self._process.name}: {record.getMessage()}\n{told}".rstrip())
 
 
 class Process:
-    """`shell` and `core` are there while it runs."""
+    """`shell` is there while it runs and, where one of several leads, only while it leads."""
 
-    def __init__(
-        self, service: str, name: str, around: Surroundings, skew: float = 0.0, origin: float = ORIGIN
-    ) -> None:
-        """`skew`: its wall clock is so much ahead of the others'. `origin`: what its monotonic clock began with."""
-        self.service = service
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.service = service_of(name)
         self.name = name
         self.shell: Any = None
-        self.core: Any = None
+        self.dead = False
+        self.ended_with = ""
+        self.gate = Gate(self)
+        self.lines: list[str] = []
         self._around = around
-        self.skew = skew
-        self._origin = origin
-        self._bus = SimBus(around.network, name)
-        self._terms = SimTerms(around.server, around.store)
-        self._memory = SimRemembering(around.store, self.clock, self.wall)
-        self._task = asyncio.create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._origin = UPTIME
+        self._bus = SimBus(around.network, name, self.gate)
+        self._clients: list[SimClient] = []
+        self._connections: list[Connection] = []
+        self._task = self._loop.create_task(self._run(), context=self.gate.context)
 
-    def clock(self) -> float:
-        """Its monotonic clock: seconds since it was started, as it were; nobody else's are the same."""
-        return self._origin + asyncio.get_running_loop().time()
-
-    def wall(self) -> float:
-        """`skew` may be set while it runs: somebody has set the clock."""
-        return WALL_BEGINS + self.skew + asyncio.get_running_loop().time()
+    @property
+    def core(self) -> Any:
+        return None if self.shell is None or not self.running else self.shell._core
 
     @property
     def running(self) -> bool:
         return not self._task.done()
+
+    @property
+    def paused(self) -> bool:
+        return self.gate.paused
+
+    def client(self) -> SimClient:
+        self._clients.append(SimClient(self._around.transport, self.name, self.gate))
+        return self._clients[-1]
+
+    def link(self) -> RedisLink:
+        connection: Any = Connection(self._around.redis)
+        self._connections.append(connection)
+        return RedisLink(connection, "simulated", TlsFiles())
+
+    def clock(self) -> float:
+        return self._origin + self._loop.time()
+
+    def wall(self) -> float:
+        return WALL_BEGINS + self._around.skews.get(self.name, 0.0) + self._loop.time()
+
+    def pause(self) -> None:
+        self.gate.pause()
+
+    def resume(self) -> None:
+        loop = self._loop
+        assert isinstance(loop, VirtualLoop)
+        self.gate.resume(loop)
 
     def inject_fault(self) -> None:
         """The core fails on the next event."""
@@ -122,86 +138,43 @@ class Process:
 
     def kill(self) -> None:
         """What it has sent is on its way; nothing more comes from it, and what it asked for may still be done."""
-        self._bus.die()
-        self._terms.alive = self._memory.alive = False
+        self._die()
+        self.resume()
         self._task.cancel()
 
-    async def ended(self) -> None:
-        await asyncio.gather(self._task, return_exceptions=True)
+    def stop(self) -> None:
+        """It is asked to end, and takes leave of the others."""
+        self._task.cancel()
+
+    def _die(self) -> None:
+        self.dead = True
+        self._bus.die()
+        for client in self._clients:
+            client.dead = True
+        for connection in self._connections:
+            connection.dead = True
 
     async def _run(self) -> None:
+        main = import_module(f"services.{self.service}.service").main
         try:
-            await self._life()
-        except* Deposed:
-            pass
+            await main(self._context())
+        except* ClusterError as cause:
+            self.ended_with = str(cause.exceptions[0])
         except* Unexpected as found:
+            self.ended_with = str(found.exceptions[0])
             if not all(isinstance(each.__cause__, Injected) for each in _leaves(found)):
                 self._around.failures.append(f"{self.name} has failed: {found.exceptions!r}")
         except* Exception as cause:
-            told = "".join(traceback.format_exception(cause)[-6:])
-            self._around.failures.append(f"{self.name} has failed: {cause.exceptions!r}\n{told}")
+            if not self.dead:
+                told = "".join(traceback.format_exception(cause)[-8:])
+                self._around.failures.append(f"{self.name} has failed: {cause.exceptions!r}\n{told}")
         finally:
-            self._bus.die()
-            self._terms.alive = self._memory.alive = False
-
-    def _life(self) -> Coroutine[Any, Any, None]:
-        lives: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-            "watcher": lambda: Watcher(self._bus, self._around.server).run(),
-            "queue": self._queue,
-            "cycle": self._cycle,
-            "snapshot": self._snapshot,
-            "worker": self._worker,
-            "binder": self._binder,
-        }
-        return lives[self.service]()
-
-    async def _queue(self) -> None:
-        remembering: Any = self._memory
-        kept = await self._memory.recall()
-        self.core = QueueCore(FRAMEWORKS, epoch=self._around.server.term("queue"), kept=kept)
-        self.shell = QueueShell(self._context(), self.core, remembering)
-        await self.shell.run()
-
-    async def _cycle(self) -> None:
-        epoch = self._around.server.term("cycle")
-        self.core = CycleCore(epoch, FRAMEWORKS, round_size=self._around.round_size, ties=Ties(seed=1), pace=0.01)
-        client: Any = SimClient(self._around.server)
-        extenders = ExtenderClient(())
-        try:
-            self.shell = CycleShell(self._context(), self.core, extenders, client)
-            await self.shell.run()
-        finally:
-            await extenders.close()
-
-    async def _snapshot(self) -> None:
-        recovered = await self._terms.take()
-        core = self.core = SnapshotCore(self._terms.epoch, recovered.ledger, recovered.answer)
-        lost = recovered.lost and self._terms.epoch > 1
-        client: Any = SimClient(self._around.server)
-        terms: Any = self._terms
-        self.shell = SnapshotShell(self._context(), client, terms, core, frozenset(FRAMEWORKS), ledger_lost=lost)
-        await self.shell.run()
-
-    async def _worker(self) -> None:
-        self.core = WorkerCore(self.name, frozenset(), SHARDS, FRAMEWORKS)
-        link: Any = None
-        self.shell = WorkerShell(self._context(), self.core, link)
-        self.shell._reader = SimReader(self._around.store)
-        await self.shell.run()
-
-    async def _binder(self) -> None:
-        self.core = BinderCore(
-            self.name, FRAMEWORKS, clock=time.perf_counter, incarnation=str(self._around.dice.random())
-        )
-        client: Any = SimClient(self._around.server)
-        no_extenders: Any = None
-        self.shell = BinderShell(self._context(), self.core, client, no_extenders)
-        await self.shell.run()
+            self._die()
 
     def _context(self) -> Context:
         log = logging.Logger(self.name)
-        log.addHandler(_Failures(self.name, self._around.failures))
-        tracer = Tracer(self.service, self.name, ids=self._around.dice)
+        log.addHandler(_Failures(self, self._around.failures))
+        tracer = Tracer(self.service, self.name, ids=self._around.dice.of("trace", self.name))
         telemetry = Telemetry(Metrics(), tracer, log)
         self._bus.fault = telemetry.fault
         bus: Any = self._bus
@@ -225,3 +198,7 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
             yield from _leaves(each)
         else:
             yield each
+
+
+def service_of(name: str) -> str:
+    return {"w": "worker", "b": "binder"}.get(name[:-1], name.partition("-")[0])

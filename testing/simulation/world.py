@@ -1,12 +1,15 @@
-"""A cluster and its scheduler on virtual time, with mishaps by seed, and what must hold whatever happens."""
+"""A cluster and its scheduler on virtual time: what a schedule says happens to them, and what must hold."""
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
 from shared.cluster.load import load_of
 from shared.model.objects import (
+    ClusterObject,
     MapSelectorSpec,
     Node,
     ObjectMeta,
@@ -20,19 +23,13 @@ from shared.model.objects import (
 )
 from testing.builders import PodBuilder, node, pod
 from testing.simulation.calm import moved_by_time
+from testing.simulation.drawing import CALM, PROCESSES
+from testing.simulation.loop import NOBODY, end_all_tasks
+from testing.simulation.mishaps import Mishaps
 from testing.simulation.processes import RESTART, Process, Surroundings
+from testing.simulation.schedule import Entry, Schedule
 from testing.simulation.wishes import APP, HOST, ZONE, with_a_wish
 
-SERVICES = {
-    "watcher": "watcher",
-    "queue": "queue",
-    "cycle": "cycle",
-    "snapshot": "snapshot",
-    "w1": "worker",
-    "w2": "worker",
-    "b1": "binder",
-    "b2": "binder",
-}
 NODES = [f"n{i}" for i in range(6)]
 ELSEWHERE = "elsewhere"
 """A large node that takes no new pods of ours: who binds pods beside us puts them there."""
@@ -40,48 +37,66 @@ SETTLED_WITHIN = 150.0
 """Seconds of quiet after which every pod that fits anywhere is bound: patience, the longest rest, and some."""
 SOON = 60.0
 """The same, where nothing goes wrong: victims of victims are gone, and the longest rest is over."""
+WISHES = 0.6
+"""The share of pods that have some about other pods, or go before others, where any have."""
+
+T = TypeVar("T")
 
 
 class World:
-    def __init__(
-        self, seed: int, *, mishaps: frozenset[str], bad_luck: float, round_size: int, wishes: float = 0.0
-    ) -> None:
-        """`wishes`: the share of pods that have some about other pods, or go before others."""
-        self.around = around = Surroundings(seed, round_size)
-        self.server, self.store, self.network, self.dice = around.server, around.store, around.network, around.dice
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.around = around = Surroundings(schedule.seed, schedule.round_size)
+        self.server, self.redis, self.network = around.server, around.redis, around.network
         self.processes: dict[str, Process] = {}
         self.log: list[str] = []
-        self.is_calm = not (mishaps or bad_luck)
-        self._mishaps = sorted(mishaps)
-        self._bad_luck = bad_luck
-        self._wishes = wishes
-        self._number = 0
-        self._extra: list[Process] = []
+        self.is_calm = schedule.scene.endswith(CALM)
+        self.dice = random.Random(schedule.seed)
+        """Of the entry that happens just now."""
+        self.mishaps = Mishaps(around, self.processes, self.start)
         self.settled_after = 0.0
+        self._wishes = WISHES if schedule.scene.startswith("wishes") else 0.0
+        self._number = 0
+        self._entry = 0
 
     # The run
 
-    async def run(self, seconds: float = 40.0) -> None:
-        """Trouble for so long, then quiet until everything has settled; then all that must hold is looked at."""
+    async def run(self) -> None:
+        """All entries, then quiet until everything has settled. AssertionError as soon as anything does not hold."""
         self.furnish()
-        for name in SERVICES:
+        for name in PROCESSES:
             self.start(name)
         keeper = asyncio.create_task(self._keep())
         try:
-            await asyncio.sleep(2.0)
-            self.network.bad_luck = self.server.bad_luck = self._bad_luck
-            ends = self.now + seconds
-            while self.now < ends:
-                await asyncio.sleep(self.dice.uniform(0.0, 0.5))
-                self._something_happens()
-                if self._mishaps and self.dice.random() < 0.08:
-                    self._mishap(self.dice.choice(self._mishaps))
-                assert not self._broken(), "\n".join(self._broken())
-            self._heal()
+            for entry in self.schedule.entries:
+                await self._wait_until(entry.at)
+                self.happen(entry)
+            await self._wait_until(max(self.schedule.seconds, self.mishaps.last_ends))
+            self._note("quiet from here on")
+            self.mishaps.heal()
             await self._settle()
         finally:
             keeper.cancel()
             await self.end()
+
+    async def _wait_until(self, at: float) -> None:
+        while self.now < at:
+            await asyncio.sleep(min(at - self.now, 0.5))
+            self._judge()
+        self._judge()
+
+    def _judge(self) -> None:
+        broken = self._broken()
+        assert not broken, "\n".join(broken)
+
+    def happen(self, entry: Entry) -> None:
+        """What it draws, it draws from its number; what it makes is named after that."""
+        self.dice = random.Random(f"{self.schedule.seed} entry {entry.number}")
+        self._number, self._entry = 0, entry.number
+        if not self.mishaps.happen(entry):
+            happening: Callable[[], None] = getattr(self, f"_{entry.what}")
+            happening()
+        self._note(str(entry))
 
     def furnish(self) -> None:
         """What there is before anything happens."""
@@ -90,17 +105,29 @@ class World:
         self.server.put_node(node(ELSEWHERE).capacity(cpu=1000, memory="1000Gi").unschedulable().build())
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_later(seconds, what)
+        asyncio.get_running_loop().call_later(seconds, what, context=NOBODY)
 
     async def end(self) -> None:
-        for process in (*self.processes.values(), *self._extra):
+        for process in self.processes.values():
             process.kill()
-        for process in (*self.processes.values(), *self._extra):
-            await process.ended()
+        left = await end_all_tasks()
+        assert not left, f"these were killed and have not ended: {left}"
 
     @property
     def now(self) -> float:
         return asyncio.get_running_loop().time()
+
+    def leading(self, service: str) -> Process:
+        """The one that leads, or is about to: of several, that of the latest term."""
+        of_it = [each for each in self.processes.values() if each.service == service]
+        return max(of_it, key=lambda each: (each.core is not None, getattr(each.core, "epoch", 0)))
+
+    def next_name(self, prefix: str = "p") -> tuple[str, str]:
+        """A name and a uid that only this entry gives."""
+        self._number += 1
+        part = f"{self._entry}" if self._number == 1 else f"{self._entry}-{self._number}"
+        part = part if self._entry else f"{self._number}"
+        return f"{prefix}{part}", f"u{part}"
 
     def pending(self) -> list[str]:
         return [each.name for each in self.server.pods.values() if not each.spec.node_name]
@@ -109,51 +136,39 @@ class World:
         self.log.append(f"{self.now:8.3f} {text}")
 
     def start(self, name: str) -> None:
-        self.processes[name] = Process(SERVICES[name], name, self.around)
+        self.processes[name] = Process(name, self.around)
 
     async def _keep(self) -> None:
-        """Whoever has ended is started again."""
+        """What has ended is started again."""
         while True:
             await asyncio.sleep(RESTART)
             for name, process in self.processes.items():
                 if not process.running:
-                    self._note(f"{name} starts again")
+                    self._note(f"{name} starts again {process.ended_with}".rstrip())
                     self.start(name)
 
     # The cluster
 
-    def happenings(self) -> dict[Callable[[], None], float]:
-        """What can happen, and how often it does compared with the others."""
-        return {
-            self.create: 10,
-            self._delete: 2,
-            self._recreate: 1,
-            self._update: 1,
-            self._bind_elsewhere: 0.5,
-            self._finish: 1,
-            self._renew: 0.7,
-            self._change_object: 2,
-            self._nominate: 1,
-        }
-
-    def _something_happens(self) -> None:
-        happenings = self.happenings()
-        self.dice.choices(list(happenings), list(happenings.values()))[0]()
+    def _create(self) -> None:
+        for _ in range(self.dice.choice((1, 1, 1, 4))):
+            self.create()
 
     def create(self, name: str = "") -> None:
-        for _ in range(1 if name else self.dice.choice((1, 1, 1, 4))):
-            self._number += 1
-            kind = self.dice.randrange(3)
-            built = pod(name or f"p{self._number}").uid(f"u{self._number}")
-            built = built.request(cpu=("500m", "1", "1500m")[kind], memory="100Mi")
-            self.server.put_pod(self._with_wishes(built).build())
+        new, uid = self.next_name()
+        kind = self.dice.randrange(3)
+        built = pod(name or new).uid(uid)
+        built = built.request(cpu=("500m", "1", "1500m")[kind], memory="100Mi")
+        self.server.put_pod(self._with_wishes(built).build())
 
     def _with_wishes(self, built: PodBuilder) -> PodBuilder:
         return with_a_wish(built, self.dice) if self._wishes and self.dice.random() < self._wishes else built
 
+    def _any_of(self, things: Iterable[T], name: Callable[[T], str]) -> T | None:
+        return self.around.dice.pick(self._entry, things, name)
+
     def _any_pod(self, *, bound: bool | None = None) -> Pod | None:
         pods = [p for p in self.server.pods.values() if bound is None or bool(p.spec.node_name) == bound]
-        return self.dice.choice(pods) if pods else None
+        return self._any_of(pods, lambda each: each.uid)
 
     def _delete(self) -> None:
         if (found := self._any_pod()) is not None:
@@ -172,7 +187,9 @@ class World:
 
     def _bind_elsewhere(self) -> None:
         if (found := self._any_pod(bound=False)) is not None:
-            self.server.bind(found.name, found.uid, ELSEWHERE)
+            self.server.put_pod(
+                msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, node_name=ELSEWHERE))
+            )
 
     def _finish(self) -> None:
         """A pod that has run is over, and stays to be looked at."""
@@ -200,58 +217,13 @@ class World:
         name = self.dice.choice(NODES)
         self._note(f"node {name} is another one")
         self.server.delete_node(name)
-        loop = asyncio.get_running_loop()
         for each in [each for each in self.server.pods.values() if each.spec.node_name == name]:
-            loop.call_later(self.dice.uniform(0.0, 2.0), self.server.delete_pod, each.uid)
-        loop.call_later(self.dice.choice((0.001, 0.05, 1.0)), self.server.put_node, self._node(name))
+            self.later(self.dice.uniform(0.0, 2.0), lambda uid=each.uid: self.server.delete_pod(uid))  # type: ignore[misc]
+        self.later(self.dice.choice((0.001, 0.05, 1.0)), lambda: self.server.put_node(self._node(name)))
 
     def _node(self, name: str) -> Node:
         zone = f"z{NODES.index(name) % 3}"
         return node(name).label({ZONE: zone, HOST: name}).capacity(cpu=4, memory="8Gi").build()
-
-    # Mishaps
-
-    def _mishap(self, kind: str) -> None:
-        self._note(f"mishap: {kind}")
-        loop = asyncio.get_running_loop()
-        length = self.dice.choice((0.3, 2.0, 6.0))
-        match kind:
-            case "kill":
-                self.processes[self.dice.choice(list(SERVICES))].kill()
-            case "kill snapshot":
-                self.processes["snapshot"].kill()
-            case "twins":
-                self._twins(self.dice.choice(("queue", "cycle", "snapshot", "watcher")), length)
-            case "bus":
-                self.network.down = True
-                loop.call_later(length, setattr, self.network, "down", False)
-            case "store":
-                self.store.down = True
-                loop.call_later(length, setattr, self.store, "down", False)
-            case "flush":
-                self.store.flush()
-            case "rolled back":
-                self.processes["snapshot"].kill()
-                self.store.roll_back(self.dice.choice((0.3, 1.0, 2.0)))
-            case "stall":
-                self.server.stalled_until = self.now + self.dice.choice((3.0, 12.0))
-            case "long stall":
-                self.server.stalled_until = self.now + 36.0
-            case _:
-                raise ValueError(kind)
-
-    def _twins(self, name: str, length: float) -> None:
-        """A new one begins while the old one still lives."""
-        old = self.processes[name]
-        self._extra.append(old)
-        self.start(name)
-        asyncio.get_running_loop().call_later(length, old.kill)
-
-    def _heal(self) -> None:
-        self._note("quiet from here on")
-        self.network.bad_luck = self.server.bad_luck = 0.0
-        self.network.down = self.store.down = False
-        self.server.stalled_until = 0.0
 
     # What must hold
 
@@ -272,12 +244,13 @@ class World:
 
     def _broken(self) -> list[str]:
         """What is wrong, whatever comes after it."""
-        queue = self.processes["queue"].core
-        late = moved_by_time(queue, self.processes["queue"].clock()) if self.is_calm and queue is not None else []
+        process = self.leading("queue")
+        queue = process.core
+        late = moved_by_time(queue, process.clock()) if self.is_calm and queue is not None else []
         return self.server.broken + self.around.failures + late
 
     def story(self, uid: str) -> str:
-        queue = self.processes["queue"].core
+        queue = self.leading("queue").core
         return str(queue.story(uid)) if queue is not None else ""
 
     def _left_over(self) -> list[str]:
@@ -308,7 +281,7 @@ class World:
 
     def _not_alike(self) -> list[str]:
         """The snapshot knows what the API server knows, and the workers what the snapshot knows."""
-        snapshot = self.processes["snapshot"].core
+        snapshot = self.leading("snapshot").core
         if snapshot is None:
             return ["no snapshot"]
         truth = {
@@ -335,8 +308,10 @@ class World:
         found: dict[str, str] = {}
         for worker in ("w1", "w2"):
             if (core := self.processes[worker].core) is not None:
-                objects = {(kind_of(obj), key_of(obj)): obj for obj in core.table.objects.all()}
-                truth = {key: obj for key, obj in self.server.objects.items() if not isinstance(obj, PodGroup)}
+                objects = {(kind_of(obj), key_of(obj)): _unversioned(obj) for obj in core.table.objects.all()}
+                truth = {
+                    key: _unversioned(obj) for key, obj in self.server.objects.items() if not isinstance(obj, PodGroup)
+                }
                 if objects != truth:
                     wrong.append(f"{worker} knows other objects: {sorted(objects.keys() ^ truth.keys())}")
                 nominations = core.table.nominations
@@ -351,7 +326,7 @@ class World:
 
     def _kept(self) -> list[str]:
         """What is remembered of things that are over."""
-        snapshot, binders = self.processes["snapshot"], [self.processes[name] for name in ("b1", "b2")]
+        snapshot, binders = self.leading("snapshot"), [self.processes[name] for name in ("b1", "b2")]
         wrong = []
         if snapshot.core is not None and snapshot.core.ledger:
             wrong.append(f"the ledger still has {sorted(snapshot.core.ledger)}")
@@ -359,11 +334,15 @@ class World:
             dispatcher = snapshot.shell._dispatcher
             if dispatcher.held or dispatcher.waiting:
                 wrong.append(f"{dispatcher.held} orders are held, {dispatcher.waiting} wait")
-        cycle = self.processes["cycle"].core
+        cycle = self.leading("cycle").core
         if cycle is not None and cycle.pods_held:
             wrong.append(f"cycle holds {cycle.pods_held} pods")
         wrong += [f"{b.name} holds {b.core.held} orders" for b in binders if b.core is not None and b.core.held]
         return wrong
+
+
+def _unversioned(obj: ClusterObject) -> ClusterObject:
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, resource_version=""))
 
 
 def _service(name: str, value: str) -> Service:

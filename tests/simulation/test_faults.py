@@ -4,18 +4,16 @@ import asyncio
 
 import pytest
 
-from testing.simulation.world import SERVICES, World
-from tests.simulation.test_simulation import on_virtual_time
-
-CORES = [name for name, service in SERVICES.items() if service != "watcher"]
-"""The simulation's watcher has no core; tests/watcher has the same test of the real one."""
+from testing.simulation.drawing import PROCESSES, draw
+from testing.simulation.substitutes import run_on_virtual_time
+from testing.simulation.world import World
 
 
-@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("name", PROCESSES)
 def test_a_core_that_fails_ends_its_term_and_nothing_is_lost(name: str) -> None:
     async def run() -> None:
-        world = World(1, mishaps=frozenset(), bad_luck=0.0, round_size=3)
-        playing = asyncio.create_task(world.run(20.0))
+        world = World(draw(1, scene="plain", mishaps=frozenset(), round_size=3, seconds=20.0))
+        playing = asyncio.create_task(world.run())
         for _ in range(3):
             await asyncio.sleep(5.0)
             failing = world.processes[name]
@@ -28,4 +26,4 @@ def test_a_core_that_fails_ends_its_term_and_nothing_is_lost(name: str) -> None:
         assert world.around.failures == []
         assert sum(f"{name} starts again" in line for line in world.log) == 3
 
-    on_virtual_time(run)
+    run_on_virtual_time(run)

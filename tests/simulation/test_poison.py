@@ -19,9 +19,11 @@ from shared.model.digest import Digest
 from shared.model.objects import Node, Pod, encode_msgpack
 from shared.model.quantity import Quantity, parse_quantity
 from testing.builders import node, pod
-from testing.simulation.world import NODES, SERVICES, World
+from testing.simulation.drawing import PROCESSES
+from testing.simulation.schedule import Schedule
+from testing.simulation.substitutes import run_on_virtual_time
+from testing.simulation.world import NODES, World
 from tests.messages.examples import example
-from tests.simulation.test_simulation import on_virtual_time
 
 SENT = {
     subjects.WATCH: (watch.Watched, watch.WatchBeat),
@@ -146,7 +148,7 @@ def test_no_message_ends_a_process(subject: str, kind: type[Any]) -> None:
     )
     @given(st.lists(of_struct(kind), min_size=10, max_size=40))
     def feed(messages: list[Message]) -> None:
-        on_virtual_time(lambda: feed_all(subject, messages))
+        run_on_virtual_time(lambda: feed_all(subject, messages))
 
     feed()
 
@@ -158,7 +160,7 @@ async def feed_all(subject: str, messages: list[Any]) -> None:
     for message in messages:
         world.create()
         try:
-            world.network.post(subject, message)
+            world.network.post("forger", subject, message)
         except (OverflowError, ValueError, RecursionError):
             continue  # it cannot be encoded
         await asyncio.sleep(0.05)
@@ -169,9 +171,9 @@ async def feed_all(subject: str, messages: list[Any]) -> None:
 
 
 def a_world() -> World:
-    world = World(1, mishaps=frozenset(), bad_luck=0.0, round_size=3, wishes=0.5)
+    world = World(Schedule(1, "wishes", 3, 0.0, ()))
     world.furnish()
-    for name in SERVICES:
+    for name in PROCESSES:
         world.start(name)
     return world
 
@@ -184,7 +186,7 @@ def check(world: World, message: object) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_no_message_that_is_nearly_right_ends_a_process(seed: int) -> None:
     """What services say to each other, with one value exchanged for another: it comes further than what is made up."""
-    on_virtual_time(lambda: falsify(random.Random(seed)))
+    run_on_virtual_time(lambda: falsify(random.Random(seed)))
 
 
 async def falsify(dice: random.Random) -> None:
@@ -196,7 +198,9 @@ async def falsify(dice: random.Random) -> None:
         if subject is not None and dice.random() < 0.3:
             plain = msgspec.msgpack.decode(encode(message), strict=False)
             falsify_one(plain, dice)
-            asyncio.get_running_loop().call_soon(world.network.post_raw, subject, msgspec.msgpack.encode(plain))
+            asyncio.get_running_loop().call_soon(
+                world.network.post_raw, "forger", subject, msgspec.msgpack.encode(plain)
+            )
 
     world.network.overhears.append(overhear)
     for _ in range(400):

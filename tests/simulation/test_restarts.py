@@ -4,8 +4,9 @@ import asyncio
 
 from services.queue.places import Place
 from testing.builders import node
+from testing.simulation.substitutes import run_on_virtual_time
 from testing.simulation.world import World
-from tests.simulation.test_simulation import on_virtual_time, small_world
+from tests.simulation.test_simulation import small_world
 
 WAITING = frozenset(Place) - {Place.NEW, Place.DONE}
 A_WHILE = 0.5
@@ -26,7 +27,7 @@ def test_a_queue_that_starts_anew_goes_on_with_attempts_and_rests_as_they_were()
             assert attempts <= after[uid][0] <= attempts + 1, uid
             assert after[uid][1:] == (rejections, errors, rests_until), uid
 
-    on_virtual_time(run)
+    run_on_virtual_time(run)
 
 
 def test_pods_begin_anew_where_redis_has_lost_what_it_knew() -> None:
@@ -34,30 +35,35 @@ def test_pods_begin_anew_where_redis_has_lost_what_it_knew() -> None:
         world = await small_world()
         await tried_again(world)
         await asyncio.sleep(A_WHILE)
-        world.store.flush()
+        world.redis.flush()
         await start_anew(world)
         attempts = [entry[0] for entry in known(world).values()]
         await world.end()
         assert attempts
         assert max(attempts) <= 1
 
-    on_virtual_time(run)
+    run_on_virtual_time(run)
 
 
 def test_what_is_known_of_pods_that_are_gone_is_forgotten() -> None:
     async def run() -> None:
         world = await small_world()
-        assert world.store.kept
+        assert kept(world)
         world.processes["queue"].kill()
         for uid in list(world.server.pods):
             world.server.delete_pod(uid)
         world.start("queue")
         await asyncio.sleep(3.0)
-        left = dict(world.store.kept)
+        left = kept(world)
         await world.end()
         assert left == {}
 
-    on_virtual_time(run)
+    run_on_virtual_time(run)
+
+
+def kept(world: World) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = world.redis.data.get(b"flotilla:queue", {})
+    return dict(found)
 
 
 async def tried_again(world: World) -> None:

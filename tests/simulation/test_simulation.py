@@ -1,80 +1,48 @@
 """Whatever happens: no node over its capacity, no pod bound twice, none forgotten, nothing left over in the end.
 
-Each run is named by its seed; `play(seed, ...)` plays it again.
+Each run is named by its seed; `flotilla simulation --first SEED --count 1` plays the same scenes with all mishaps.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
 
 import pytest
 
 from testing.builders import node
-from testing.simulation.loop import VirtualLoop
-from testing.simulation.world import NODES, SERVICES, World
+from testing.simulation.drawing import PROCESSES, draw
+from testing.simulation.running import play
+from testing.simulation.schedule import Schedule
+from testing.simulation.substitutes import run_on_virtual_time
+from testing.simulation.world import NODES, World
 
-EVERYTHING = frozenset({"kill", "twins", "bus", "store", "flush", "stall"})
-FAILOVER = frozenset({"kill", "kill snapshot", "long stall", "twins"})
-ROUND_SIZES = (1, 3, 16)
 SOON = 60.0
+MESSAGES = frozenset({"messages"})
 
 
-def play(seed: int, mishaps: frozenset[str], bad_luck: float, *, round_size: int = 0, wishes: float = 0.0) -> None:
-    play_in(partial(World, wishes=wishes), seed, mishaps, bad_luck, round_size=round_size)
+def hold(seed: int, scene: str, *, mishaps: frozenset[str] | None = None, round_size: int = 0) -> None:
+    """Plays what is drawn for the seed."""
+    schedule = draw(seed, scene=scene, mishaps=mishaps, round_size=round_size)
+    result = play(schedule)
+    assert result.held, f"{result.wrong}\n{schedule}\n" + "\n".join(result.log)
 
 
-def play_in(
-    make: Callable[..., World],
-    seed: int,
-    mishaps: frozenset[str],
-    bad_luck: float,
-    *,
-    round_size: int = 0,
-    seconds: float = 40.0,
-) -> None:
-    async def run() -> None:
-        size = round_size or ROUND_SIZES[seed % len(ROUND_SIZES)]
-        world = make(seed, mishaps=mishaps, bad_luck=bad_luck, round_size=size)
-        try:
-            await world.run(seconds)
-        except AssertionError as wrong:
-            raise AssertionError(f"seed {seed}: {wrong}\n" + "\n".join(world.log)) from None
-
-    on_virtual_time(run)
+@pytest.mark.parametrize(("seed", "scene"), [(1, "plain"), (2, "wishes"), (3, "gangs"), (4, "preemption")])
+def test_everything_happens(seed: int, scene: str) -> None:
+    hold(seed, scene)
 
 
-def on_virtual_time(run: Callable[[], Coroutine[None, None, None]]) -> None:
-    loop = VirtualLoop()
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(run())
-    assert loop.errors == []
+@pytest.mark.parametrize("scene", ["plain", "preemption"])
+def test_only_messages_go_astray(scene: str) -> None:
+    hold(11, scene, mishaps=MESSAGES)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_only_messages_go_astray(seed: int) -> None:
-    play(seed, frozenset(), 0.15)
+@pytest.mark.parametrize(("scene", "seed"), [("gangs-calm", 1), ("preemption-calm", 6)])
+def test_no_pod_waits_for_time_to_pass_where_nothing_goes_wrong(scene: str, seed: int) -> None:
+    hold(seed, scene)
 
 
-@pytest.mark.parametrize("seed", [4, 7, 9, 19, 111])
-def test_everything_happens(seed: int) -> None:
-    play(seed, EVERYTHING, 0.15)
-
-
-@pytest.mark.parametrize("seed", range(200, 202))
-def test_snapshots_come_and_go_and_the_api_server_stands_still(seed: int) -> None:
-    play(seed, FAILOVER, 0.05)
-
-
-@pytest.mark.parametrize(("seed", "round_size"), [(1001, 1), (1002, 256), (1003, 16)])
-def test_pods_that_matter_to_others_while_everything_happens(seed: int, round_size: int) -> None:
-    """Spreading, affinity, anti-affinity, and pods that go before others; so there are searches, too."""
-    play(seed, EVERYTHING, 0.15, round_size=round_size, wishes=0.6)
-
-
-@pytest.mark.parametrize("seed", [805, 815])
-def test_redis_loses_everything_while_snapshots_come_and_go(seed: int) -> None:
-    """Also who starts while another waits for what it cannot know has to wait."""
-    play(seed, FAILOVER | {"flush"}, 0.1, round_size=16)
+def test_the_same_seed_takes_the_same_course() -> None:
+    schedule = draw(5, scene="plain", seconds=5.0)
+    assert play(schedule).log == play(schedule).log
 
 
 def test_a_node_that_comes_while_no_snapshot_runs_helps_who_waits() -> None:
@@ -89,7 +57,7 @@ def test_a_node_that_comes_while_no_snapshot_runs_helps_who_waits() -> None:
         world.start("snapshot")
         await all_bound(world)
 
-    on_virtual_time(run)
+    run_on_virtual_time(run)
 
 
 def test_pods_are_scheduled_again_after_all_workers_were_lost_during_a_commit() -> None:
@@ -102,24 +70,41 @@ def test_pods_are_scheduled_again_after_all_workers_were_lost_during_a_commit() 
         world.start("snapshot")
         while not world.processes["cycle"].core._commit:
             await asyncio.sleep(0.0005)
-        world.store.down = True
+        world.redis.down = True
         for name in ("w1", "w2"):
             world.processes[name].kill()
         await asyncio.sleep(8.0)
-        world.store.down = False
+        world.redis.down = False
         for name in ("w1", "w2"):
             world.start(name)
         await all_bound(world)
 
-    on_virtual_time(run)
+    run_on_virtual_time(run)
+
+
+def test_a_paused_leader_is_deposed_and_does_no_harm_when_it_goes_on() -> None:
+    async def run() -> None:
+        world = await small_world()
+        old = world.processes["snapshot"]
+        world.start("snapshot-2")
+        await asyncio.sleep(3.0)
+        old.pause()
+        await asyncio.sleep(30.0)
+        assert world.leading("snapshot").name == "snapshot-2"
+        world.server.put_node(node("big").capacity(cpu=64, memory="64Gi").build())
+        old.resume()
+        await all_bound(world)
+        assert not old.running
+
+    run_on_virtual_time(run)
 
 
 async def small_world() -> World:
     """Little room, all of it taken, and pods that wait."""
-    world = World(1, mishaps=frozenset(), bad_luck=0.0, round_size=4)
+    world = World(Schedule(1, "plain", 4, 0.0, ()))
     for name in NODES:
         world.server.put_node(node(name).capacity(cpu=1, memory="8Gi").build())
-    for name in SERVICES:
+    for name in PROCESSES:
         world.start(name)
     await asyncio.sleep(3.0)
     for _ in range(8):

@@ -1,0 +1,86 @@
+"""flotilla simulation: all services on virtual time, seed by seed, while everything around them goes wrong."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from services.cli.numbers import at_least
+
+if TYPE_CHECKING:
+    from testing.simulation.running import Result
+    from testing.simulation.seeds import Failure
+
+DESCRIPTION = """\
+Runs all services on virtual time over a simulated network, API server and Redis. The seed decides what users do, what
+goes wrong and when; whatever that is, no node may be over its capacity, no pod bound twice, nobody evicted in vain, and
+once it is quiet everything that fits is bound. docs/faults.md has the list.
+
+Of a seed that fails it prints the shortest schedule found that still fails, and the story of the pods concerned.
+Exit code 0: all seeds held; 1: one did not.
+"""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "simulation",
+        help="run the services on virtual time while everything goes wrong, by seed",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--first", type=at_least(0), default=1, metavar="N", help="the first seed (default 1)")
+    command.add_argument("--count", type=at_least(1), default=100, metavar="M", help="how many seeds (default 100)")
+    command.add_argument("--scene", default="", metavar="NAME", help="only this kind of cluster and load")
+    command.add_argument("--broken", default="", metavar="NAME", help="with this fence switched off: it should fail")
+    command.add_argument("--schedule", type=Path, metavar="FILE", help="play this schedule again, instead of seeds")
+    command.add_argument(
+        "--shrink", type=at_least(0), default=60, metavar="SECONDS", help="to shorten each failure (default 60)"
+    )
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from shared.errors import UserError
+    from testing.simulation.broken import BROKEN
+    from testing.simulation.drawing import SCENES
+    from testing.simulation.schedule import Schedule
+    from testing.simulation.seeds import Options, play_schedule, play_seeds
+
+    if options.scene and options.scene.removesuffix("-calm") not in SCENES:
+        raise UserError(f"--scene: {options.scene!r} is none of: {', '.join(SCENES)}")
+    if options.broken and options.broken not in BROKEN:
+        raise UserError(f"--broken: {options.broken!r} is none of: {', '.join(BROKEN)}")
+    chosen = Options(options.scene, options.broken, options.shrink)
+    if options.schedule is not None:
+        try:
+            schedule = Schedule.read(options.schedule.read_text())
+        except (OSError, UserError) as cause:
+            raise UserError(f"--schedule: {options.schedule}: {cause}") from cause
+        result = play_schedule(schedule, chosen)
+        print("\n".join(result.log))
+        return _tell_one(result)
+    seeds = range(options.first, options.first + options.count)
+    results, failures = play_seeds(seeds, chosen, _progress)
+    print(f"\rseeds {seeds[0]} to {seeds[-1]}: {sum(each.held for each in results)} of {len(results)} held")
+    for failure in failures:
+        _tell(failure)
+    return 1 if failures else 0
+
+
+def _progress(done: int, failed: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{done} played, {failed} failed", end="", file=sys.stderr, flush=True)
+
+
+def _tell_one(result: "Result") -> int:
+    print("\nheld" if result.held else f"\nfailed: {result.wrong}")
+    return 0 if result.held else 1
+
+
+def _tell(failure: "Failure") -> None:
+    left, all_ = len(failure.shortest.entries), len(failure.whole.entries)
+    print(f"\nseed {failure.whole.seed} failed: {failure.result.wrong}")
+    print(f"\nthe shortest schedule found that still fails ({left} of {all_} entries; for --schedule FILE):\n")
+    print(failure.shortest)
+    print("\nthe story:\n")
+    print("\n".join(failure.result.story or failure.result.log[-20:]))

@@ -1,0 +1,140 @@
+"""A schedule out of a seed: the scene, what its users do, and what goes wrong meanwhile."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from testing.simulation.schedule import Entry, Schedule
+
+ROUND_SIZES = (1, 3, 16, 256)
+LEADING = ("queue", "cycle", "snapshot", "watcher")
+PROCESSES = (*LEADING, "w1", "w2", "b1", "b2")
+CALM = "-calm"
+"""Ends the names of scenes in which nothing goes wrong, and in which more is expected of everybody."""
+TROUBLE_BEGINS = 2.0
+MISHAP_EVERY = 3.0
+"""Seconds, on average."""
+
+Arguments = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`happenings`: how often each happens compared with the others. `seconds`: for how long there is trouble."""
+
+    happenings: Mapping[str, float]
+    seconds: float
+
+
+PLAIN = Scene(
+    {
+        "create": 10,
+        "delete": 2,
+        "recreate": 1,
+        "update": 1,
+        "bind_elsewhere": 0.5,
+        "finish": 1,
+        "renew": 0.7,
+        "change_object": 2,
+        "nominate": 1,
+    },
+    30.0,
+)
+GANGS = Scene(
+    {"create_gang": 3, "create": 3, "one_more": 1, "delete": 1, "finish": 1, "gang_goes": 1.5, "update": 1}, 15.0
+)
+PREEMPTION = Scene(
+    {
+        "create": 8,
+        "go": 2,
+        "recreate": 0.5,
+        "update": 1,
+        "finish": 1,
+        "count": 2,
+        "renew": 0.4,
+        "delete": 0.5,
+    },
+    20.0,
+)
+SCENES: Mapping[str, Scene] = {"plain": PLAIN, "wishes": PLAIN, "gangs": GANGS, "preemption": PREEMPTION}
+UNUSUAL = frozenset({"renew", "delete", "change_node"})
+"""What does not happen in calm scenes."""
+
+
+def _of_all(dice: random.Random) -> Arguments:
+    return {"name": dice.choice(PROCESSES)}
+
+
+def _for_a_while(dice: random.Random) -> Arguments:
+    return {"for": dice.choice((0.3, 2.0, 6.0))}
+
+
+def _pause(dice: random.Random) -> Arguments:
+    name = dice.choice((*PROCESSES, "snapshot", "b1", "b2"))
+    return {"name": name, "for": dice.choice((1.0, 3.0, 9.0, 14.0, 18.0, 25.0, 40.0, 120.0))}
+
+
+MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
+    "kill": (3, _of_all),
+    "stop": (1, _of_all),
+    "pause": (3, _pause),
+    "lose_lease": (1.5, lambda dice: {"name": dice.choice(LEADING)}),
+    "bus_down": (1, _for_a_while),
+    "partition": (1, lambda dice: _of_all(dice) | _for_a_while(dice)),
+    "messages": (3, lambda dice: {"share": dice.choice((0.05, 0.15, 0.4)), "for": dice.choice((3.0, 10.0))}),
+    "calls": (2, lambda dice: {"share": dice.choice((0.05, 0.15, 0.4)), "for": dice.choice((3.0, 10.0))}),
+    "stall": (1, lambda dice: {"for": dice.choice((3.0, 12.0, 36.0))}),
+    "watches_break": (1, lambda dice: {}),
+    "redis_down": (1, _for_a_while),
+    "redis_restarts": (0.5, lambda dice: {}),
+    "redis_flushed": (1, lambda dice: {}),
+    "redis_rolls_back": (1, lambda dice: {"by": dice.choice((0.3, 1.0, 2.0))}),
+}
+"""How often each happens compared with the others, and what it takes."""
+
+
+def draw(
+    seed: int,
+    *,
+    scene: str = "",
+    mishaps: frozenset[str] | None = None,
+    round_size: int = 0,
+    seconds: float = 0.0,
+) -> Schedule:
+    """`scene`, `mishaps`, `round_size`, `seconds`: as given, or drawn."""
+    dice = random.Random(f"{seed} schedule")
+    drawn_scene, drawn_size = dice.choice(sorted(SCENES)), dice.choice(ROUND_SIZES)
+    scene, size = scene or drawn_scene, round_size or drawn_size
+    kind = SCENES[scene.removesuffix(CALM)]
+    ends = seconds or kind.seconds
+    calm = scene.endswith(CALM)
+    chosen = sorted(frozenset() if calm else frozenset(MISHAPS) if mishaps is None else mishaps)
+    entries = [*_happenings(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
+    if chosen:
+        entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, ends)
+    entries.sort(key=lambda entry: entry.at)
+    numbered = [Entry(number, entry.at, entry.what, entry.arguments) for number, entry in enumerate(entries, 1)]
+    return Schedule(seed, scene, size, ends + TROUBLE_BEGINS, tuple(numbered))
+
+
+def _happenings(dice: random.Random, scene: Scene, seconds: float, *, calm: bool) -> list[Entry]:
+    often = {what: weight for what, weight in scene.happenings.items() if not (calm and what in UNUSUAL)}
+    found, at = [], TROUBLE_BEGINS
+    while (at := at + dice.uniform(0.0, 0.5)) < TROUBLE_BEGINS + seconds:
+        found.append(Entry(0, round(at, 3), dice.choices(list(often), list(often.values()))[0], {}))
+    return found
+
+
+def _mishaps(dice: random.Random, chosen: list[str], seconds: float) -> list[Entry]:
+    found = [
+        Entry(0, 0.5, "standby", {"name": f"{name}-2"})
+        for name in LEADING
+        if dice.random() < 0.5 and {"pause", "lose_lease"} & set(chosen)
+    ]
+    weights = [MISHAPS[what][0] for what in chosen]
+    at = TROUBLE_BEGINS
+    while (at := at + dice.expovariate(1 / MISHAP_EVERY)) < TROUBLE_BEGINS + seconds:
+        what = dice.choices(chosen, weights)[0]
+        arguments = {name: str(value) for name, value in MISHAPS[what][1](dice).items()}
+        found.append(Entry(0, round(at, 3), what, arguments))
+    return found

@@ -1,0 +1,117 @@
+"""What goes wrong: one method for each mishap of a schedule."""
+
+import asyncio
+from collections.abc import Callable
+
+from testing.simulation.loop import NOBODY
+from testing.simulation.processes import Process, Surroundings
+from testing.simulation.schedule import Entry
+
+PREFIX = "flotilla"
+
+
+class Mishaps:
+    def __init__(self, around: Surroundings, processes: dict[str, Process], start: Callable[[str], None]) -> None:
+        self.last_ends = 0.0
+        """When the last of those that go on for a while is over."""
+        self._around = around
+        self._processes = processes
+        self._start = start
+
+    def happen(self, entry: Entry) -> bool:
+        """False if this is none of them."""
+        method: Callable[[Entry], None] | None = getattr(self, f"_{entry.what}", None)
+        if method is None:
+            return False
+        method(entry)
+        return True
+
+    def heal(self) -> None:
+        around = self._around
+        around.network.bad_luck = around.transport.bad_luck = 0.0
+        around.network.down = around.redis.down = False
+        around.network.cut_off.clear()
+        around.transport.stalled_until = 0.0
+
+    def _until(self, entry: Entry, undo: Callable[[], object]) -> None:
+        loop, lasts = asyncio.get_running_loop(), entry.number_of("for")
+        self.last_ends = max(self.last_ends, loop.time() + lasts)
+        loop.call_later(lasts, undo, context=NOBODY)
+
+    def _process(self, entry: Entry) -> Process | None:
+        return self._processes.get(entry.arguments["name"])
+
+    # Processes
+
+    def _kill(self, entry: Entry) -> None:
+        if (process := self._process(entry)) is not None:
+            process.kill()
+
+    def _stop(self, entry: Entry) -> None:
+        if (process := self._process(entry)) is not None:
+            process.stop()
+
+    def _pause(self, entry: Entry) -> None:
+        """Whichever of the two leads."""
+        process = self._process(entry)
+        standby = self._processes.get(f"{entry.arguments['name']}-2")
+        if standby is not None and standby.shell is not None:
+            process = standby
+        if process is not None and process.running and not process.paused:
+            process.pause()
+            self._until(entry, process.resume)
+
+    def _standby(self, entry: Entry) -> None:
+        self._start(entry.arguments["name"])
+
+    def _lose_lease(self, entry: Entry) -> None:
+        """It is deleted, so another one may lead before the leader has noticed."""
+        self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
+
+    # The network
+
+    def _bus_down(self, entry: Entry) -> None:
+        self._around.network.down = True
+        self._until(entry, lambda: setattr(self._around.network, "down", False))
+
+    def _partition(self, entry: Entry) -> None:
+        name, cut_off = entry.arguments["name"], self._around.network.cut_off
+        cut_off.add(name)
+        self._until(entry, lambda: cut_off.discard(name))
+
+    def _messages(self, entry: Entry) -> None:
+        self._around.network.bad_luck = entry.number_of("share")
+        self._until(entry, lambda: setattr(self._around.network, "bad_luck", 0.0))
+
+    # The API server
+
+    def _calls(self, entry: Entry) -> None:
+        self._around.transport.bad_luck = entry.number_of("share")
+        self._until(entry, lambda: setattr(self._around.transport, "bad_luck", 0.0))
+
+    def _stall(self, entry: Entry) -> None:
+        now = asyncio.get_running_loop().time()
+        self._around.transport.stalled_until = now + entry.number_of("for")
+        self._until(entry, lambda: None)
+
+    def _watches_break(self, entry: Entry) -> None:
+        self._around.transport.drop_watches()
+
+    # Redis
+
+    def _redis_down(self, entry: Entry) -> None:
+        self._around.redis.down = True
+        self._until(entry, lambda: setattr(self._around.redis, "down", False))
+
+    def _redis_restarts(self, entry: Entry) -> None:
+        self._around.redis.restart()
+
+    def _redis_flushed(self, entry: Entry) -> None:
+        self._around.redis.flush()
+
+    def _redis_rolls_back(self, entry: Entry) -> None:
+        """And the snapshot dies with it."""
+        for process in self._processes.values():
+            if process.service == "snapshot":
+                process.kill()
+        self._around.redis.roll_back(entry.number_of("by"))

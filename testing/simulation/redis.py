@@ -1,0 +1,222 @@
+"""Redis as one process: its data, the commands that Flotilla uses, and its scripts, read as Redis would read them.
+
+Its data can be put back to what it was a while ago (a replica that lagged behind was promoted, or the last second of
+the file is missing), emptied, or be out of reach. Each start has a run id of its own, as INFO tells it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ResponseError
+
+from testing.simulation.loop import NOBODY
+from testing.simulation.lua import Program
+
+LATENCY = 0.002
+REMEMBERED = 3.0
+"""Seconds that it can be put back by."""
+Data = dict[bytes, Any]
+
+
+def _raw(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+class Redis:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.down = False
+        self.data: Data = {}
+        self._clock = clock
+        self._history: list[tuple[float, Data]] = []
+        self._scripts: dict[str, Program] = {}
+        self._starts = 0
+        self._restart()
+
+    # Mishaps
+
+    def flush(self) -> None:
+        """It comes back empty."""
+        self.data = {}
+        self._restart()
+
+    def roll_back(self, seconds: float) -> None:
+        """It comes back as it was so many seconds ago."""
+        since = self._clock() - seconds
+        self.data = next((data for at, data in self._history if at > since), self.data)
+        self._restart()
+
+    def restart(self) -> None:
+        """It comes back with all its data."""
+        self._restart()
+
+    def _restart(self) -> None:
+        self._starts += 1
+        self._scripts.clear()
+        self._history.clear()
+
+    # Commands
+
+    def execute(self, command: tuple[object, ...]) -> Any:
+        name = str(command[0]).upper()
+        if name not in ("EVAL", "EVALSHA"):
+            return self._call([name.encode(), *map(_raw, command[1:])])
+        if name == "EVAL":
+            text = str(command[1])
+            program = Program(text)
+            self._scripts[program.sha] = program
+        else:
+            known = self._scripts.get(str(command[1]))
+            if known is None:
+                raise NoScriptError("NOSCRIPT No matching script")
+            program = known
+        count = int(str(command[2]))
+        rest = list(map(_raw, command[3:]))
+        self._remember()
+        return program.run(rest[:count], rest[count:], self._call)
+
+    def transaction(self, commands: list[tuple[object, ...]]) -> list[Any]:
+        return [self.execute(command) for command in commands]
+
+    def _remember(self) -> None:
+        """What there is before a write. Hashes change in place, their values do not."""
+        now = self._clock()
+        while len(self._history) > 1 and self._history[1][0] < now - REMEMBERED:
+            self._history.pop(0)
+        copied = {key: dict(value) if isinstance(value, dict) else value for key, value in self.data.items()}
+        self._history.append((now, copied))
+
+    def _call(self, command: list[bytes]) -> Any:
+        name, *arguments = command
+        found = getattr(self, f"_{name.decode().lower()}", None)
+        if found is None:
+            raise ResponseError(f"the simulated Redis does not know {name.decode()}")
+        return found(*arguments)
+
+    def _ping(self) -> bytes:
+        return b"PONG"
+
+    def _info(self, section: bytes = b"") -> dict[str, str]:
+        """As the client reads it."""
+        run = f"{self._starts:040x}"
+        return {"redis_version": "6.2.0", "run_id": run, "role": "master", "master_replid": run}
+
+    def _hash(self, key: bytes) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = self.data.get(key, {})
+        return found
+
+    def _hmget(self, key: bytes, *fields: bytes) -> list[bytes | None]:
+        return [self._hash(key).get(field) for field in fields]
+
+    def _hget(self, key: bytes, field: bytes) -> bytes | None:
+        return self._hash(key).get(field)
+
+    def _hset(self, key: bytes, *pairs: bytes) -> int:
+        self.data.setdefault(key, {}).update(zip(pairs[::2], pairs[1::2], strict=True))
+        return len(pairs) // 2
+
+    def _hdel(self, key: bytes, *fields: bytes) -> int:
+        found = self._hash(key)
+        gone = sum(found.pop(field, None) is not None for field in fields)
+        if not found:
+            self.data.pop(key, None)
+        return gone
+
+    def _hvals(self, key: bytes) -> list[bytes]:
+        return list(self._hash(key).values())
+
+    def _hlen(self, key: bytes) -> int:
+        return len(self._hash(key))
+
+    def _hgetall(self, key: bytes) -> dict[bytes, bytes]:
+        return dict(self._hash(key))
+
+    def _get(self, key: bytes) -> bytes | None:
+        found: bytes | None = self.data.get(key)
+        return found
+
+    def _set(self, key: bytes, value: bytes) -> bytes:
+        self.data[key] = value
+        return b"OK"
+
+    def _unlink(self, *keys: bytes) -> int:
+        return sum(self.data.pop(key, None) is not None for key in keys)
+
+    _del = _unlink
+
+    def _exists(self, *keys: bytes) -> int:
+        return sum(key in self.data for key in keys)
+
+    def _rename(self, key: bytes, to: bytes) -> bytes:
+        if key not in self.data:
+            raise ResponseError("ERR no such key")
+        self.data[to] = self.data.pop(key)
+        return b"OK"
+
+
+class Connection:
+    """As `redis.asyncio.Redis`, of one process. `dead`: it is killed, and nothing it sends from now on arrives."""
+
+    def __init__(self, server: Redis) -> None:
+        self.dead = False
+        self._server = server
+
+    async def execute_command(self, *command: object) -> Any:
+        return await self._ask(lambda: self._server.execute(command))
+
+    def pipeline(self, *, transaction: bool) -> "Transaction":
+        return Transaction(self)
+
+    async def transact(self, commands: list[tuple[object, ...]]) -> list[Any]:
+        done: list[Any] = await self._ask(lambda: self._server.transaction(commands))
+        return done
+
+    async def aclose(self) -> None:
+        self.dead = True
+
+    async def _ask(self, work: Callable[[], Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def arrive() -> None:
+            try:
+                if self._server.down:
+                    raise RedisConnectionError("connection refused")
+                result = work()
+            except Exception as cause:
+                loop.call_later(LATENCY / 2, _settle, answer, None, cause, context=NOBODY)
+            else:
+                loop.call_later(LATENCY / 2, _settle, answer, result, None, context=NOBODY)
+
+        if self.dead:
+            raise asyncio.CancelledError
+        loop.call_later(LATENCY / 2, arrive, context=NOBODY)
+        return await answer
+
+
+class Transaction:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._commands: list[tuple[object, ...]] = []
+
+    async def __aenter__(self) -> "Transaction":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    def execute_command(self, *command: object) -> None:
+        self._commands.append(command)
+
+    async def execute(self) -> list[Any]:
+        return await self._connection.transact(self._commands)
+
+
+def _settle(answer: "asyncio.Future[Any]", result: Any, cause: Exception | None) -> None:
+    if answer.done():
+        return
+    if cause is not None:
+        answer.set_exception(cause)
+    else:
+        answer.set_result(result)

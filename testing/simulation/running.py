@@ -1,0 +1,67 @@
+"""A run of a schedule: what became of it, and the story of the pods concerned where something did not hold."""
+
+import re
+import time
+from dataclasses import dataclass, field
+
+from testing.simulation.gangs import GangWorld
+from testing.simulation.loop import Spinning, Stalled
+from testing.simulation.preemption import PreemptionWorld
+from testing.simulation.schedule import Schedule
+from testing.simulation.substitutes import run_on_virtual_time
+from testing.simulation.world import World
+
+WORLDS: dict[str, type[World]] = {"gangs": GangWorld, "preemption": PreemptionWorld}
+_UID = re.compile(r"\b[up]\d+(?:-\d+)?\b|\bg\d+(?:-\d+)*\b")
+
+
+@dataclass(slots=True)
+class Result:
+    """`wrong`: what did not hold; empty: all of it did."""
+
+    seed: int
+    wrong: str = ""
+    log: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    settled_after: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        return not self.wrong
+
+    @property
+    def kind(self) -> str:
+        """What is wrong without names and numbers, so that two failures can be compared."""
+        first = self.wrong.splitlines()[0] if self.wrong else ""
+        return re.sub(r"\(.*", "", re.sub(r"[\w.-]*\d[\w.-]*", "#", first))[:60]
+
+    @property
+    def story(self) -> list[str]:
+        """The lines of the log about what is named in `wrong`."""
+        names = set(_UID.findall(self.wrong))
+        return [line for line in self.log if names & set(_UID.findall(line))]
+
+
+def make_world(schedule: Schedule) -> World:
+    return WORLDS.get(schedule.scene.partition("-")[0], World)(schedule)
+
+
+def play(schedule: Schedule) -> Result:
+    began = time.process_time()
+    result = Result(schedule.seed)
+
+    async def run() -> None:
+        world = make_world(schedule)
+        result.log = world.log
+        try:
+            await world.run()
+        except AssertionError as wrong:
+            result.wrong = str(wrong) or "an assertion without a word"
+        result.settled_after = world.settled_after
+
+    try:
+        run_on_virtual_time(run, schedule.seed)
+    except (AssertionError, Stalled, Spinning) as wrong:
+        result.wrong = result.wrong or f"{type(wrong).__name__}: {wrong}"
+    result.seconds = time.process_time() - began
+    return result

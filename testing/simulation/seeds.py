@@ -1,0 +1,83 @@
+"""Many seeds on all cores; what failed is cut down to what it takes to fail."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from testing.simulation.broken import broken_build
+from testing.simulation.drawing import draw
+from testing.simulation.running import Result, play
+from testing.simulation.schedule import Schedule
+from testing.simulation.shrink import shrink
+
+HASH_SEED = "PYTHONHASHSEED"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`broken`: the build in which a fence is switched off; empty: none. `shrink_seconds`: for each failure."""
+
+    scene: str = ""
+    broken: str = ""
+    shrink_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`shortest`: the shortest schedule found that fails as the whole does; `result`: what becomes of it."""
+
+    whole: Schedule
+    shortest: Schedule
+    result: Result
+
+
+def play_seeds(
+    seeds: Sequence[int], options: Options, progress: Callable[[int, int], None]
+) -> tuple[list[Result], list[Failure]]:
+    """`progress` is told how many have been played, and how many of these failed."""
+    with _pool() as pool:
+        futures = [pool.submit(play_seed, seed, options) for seed in seeds]
+        results = list(_as_they_come(futures, progress))
+        failed = sorted((each for each in results if not each.held), key=lambda each: each.seed)
+        failures = list(pool.map(shrink_seed, failed, [options] * len(failed)))
+    return results, failures
+
+
+def play_seed(seed: int, options: Options) -> Result:
+    with broken_build(options.broken):
+        return play(draw(seed, scene=options.scene))
+
+
+def shrink_seed(failed: Result, options: Options) -> Failure:
+    whole = draw(failed.seed, scene=options.scene)
+    with broken_build(options.broken):
+        shortest, result = shrink(whole, failed, play, options.shrink_seconds)
+    return Failure(whole, shortest, result)
+
+
+def play_schedule(schedule: Schedule, options: Options) -> Result:
+    """In a process as those of `play_seeds`, so that it takes the same course."""
+    with _pool() as pool:
+        return pool.submit(_play, schedule, options).result()
+
+
+def _play(schedule: Schedule, options: Options) -> Result:
+    with broken_build(options.broken):
+        return play(schedule)
+
+
+def _as_they_come(futures: "Sequence[Future[Result]]", progress: Callable[[int, int], None]) -> Iterator[Result]:
+    failed = 0
+    for done, future in enumerate(as_completed(futures), 1):
+        result = future.result()
+        failed += not result.held
+        progress(done, failed)
+        yield result
+
+
+def _pool() -> ProcessPoolExecutor:
+    """Processes that hash alike: the order of a set is a part of the course that a run takes."""
+    os.environ[HASH_SEED] = "0"
+    return ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
