@@ -12,8 +12,8 @@ from contextvars import Context, ContextVar, copy_context
 from itertools import count
 from typing import Any, TypeVarTuple
 
-SHORTEST_STEP = 1e-6
-"""Seconds that pass at least: a wait for less, as clocks with another origin round it, would never end."""
+SHORTEST_WAIT = 1e-6
+"""Seconds: clocks that began elsewhere round away a shorter one, and who waits so until a deadline would spin."""
 MOST_CANCELLATIONS = 60
 MOST_STEPS = 1_000_000
 """Callbacks of one run: with more, something spins without time passing."""
@@ -78,8 +78,7 @@ class _Selector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise Stalled
-        if timeout > 0:
-            self.now += max(timeout, SHORTEST_STEP)
+        self.now += max(timeout, 0.0)
         return []
 
 
@@ -136,7 +135,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = _Timer(when, callback, args, self, context)
+        timer = _Timer(max(when, self.time() + SHORTEST_WAIT), callback, args, self, context)
         self._push(timer)
         return timer
 
