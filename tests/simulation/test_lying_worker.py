@@ -11,9 +11,12 @@ from services.worker.events import Answer
 from shared.cluster.shards import shard_of
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 from testing.builders import node
+from testing.simulation.drawing import PROCESSES
 from testing.simulation.processes import SHARDS
-from testing.simulation.world import NODES, SERVICES, World
-from tests.simulation.test_simulation import all_bound, on_virtual_time
+from testing.simulation.schedule import Schedule
+from testing.simulation.substitutes import run_on_virtual_time
+from testing.simulation.world import NODES, World
+from tests.simulation.test_simulation import all_bound
 
 LIAR = "w1"
 MUCH = 1 << 40
@@ -66,10 +69,10 @@ class Liar:
 )
 def test_a_worker_that_always_lies_loses_its_shards_and_everything_is_bound(lie: Lie, kind: str) -> None:
     async def run() -> None:
-        world = World(1, mishaps=frozenset(), bad_luck=0.0, round_size=16)
+        world = World(Schedule(1, "plain", 16, 0.0, ()))
         for name in NODES:
             world.server.put_node(node(name).capacity(cpu=16, memory="64Gi", pods=4).build())
-        for name in SERVICES:
+        for name in PROCESSES:
             world.start(name)
         await asyncio.sleep(3.0)
         runner = world.processes[LIAR].shell._runner
@@ -85,4 +88,4 @@ def test_a_worker_that_always_lies_loses_its_shards_and_everything_is_bound(lie:
         world.around.failures.clear()
         await all_bound(world)
 
-    on_virtual_time(run)
+    run_on_virtual_time(run)
