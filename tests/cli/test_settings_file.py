@@ -44,7 +44,7 @@ def test_every_setting_has_its_name_there(file: Path, tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     texts = {
         "name": "a", "identity": "b", "prefix": "c", "nats_url": "nats://d", "redis_url": "redis://e",
-        "server": "http://f", "token": "g", "context": "h", "http_host": "i", "otlp_endpoint": "http://j",
+        "server": "http://f", "token": "g", "context": "h", "http_host": "i", "http_scheme": "https", "otlp_endpoint": "http://j",
         "log_format": "text", "log_level": "debug",
     }  # fmt: skip
     text = "".join(

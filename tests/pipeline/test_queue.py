@@ -174,7 +174,9 @@ async def test_a_queue_that_is_killed_knows_what_came_before(pipeline: Pipeline,
         for name in stumbling:
             assert after[name]["place"] == before[name]["place"], after[name]
             for known in ("attempts", "errors", "rests_until", "queued_at"):
-                assert after[name][known] == before[name][known], f"{known}: {before[name]}, {after[name]}"
+                # Two processes count on clocks of their own: the same moment may differ in its last digits.
+                same = pytest.approx(before[name][known], abs=1e-3)
+                assert after[name][known] == same, f"{known}: {before[name]}, {after[name]}"
 
         async def is_tried_again() -> bool:
             picky = (await listing(operator))["picky"]

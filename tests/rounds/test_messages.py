@@ -28,6 +28,7 @@ from shared.messages.binding import (
     Withdraw,
 )
 from shared.messages.codec import Message, copy, decode, encode
+from shared.messages.identity import Owner, WhoOwns
 from shared.messages.inspection import (
     AssumedPod,
     CacheCompared,
@@ -370,6 +371,8 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         COUNTS,
     ),
     CompareCache: st.builds(CompareCache),
+    WhoOwns: st.builds(WhoOwns, TEXT),
+    Owner: st.builds(Owner, TEXT, TIMES),
     CacheCompared: st.builds(
         CacheCompared, COUNTS, COUNTS, COUNTS, st.lists(st.builds(Difference, *[TEXT] * 6), max_size=2), COUNTS, TEXT
     ),

@@ -81,4 +81,4 @@ async def test_a_term_that_was_just_opened_has_the_fields_that_the_page_says() -
     async with redis_server() as server, linked(server) as link:
         await open_term(link, PREFIX, 1)
         await Writer.open(link, PREFIX, 1, SHARDS)
-        assert set(await link.call("HGETALL", f"{PREFIX}:meta")) == {b"schema", b"epoch", b"lost"}
+        assert set(await link.call("HGETALL", f"{PREFIX}:meta")) == {b"schema", b"epoch", b"history", b"lost"}
