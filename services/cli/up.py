@@ -86,6 +86,8 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event) -> int:
     from services.supervisor.pipeline import Pipeline
 
     def check() -> None:
+        if options.settings.config is None:
+            return  # the defaults are right
         from services.cli.checking import check_config  # takes a while to be imported: the services get a head start
 
         check_config(options.settings)

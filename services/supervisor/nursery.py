@@ -1,7 +1,8 @@
-"""python -m services.supervisor.nursery: has imported what services need, and becomes one of them whenever asked.
+"""python -m services.supervisor.nursery: imports what services need, and becomes one of them whenever asked.
 
-Importing costs a process most of a second; a fork of one that has done so costs a hundredth of that. Orders and news
-are JSON on the socket that is its standard input; an order comes with the file that the new process writes to. When
+Importing costs a process most of a second; a fork of one that has done so costs a hundredth of that. The services are
+imported one after the other, and each can be started as soon as its own turn has come: the first ones connect, are
+elected and list the cluster on one core while the others are imported on another one. Orders and news are JSON on the socket that is its standard input; an order comes with the file that the new process writes to. When
 the other end is closed, or gone, it ends all that it has started and then itself.
 """
 
@@ -20,7 +21,10 @@ import msgspec
 
 from services.supervisor.servers import die_with_parent
 
-PRELOADED = ("watcher", "queue", "snapshot", "cycle", "worker", "binder", "simulator")
+PRELOADED = ("snapshot", "queue", "watcher", "cycle", "worker", "binder")
+"""In this order: who is to hear the watcher's first listing comes before it, and need not ask for another one."""
+LOADED_FIRST = frozenset(f"services.{name}" for name in (*PRELOADED, "simulator"))
+"""Modules that are imported here before a process becomes them; not every pipeline has a simulator."""
 ENDED_BY_ITS_CHANNEL = (signal.SIGTERM, signal.SIGINT)
 """Signals to all processes at once: services that end in good order are not to lose their parent meanwhile."""
 MOST_BYTES = 1 << 20
@@ -60,19 +64,24 @@ def main() -> None:
     for number in ENDED_BY_ITS_CHANNEL:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()  # while modules are imported next to nothing is garbage
-    for name in PRELOADED:
-        importlib.import_module(f"services.{name}.service")
-    gc.collect()
-    gc.freeze()
-    gc.enable()
     order = _serve(channel)
     if order is not None:
         channel.close()
         _become(order)
 
 
+def _load(module: str) -> None:
+    """Imports a service. What is loaded stays: no fork looks through it for garbage, which would copy its pages."""
+    importlib.import_module(f"{module}.service")
+    gc.freeze()
+
+
 def _serve(channel: socket.socket) -> Order | None:
-    """The order that this process, a fork by now, is to carry out; None once there is nothing more to do."""
+    """The order that this process, a fork by now, is to carry out; None once there is nothing more to do.
+
+    Imports while there is no order.
+    """
+    unloaded = [f"services.{name}" for name in PRELOADED]
     woken, wake = socket.socketpair()
     woken.setblocking(False)
     wake.setblocking(False)
@@ -83,7 +92,12 @@ def _serve(channel: socket.socket) -> Order | None:
         selector.register(channel, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select():
+            ready = selector.select(0 if unloaded else None)
+            if not ready and unloaded:
+                _load(unloaded.pop(0))
+                if not unloaded:
+                    gc.enable()
+            for key, _ in ready:
                 if key.fileobj is woken:
                     with suppress(BlockingIOError):
                         woken.recv(4096)
@@ -106,7 +120,7 @@ def _notice(number: int, frame: FrameType | None) -> None:
 
 
 def _next_order(channel: socket.socket, children: set[int]) -> Order | int | None:
-    """In the fork: the order. Here: its pid, nought if there is none. None: nobody orders any more."""
+    """In the fork: the order. Here: its pid, zero if there is none. None: nobody orders any more."""
     try:
         raw, files, _, _ = socket.recv_fds(channel, MOST_BYTES, 1)
     except ConnectionError:
@@ -114,6 +128,8 @@ def _next_order(channel: socket.socket, children: set[int]) -> Order | int | Non
     if not raw:
         return None
     order = msgspec.json.decode(raw, type=Order)
+    if order.module in LOADED_FIRST:
+        _load(order.module)
     parent = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY_ITS_CHANNEL)  # what is sent to the fork is not to be lost
     try:
@@ -149,6 +165,7 @@ def _write_to(file: int) -> None:
 
 
 def _become(order: Order) -> None:
+    gc.enable()
     os.environ.clear()
     os.environ.update(order.environment)
     sys.argv = [order.module, *order.arguments]

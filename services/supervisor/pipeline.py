@@ -16,6 +16,7 @@ from services.supervisor.children import Child, Service, Simulator, environment_
 from services.supervisor.core import SupervisorCore
 from services.supervisor.cpu import CpuAccounts
 from services.supervisor.events import Effect, Ended, Event, GiveUp, Launch, Started, Stopping, Tell
+from services.supervisor.nursery import PRELOADED
 from services.supervisor.offspring import Nursery
 from services.supervisor.options import PipelineOptions
 from services.supervisor.probe import Answer, get
@@ -61,7 +62,7 @@ class Pipeline:
     ) -> AsyncIterator["Pipeline"]:
         """Everything is ready inside, but what is held.
 
-        `check`: raises what speaks against starting anything; meanwhile a process imports what services need.
+        `check`: raises what speaks against starting services; meanwhile servers start, and what services need is imported.
         UserError: cannot be as it was told to be; ClusterError: does not get ready.
         """
         async with temporary_folder() as folder:
@@ -152,19 +153,22 @@ class Pipeline:
     async def _start(self, check: Callable[[], None] | None) -> None:
         deadline = self._start_deadline()
         await self._nursery.prepare()
-        if check is not None:
-            await asyncio.to_thread(check)
         self._spawn(self._sample())
         self._servers = self._own_servers()
-        async with asyncio.TaskGroup() as group:
-            starts = [group.create_task(_attempt(server)) for server in self._servers.values()]
-        for problem in (start.result() for start in starts):
-            if problem is not None:
-                raise problem
+        checking = asyncio.to_thread(check) if check is not None else asyncio.sleep(0)
+        problems = asyncio.gather(*map(_attempt, self._servers.values()))
+        try:
+            await checking
+            problem = next(filter(None, await problems), None)
+        finally:
+            problems.cancel()
+            await asyncio.gather(problems, return_exceptions=True)
+        if problem is not None:
+            raise problem
         for server in self._servers.values():
             self._began(server)
             self._spawn(self._keep(server, runs=True))
-        for name in self._kinds:
+        for name in sorted(self._kinds, key=lambda name: PRELOADED.index(self._kinds[name])):
             if name not in self.options.held:
                 self._add(name)
         await self._wait_until_ready(deadline)
