@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
 
+from services.auditor.clock import now
 from services.auditor.events import (
     BindingsHeard,
     Event,
@@ -139,7 +139,7 @@ class LedgerFeed:
         self._log = Repeated(log)
 
     async def look(self) -> None:
-        asked_at = time.time()
+        asked_at = now()
         try:
             values: Sequence[bytes] = await self._link.call("HVALS", self._key)
             entries = [decode_entry(value) for value in values]
@@ -157,7 +157,7 @@ class QueueFeed:
         self._log = Repeated(log)
 
     async def look(self) -> None:
-        asked_at = time.time()
+        asked_at = now()
         try:
             contents = await self._bus.request(QUEUE_INSPECT, Inspect(), QueueContents, timeout=ANSWER_PATIENCE)
         except FlotillaError as cause:

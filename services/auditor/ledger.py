@@ -23,6 +23,8 @@ class LedgerAudit:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._entries: dict[str, LedgerEntry] = {}
+        self._ends: dict[str, tuple[LedgerEntry, float]] = {}
+        """By uid: the entry as it was first read with its present window, and when that is over by our clock."""
         self._unending: Suspicions[Key] = Suspicions(cluster.limits.patience)
         self._crowded: set[Key] = set()
         self._silent = False
@@ -32,6 +34,7 @@ class LedgerAudit:
 
     def read(self, ledger: LedgerRead, now: float) -> list[Violation]:
         self._entries, self._silent = {entry.uid: entry for entry in ledger.entries}, False
+        self._begin_windows(ledger)
         self._crowded &= {(entry.uid, entry.attempt) for entry in ledger.entries}
         assumed = self._assumed(ledger)
         self._cluster.oldest_assumed = min((a.since for _, a in assumed), default=None)
@@ -53,6 +56,15 @@ class LedgerAudit:
         if self._silent:
             return [self._cluster.violation(Invariant.LEDGER_ENDS, now, "the ledger cannot be read")]
         return [self._violation(entry, "the entry is left over", now) for entry in self._entries.values()]
+
+    def _begin_windows(self, ledger: LedgerRead) -> None:
+        """Deadlines are of another clock than ours, so a window is counted from when it is first seen."""
+        before, self._ends = self._ends, {}
+        for entry in ledger.entries:
+            known = before.get(entry.uid)
+            if known is None or (known[0].attempt, known[0].deadline) != (entry.attempt, entry.deadline):
+                known = entry, ledger.asked_at + (entry.window or entry.deadline - entry.assumed_at)
+            self._ends[entry.uid] = known
 
     def _assumed(self, ledger: LedgerRead) -> list[tuple[PodRecord, Assumed]]:
         """The pods that hold room by the ledger alone."""
@@ -80,8 +92,8 @@ class LedgerAudit:
         ]
 
     def _why_over(self, entry: LedgerEntry, at: float) -> str:
-        if entry.deadline < at:
-            return "its deadline is over"
+        if self._ends[entry.uid][1] < at:
+            return "its window is over"
         record = self._cluster.pods.get(entry.uid)
         if record is None:
             return "" if entry.uid in self._cluster.unreadable else "there is no such pod"
@@ -155,7 +167,7 @@ class LedgerAudit:
         return [self._cluster.violation(invariant, now, what, uid=newest.uid, node=node, numbers=numbers)]
 
     def _violation(self, entry: LedgerEntry, what: str, now: float) -> Violation:
-        numbers = {"attempt": float(entry.attempt), "deadline": entry.deadline, "overdue": now - entry.deadline}
+        numbers = {"attempt": float(entry.attempt), "window": entry.window, "overdue": now - self._ends[entry.uid][1]}
         return self._cluster.violation(
             Invariant.LEDGER_ENDS, now, what, uid=entry.uid, node=entry.node, numbers=numbers
         )

@@ -9,10 +9,10 @@ It only reads. What it hears may break off and come back at any time; that is no
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from services.auditor.clock import now
 from services.auditor.core import AuditorCore, Expected
 from services.auditor.events import Event, Tick
 from services.auditor.feeds import ClusterFeed, LedgerFeed, QueueFeed
@@ -114,7 +114,7 @@ class Auditor:
         return self._core.latency(quantile)
 
     def tell(self, event: Event) -> None:
-        self._keep(self._core.handle(event, time.time()))
+        self._keep(self._core.handle(event, now()))
         self._changed.set()
 
     async def wait_until(self, condition: Callable[["Auditor"], bool], timeout: float) -> None:
@@ -139,7 +139,7 @@ class Auditor:
         while not self._core.is_done(unbound) and loop.time() < deadline:
             await asyncio.sleep(min(LOOK_EVERY, self._limits.lag) / 4)
             await self._look()
-        self._keep(self._core.finish(time.time(), unbound))
+        self._keep(self._core.finish(now(), unbound))
         return self.violations
 
     def validate(self) -> None:

@@ -81,6 +81,7 @@ class Ledger:
             pod=decision.pod,
             volumes=decision.volumes,
             version=decision.version,
+            window=BINDING_WINDOW,
         )
         self._entries[entry.uid] = entry
         self._doubts.pop(entry.uid, None)
@@ -93,8 +94,9 @@ class Ledger:
 
     def extend(self, entry: LedgerEntry, wait: float, now: float) -> LedgerEntry:
         """A binder waits with it for so many seconds, and has a whole window after that."""
-        deadline = now + wait + BINDING_WINDOW
-        extended = msgspec.structs.replace(entry, deadline=deadline + self.ahead)
+        window = wait + BINDING_WINDOW
+        deadline = now + window
+        extended = msgspec.structs.replace(entry, deadline=deadline + self.ahead, window=window)
         self._entries[entry.uid] = extended
         self._put_off(entry.uid, deadline)
         return extended

@@ -2,8 +2,9 @@
 
 Importing costs a process most of a second; a fork of one that has done so costs a hundredth of that. The services are
 imported one after the other, and each can be started as soon as its own turn has come: the first ones connect, are
-elected and list the cluster on one core while the others are imported on another one. Orders and news are JSON on the socket that is its standard input; an order comes with the file that the new process writes to. When
-the other end is closed, or gone, it ends all that it has started and then itself.
+elected and list the cluster on one core while the others are imported on another one. Orders and news are JSON on the
+socket that is its standard input; an order comes with the file that the new process writes to. When the other end is
+closed, or gone, it ends all that it has started and then itself.
 """
 
 import gc

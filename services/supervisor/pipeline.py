@@ -62,7 +62,7 @@ class Pipeline:
     ) -> AsyncIterator["Pipeline"]:
         """Everything is ready inside, but what is held.
 
-        `check`: raises what speaks against starting services; meanwhile servers start, and what services need is imported.
+        `check`: raises what speaks against starting services. Meanwhile servers start and modules are imported.
         UserError: cannot be as it was told to be; ClusterError: does not get ready.
         """
         async with temporary_folder() as folder:

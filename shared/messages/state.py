@@ -242,7 +242,8 @@ class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod that is assumed to be on a node and not yet seen there. Written before any binder is asked to bind it.
 
     `attempt` is the sequence number of the commit, and so never the same for two attempts. `version` is that of the
-    pod which the orders of this attempt name. `deadline` and `assumed_at` (Unix time) are for people only.
+    pod which the orders of this attempt name. `deadline` and `assumed_at` (Unix time) are for people only. `window`:
+    seconds from the writing of this deadline to it, whatever clocks say; 0 if a release before this one wrote it.
     """
 
     uid: str
@@ -260,3 +261,4 @@ class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     volumes: VolumeDecision | None = None
     assumed_at: float = 0.0
     version: str = ""
+    window: float = 0.0

@@ -94,7 +94,8 @@ def contents(**places: Sequence[PodBuilder]) -> QueueContents:
     return QueueContents(**names)
 
 
-def entry(made: PodBuilder, on: str, *, attempt: int = 1, deadline: float = BEGIN + 1000) -> LedgerEntry:
+def entry(made: PodBuilder, on: str, *, attempt: int = 1, window: float = 1000, clock: float = BEGIN) -> LedgerEntry:
+    """`clock`: that of the owner, when it writes the entry."""
     built = made.build()
     return LedgerEntry(
         uid=built.uid,
@@ -106,7 +107,8 @@ def entry(made: PodBuilder, on: str, *, attempt: int = 1, deadline: float = BEGI
         load=load_of(built),
         epoch=1,
         round=1,
-        deadline=deadline,
+        deadline=clock + window,
+        window=window,
     )
 
 

@@ -1,5 +1,8 @@
 """Every assumption and every wait for a permit ends, and in the end nothing is left over."""
 
+import pytest
+from msgspec import structs
+
 from services.auditor.events import BindingsHeard, LedgerSilent, Lost, PodsListed
 from services.auditor.violations import Invariant
 from shared.messages.binding import BindingOutcome
@@ -9,10 +12,11 @@ from tests.auditor.support import BEGIN, LAG, PATIENCE, Audit, entry, invariants
 # The ledger
 
 
-def test_an_entry_that_outlives_its_deadline_is_reported() -> None:
+@pytest.mark.parametrize("skew", [-60.0, 0.0, 60.0])
+def test_an_entry_that_outlives_its_window_is_reported_whatever_the_owners_clock_says(skew: float) -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
-    late = entry(web("p"), "a", deadline=BEGIN + 20)
+    late = entry(web("p"), "a", window=2 * LAG, clock=audit.now + skew)
     for _ in range(2):
         assert audit.ledger(late) == []
         audit.wait(LAG)
@@ -21,21 +25,35 @@ def test_an_entry_that_outlives_its_deadline_is_reported() -> None:
     audit.wait(PATIENCE)
     (violation,) = audit.ledger(late)
     assert (violation.invariant, violation.pod, violation.node) == (Invariant.LEDGER_ENDS, "default/p", "a")
-    assert violation.numbers["deadline"] == BEGIN + 20
+    assert violation.numbers["overdue"] == LAG + 1 + PATIENCE
 
 
-def test_a_deadline_that_is_put_off_is_not_over() -> None:
+@pytest.mark.parametrize("step", [-60.0, 0.0, 60.0])
+def test_a_window_that_begins_again_is_not_over_though_the_owners_clock_steps(step: float) -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
-    for _ in range(10):
+    for round in range(10):
         audit.wait(PATIENCE)
-        assert audit.ledger(entry(web("p"), "a", deadline=audit.now + PATIENCE)) == []
+        assert audit.ledger(entry(web("p"), "a", window=PATIENCE, clock=audit.now + step * (round % 2))) == []
+
+
+def test_an_entry_of_an_earlier_release_has_the_window_that_its_times_tell() -> None:
+    audit = Audit(small("a"))
+    audit.see(web("p"))
+    older = structs.replace(entry(web("p"), "a"), window=0.0, assumed_at=BEGIN - 60, deadline=BEGIN - 30)
+    assert audit.ledger(older) == []
+    audit.wait(29)
+    assert audit.ledger(older) == []
+    for _ in range(2):
+        audit.wait(PATIENCE)
+        found = audit.ledger(older)
+    assert invariants(found) == [Invariant.LEDGER_ENDS]
 
 
 def test_while_the_ledger_is_away_nobody_can_end_an_entry() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
-    late = entry(web("p"), "a", deadline=BEGIN)
+    late = entry(web("p"), "a", window=-1.0)
     audit.ledger(late)
     audit.tell(LedgerSilent())
     audit.wait(PATIENCE)

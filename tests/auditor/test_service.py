@@ -2,7 +2,6 @@
 
 import logging
 import random
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -182,7 +181,7 @@ async def test_it_reads_the_ledger_also_after_redis_was_away() -> None:
         auditor.violations.clear()
         await redis.start()
         client: Redis = Redis.from_url(redis.url)
-        ghost = entry(web("ghost"), "a", deadline=time.time() + 1000)
+        ghost = entry(web("ghost"), "a")
         await client.hset("flotilla:ledger", "default/ghost", encode(ghost))
         await auditor.wait_until(lambda a: bool(a.violations), SOON)
         (violation,) = auditor.violations

@@ -1,0 +1,15 @@
+"""The auditor's clock."""
+
+import time
+
+import pytest
+
+from services.auditor.clock import now
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_steps_of_the_systems_clock_change_nothing(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
+    real, before = time.time, now()
+    assert abs(before - real()) < 60, "readable as Unix time"
+    monkeypatch.setattr(time, "time", lambda: real() + step)
+    assert 0 <= now() - before < 60
