@@ -141,8 +141,9 @@ class Pipeline:
 
     async def unready(self) -> dict[str, str]:
         """Why, by name, of each service that is not ready now."""
-        reasons = await asyncio.gather(*(self._why_unready(name) for name in self._services))
-        return {name: reason for name, reason in zip(self._services, reasons, strict=True) if reason}
+        names = [name for name in self._kinds if name in self._services]
+        reasons = await asyncio.gather(*map(self._why_unready, names))
+        return {name: reason for name, reason in zip(names, reasons, strict=True) if reason}
 
     async def release(self) -> None:
         """Starts what is held, and returns once it is ready; ClusterError if that does not come."""
