@@ -1,33 +1,35 @@
 """What a term does first where the store may have forgotten something: fence whatever earlier terms may have ordered.
 
-No ledger says what was ordered, and no wait outlasts a call that is on its way. But whatever was ordered was ordered
-for a pod that the listing shows without a node, at a version that it had. So each of these is given a new version, by a
-condition that names this term. The term begins once the watch has shown that on each, or the pod on a node or gone:
-then nothing from before can bind any of them, and what was bound before is known.
+No ledger says what was ordered, and no wait outlasts a call that is on its way. But every order named a pod that the
+listing shows without a node, and the version that the pod had. So each of these pods is given a new version, by a
+condition that names this term. The answer to that says how it went on:
+
+    pending -> touch -+-> without a node, at a new version: fenced, nothing from before can bind it
+                      +-> on a node: waits until the watch shows it there, so that its place is known
+                      +-> gone
+                      +-> no answer, or refused: touched again
+
+The watch may say first that a pod is on a node, finished or gone. Of pods that cannot be read it tells as much. So
+neither a pod that becomes unreadable nor one whose condition is removed is waited for.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 
-import msgspec
-
-from shared.errors import ClusterError
+from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
-from shared.kube.fencing import NOT_THERE, touch
-from shared.kube.notes import BINDING_FENCED, BindingFenced, PodRef
-from shared.messages.watch import PodChange
-from shared.model.objects import Pod, dec_hook
+from shared.kube.errors import Forbidden
+from shared.kube.notes import BindingFenced, PodRef, PodStanding
+from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.telemetry.logs import Repeated
 
 MOST_AT_ONCE = 64
 """Calls to the API server."""
-SHOWN_WITHIN = 2.0
-"""Seconds that the watch has to show what was done; after that it is done again."""
+AGAIN = 1.0
+"""Seconds until what was not answered, or what the watch has not shown, is looked at again."""
 PROGRESS = 1.0
 """Seconds between two lines about how far it is."""
-
-_POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 
 
 class Barrier:
@@ -35,25 +37,30 @@ class Barrier:
         """`schedulers`: whose pods are ours to schedule."""
         self._client = client
         self._schedulers = schedulers
-        self._by = f"term {epoch}"
-        self._mark = BindingFenced("", self._by)
+        self._mark = BindingFenced("", f"term {epoch}")
         self._log = log
         self._sparingly = Repeated(log)
         self._open: dict[str, PodRef] = {}
+        self._bound: set[str] = set()
+        """Of the open ones, those that are on a node by an answer; the watch is still to show that."""
         self._total = 0
         self._closed = False
+        self._problem = ""
         self._empty = asyncio.Event()
 
     def see(self, change: object) -> None:
         """What the watch shows, from the first message on. Pods that come after `run` was begun are nobody's yet."""
-        if not isinstance(change, PodChange):
-            return
-        if change.gone or change.finished or change.node or self._shows_mark(change):
-            self._open.pop(change.uid, None)
-        elif not self._closed and change.scheduler in self._schedulers:
+        match change:
+            case PodChange():
+                placed = change.gone or change.finished or bool(change.node)
+            case Unreadable(kind=Kind.POD):
+                placed = bool(change.node)
+            case _:
+                return
+        if placed:
+            self._drop(change.uid)
+        elif not self._closed and self._may_be_ours(change):
             self._open[change.uid] = PodRef(change.namespace, change.name, change.uid)
-        if not self._open:
-            self._empty.set()
 
     async def run(self, tell: Callable[[str], None]) -> None:
         """All that there is has been seen once. Returns when nothing of an earlier term can be bound any more."""
@@ -63,15 +70,27 @@ class Barrier:
         try:
             while self._open:
                 self._empty.clear()
-                await self._touch_all()
+                await self._fence_all()
                 if self._open:
-                    await self._shown()
+                    await self._pause()
         finally:
             progress.cancel()
         self._log.info("%s", self._progress())
 
+    def _may_be_ours(self, change: PodChange | Unreadable) -> bool:
+        """Of a pod that cannot be read it may be unknown whose it is."""
+        return change.scheduler in self._schedulers or (isinstance(change, Unreadable) and not change.scheduler)
+
+    def _drop(self, uid: str) -> None:
+        self._bound.discard(uid)
+        if self._open.pop(uid, None) is not None and not self._open:
+            self._empty.set()
+
     def _progress(self) -> str:
-        return f"fenced {self._total - len(self._open):,} of {self._total:,} pending pods"
+        text = f"fenced {self._total - len(self._open):,} of {self._total:,} pending pods"
+        if self._bound:
+            text += f"; {len(self._bound):,} are on a node, which the watch has not shown yet"
+        return f"{text}; {self._problem}" if self._problem and self._open else text
 
     async def _report(self, tell: Callable[[str], None]) -> None:
         while True:
@@ -79,39 +98,56 @@ class Barrier:
             await asyncio.sleep(PROGRESS)
             self._log.info("%s", self._progress())
 
-    async def _shown(self) -> None:
+    async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(SHOWN_WITHIN):
+            async with asyncio.timeout(AGAIN):
                 await self._empty.wait()
         except TimeoutError:
             pass
 
-    async def _touch_all(self) -> None:
-        waiting = list(self._open.values())
+    async def _fence_all(self) -> None:
+        waiting = list(self._open)
 
         async def work() -> None:
             while waiting:
-                await self._touch(waiting.pop())
+                await self._fence(waiting.pop())
 
         async with asyncio.TaskGroup() as workers:
             for _ in range(min(MOST_AT_ONCE, len(waiting))):
                 workers.create_task(work())
 
-    async def _touch(self, pod: PodRef) -> None:
-        if pod.uid not in self._open:
+    async def _fence(self, uid: str) -> None:
+        pod = self._open.get(uid)
+        if pod is None:
             return
         try:
-            result = await touch(self._client, pod, "", self._by)
-        except ClusterError as cause:
-            self._sparingly.warning("fence", "%s", cause)
-            return
-        if result.outcome in NOT_THERE:
-            self._open.pop(pod.uid, None)
+            standing = await self._ask(pod)
+        except Forbidden as cause:
+            self._fail(f"the API server does not allow it, the snapshot needs `patch` on `pods/status`: {cause}")
+        except FlotillaError as cause:
+            self._fail(str(cause))
+        else:
+            self._problem = ""
+            if standing is not None and standing.uid == uid and standing.node:
+                self._bound.add(uid)
+            else:
+                self._drop(uid)
 
-    def _shows_mark(self, change: PodChange) -> bool:
+    def _fail(self, problem: str) -> None:
+        self._problem = problem
+        self._sparingly.warning("fence", "pending pods cannot be fenced: %s", problem)
+
+    async def _ask(self, pod: PodRef) -> PodStanding | None:
+        """A pod that is known to be bound is only looked at: it may be gone by now. So is one that cannot be touched,
+        as it may have another uid."""
+        if pod.uid in self._bound:
+            return await self._client.pod_standing(pod.namespace, pod.name)
         try:
-            conditions = _POD.decode(change.body).status.conditions
-        except msgspec.DecodeError:
-            return False
-        message = self._mark.fields()["message"]
-        return any(each.type == BINDING_FENCED and each.message == message for each in conditions)
+            return await self._client.standing_after(pod, self._mark)
+        except Forbidden:
+            raise
+        except FlotillaError:
+            standing = await self._client.pod_standing(pod.namespace, pod.name)
+            if standing is None or standing.uid != pod.uid or standing.node:
+                return standing
+            raise

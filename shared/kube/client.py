@@ -181,6 +181,22 @@ class KubeClient:
         body = status_body(pod.uid, condition, nominated, version)
         return await self.attempt("PATCH", _status_path(pod), body, content_type=STRATEGIC_MERGE_PATCH)
 
+    async def standing_after(self, pod: PodRef, condition: Condition) -> PodStanding | None:
+        """Writes the condition; how the pod stands with it, by the server's answer. None if there is no such pod.
+
+        Raises ClusterError for every other answer, also where the pod has another uid, and where none came.
+        """
+        path = _status_path(pod)
+        answer = await self.call("PATCH", path, status_body(pod.uid, condition), content_type=STRATEGIC_MERGE_PATCH)
+        if answer.status == 404:
+            return None
+        if not answer.ok:
+            raise self._refused("PATCH", path, answer)
+        try:
+            return standing(answer.body)
+        except msgspec.DecodeError as cause:
+            raise InvalidObject("Pod", f"{pod.namespace}/{pod.name}", "", str(cause)) from cause
+
     async def clear_nomination(self, pod: PodRef, node: str) -> Result:
         """Takes the nomination to this node out of the pod's status; 422 where there is another one, or none."""
         return await self.attempt("PATCH", _status_path(pod), unnominated_body(pod.uid, node), content_type=JSON_PATCH)
