@@ -54,6 +54,7 @@ from services.binder.events import (
     Problem,
     Report,
     Tick,
+    Unnamed,
     Waited,
 )
 from services.binder.permits import PermitWait
@@ -65,6 +66,7 @@ from shared.errors import ProtocolError
 from shared.framework.profile import Framework
 from shared.framework.status import Code, Status
 from shared.messages.binding import BindingOrders, PermitAnswer, Withdraw
+from shared.messages.identity import NameTaken
 from shared.messages.permits import MOST_LISTED, PermitPending
 from shared.messages.state import BindingOrder
 
@@ -121,6 +123,9 @@ class BinderCore:
                 self._on_permit_answer(event, now)
             case Withdraw():
                 self._on_withdraw(event, now)
+            case NameTaken(epoch=epoch, incarnation=incarnation):
+                if epoch >= self._epoch and incarnation == self.incarnation:
+                    self._effects.append(Unnamed(event))
             case Leave():
                 self._on_leave(now)
         return self._effects.copy()

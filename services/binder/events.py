@@ -13,6 +13,7 @@ from shared.extenders.talk import name_of
 from shared.framework.plugin import ApiCall
 from shared.framework.status import Code
 from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer, Withdraw
+from shared.messages.identity import NameTaken
 from shared.messages.state import BindingOrder
 
 
@@ -212,5 +213,11 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     error: FlotillaError
 
 
-Event = Orders | Called | LookedUp | PermitAnswer | Withdraw | Acknowledged | Tick | Leave
-Effect = Call | LookUp | Report | Record | SetCondition | Beat | Ended | Took | Waited | Activated | Problem
+class Unnamed(msgspec.Struct, frozen=True, gc=False):
+    """Effect: end this process. Another one has its name."""
+
+    taken: NameTaken
+
+
+Event = NameTaken | Orders | Called | LookedUp | PermitAnswer | Withdraw | Acknowledged | Tick | Leave
+Effect = Call | LookUp | Report | Record | SetCondition | Beat | Ended | Took | Waited | Activated | Unnamed | Problem

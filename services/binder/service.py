@@ -27,6 +27,7 @@ from services.binder.events import (
     SetCondition,
     Tick,
     Took,
+    Unnamed,
     Waited,
 )
 from services.binder.evicting import Evicting
@@ -65,11 +66,13 @@ from shared.messages.binding import (
     PermitAnswer,
     Withdraw,
 )
+from shared.messages.identity import NameTaken
 from shared.messages.permits import ListPermits, Permits
 from shared.messages.queue import Activate, Received
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner
 from shared.runtime.joining import joined
+from shared.runtime.names import name_taken
 from shared.telemetry.logs import Repeated
 
 MOST_CALLS = 64
@@ -116,6 +119,7 @@ class Shell:
         self._evicting = Evicting()
         cores = Cores(core, self._evicting)
         self._queue_epoch = 0
+        self._began = context.clock()
         self._incarnation = core.incarnation
         self._metrics = BinderMetrics(context.metrics)
         self._spans = BindSpans(context.tracer)
@@ -144,7 +148,7 @@ class Shell:
 
     async def run(self) -> None:
         bus = self._context.bus
-        orders = await bus.subscribe(binder(self._context.name), BindingOrders, self._on_orders)
+        orders = await bus.subscribe(binder(self._context.name), (BindingOrders, NameTaken), self._on_orders)
         notices = await bus.subscribe(BINDER_NOTICES, Notices, self._on_notices, group=BINDER_GROUP)
         permits = await bus.subscribe(BINDER_PERMITS, (PermitAnswer, ListPermits), self._on_permits)
         withdrawals = await bus.subscribe(BINDER_WITHDRAWALS, Withdraw, self._on_withdraw)
@@ -190,7 +194,10 @@ class Shell:
 
     # What comes in
 
-    def _on_orders(self, message: BindingOrders, envelope: Envelope) -> None:
+    def _on_orders(self, message: BindingOrders | NameTaken, envelope: Envelope) -> None:
+        if isinstance(message, NameTaken):
+            self._runner.feed(message)
+            return
         if any(order.window is None for order in message.orders):
             message = _of_release_01(message, self._context.wall())
         self._runner.feed(Orders(message))
@@ -238,9 +245,12 @@ class Shell:
                 self._reports.put(message)
             case Beat(room=room):
                 self._metrics.held.set(self._core.held)
+                wall, uptime = self._context.wall(), self._context.clock() - self._began
                 self._context.bus.post(
-                    BINDER_BEATS, BinderBeat(self._context.name, self._incarnation, room, at=self._context.wall())
+                    BINDER_BEATS, BinderBeat(self._context.name, self._incarnation, room, at=wall, uptime=uptime)
                 )
+            case Unnamed(taken=taken):
+                self._context.fault.end(name_taken("binder", taken, self._context.wall()))
             case Waited():
                 self._metrics.waited(effect)
             case Problem(error=error):

@@ -2,14 +2,18 @@
 
 Whoever beats is a member; whoever does not for a while is none, and its shards go to others. So do at once those of a
 member that says that it leaves. Shards move as little as can be: a member keeps what it holds, up to its fair share. A
-new cycle learns from the beats what is held already.
+new cycle learns from the beats what is held already. Of two processes of one name the beats of one count.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from services.cycle.events import Workers
 from services.cycle.trust import Trust
+from shared.errors import MOST_REMEMBERED
+from shared.messages.identity import NameTaken
 from shared.messages.workers import Assign, WorkerBeat
+from shared.runtime.names import Names
 
 WORKER_PATIENCE = 5.0
 """Seconds without a beat after which a worker counts as lost: longer than it takes to load what it holds."""
@@ -39,15 +43,20 @@ class _Member:
 
 
 class Membership:
-    """The methods answer with what is to be sent, by worker; `changed`: `workers` is to be looked at again."""
+    """The methods answer with what is to be sent, by worker; `changed`: `workers` is to be looked at again.
+
+    `refused`: who is to be told that another process has its name; the caller takes them out.
+    """
 
     def __init__(self, epoch: int, shard_count: int) -> None:
         self.epoch = epoch
         self.shard_count = shard_count
         self.changed = False
+        self.refused: deque[NameTaken] = deque(maxlen=MOST_REMEMBERED)
         self._members: dict[str, _Member] = {}
         self._benched: dict[str, float] = {}
         self._trust = Trust()
+        self._names = Names()
         self._number = 0
         self._nothing_at = 0.0
         """When nobody was last known to have loaded anything."""
@@ -55,6 +64,12 @@ class Membership:
         self._settled_at: float | None = None
 
     def beat(self, beat: WorkerBeat, now: float) -> list[tuple[str, Assign]]:
+        of = (beat.worker, beat.incarnation, now)
+        ruling = self._names.beat(*of, epoch=self.epoch, uptime=beat.uptime, leaving=beat.leaving)
+        if not ruling.counts:
+            if ruling.taken is not None:
+                self.refused.append(ruling.taken)
+            return []
         self._settle(beat, now)
         if now < self._benched.get(beat.worker, 0.0):
             return []
@@ -86,6 +101,7 @@ class Membership:
         member = self._members.get(worker)
         if member is None or not self._trust.fault(worker, member.incarnation, why, now):
             return []
+        self._names.is_told_to_end(worker)
         refused = self._trust.refusal(worker, member.incarnation, now)
         return [*self._drop(worker, now), (worker, self._refuse(worker, member.incarnation, refused))]
 

@@ -45,6 +45,7 @@ from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
+from shared.runtime.names import refused_line
 from shared.telemetry.logs import Repeated
 
 PACE = 0.02
@@ -207,6 +208,10 @@ class Shell:
     def _send(self, sends: Iterable[tuple[str, Assign]]) -> None:
         for worker, assign in sends:
             self._context.bus.post(f"worker.{worker}", assign)
+        while self._membership.refused:
+            taken = self._membership.refused.popleft()
+            self._sparingly.warning(f"name {taken.name}", "%s", refused_line("worker", taken))
+            self._context.bus.post(f"worker.{taken.name}", taken)
         if self._membership.changed:
             workers = self._membership.workers()
             self._workers.set(len(workers.shards))

@@ -61,6 +61,7 @@ from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
+from shared.runtime.names import Names, refused_line
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
 from shared.watch.progress import Progress
@@ -131,6 +132,7 @@ class Shell:
         self._reader = WatchReader(context.name)
         self._progress = Progress(context.name)
         self._dispatcher = Dispatcher(core.order)
+        self._names = Names()
         self._displacing = Displacing()
         self._carrier = Carrier(
             core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
@@ -344,7 +346,15 @@ class Shell:
 
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.binder, beat.at)
-        now, is_new = self._context.clock(), not self._dispatcher.knows(beat)
+        now = self._context.clock()
+        of = (beat.binder, beat.incarnation, now)
+        ruling = self._names.beat(*of, epoch=self._core.epoch, uptime=beat.uptime, leaving=beat.gone)
+        if ruling.taken is not None:
+            self._sparingly.warning(f"name {beat.binder}", "%s", refused_line("binder", ruling.taken))
+            self._bus.post(subjects.binder(beat.binder), ruling.taken)
+        if not ruling.counts:
+            return
+        is_new = not self._dispatcher.knows(beat)
         self._send(self._dispatcher.beat(beat, now))
         for evict in self._displacing.open(now) if is_new else ():
             self._bus.post(subjects.BINDER_EVICTIONS, replace(evict, epoch=self._core.epoch))

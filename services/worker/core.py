@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from services.worker.bounds import fewer_candidates, within_a_message
-from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick
+from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick, Unnamed
 from services.worker.mirror import Mirror
 from services.worker.preempting import Inbox
 from services.worker.proposer import Proposer
@@ -19,6 +19,7 @@ from shared.framework.explanation import Explanation
 from shared.framework.profile import Framework
 from shared.framework.status import error
 from shared.framework.tiebreak import Ties
+from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import ClassAnswer, Explain, Explained, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
@@ -72,6 +73,9 @@ class WorkerCore:
                 reload = self._mirror.take_time(now)
             case Assign() if event.refused:
                 return self._take_refusal(event)
+            case NameTaken(epoch=epoch, incarnation=incarnation):
+                is_told = incarnation == self.incarnation and epoch >= max(self.assignment[0], self._cycle_epoch)
+                return [Unnamed(event)] if is_told else []
             case Assign():
                 reload = self._take_shards(event, now)
             case Propose():

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
@@ -32,5 +33,12 @@ class Distrusted:
     why: str
 
 
-Event = Delta | Heartbeat | State | Assign | Propose | Explain | Preempt | Tick
-Effect = Answer | Reload | Distrusted
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """Effect: end this process. Another one has its name."""
+
+    taken: NameTaken
+
+
+Event = Delta | Heartbeat | State | Assign | Propose | Explain | Preempt | NameTaken | Tick
+Effect = Answer | Reload | Distrusted | Unnamed

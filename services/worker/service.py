@@ -5,11 +5,12 @@ import secrets
 from collections.abc import Iterable
 
 from services.worker.core import WorkerCore
-from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick
+from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick, Unnamed
 from services.worker.spans import EvaluationSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
 from shared.errors import ClusterError, FlotillaError
+from shared.messages.identity import NameTaken
 from shared.messages.preemption import Preempt
 from shared.messages.rounds import Explain, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
@@ -17,6 +18,7 @@ from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clockoffsets import ClockOffsets
+from shared.runtime.names import name_taken
 from shared.store.errors import StoreUnreachable
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader
@@ -50,6 +52,7 @@ class Shell:
         self._distrusted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loading: asyncio.Task[None] | None = None
         self._leaving = False
+        self._began = context.clock()
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
         )
@@ -70,7 +73,8 @@ class Shell:
         self._context.health.ready()
         bus = self._context.bus
         await bus.subscribe("snapshot.deltas", (Delta, Heartbeat), self._on_delta)
-        await bus.subscribe(f"worker.{self._context.name}", (Propose, Assign, Explain, Preempt), self._on_message)
+        types = (Propose, Assign, Explain, Preempt, NameTaken)
+        await bus.subscribe(f"worker.{self._context.name}", types, self._on_message)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT, self._beat))
@@ -102,7 +106,7 @@ class Shell:
             self._clocks.heard("snapshot", message.at)
         self._runner.feed(message)
 
-    def _on_message(self, message: Propose | Assign | Explain | Preempt, envelope: Envelope) -> None:
+    def _on_message(self, message: Propose | Assign | Explain | Preempt | NameTaken, envelope: Envelope) -> None:
         if isinstance(message, Propose):
             self._spans.begin(message, envelope.trace, self._context.clock())
         before = self._core.shards
@@ -120,6 +124,8 @@ class Shell:
                     self._seconds.observe(self._spans.end(answer, self._context.clock()))
             case Reload():
                 self._load()
+            case Unnamed(taken=taken):
+                self._context.fault.end(name_taken("worker", taken, self._context.wall()))
             case Distrusted(why=why):
                 if not self._distrusted.done():
                     self._distrusted.set_exception(ClusterError(f"the cycle believes this process no more: {why}"))
@@ -148,6 +154,7 @@ class Shell:
             seq=core.seq if core.loaded else 0,
             leaving=self._leaving,
             signs=True,
+            uptime=self._context.clock() - self._began,
             at=self._context.wall(),
         )
         self._context.bus.post("worker.beats", beat)

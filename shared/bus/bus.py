@@ -46,6 +46,7 @@ A = TypeVar("A", bound=Message)
 B = TypeVar("B", bound=Message)
 C = TypeVar("C", bound=Message)
 D = TypeVar("D", bound=Message)
+E = TypeVar("E", bound=Message)
 
 
 class Bus:
@@ -232,6 +233,16 @@ class Bus:
         group: str = "",
         most_pending: int = MOST_PENDING,
     ) -> Subscription[A | B | C | D]: ...
+    @overload
+    async def subscribe(
+        self,
+        subject: str,
+        types: tuple[type[A], type[B], type[C], type[D], type[E]],
+        handler: Handler[A | B | C | D | E],
+        *,
+        group: str = "",
+        most_pending: int = MOST_PENDING,
+    ) -> Subscription[A | B | C | D | E]: ...
     async def subscribe(
         self,
         subject: str,

@@ -22,7 +22,7 @@ class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-be
     """A binder lives, and has room for so many orders in all. `incarnation` differs for each start of the process.
 
     A binder that does not beat any more, or has begun anew, or is `gone`, has lost its orders: others get them.
-    `at`: the binder's Unix time, 0 if it does not say.
+    `at`: the binder's Unix time, `uptime`: seconds since the process began, each 0 if it does not say.
     """
 
     binder: str
@@ -30,6 +30,7 @@ class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-be
     room: int
     gone: bool = False
     at: float = 0.0
+    uptime: float = 0.0
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -16,7 +16,7 @@ from shared.messages.binding import (
     PermitAnswer,
     Withdraw,
 )
-from shared.messages.identity import Owner, WhoOwns
+from shared.messages.identity import NameTaken, Owner, WhoOwns
 from shared.messages.inspection import (
     CacheCompared,
     CacheListed,
@@ -95,6 +95,7 @@ Message = (
     | Notices
     | WhoOwns
     | Owner
+    | NameTaken
 )
 
 M = TypeVar("M", bound=Message)

@@ -14,3 +14,16 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True, tag="owner"):
 
     pipeline: str
     since: float
+
+
+class NameTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="name-taken"):
+    """To the process of this name and incarnation, from the leader of `epoch` that hears its beats: it is to end.
+
+    `holder`: the incarnation that has the name; it has been running for `age` seconds.
+    """
+
+    epoch: int
+    name: str
+    incarnation: str
+    holder: str
+    age: float

@@ -9,7 +9,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-be
     `assignment` is the newest one it has taken (0: none), of cycle's `epoch`; `shards` are those it holds by it.
     `seq` is how far it has followed the state, 0 while it loads. `leaving`: it is about to end, and is to have none.
     `at`: the worker's Unix time, 0 if it does not say. `signs`: its answers name its incarnation, and those that do not
-    are not its own.
+    are not its own. `uptime`: seconds since the process began, 0 if it does not say.
     """
 
     worker: str
@@ -22,6 +22,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-be
     leaving: bool = False
     at: float = 0.0
     signs: bool = False
+    uptime: float = 0.0
 
 
 class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):

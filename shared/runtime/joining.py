@@ -5,7 +5,6 @@ mix; this module is for the people who started the second one by mistake: it end
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -20,6 +19,7 @@ from shared.kube.cluster import cluster_uid
 from shared.kube.connection import GivenConnection
 from shared.messages.identity import Owner, WhoOwns
 from shared.runtime.context import Context
+from shared.runtime.names import utc
 from shared.telemetry.logs import Repeated
 
 CLUSTER = "cluster"
@@ -92,7 +92,7 @@ class _Joining:
             return
         if owner.pipeline == bus.pipeline.id or (younger_than is not None and owner.since >= younger_than):
             return
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(owner.since))
+        since = utc(owner.since)
         raise UserError(
             f"prefix {settings.prefix!r} on NATS at {where(settings.nats_url)} is used by {described(owner.pipeline)},"
             f" since {since}: set --prefix or FLOTILLA_PREFIX to another one"

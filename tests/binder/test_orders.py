@@ -19,11 +19,13 @@ from services.binder.events import (
     Problem,
     Record,
     Unknown,
+    Unnamed,
     Where,
 )
 from services.binder.reports import REPEAT
 from shared.errors import InvariantBroken
 from shared.messages.binding import BindingOrders
+from shared.messages.identity import NameTaken
 from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted
 
@@ -239,3 +241,13 @@ def test_answers_to_other_steps_and_attempts_change_nothing() -> None:
         assert script.answer(Call(uid, attempt, step, call.api, call.deadline, True)) == []
     assert script.found(LookUp("p", 2, "default", "p"), Where.GONE) == []
     assert one(LookUp, script.answer(call, Unknown("?"))).attempt == 2
+
+
+def test_a_binder_ends_if_another_process_has_its_name() -> None:
+    script = Script()
+    script.core.incarnation = "second"
+    orders_numbered(script, 1, incarnation="second")
+    assert script.handle(NameTaken(script.epoch - 1, "b", "second", "first", 1.0)) == []
+    assert script.handle(NameTaken(script.epoch, "b", "third", "first", 1.0)) == []
+    taken = NameTaken(script.epoch, "b", "second", "first", 1.0)
+    assert script.handle(taken) == [Unnamed(taken)]

@@ -64,8 +64,21 @@ def test_the_shards_of_a_lost_worker_go_to_others() -> None:
 def test_a_worker_that_began_anew_gets_its_shards_again() -> None:
     membership, assigned = settled("a", "b")
     membership.workers()
-    assert membership.beat(beat("a", "second"), 1.0) == [("a", assigned["a"])]
+    assert membership.beat(beat("a", "second"), 2.0) == [("a", assigned["a"])]
     assert membership.changed, "what it was asked is lost"
+
+
+def test_shards_do_not_move_between_two_of_one_name() -> None:
+    membership, assigned = settled("a", "b")
+    membership.workers()
+    for number in range(20):
+        at = SETTLING + 0.5 * number
+        assert membership.beat(beat("a", assign=assigned["a"]), at) == []
+        assert membership.beat(beat("b", assign=assigned["b"]), at) == []
+        assert membership.beat(beat("a", "second"), at + 0.2) == []
+        assert membership.tick(at + 0.3) == []
+    assert not membership.changed
+    assert {(taken.name, taken.incarnation, taken.holder) for taken in membership.refused} == {("a", "second", "first")}
 
 
 def test_when_nobody_is_left_nothing_is_complete() -> None:

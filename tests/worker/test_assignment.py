@@ -1,7 +1,8 @@
 """A worker holds the shards that cycle gives it."""
 
-from services.worker.events import Reload
+from services.worker.events import Reload, Unnamed
 from shared.cluster.shards import shard_of
+from shared.messages.identity import NameTaken
 from shared.messages.workers import Assign
 from tests.rounds.support import answers, ask_for, proposals, propose, small_node, small_pod, state, worker
 
@@ -59,3 +60,13 @@ def test_an_older_assignment_is_passed_over() -> None:
     assert core.handle(assign(9, 1, epoch=1), 0.1) == []
     assert core.handle(assign(2, 1, epoch=2), 0.1) == []
     assert core.shards == {0}
+
+
+def test_it_ends_if_another_process_has_its_name() -> None:
+    core = worker(shards=())
+    core.incarnation = "second"
+    core.handle(assign(1, 0, epoch=4), 0.0)
+    assert core.handle(NameTaken(3, core.name, "second", "first", 1.0), 0.1) == [], "a cycle that was deposed says so"
+    assert core.handle(NameTaken(4, core.name, "third", "first", 1.0), 0.2) == [], "it is for another one"
+    taken = NameTaken(4, core.name, "second", "first", 1.0)
+    assert core.handle(taken, 0.3) == [Unnamed(taken)]

@@ -1,0 +1,132 @@
+"""Names: which of several processes of one name has it. Who leads decides, from beats alone.
+
+             +---- beats within SILENCE, after another one did ----> the other one is refused: both live
+    holder --+
+             +---- is silent for SILENCE, or says that it leaves --> the other one takes over; this one is superseded
+
+A process is a name and an incarnation. The first that is heard holds the name. Of another one nothing is taken while it
+waits, so that nothing that the holder has moves to and fro. Who restarts waits at most for SILENCE since the last beat
+of the process before. Who was superseded, as it stood still, is refused for good: what it had is another's.
+
+A leader that has just begun hears first whoever beats first: within its first moments the elder one gets the name.
+"""
+
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from shared.errors import UserError
+from shared.messages.identity import NameTaken
+
+SILENCE = 1.5
+"""Seconds without a beat after which another process of that name may take over: three beats."""
+FIRST_MOMENTS = 2.0
+"""Seconds in which a holder that was heard first may turn out to be the younger one."""
+MOST_NAMES = 1 << 10
+MOST_SUPERSEDED = 16
+MOST_RIVALS = 16
+"""Of one name, that are remembered."""
+
+
+@dataclass(slots=True)
+class _Holder:
+    incarnation: str
+    uptime: float
+    first_heard_at: float
+    heard_at: float
+    leaving: bool = False
+    rivals: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    """Since when each other incarnation beats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """Whether a beat counts. `taken`: what its sender is to be told, where another process has its name."""
+
+    counts: bool
+    taken: NameTaken | None = None
+
+
+COUNTS, WAITS = Ruling(True), Ruling(False)
+
+
+class Names:
+    def __init__(self) -> None:
+        self._holders: OrderedDict[str, _Holder] = OrderedDict()
+        self._superseded: OrderedDict[str, deque[str]] = OrderedDict()
+
+    def beat(
+        self, name: str, incarnation: str, now: float, *, epoch: int, uptime: float = 0.0, leaving: bool = False
+    ) -> Ruling:
+        """`epoch`: of the leader that heard it. `uptime`: seconds since the process began; 0 if it does not say.
+
+        `leaving`: it is about to end.
+        """
+        holder = self._holders.get(name)
+
+        def refused(by: _Holder) -> Ruling:
+            age = now - by.first_heard_at + by.uptime
+            return Ruling(False, NameTaken(epoch, name, incarnation, by.incarnation, age))
+
+        if incarnation in self._superseded.get(name, ()):
+            return WAITS if leaving or holder is None else refused(holder)
+        if holder is None or holder.incarnation == incarnation:
+            self._hold(name, incarnation, uptime, leaving, now)
+            return COUNTS
+        if holder.leaving or now - holder.heard_at > SILENCE:
+            self._supersede(name, holder.incarnation)
+            del self._holders[name]
+            self._hold(name, incarnation, uptime, leaving, now)
+            return COUNTS
+        if leaving:
+            return WAITS
+        if now - holder.first_heard_at < FIRST_MOMENTS and uptime > holder.uptime > 0.0:
+            del self._holders[name]
+            self._hold(name, incarnation, uptime, leaving, now)
+            self._holders[name].rivals[holder.incarnation] = now
+            return COUNTS
+        since = holder.rivals.setdefault(incarnation, now)
+        if len(holder.rivals) > MOST_RIVALS:
+            holder.rivals.popitem(last=False)
+        return WAITS if holder.heard_at <= since else refused(holder)
+
+    def is_told_to_end(self, name: str) -> None:
+        """Whoever has this name: the next one takes over at once."""
+        holder = self._holders.get(name)
+        if holder is not None:
+            holder.leaving = True
+
+    def _hold(self, name: str, incarnation: str, uptime: float, leaving: bool, now: float) -> None:
+        holder = self._holders.get(name)
+        if holder is None:
+            holder = self._holders[name] = _Holder(incarnation, uptime, now, now)
+        holder.heard_at, holder.leaving = now, leaving
+        self._holders.move_to_end(name)
+        if len(self._holders) > MOST_NAMES:
+            self._holders.popitem(last=False)
+
+    def _supersede(self, name: str, incarnation: str) -> None:
+        of_name = self._superseded.setdefault(name, deque(maxlen=MOST_SUPERSEDED))
+        of_name.append(incarnation)
+        self._superseded.move_to_end(name)
+        if len(self._superseded) > MOST_NAMES:
+            self._superseded.popitem(last=False)
+
+
+def name_taken(service: str, taken: NameTaken, wall: float) -> UserError:
+    """What the process says that ends, as another one has its name. `wall`: the Unix time."""
+    since = utc(wall - taken.age)
+    return UserError(
+        f"another {service} named {taken.name} is running (incarnation {taken.holder}, since {since}):"
+        " names must be unique; set --name or FLOTILLA_NAME"
+    )
+
+
+def utc(at: float) -> str:
+    """A Unix time, for people."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+
+
+def refused_line(service: str, taken: NameTaken) -> str:
+    """What the leader says of it."""
+    return f"two {service}s are named {taken.name}: {taken.holder} goes on, {taken.incarnation} is told to end"

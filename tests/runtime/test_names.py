@@ -1,0 +1,115 @@
+"""Of two processes of one name one goes on undisturbed and the other is refused, whoever comes, stops and wakes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.runtime.names import MOST_NAMES, SILENCE, Names, Ruling
+
+BEAT = 0.5
+
+
+class Play:
+    def __init__(self) -> None:
+        self.names = Names()
+
+    def beat(self, incarnation: str, now: float, *, uptime: float = 0.0, leaving: bool = False) -> str:
+        ruling = self.names.beat("w1", incarnation, now, epoch=3, uptime=uptime, leaving=leaving)
+        if ruling.taken is not None:
+            assert (ruling.taken.epoch, ruling.taken.name, ruling.taken.incarnation) == (3, "w1", incarnation)
+            return f"{ruling.taken.holder} has it"
+        return "counts" if ruling.counts else "waits"
+
+
+def test_the_second_of_two_that_live_is_refused_and_the_first_goes_on() -> None:
+    play = Play()
+    assert play.beat("first", 0.0) == "counts"
+    assert play.beat("second", 0.2) == "waits"
+    assert play.beat("first", 0.5) == "counts"
+    assert play.beat("second", 0.7) == "first has it"
+    assert play.beat("first", 1.0) == "counts"
+
+
+def test_a_restarted_process_takes_over_once_the_one_before_is_silent() -> None:
+    play = Play()
+    play.beat("first", 0.0)
+    assert play.beat("second", 1.0) == "waits"
+    assert play.beat("second", SILENCE + 0.1) == "counts"
+
+
+def test_one_that_says_that_it_leaves_is_followed_at_once() -> None:
+    play = Play()
+    play.beat("first", 0.0)
+    assert play.beat("first", 0.1, leaving=True) == "counts"
+    assert play.beat("second", 0.2) == "counts"
+    assert play.beat("first", 0.3, leaving=True) == "waits", "it ends by itself"
+
+
+def test_one_that_stood_still_and_was_superseded_is_refused_for_good() -> None:
+    play = Play()
+    play.beat("first", 0.0)
+    play.beat("second", 60.0)
+    assert play.beat("first", 60.1) == "second has it"
+    assert play.beat("second", 60.5) == "counts"
+    assert play.beat("first", 600.0) == "second has it"
+
+
+def test_one_that_stands_still_for_a_moment_keeps_its_name() -> None:
+    play = Play()
+    play.beat("first", 0.0)
+    play.beat("second", 0.4)
+    play.beat("second", 0.9)
+    assert play.beat("first", 1.2) == "counts"
+    assert play.beat("second", 1.4) == "first has it"
+
+
+def test_a_leader_that_has_just_begun_gives_the_name_to_the_elder_one() -> None:
+    play = Play()
+    assert play.beat("newcomer", 0.0, uptime=1.0) == "counts"
+    assert play.beat("elder", 0.3, uptime=100.0) == "counts"
+    assert play.beat("newcomer", 0.5, uptime=1.5) == "waits"
+    assert play.beat("elder", 0.8, uptime=100.5) == "counts"
+    assert play.beat("newcomer", 1.0, uptime=2.0) == "elder has it"
+
+
+def test_later_nobody_takes_a_name_by_saying_how_old_it_is() -> None:
+    play = Play()
+    for number in range(20):
+        play.beat("first", number * BEAT, uptime=1.0)
+    assert play.beat("liar", 9.7, uptime=1e6) == "waits"
+    assert play.beat("first", 10.0, uptime=1.0) == "counts"
+
+
+def test_how_long_the_holder_has_been_running_is_told() -> None:
+    names = Names()
+    names.beat("w1", "first", 100.0, epoch=1, uptime=50.0)
+    names.beat("w1", "second", 110.0 + SILENCE, epoch=1, uptime=5.0)
+    names.beat("w1", "third", 112.0, epoch=1)
+    names.beat("w1", "second", 112.1, epoch=1)
+    ruling = names.beat("w1", "third", 112.2, epoch=1)
+    assert ruling.taken is not None
+    assert round(ruling.taken.age, 3) == round(5.0 + 112.2 - 110.0 - SILENCE, 3)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    names = Names()
+    for number in range(4 * MOST_NAMES):
+        names.beat(f"w{number}", "a", 0.0, epoch=1)
+        names.beat(f"w{number}", "b", 10.0, epoch=1)
+    assert len(names._holders) == len(names._superseded) == MOST_NAMES
+    for number in range(1000):
+        names.beat("w", f"i{number}", 20.0, epoch=1)
+    assert len(names._holders["w"].rivals) <= 16
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.0, 2.0), st.booleans()), max_size=40))
+def test_at_any_time_beats_of_one_process_count(steps: list[tuple[str, float, bool]]) -> None:
+    """And never again those of one whose name has gone to another, after the first moments."""
+    names, now, holder, over = Names(), 0.0, "", set[str]()
+    for incarnation, pause, leaving in steps:
+        now += pause
+        ruling = names.beat("w", incarnation, now, epoch=1, leaving=leaving)
+        assert ruling.taken is None or not ruling.counts
+        if ruling == Ruling(True) and holder != incarnation:
+            assert incarnation not in over
+            over.add(holder)
+            holder = incarnation
