@@ -67,15 +67,16 @@ class ImageLocality(SummaryPlugin, ScorePlugin):
         return summary
 
     def merge(self, one: Any, other: Any) -> Any:
-        images = {image: count + other["images"][image] for image, count in one["images"].items()}
+        here, there = one["images"], other["images"]
+        images = {image: here.get(image, 0) + there.get(image, 0) for image in sorted(here.keys() | there.keys())}
         return {"nodes": one["nodes"] + other["nodes"], "images": images}
 
     def score(self, state: CycleState, view: NodeView) -> Scores:
         summary = state.summaries[self.name]
         present = np.zeros(len(view), dtype=np.int64)
         for image in pod_images(state.pod):
-            if summary["images"][image]:
-                spread = summary["images"][image] / summary["nodes"]
+            if nodes_with_it := summary["images"].get(image, 0):
+                spread = nodes_with_it / summary["nodes"]
                 present += (np.maximum(view.of_nodes(ImageSize(image)), 0) * spread).astype(np.int64)
         containers = len(state.pod.spec.init_containers) + len(state.pod.spec.containers)
         most = MOST_PER_CONTAINER * containers

@@ -75,8 +75,6 @@ class ApiServer:
         self.followers: list[Callable[[Change], None]] = []
         self.on_bind: list[Callable[[Pod], None]] = []
         """Told of a pod that was bound just now."""
-        self.on_evict: list[Callable[[Pod], None]] = []
-        """Told of a pod before a scheduler's call deletes it."""
         self._dice = dice
 
     # Objects
@@ -171,8 +169,6 @@ class ApiServer:
         return self.pods[pod.uid]
 
     def evict(self, pod: Pod) -> None:
-        for hear in self.on_evict:
-            hear(pod)
         self.evicted.add(pod.uid)
         self.terminate(pod.uid)
 

@@ -4,6 +4,7 @@ A call is carried out though its caller has given up, or is dead, up to `Transpo
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,8 @@ class Transport:
         self.behind = 0
         """By how many versions lists and watches begin behind what is, until `behind_until`."""
         self.streams: list[SimStream] = []
+        self.deletes: list[Callable[[str, str], None]] = []
+        """Told of each pod whose deletion is asked for: its uid, and the process that asks."""
         self._server = server
         self._requests = Requests(server)
         self._dice = dice
@@ -55,6 +58,9 @@ class Transport:
             raise asyncio.CancelledError
         if client.name in self.cut_off:
             raise aiohttp.ServerDisconnectedError("cut off")
+        if method == "DELETE":
+            for hear in self.deletes:
+                hear(msgspec.json.decode(body or b"{}")["preconditions"]["uid"], client.name)
         answer: asyncio.Future[Answer] = loop.create_future()
         sent = _Sent(loop.time())
 

@@ -77,11 +77,9 @@ class PreemptionWorld(World):
 
     def _on_evict(self, evict: Evict) -> None:
         self.evictions += 1
-        now, priorities = asyncio.get_running_loop().time(), self.server.priorities
+        now = asyncio.get_running_loop().time()
         for victim in evict.victims:
             self.victims[victim.uid] = evict.uid
-            if priorities[victim.uid] >= priorities[evict.uid]:
-                self._wrong.append(f"at {now:.3f} {victim.name} is to make way for {evict.name}")
         still = {uid for uid in self._outstanding.get(evict.uid, ()) if self._makes_way(uid)}
         if still and self.is_calm:
             self._wrong.append(f"at {now:.3f} {evict.name} preempts again, and {sorted(still)} have not gone yet")

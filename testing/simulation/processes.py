@@ -85,6 +85,7 @@ class Process:
         self.name = name
         self.shell: Any = None
         self.dead = False
+        self.resumed_at: float | None = None
         self.ended_with = ""
         self.gate = Gate(self)
         self.lines: list[str] = []
@@ -129,6 +130,7 @@ class Process:
     def resume(self) -> None:
         loop = self._loop
         assert isinstance(loop, VirtualLoop)
+        self.resumed_at = loop.time()
         self.gate.resume(loop)
 
     def inject_fault(self) -> None:

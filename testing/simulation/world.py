@@ -22,6 +22,7 @@ from shared.model.objects import (
     kind_of,
 )
 from testing.builders import PodBuilder, node, pod
+from testing.simulation.auditor import Auditor
 from testing.simulation.calm import moved_by_time
 from testing.simulation.drawing import CALM, PROCESSES
 from testing.simulation.loop import NOBODY, end_all_tasks
@@ -54,6 +55,9 @@ class World:
         self.dice = random.Random(schedule.seed)
         """Of the entry that happens just now."""
         self.mishaps = Mishaps(around, self.processes, self.start)
+        self.auditor = Auditor(self.server, lambda: self.leading("snapshot"))
+        self.network.overhears.append(self.auditor.overhear)
+        around.transport.deletes.append(lambda uid, name: self.auditor.on_delete(uid, self.processes[name]))
         self.settled_after = 0.0
         self._wishes = WISHES if schedule.scene.startswith("wishes") else 0.0
         self._number = 0
@@ -247,7 +251,7 @@ class World:
         process = self.leading("queue")
         queue = process.core
         late = moved_by_time(queue, process.clock()) if self.is_calm and queue is not None else []
-        return self.server.broken + self.around.failures + late
+        return self.server.broken + self.auditor.broken + self.around.failures + late
 
     def story(self, uid: str) -> str:
         queue = self.leading("queue").core

@@ -1,0 +1,136 @@
+"""The auditor: judges every binding, every assumption and every eviction at the moment it happens, by the truth.
+
+The truth is what the API server holds; of what the scheduler believes, only what is assumed counts beside it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from shared.messages.binding import Evict
+from shared.messages.codec import Message
+from shared.messages.state import Commit, Committed
+from shared.messages.watch import Kind
+from shared.model.objects import Node, Pod
+from shared.model.resources import allocatable, filter_requests, host_ports
+from testing.simulation.apiserver import FINISHED, ApiServer, Change
+from testing.simulation.processes import Process
+
+KNOWN_FOR = 150.0
+"""Seconds for which a binding may go by what a node was before it changed: a watch may be so far behind, or a call."""
+SEEN_LATELY = 1.5
+"""Seconds after which a preemptor that is gone is to be missed: binders look again after one."""
+AT_ONCE = 0.001
+"""Seconds after it is resumed in which a process may finish what it was about to do when it was paused."""
+
+
+class Auditor:
+    """`broken`: what must never be, and was."""
+
+    def __init__(self, server: ApiServer, snapshot: Callable[[], Process]) -> None:
+        self.broken: list[str] = []
+        self._server = server
+        self._snapshot = snapshot
+        self._nodes: dict[str, deque[tuple[float, Node]]] = {}
+        self._gone_at: dict[str, float] = {}
+        self._preemptors: dict[str, set[str]] = {}
+        self._commits: dict[tuple[int, int], Commit] = {}
+        server.followers.append(self._on_change)
+        server.on_bind.append(self._on_bind)
+
+    # What happens
+
+    def _on_change(self, change: Change) -> None:
+        now = asyncio.get_running_loop().time()
+        if change.kind is Kind.NODE and change.type != "DELETED":
+            versions = self._nodes.setdefault(change.key, deque())
+            versions.append((now, self._server.nodes[change.key]))
+            while len(versions) > 1 and versions[1][0] < now - KNOWN_FOR:
+                versions.popleft()
+        if change.kind is Kind.POD and change.key not in self._gone_at:
+            pod = self._server.pods.get(change.key)
+            if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+                self._gone_at[change.key] = now
+
+    def _on_bind(self, pod: Pod) -> None:
+        where = pod.spec.node_name
+        on_it = [each for each in self._server.pods.values() if each.spec.node_name == where]
+        self._judge_room(f"{pod.name} comes to node {where}", where, on_it)
+        node = self._server.nodes.get(where)
+        if node is not None:
+            self.broken += self._unwelcome(pod, node)
+
+    def overhear(self, message: Message) -> None:
+        match message:
+            case Commit():
+                self._commits[message.epoch, message.round] = message
+            case Committed():
+                self._on_committed(message)
+            case Evict():
+                for victim in message.victims:
+                    self._preemptors.setdefault(victim.uid, set()).add(message.uid)
+
+    def on_delete(self, uid: str, process: Process) -> None:
+        """A scheduler's call to delete this pod is sent."""
+        now, priorities = asyncio.get_running_loop().time(), self._server.priorities
+        if process.resumed_at is not None and now < process.resumed_at + AT_ONCE:
+            return
+        asked = self._preemptors.get(uid, set())
+        alive = [each for each in asked if self._gone_at.get(each, now) + SEEN_LATELY > now]
+        if not alive:
+            self._tell(f"({uid}) is deleted by {process.name}, and nobody waits for its place: {sorted(asked)}")
+        elif not any(priorities[each] > priorities.get(uid, 0) for each in alive):
+            self._tell(f"({uid}) is deleted by {process.name} for ({alive[0]}), which is not of higher priority")
+
+    def _on_committed(self, committed: Committed) -> None:
+        """What is assumed now fits, together with what is bound."""
+        commit, core = self._commits.get((committed.epoch, committed.round)), self._snapshot().core
+        if commit is None or core is None or core.epoch != committed.epoch:
+            return
+        conflicts = {conflict.uid for conflict in committed.conflicts}
+        there = {uid: entry.node for uid, entry in core.ledger.items()}
+        there |= {uid: pod.spec.node_name for uid, pod in self._server.pods.items() if pod.spec.node_name}
+        for where in {each.node for each in commit.decisions if each.uid not in conflicts}:
+            on_it = [self._server.pods[uid] for uid, at in there.items() if at == where and uid in self._server.pods]
+            self._judge_room(f"round {committed.round} assumes pods on node {where}", where, on_it)
+
+    # Judging
+
+    def _judge_room(self, what: str, where: str, pods: Iterable[Pod]) -> None:
+        on_it = [pod for pod in pods if pod.status.phase != FINISHED]
+        if where not in self._nodes:
+            self._tell(f"{what}, which never was")
+            return
+        used: dict[str, int] = {"pods": len(on_it)}
+        for pod in on_it:
+            for name, amount in filter_requests(pod).items():
+                used[name] = used.get(name, 0) + amount
+        known = [allocatable(node) for _, node in self._nodes[where]]
+        names = sorted(pod.name for pod in on_it)
+        if not any(all(amount <= room.get(name, 0) for name, amount in used.items()) for room in known):
+            self._tell(f"{what}, which is over its capacity: {names}")
+        ports = [(port.protocol, port.port) for pod in on_it for port in host_ports(pod)]
+        if len(ports) != len(set(ports)):
+            self._tell(f"{what}, where a host port is taken: {names}")
+
+    def _unwelcome(self, pod: Pod, node: Node) -> list[str]:
+        """Of two pods that are alike, and one of which is to be alone in a domain, both are there."""
+        wrong = []
+        for other in self._server.pods.values():
+            there = self._server.nodes.get(other.spec.node_name)
+            if there is None or other.uid == pod.uid or other.status.phase == FINISHED:
+                continue
+            for key in _excludes(pod) | _excludes(other):
+                alike = pod.metadata.labels.get("app") == other.metadata.labels.get("app")
+                value = there.metadata.labels.get(key)
+                if alike and value is not None and value == node.metadata.labels.get(key):
+                    wrong.append(f"{pod.name} comes to {node.name}, with {other.name} in {key} {value}")
+        return wrong
+
+    def _tell(self, what: str) -> None:
+        self.broken.append(f"at {asyncio.get_running_loop().time():.3f} {what}")
+
+
+def _excludes(pod: Pod) -> set[str]:
+    anti = None if pod.spec.affinity is None else pod.spec.affinity.pod_anti_affinity
+    return set() if anti is None else {term.topology_key for term in anti.required}
