@@ -1,6 +1,6 @@
 """The way between a process and the API server: the real client, over a transport that is slow, late, or broken.
 
-A call is carried out though its caller has given up, or is dead, up to `Transport.latest` seconds later.
+A call may be carried out though its caller has given up, or is dead.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ SLOW = (0.3, 2.0, 9.0, 10.5)
 """Seconds that a call takes which something happens to."""
 CUT_CALL_LIVES = 0.9
 """Seconds for which a call whose caller is gone may still be carried out, where nothing is late."""
+LATEST = 60.0
+"""Seconds after which a late call is carried out at the latest."""
 LOOK = 0.05
 LEASES = "/leases"
 
@@ -31,14 +33,13 @@ LEASES = "/leases"
 class Transport:
     """`bad_luck`: the share of writes that something happens to. `stalled_until`: nothing is answered before.
 
-    `late`: the share of writes that are carried out up to `latest` seconds after they were sent, and `doubled`: of
-    those that are carried out a second time, as late.
+    `late`: the share of writes that are carried out up to LATEST seconds after they were sent, and `doubled`: of those
+    that are carried out a second time, as late.
     """
 
     def __init__(self, server: ApiServer, dice: Dice) -> None:
         self.bad_luck = 0.0
         self.late = self.doubled = 0.0
-        self.latest = 0.0
         self.stalled_until = 0.0
         self.cut_off: set[str] = set()
         self.behind_until = 0.0
@@ -83,11 +84,11 @@ class Transport:
             if method == "DELETE" and dice.random() < 0.5:
                 return status(503, "too busy")
         elif writes and dice.random() < self.late:
-            delay, sent.lives = dice.uniform(1.0, self.latest), self.latest
+            delay, sent.lives = dice.uniform(1.0, LATEST), LATEST
         loop.call_later(delay, carry_out, context=NOBODY)
         if writes and dice.random() < self.doubled:
             again = partial(self._requests.answer, method, path, body, content_type)
-            loop.call_later(dice.uniform(0.0, self.latest), again, context=NOBODY)
+            loop.call_later(dice.uniform(0.0, LATEST), again, context=NOBODY)
         try:
             return await answer
         except asyncio.CancelledError:

@@ -35,6 +35,7 @@ PLAIN = Scene(
         "bind_elsewhere": 0.5,
         "finish": 1,
         "renew": 0.7,
+        "change_node": 0.7,
         "change_object": 2,
         "nominate": 1,
     },
@@ -52,6 +53,7 @@ PREEMPTION = Scene(
         "finish": 1,
         "count": 2,
         "renew": 0.4,
+        "change_node": 0.4,
         "delete": 0.5,
     },
     20.0,
@@ -74,6 +76,15 @@ def _pause(dice: random.Random) -> Arguments:
     return {"name": name, "for": dice.choice((1.0, 3.0, 9.0, 14.0, 18.0, 25.0, 40.0, 120.0))}
 
 
+def _roll_back(dice: random.Random) -> Arguments:
+    return {"by": dice.choice((0.3, 1.0, 2.0)), "snapshot": dice.choice(("dies", "lives"))}
+
+
+def _late_calls(dice: random.Random) -> Arguments:
+    share = dice.choice((0.1, 0.5))
+    return {"share": share, "doubled": share / 2, "for": dice.choice((3.0, 10.0))}
+
+
 MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
     "kill": (3, _of_all),
     "stop": (1, _of_all),
@@ -88,7 +99,12 @@ MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
     "redis_down": (1, _for_a_while),
     "redis_restarts": (0.5, lambda dice: {}),
     "redis_flushed": (1, lambda dice: {}),
-    "redis_rolls_back": (1, lambda dice: {"by": dice.choice((0.3, 1.0, 2.0))}),
+    "redis_rolls_back": (1, _roll_back),
+    "fault": (1, _of_all),
+    "clock": (1, lambda dice: _of_all(dice) | {"by": dice.choice((-60.0, -10.0, 1.5, 30.0, 60.0))}),
+    "replay": (1, lambda dice: {"messages": dice.choice((5, 50, 200))}),
+    "late_calls": (1.5, _late_calls),
+    "behind": (1, lambda dice: {"versions": dice.choice((3, 30, 300)), "for": dice.choice((0.5, 3.0))}),
 }
 """How often each happens compared with the others, and what it takes."""
 

@@ -61,6 +61,17 @@ class Mishaps:
             process.pause()
             self._until(entry, process.resume)
 
+    def _fault(self, entry: Entry) -> None:
+        """The core raises half-way through its next change."""
+        process = self._process(entry)
+        if process is not None and process.core is not None and not process.paused:
+            process.inject_fault()
+
+    def _clock(self, entry: Entry) -> None:
+        """The wall clock of the process's machine is set."""
+        skews, name = self._around.skews, entry.arguments["name"]
+        skews[name] = skews.get(name, 0.0) + entry.number_of("by")
+
     def _standby(self, entry: Entry) -> None:
         self._start(entry.arguments["name"])
 
@@ -83,7 +94,29 @@ class Mishaps:
         self._around.network.bad_luck = entry.number_of("share")
         self._until(entry, lambda: setattr(self._around.network, "bad_luck", 0.0))
 
+    def _replay(self, entry: Entry) -> None:
+        """Messages of long ago arrive once more."""
+        self._around.network.replay(int(entry.number_of("messages")), entry.number)
+
     # The API server
+
+    def _late_calls(self, entry: Entry) -> None:
+        """Writes are carried out long after they were sent, and some of them twice."""
+        transport = self._around.transport
+        transport.late, transport.doubled = entry.number_of("share"), entry.number_of("doubled")
+
+        def undo() -> None:
+            transport.late = transport.doubled = 0.0
+
+        self._until(entry, undo)
+
+    def _behind(self, entry: Entry) -> None:
+        """All watches break, and begin anew at a server that shows the past for a while."""
+        transport = self._around.transport
+        transport.behind = int(entry.number_of("versions"))
+        transport.behind_until = asyncio.get_running_loop().time() + entry.number_of("for")
+        transport.drop_watches()
+        self._until(entry, transport.drop_watches)
 
     def _calls(self, entry: Entry) -> None:
         self._around.transport.bad_luck = entry.number_of("share")
@@ -110,8 +143,8 @@ class Mishaps:
         self._around.redis.flush()
 
     def _redis_rolls_back(self, entry: Entry) -> None:
-        """And the snapshot dies with it."""
+        """A replica that lags behind is promoted, or the last writes of the file are missing."""
         for process in self._processes.values():
-            if process.service == "snapshot":
+            if process.service == "snapshot" and entry.arguments["snapshot"] == "dies":
                 process.kill()
         self._around.redis.roll_back(entry.number_of("by"))

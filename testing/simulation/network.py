@@ -6,6 +6,7 @@ process it waits in the inbox.
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from testing.simulation.dice import Dice
 from testing.simulation.loop import NOBODY, Gate
 
 LATENCY = 0.001
+REMEMBERED = 2000
+"""Messages that may be replayed."""
 IN_TURN = 1e-10
 """Seconds between two messages: timers of the same moment go off in any order."""
 DELAYS = (0.003, 0.02, 0.1, 0.4, 1.5, 8.0)
@@ -60,6 +63,7 @@ class Network:
         self.overhears: list[Callable[[Message], None]] = []
         """Told of everything that is sent, whatever becomes of it."""
         self._carried = 0
+        self._past: deque[tuple[str, str, bytes]] = deque(maxlen=REMEMBERED)
         self._dice = dice
         self._failed = failed
         self._subscriptions: dict[str, list[Subscription]] = {}
@@ -93,7 +97,16 @@ class Network:
     def post(self, sender: str, subject: str, message: Message, respond: Callable[[bytes], None] | None = None) -> int:
         for overhear in self.overhears:
             overhear(message)
-        return self.post_raw(sender, subject, encode(message), respond)
+        raw = encode(message)
+        if respond is None:
+            self._past.append((sender, subject, raw))
+        return self.post_raw(sender, subject, raw, respond)
+
+    def replay(self, count: int, salt: int) -> None:
+        """Some of the last messages are sent once more."""
+        dice = self._dice.of("replay", salt)
+        for sender, subject, raw in dice.sample(list(self._past), min(count, len(self._past))):
+            self.post_raw(sender, subject, raw)
 
     def post_raw(self, sender: str, subject: str, raw: bytes, respond: Callable[[bytes], None] | None = None) -> int:
         """Whatever these bytes are."""

@@ -27,8 +27,8 @@ SHARDS = 4
 RESTART = 0.5
 WALL_BEGINS = 1_767_225_600.0
 """Unix time. Terms count from here, so the first is 1."""
-UPTIME = 1_000.0
-"""What monotonic clocks begin with."""
+UPTIME = 10_000.0
+"""Seconds: the monotonic clock of each machine has begun somewhere below."""
 
 
 class Surroundings:
@@ -91,7 +91,7 @@ class Process:
         self.lines: list[str] = []
         self._around = around
         self._loop = asyncio.get_running_loop()
-        self._origin = UPTIME
+        self._origin = around.dice.of("origin", name).uniform(0.0, UPTIME)
         self._bus = SimBus(around.network, name, self.gate)
         self._clients: list[SimClient] = []
         self._connections: list[Connection] = []

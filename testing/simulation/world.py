@@ -21,7 +21,7 @@ from shared.model.objects import (
     key_of,
     kind_of,
 )
-from testing.builders import PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, node, pod
 from testing.simulation.auditor import Auditor
 from testing.simulation.calm import moved_by_time
 from testing.simulation.drawing import CALM, PROCESSES
@@ -224,6 +224,21 @@ class World:
         for each in [each for each in self.server.pods.values() if each.spec.node_name == name]:
             self.later(self.dice.uniform(0.0, 2.0), lambda uid=each.uid: self.server.delete_pod(uid))  # type: ignore[misc]
         self.later(self.dice.choice((0.001, 0.05, 1.0)), lambda: self.server.put_node(self._node(name)))
+
+    def _change_node(self) -> None:
+        """It grows, shrinks, or takes no new pods for a while."""
+        if (found := self.server.nodes.get(self.dice.choice(NODES))) is None:
+            return
+        built = NodeBuilder(found.metadata, found.spec, found.status).capacity(
+            cpu=self.dice.choice((2, 3, 4, 6)), memory="8Gi"
+        )
+        closed = self.dice.random() < 0.3
+        self.server.put_node(built.unschedulable().build() if closed else built.build())
+        self.later(self.dice.uniform(1.0, 5.0), lambda: self._restore(found.name))
+
+    def _restore(self, name: str) -> None:
+        if name in self.server.nodes:
+            self.server.put_node(self._node(name))
 
     def _node(self, name: str) -> Node:
         zone = f"z{NODES.index(name) % 3}"
