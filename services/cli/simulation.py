@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from testing.simulation.running import Result
     from testing.simulation.seeds import Failure
 
+TOLD_EVERY = 25
+"""Seeds after which it is told how far it is, where no line can be written over."""
 DESCRIPTION = """\
 Runs all services on virtual time over a simulated network, API server and Redis. The seed decides what users do, what
 goes wrong and when; whatever that is, no node may be over its capacity, no pod bound twice, nobody evicted in vain, and
@@ -61,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         return _tell_one(result)
     seeds = range(options.first, options.first + options.count)
     results, failures = play_seeds(seeds, chosen, _progress)
-    print(f"\rseeds {seeds[0]} to {seeds[-1]}: {sum(each.held for each in results)} of {len(results)} held")
+    print(f"seeds {seeds[0]} to {seeds[-1]}: {sum(each.held for each in results)} of {len(results)} held")
     for failure in failures:
         _tell(failure)
     return 1 if failures else 0
@@ -70,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
 def _progress(done: int, failed: int) -> None:
     if sys.stderr.isatty():
         print(f"\r{done} played, {failed} failed", end="", file=sys.stderr, flush=True)
+    elif done % TOLD_EVERY == 0:
+        print(f"{done} played, {failed} failed", file=sys.stderr, flush=True)
 
 
 def _tell_one(result: "Result") -> int:
