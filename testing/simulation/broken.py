@@ -1,21 +1,153 @@
-"""Builds in which one fence is switched off, to show that the simulation would notice."""
+"""Builds in which one fence is switched off, to show that the simulation would notice that it is missing.
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+Each says which scene and which mishaps bring it to light, so that a few seeds are enough.
+"""
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import services.binder.calling as calling
+import services.binder.carrying as carrying
+import services.snapshot.lookups as lookups
+import shared.store.term as term
+import shared.store.writer as writer
+from services.binder.core import BinderCore
+from services.binder.evictor import Evictor
+from services.snapshot.judging import Judge
+from services.watcher.history import History
 from shared.errors import UserError
+from shared.kube.fencing import Fenced
+from shared.store import scripts
+from shared.telemetry.fault import Fault
 
-Break = Callable[[], AbstractContextManager[None]]
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """`what` is switched off. `scene`, `mishaps`: where it matters."""
+
+    what: str
+    scene: str
+    mishaps: frozenset[str]
+    apply: Callable[[], AbstractContextManager[object]]
 
 
-def broken_build(name: str) -> AbstractContextManager[None]:
+def broken_build(name: str) -> AbstractContextManager[object]:
     """Empty: nothing is broken. UserError if there is none of this name."""
     if not name:
         return nullcontext()
     if name not in BROKEN:
         raise UserError(f"--broken: {name!r} is none of: {', '.join(BROKEN)}")
-    return BROKEN[name]()
+    return BROKEN[name].apply()
 
 
-BROKEN: Mapping[str, Break] = {}
+def _bindings_without_version() -> AbstractContextManager[object]:
+    with_precondition = carrying._with_precondition
+
+    def without(call: Any, order: Any) -> Any:
+        made = with_precondition(call, order)
+        metadata = made.body.get("metadata")
+        if metadata is not None:
+            metadata.pop("resourceVersion", None)
+        return made
+
+    return patch.object(carrying, "_with_precondition", without)
+
+
+async def _only_look(client: Any, pod: Any, version: str, by: str) -> Fenced:
+    standing = await client.pod_standing(pod.namespace, pod.name)
+    return Fenced(standing if standing is not None and standing.uid == pod.uid else None)
+
+
+@contextmanager
+def _fence_by_looking() -> Iterator[None]:
+    with patch.object(lookups, "fence", _only_look), patch.object(calling, "fence", _only_look):
+        yield
+
+
+async def _no_history(link: Any) -> str:
+    return "the only one"
+
+
+async def _not_void(self: Any, ask: Any) -> None:
+    return None
+
+
+@contextmanager
+def _deposed_writes() -> Iterator[None]:
+    """The scripts without the comparison of epochs and runs."""
+
+    def unguarded(script: scripts.Script) -> scripts.Script:
+        return scripts.Script(script.text.replace(scripts._GUARD_RUN, "").replace(scripts._GUARD, ""))
+
+    with (
+        patch.object(writer, "APPLY", unguarded(scripts.APPLY)),
+        patch.object(writer, "FINISH", unguarded(scripts.FINISH)),
+    ):
+        yield
+
+
+BROKEN: Mapping[str, Broken] = {
+    "bindings-without-version": Broken(
+        "Bindings name no version of their pod, so fencing stops none of them",
+        "plain",
+        frozenset({"late_calls", "kill", "pause"}),
+        _bindings_without_version,
+    ),
+    "fence-without-touch": Broken(
+        "A place is given away once the pod was looked at, without a touch",
+        "plain",
+        frozenset({"late_calls", "kill", "pause"}),
+        _fence_by_looking,
+    ),
+    "commits-unverified": Broken(
+        "The snapshot takes every decision of the cycle, whatever has changed since it was judged",
+        "plain",
+        frozenset({"messages", "pause", "lose_lease"}),
+        lambda: patch.object(Judge, "decisions", lambda *_: {}),
+    ),
+    "histories-alike": Broken(
+        "A Redis that went back in time passes for one that has everything",
+        "plain",
+        frozenset({"redis_rolls_back", "messages"}),
+        lambda: patch.object(term, "history_of", _no_history),
+    ),
+    "deposed-writes": Broken(
+        "Redis takes the writes of a snapshot that was deposed",
+        "plain",
+        frozenset({"pause", "lose_lease"}),
+        _deposed_writes,
+    ),
+    "orders-of-any-epoch": Broken(
+        "Binders carry out orders of earlier terms, for other processes, and a second time",
+        "plain",
+        frozenset({"replay", "kill"}),
+        lambda: patch.object(BinderCore, "_why_refused", lambda *_: ""),
+    ),
+    "evictions-unasked": Broken(
+        "Binders evict victims without a look at the pod they make way for",
+        "preemption",
+        frozenset({"pause", "replay", "kill"}),
+        lambda: patch.object(Evictor, "_why_void", _not_void),
+    ),
+    "faults-swallowed": Broken(
+        "What a core raises is counted, and the process goes on with half of a change",
+        "plain",
+        frozenset({"fault"}),
+        lambda: patch.object(Fault, "report", lambda *_: None),
+    ),
+    "watches-go-back": Broken(
+        "The watcher tells the past again as news",
+        "plain",
+        frozenset({"behind"}),
+        lambda: patch.multiple(
+            History,
+            too_old_to_begin=lambda *_: False,
+            listed=lambda *_: True,
+            happened=lambda *_: True,
+        ),
+    ),
+}
 """By the name that `--broken` takes."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from testing.simulation.broken import broken_build
+from testing.simulation.broken import BROKEN, broken_build
 from testing.simulation.drawing import draw
 from testing.simulation.running import Result, play
 from testing.simulation.schedule import Schedule
@@ -45,13 +45,21 @@ def play_seeds(
     return results, failures
 
 
+def drawn(seed: int, options: Options) -> Schedule:
+    """Of a broken build, what brings it to light."""
+    if not options.broken:
+        return draw(seed, scene=options.scene)
+    broken = BROKEN[options.broken]
+    return draw(seed, scene=options.scene or broken.scene, mishaps=broken.mishaps)
+
+
 def play_seed(seed: int, options: Options) -> Result:
     with broken_build(options.broken):
-        return play(draw(seed, scene=options.scene))
+        return play(drawn(seed, options))
 
 
 def shrink_seed(failed: Result, options: Options) -> Failure:
-    whole = draw(failed.seed, scene=options.scene)
+    whole = drawn(failed.seed, options)
     with broken_build(options.broken):
         shortest, result = shrink(whole, failed, play, options.shrink_seconds)
     return Failure(whole, shortest, result)
