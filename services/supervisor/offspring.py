@@ -51,7 +51,9 @@ class Offspring:
 class Nursery:
     """Started with the first service, and again if it is lost; what it had started is lost with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, inherited: Sequence[int] = ()) -> None:
+        """`inherited`: open files that whatever it starts holds open as long as it runs."""
+        self._inherited = tuple(inherited)
         self._process: asyncio.subprocess.Process | None = None
         self._channel: socket.socket | None = None
         self._lock = asyncio.Lock()
@@ -94,6 +96,7 @@ class Nursery:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "services.supervisor.nursery"),
                 stdin=theirs.fileno(),
+                pass_fds=self._inherited,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 start_new_session=True,
                 preexec_fn=die_with_parent,

@@ -4,8 +4,6 @@ However it ends (an error, a signal, in the middle of starting) no process and n
 """
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -16,6 +14,7 @@ from services.supervisor.children import Child, Service, Simulator, environment_
 from services.supervisor.core import SupervisorCore
 from services.supervisor.cpu import CpuAccounts
 from services.supervisor.events import Effect, Ended, Event, GiveUp, Launch, Started, Stopping, Tell
+from services.supervisor.hostidentity import HostIdentity, host_identity
 from services.supervisor.nursery import PRELOADED
 from services.supervisor.offspring import Nursery
 from services.supervisor.options import PipelineOptions
@@ -40,19 +39,19 @@ EMBEDDED = ("nats-server", "redis-server", "simulator")
 class Pipeline:
     """Use `running`. `failure` is set when a process made going on senseless."""
 
-    def __init__(self, options: PipelineOptions, folder: Path, relay: Relay) -> None:
+    def __init__(self, options: PipelineOptions, folder: Path, relay: Relay, identity: HostIdentity) -> None:
         self.options = options
         self.folder = folder
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._relay = relay
-        self._nursery = Nursery()
+        self._nursery = Nursery(identity.inherited)
         self._kinds = options.services()
         self._servers: dict[str, NatsServer | RedisServer | Simulator] = {}
         self._services: dict[str, Service] = {}
         self._core = SupervisorCore([*self._kinds, *EMBEDDED], self._kinds)
         self._cpu = CpuAccounts()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._identity = f"{socket.gethostname()}-{os.getpid()}"
+        self._identity = identity.name
         """The same for all that is started here: who is started again need not wait for its own Lease to run out."""
 
     @classmethod
@@ -65,11 +64,12 @@ class Pipeline:
         `check`: raises what speaks against starting services. Meanwhile servers start and modules are imported.
         UserError: cannot be as it was told to be; ClusterError: does not get ready.
         """
-        async with temporary_folder() as folder:
+        async with temporary_folder() as folder, host_identity() as identity:
             with ExitStack() as stack:
                 output = options.output or stack.enter_context((folder / "services.log").open("w"))
                 width = max(map(len, (*options.services(), *EMBEDDED)))
-                pipeline = cls(options, folder, Relay(output, as_json=options.as_json, width=width))
+                relay = Relay(output, as_json=options.as_json, width=width)
+                pipeline = cls(options, folder, relay, identity)
                 try:
                     await pipeline._start(check)
                     yield pipeline

@@ -1,5 +1,12 @@
 """A pipeline that was stopped and is started again, at an API server that stays, with a Redis that begins empty."""
 
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import psutil
 import pytest
 
 from services.simulator.service import Simulator
@@ -7,7 +14,7 @@ from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings
 from tests.kube.support import api_server, raw_node, raw_pod
-from tests.supervisor.waiting import until
+from tests.supervisor.waiting import alive, until
 
 pytestmark = pytest.mark.asyncio
 WAITS = "the ledger of earlier terms is lost"
@@ -32,3 +39,43 @@ async def test_after_a_clean_stop_the_next_start_decides_at_once() -> None:
             lease = server.stored("leases", "flotilla-snapshot", "kube-system", group="coordination.k8s.io")
             term = lease["spec"]["leaseTransitions"]
             assert lease["metadata"]["annotations"]["flotilla.io/settled"] == str(term)
+
+
+@asynccontextmanager
+async def command(server: Simulator, log: Path) -> AsyncIterator[psutil.Process]:
+    """`flotilla up`; all of its processes are killed in the end."""
+    with log.open("wb") as output:
+        up = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "services.cli.main", "up", "--server", server.url, "--workers", "1"),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    process = psutil.Process(up.pid)
+    try:
+        yield process
+    finally:
+        everything = [process, *process.children(recursive=True)]
+        for each in everything:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        await up.wait()
+        await until(lambda: not any(alive(each.pid) for each in everything))
+
+
+async def test_after_everything_was_killed_the_next_start_waits_for_no_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    async with api_server() as server:
+        server.store_raw("nodes", raw_node("n"))
+        holders = []
+        for name in ("first", "second"):
+            server.store_raw("pods", raw_pod(name, cpu="1m"))
+            log = tmp_path / f"{name}.log"
+            async with command(server, log):
+                await until(lambda name=name: is_bound(server, name), patience=60)  # type: ignore[misc]
+                lease = server.stored("leases", "flotilla-snapshot", "kube-system", group="coordination.k8s.io")
+                holders.append(lease["spec"]["holderIdentity"])
+            assert "standby" not in log.read_text()
+        assert holders[0] == holders[1]
