@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -32,6 +33,7 @@ from services.watcher.spans import WatchSpans
 from shared.bus import Envelope
 from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.file import read_config
+from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
 from shared.kube.errors import Gone, Refused
@@ -67,14 +69,25 @@ async def main(context: Context) -> None:
             joined(context, config.leader_election, given),
             leadership(context, config.leader_election, f"{context.settings.prefix}-watcher", given) as lead,
         ):
-            await lead.during(Shell(context, client, WatcherCore(lead.epoch), schedulers).run())
+            shell = Shell(context, client, WatcherCore(lead.epoch), schedulers, lead.raise_term)
+            await lead.during(shell.run())
     finally:
         await client.close()
 
 
 class Shell:
-    def __init__(self, context: Context, client: KubeClient, core: WatcherCore, schedulers: frozenset[str]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        client: KubeClient,
+        core: WatcherCore,
+        schedulers: frozenset[str],
+        raise_term: Callable[[int], Awaitable[int]],
+    ) -> None:
+        """`raise_term` takes a term above the one that it is given."""
         self._context = context
+        self._raise_term = raise_term
+        self._leaving: asyncio.Task[None] | None = None
         self._bus = context.bus
         self._core = core
         self._server = client.server
@@ -164,7 +177,23 @@ class Shell:
         self._runner.feed(Asked())
 
     def _on_seen(self, message: WatchSeen, envelope: Envelope) -> None:
+        if (message.epoch, message.seq) > (self._core.epoch, self._core.seq) and self._leaving is None:
+            self._leaving = asyncio.create_task(self._leave_term(message), name="leaving the term")
+            self._context.fault.watch(self._leaving)
         self._follows(message)
+
+    async def _leave_term(self, seen: WatchSeen) -> None:
+        """End for a later term: a follower has seen more of ours than we have said, or a later one.
+
+        Somebody deleted the Lease, so its terms began again at or below one that was used before; followers refuse it.
+        """
+        term = await self._raise_term(seen.epoch)
+        self._context.fault.end(
+            ClusterError(
+                f"{seen.asker} has seen message {seen.seq} of term {seen.epoch}, and we are at {self._core.seq} "
+                f"of term {self._core.epoch}: the Lease was deleted; going on in a term above {term}"
+            )
+        )
 
     def _follows(self, seen: WatchSeen) -> None:
         self._pace.heard(seen, asyncio.get_running_loop().time())

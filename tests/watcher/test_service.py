@@ -11,10 +11,10 @@ from services.watcher.core import WatcherCore
 from services.watcher.events import Effect, Event, Heard
 from services.watcher.resources import RESOURCES
 from shared.config.settings import ApiSettings
-from shared.errors import Unexpected
+from shared.errors import ClusterError, Unexpected
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import Events
-from shared.messages.watch import Kind
+from shared.messages.watch import Kind, WatchSeen
 from shared.model.kinds import ObjectKind
 from shared.watch.reader import WatchReader
 from tests.bus.support import sample
@@ -273,6 +273,22 @@ async def test_many_changes_arrive_in_order_and_once() -> None:
         await agree(world)
         assert len(world.follower.told) == 500
         assert set(world.follower.told.values()) == {1}
+
+
+async def test_a_term_that_was_used_before_is_left_for_a_later_one() -> None:
+    """A Lease that was deleted begins its terms again, and those who follow would refuse the stream for good."""
+    async with a_world() as world:
+        put(world, "before")
+        await agree(world)
+        epoch, seq = world.follower.reader.position
+        world.follower.bus.post("watcher.seen", WatchSeen("queue", epoch + 7, seq))
+        with pytest.raises(BaseExceptionGroup) as ended:
+            await world.ended()
+        assert ended.group_contains(ClusterError, match="the Lease was deleted; going on in a term above")
+        world.start()
+        put(world, "after")
+        await agree(world)
+        assert world.follower.reader.position[0] > epoch + 7
 
 
 async def test_it_reads_on_only_when_those_who_follow_have_kept_up(monkeypatch: pytest.MonkeyPatch) -> None:
