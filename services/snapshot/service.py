@@ -193,7 +193,7 @@ class Shell:
         try:
             with on_dump_signal(self._inspecting.dump):
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._beat())
+                    self._context.fault.watch(tasks.create_task(self._beat(), name="beat"))
                     tasks.create_task(self._work())
                     tasks.create_task(self._context.fault.raised())
         finally:

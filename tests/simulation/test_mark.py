@@ -1,0 +1,50 @@
+"""The mark of a clean stop is left by a term that was asked to end, and by no other."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from testing.simulation.drawing import draw
+from testing.simulation.processes import Injected, Process
+from testing.simulation.substitutes import run_on_virtual_time
+from testing.simulation.world import World
+
+LEASE, MARK = "flotilla-snapshot", "flotilla.io/settled"
+
+
+def fail_in_core(process: Process) -> None:
+    process.inject_fault()
+
+
+def fail_in_beat(process: Process) -> None:
+    """Outside the core, where it beats."""
+
+    def show() -> None:
+        raise Injected("beat")
+
+    process.shell._show = show
+
+
+def stop(process: Process) -> None:
+    process.stop()
+
+
+@pytest.mark.parametrize(("end", "marked"), [(stop, True), (fail_in_core, False), (fail_in_beat, False)])
+def test_only_a_term_that_was_asked_to_end_leaves_the_mark(end: Callable[[Process], None], marked: bool) -> None:
+    async def run() -> None:
+        world = World(draw(1, scene="plain", mishaps=frozenset(), round_size=3, seconds=30.0))
+        playing = asyncio.create_task(world.run())
+        await asyncio.sleep(5.0)
+        snapshot = world.processes["snapshot"]
+        end(snapshot)
+        async with asyncio.timeout(8.0):
+            while snapshot.running:
+                await asyncio.sleep(0.01)
+        (lease,) = (each for each in world.server.leases.values() if each["metadata"]["name"] == LEASE)
+        assert lease["spec"]["holderIdentity"] == "", "it is given back in any case"
+        assert (MARK in lease["metadata"].get("annotations", {})) is marked
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+
+    run_on_virtual_time(run)
