@@ -91,8 +91,9 @@ class Remembering:
         with suppress(StoreUnreachable):
             self._link = await connect(self._url, self._log, ONE_ATTEMPT)
 
-    async def recall(self, term: Term) -> dict[str, Kept]:
-        """What there is, by the uid of the pod. UserError if a setting is wrong; nothing if Redis is away.
+    async def recall(self, term: Term, pipeline: str = "") -> dict[str, Kept]:
+        """What there is, by the uid of the pod. UserError if a setting is wrong, or it is another
+        pipeline's; nothing if Redis is away.
 
         From here on no older queue writes there. LeaseLost if there is a newer one.
         """
@@ -100,7 +101,7 @@ class Remembering:
         try:
             if self._link is None:
                 self._link = await connect(self._url, self._log, RECALL_PATIENCE)
-            memory = Memory(self._link, self._prefix)
+            memory = Memory(self._link, self._prefix, pipeline)
             await self._claim(memory, term)
             return self._read(await memory.load())
         except StoreUnreachable as cause:

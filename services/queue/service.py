@@ -90,7 +90,7 @@ async def main(context: Context) -> None:
         ):
             context.health.wait_for(LISTING, "the cluster has not been listed yet")
             context.health.wait_for(MEMORY, "what was known of pods has not been read yet")
-            kept = await remembering.recall(lead)
+            kept = await remembering.recall(lead, context.bus.pipeline.id)
             context.health.clear(MEMORY)
             core = QueueCore(
                 frameworks,

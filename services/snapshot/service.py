@@ -92,7 +92,8 @@ async def main(context: Context) -> None:
                 leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given) as lead,
             ):
                 context.health.wait_for("listing", "the cluster has not been listed yet")
-                terms = Terms(lead, link, settings.prefix, context.health, context.log)
+                pipeline = context.bus.pipeline.id
+                terms = Terms(lead, link, settings.prefix, context.health, context.log, pipeline)
                 recovered = await terms.take()
                 settled = lead.settled and recovered.epoch <= lead.before
                 ledger = [entry for entry in recovered.ledger if entry.bound or not settled]

@@ -22,25 +22,37 @@ PAUSE = 0.2
 class Terms:
     """What is written belongs to the present term; where that is over, a new one is needed."""
 
-    def __init__(self, lead: Leadership, link: RedisLink, prefix: str, health: Health, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        lead: Leadership,
+        link: RedisLink,
+        prefix: str,
+        health: Health,
+        log: logging.Logger,
+        pipeline: str = "",
+    ) -> None:
         self._lead = lead
         self._link = link
         self._prefix = prefix
         self._health = health
         self._log = log
+        self._pipeline = pipeline
         self._writer: Writer | None = None
         self.epoch = 0
         self.healthy = True
         """Whether what is to be written can be, as far as is known."""
 
     async def take(self) -> Recovered:
-        """The next term, and what the one before has left. Waits for Redis; LeaseLost where another one leads."""
+        """The next term, and what the one before has left. Waits for Redis; LeaseLost where another one leads.
+
+        UserError where Redis has what is another pipeline's.
+        """
         beyond = 0
         while True:
             try:
                 first = not self.epoch
                 self.epoch = self._lead.epoch if first else await self._lead.raise_term(beyond)
-                recovered = await open_term(self._link, self._prefix, self.epoch)
+                recovered = await open_term(self._link, self._prefix, self.epoch, self._pipeline)
             except LeaseLost:
                 raise
             except Deposed as newer:

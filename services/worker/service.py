@@ -21,7 +21,7 @@ from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.names import name_taken
 from shared.store.errors import StoreUnreachable
 from shared.store.link import RedisLink, connect
-from shared.store.reader import Reader
+from shared.store.reader import Reader, pipeline_of
 from shared.telemetry.logs import Repeated
 
 BEAT = 0.5
@@ -38,9 +38,30 @@ async def main(context: Context) -> None:
     core = WorkerCore(context.name, frozenset(), settings.shard_count, frameworks)
     link = await connect(settings.redis_url, context.log)
     try:
+        await learn_pipeline(context, link)
         await Shell(context, core, link).run()
     finally:
         await link.close()
+
+
+async def learn_pipeline(context: Context, link: RedisLink) -> None:
+    """Whose worker this is the state in Redis tells: it waits until there is one. Nothing is heard before.
+
+    Where the state does not tell, as that of the last release, the first pipeline is believed that is heard.
+    """
+    found, settings, sparingly = None, context.settings, Repeated(context.log)
+    while found is None:
+        try:
+            found = await pipeline_of(link, settings.prefix)
+            why = f"Redis at {link.where} has no keys {settings.prefix}:* yet: the snapshot has begun no term"
+        except StoreUnreachable as cause:
+            why = str(cause)
+            sparingly.warning("store", "%s", cause)
+        if found is None:
+            context.health.wait_for("pipeline", why)
+            await asyncio.sleep(LOAD_PAUSE)
+    context.health.clear("pipeline")
+    context.bus.pipeline.id = found
 
 
 class Shell:
@@ -181,13 +202,14 @@ class Shell:
     async def _load_shards(self, shards: frozenset[int]) -> None:
         while True:
             try:
-                state = await self._reader.load(shards, self._core.shard_count)
+                state = await self._reader.load(shards, self._core.shard_count, self._context.bus.pipeline.id)
             except StoreUnreachable as cause:
                 self._sparingly.warning("store", "%s", cause)
             except FlotillaError as cause:
                 self._sparingly.error("load", "%s", cause)
-                self._context.health.wait_for("shards", str(cause))
+                self._context.health.wait_for("state", str(cause))
             else:
+                self._context.health.clear("state")
                 if self._core.shards == shards and state is not None:
                     self._take(state)
                     return

@@ -22,15 +22,20 @@ Records = Mapping[str, bytes | None]
 
 
 class Memory:
-    def __init__(self, link: RedisLink, prefix: str) -> None:
+    def __init__(self, link: RedisLink, prefix: str, pipeline: str = "") -> None:
         self._link = link
         self._prefix = prefix
         self._records = f"{prefix}:queue"
         self._term = f"{prefix}:queue:term"
+        self._pipeline = pipeline
+        self._owner = f"{prefix}:queue:pipeline"
 
     async def claim(self, epoch: int) -> None:
-        """From here on no queue of an earlier epoch writes. Deposed if a later one has claimed it."""
-        await self._run(CLAIM, epoch, [self._term], [])
+        """From here on no queue of an earlier epoch writes. Deposed if a later one has claimed it.
+
+        UserError if it is another pipeline's.
+        """
+        await self._run(CLAIM, epoch, [self._term, self._owner], [self._pipeline])
 
     async def load(self) -> dict[str, bytes]:
         """StoreUnreachable if Redis does not tell."""
@@ -51,7 +56,7 @@ class Memory:
             await self._run(REMEMBER, epoch, [self._term, self._records], [len(kept), *kept, *gone])
 
     async def _run(self, script: Script, epoch: int, keys: list[str], arguments: list[Argument]) -> None:
-        refuse(await self._link.run(script, keys, [epoch, *arguments]), self._prefix, epoch)
+        refuse(await self._link.run(script, keys, [epoch, *arguments]), self._prefix, epoch, self._link.where)
 
 
 def _parts(records: Records) -> Iterator[dict[str, bytes | None]]:

@@ -18,6 +18,7 @@ from shared.store.schema import (
     decode_node,
     decode_object,
     decode_pod,
+    others,
 )
 
 LOAD_PATIENCE = 30.0
@@ -27,21 +28,32 @@ AT_ONCE = 1 << 12
 """Objects that are decoded before other tasks have their turn."""
 
 
+async def pipeline_of(link: RedisLink, prefix: str) -> str | None:
+    """Whose state this is: empty if it does not say, as that of the last release; None if there is none yet."""
+    epoch, pipeline = await link.call("HMGET", Keys(prefix).meta, "epoch", "pipeline")
+    if epoch is None:
+        return None
+    return pipeline.decode(errors="replace") if pipeline else ""
+
+
 class Reader:
     def __init__(self, link: RedisLink, prefix: str) -> None:
         self._link = link
         self._prefix = prefix
         self._keys = Keys(prefix)
 
-    async def load(self, shards: Collection[int], shard_count: int) -> State | None:
+    async def load(self, shards: Collection[int], shard_count: int, pipeline: str = "") -> State | None:
         """All there is of these shards, and of the cluster, at one sequence number; None while no whole state is there.
 
-        UserError if the snapshot divides the nodes into another number of shards, or the schema is unknown.
+        UserError if the snapshot divides the nodes into another number of shards, the schema is unknown,
+        or the state is that of another `pipeline`.
         Decoding makes room for other tasks now and then.
         """
         wanted = sorted(shards)
-        (schema, epoch, seq, stored_count), (hostnames,), nominations, *replies = await self._fetch(wanted)
+        (schema, epoch, seq, stored_count, whose), (hostnames,), nominations, *replies = await self._fetch(wanted)
         check_schema(self._prefix, schema)
+        if whose and pipeline and whose.decode(errors="replace") != pipeline:
+            raise UserError(others(self._prefix, self._link.where, whose.decode(errors="replace")))
         if epoch is None or seq is None or stored_count is None:
             return None
         if int(stored_count) != shard_count:
@@ -70,7 +82,7 @@ class Reader:
     async def _fetch(self, shards: list[int]) -> list[Any]:
         """One transaction, so that all of it is of one moment."""
         async with self._link.client.pipeline(transaction=True) as transaction:
-            transaction.execute_command("HMGET", self._keys.meta, "schema", "epoch", "seq", "shard_count")
+            transaction.execute_command("HMGET", self._keys.meta, "schema", "epoch", "seq", "shard_count", "pipeline")
             transaction.execute_command("HMGET", self._keys.cluster, SHARED_HOSTNAMES)
             transaction.execute_command("HGETALL", self._keys.nominations)
             for kind in ObjectKind:

@@ -20,7 +20,9 @@ class Rights:
 
 
 RIGHTS = {
-    "queue": Rights(("queue", "queue:term"), ("hgetall", "eval", "evalsha", "get", "set", "hset", "hdel")),
+    "queue": Rights(
+        ("queue", "queue:term", "queue:pipeline"), ("hgetall", "eval", "evalsha", "get", "set", "hset", "hdel")
+    ),
     "snapshot": Rights(
         (*STATE, "ledger", "ledger:next", "answer"),
         ("eval", "evalsha", "get", "set", "exists", "unlink", "rename", "hmget", "hvals", "hset", "hdel", "info"),

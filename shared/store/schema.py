@@ -143,3 +143,12 @@ def check_schema(prefix: str, stored: bytes | None) -> None:
         raise UserError(f"Redis key {prefix}:meta: schema {text} is of a newer Flotilla; this one knows {SCHEMA}")
     if int(text) < OLDEST_READABLE:
         raise UserError(f"Redis key {prefix}:meta: schema {text} is too old; the oldest read is {OLDEST_READABLE}")
+
+
+def others(prefix: str, where: str, pipeline: str) -> str:
+    """What is wrong where these keys are those of another pipeline."""
+    cluster, _, namespace = pipeline.partition("/")
+    return (
+        f"Redis keys {prefix}:* at {where} belong to the pipeline of cluster {cluster} with its Leases in namespace"
+        f" {namespace}: set --prefix or FLOTILLA_PREFIX to another one, or delete them if that cluster is gone"
+    )

@@ -1,6 +1,7 @@
 """What is done in Redis in one step. Every script that writes checks first that it may.
 
-Answers are a list that begins with a word: done, deposed (and the newer epoch), lost, schema (and which one).
+Answers are a list that begins with a word: done, deposed (and the newer epoch), lost, schema (and which one),
+pipeline (and whose the keys are).
 Sequence numbers stay text: they are beyond what a Lua number holds exactly. Nothing is written before the checks, and
 `meta` last, so that a write that Redis breaks off does not pass for done.
 """
@@ -19,16 +20,18 @@ class Script:
 
 
 FENCE = Script("""
--- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch, history of the server.
+-- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch, history of the server, pipeline or ''.
 -- What another history has left may miss the last that was written, so it counts as lost until FINISH.
-local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history')
+local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history', 'pipeline')
 if found[1] then
   local schema = tonumber(found[1])
   if not schema or schema > tonumber(ARGV[1]) or schema < tonumber(ARGV[2]) then return {'schema', found[1]} end
 end
+if found[5] and ARGV[5] ~= '' and found[5] ~= ARGV[5] then return {'pipeline', found[5]} end
 if found[2] and tonumber(found[2]) >= tonumber(ARGV[3]) then return {'deposed', found[2]} end
 local lost = (found[3] or not found[2] or found[4] ~= ARGV[4]) and 1 or 0
 redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'epoch', ARGV[3], 'history', ARGV[4])
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'pipeline', ARGV[5]) end
 if lost == 1 then redis.call('HSET', KEYS[1], 'lost', '1') end
 redis.call('HDEL', KEYS[1], 'seq', 'run', 'write')
 return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or '', lost}
@@ -51,10 +54,13 @@ if write == tonumber(ARGV[4]) then return {'done'} end
 
 CLAIM = Script("""
 -- What the queue has remembered: from here on no earlier queue writes it.
--- KEYS: term. ARGV: epoch.
+-- KEYS: term, pipeline. ARGV: epoch, pipeline or ''.
+local whose = redis.call('GET', KEYS[2])
+if whose and ARGV[2] ~= '' and whose ~= ARGV[2] then return {'pipeline', whose} end
 local found = redis.call('GET', KEYS[1])
 if found and tonumber(found) > tonumber(ARGV[1]) then return {'deposed', found} end
 redis.call('SET', KEYS[1], ARGV[1])
+if ARGV[2] ~= '' then redis.call('SET', KEYS[2], ARGV[2]) end
 return {'done'}
 """)
 

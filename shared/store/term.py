@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from shared.errors import ProtocolError
+from shared.errors import ProtocolError, UserError
 from shared.messages.state import Committed, LedgerEntry
 from shared.store.errors import Deposed, StateLost
-from shared.store.link import RedisLink
-from shared.store.schema import OLDEST_READABLE, SCHEMA, Keys, check_schema, decode_answer, decode_entry
+from shared.store.link import Argument, RedisLink
+from shared.store.schema import OLDEST_READABLE, SCHEMA, Keys, check_schema, decode_answer, decode_entry, others
 from shared.store.scripts import FENCE
 
 
@@ -25,15 +25,17 @@ class Recovered:
     lost: bool
 
 
-async def open_term(link: RedisLink, prefix: str, epoch: int) -> Recovered:
+async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = "") -> Recovered:
     """From here on nobody of an earlier epoch writes, and there is no state to be read until this term's is whole.
 
     Deposed if the stored epoch is not older. After StoreUnreachable the term may have been opened or not; an epoch
-    opens once, so the next attempt takes a new one. UserError, and nothing is touched, if the schema is unknown.
+    opens once, so the next attempt takes a new one. UserError, and nothing is touched, if the schema is unknown, or the
+    keys belong to another `pipeline`; keys of nobody become its own.
     """
     keys = Keys(prefix)
     history = await history_of(link)
-    found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], [SCHEMA, OLDEST_READABLE, epoch, history])
+    arguments: list[Argument] = [SCHEMA, OLDEST_READABLE, epoch, history, pipeline]
+    found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], arguments)
     match found:
         case [b"done", earlier, entries, answer, lost]:
             if lost or await history_of(link) != history:
@@ -41,7 +43,7 @@ async def open_term(link: RedisLink, prefix: str, epoch: int) -> Recovered:
             ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
             return Recovered(int(earlier), ledger, decode_answer(answer) if answer else None, lost=False)
         case _:
-            refuse(found, prefix, epoch)
+            refuse(found, prefix, epoch, link.where)
             raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")
 
 
@@ -51,7 +53,7 @@ async def history_of(link: RedisLink) -> str:
     return f"{told['run_id']} {told['master_replid']}"
 
 
-def refuse(answer: list[object], prefix: str, epoch: int) -> None:
+def refuse(answer: list[object], prefix: str, epoch: int, where: str = "") -> None:
     """Raises what a script's answer says, unless that is `done`."""
     match answer:
         case [b"deposed", bytes(newest)]:
@@ -60,3 +62,5 @@ def refuse(answer: list[object], prefix: str, epoch: int) -> None:
             raise StateLost(f"Redis key {prefix}:meta: what epoch {epoch} has written is not there any more")
         case [b"schema", bytes(schema)]:
             check_schema(prefix, schema)
+        case [b"pipeline", bytes(whose)]:
+            raise UserError(others(prefix, where, whose.decode(errors="replace")))

@@ -20,6 +20,7 @@ from testing.builders import node
 from tests.servers import redis_server
 
 PREFIX = "flotilla"
+PIPELINE = "cluster-0/kube-system"
 SHARDS = 4
 LOG = logging.getLogger("tests.store")
 
@@ -66,7 +67,7 @@ def commit(core: SnapshotCore, round_: int, places: Iterable[tuple[str, str]], l
 
 async def begin(link: RedisLink, core: SnapshotCore, *, prefix: str = PREFIX) -> Writer:
     """A term whose state is whole."""
-    await open_term(link, prefix, core.epoch)
+    await open_term(link, prefix, core.epoch, PIPELINE)
     writer = await Writer.open(link, prefix, core.epoch, SHARDS)
     await writer.rewrite(core.state(), core.ledger.values(), None)
     return writer

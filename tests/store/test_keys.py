@@ -18,7 +18,7 @@ from shared.store.writer import Writer
 from testing.builders import pod
 from tests.samples import an_object
 from tests.servers import redis_server
-from tests.store.support import PREFIX, SHARDS, begin, commit, linked, persists, small_node
+from tests.store.support import PIPELINE, PREFIX, SHARDS, begin, commit, linked, persists, small_node
 
 pytestmark = pytest.mark.asyncio
 
@@ -65,6 +65,7 @@ async def test_the_page_names_the_keys() -> None:
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
         await writer.write(persists(core, commit(core, 1, [("a", "n1")])))
+        await Memory(link, PREFIX, PIPELINE).claim(1)
         await Memory(link, PREFIX).write(1, {"uid": b"record"})
         whole = await seen(link)
         fields = {field.decode() for field in await link.call("HKEYS", f"{PREFIX}:meta")}

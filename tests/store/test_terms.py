@@ -6,6 +6,8 @@ from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, PodDeleted, PodSeen
 from shared.errors import ProtocolError, UserError
 from shared.store.errors import Deposed, StateLost
+from shared.store.memory import Memory
+from shared.store.reader import Reader, pipeline_of
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
 from testing.builders import pod
@@ -119,3 +121,46 @@ async def test_what_was_lost_stays_lost_until_a_whole_state_is_there() -> None:
         core = SnapshotCore(4)
         await writer.rewrite(core.state(range(SHARDS), SHARDS), (), None)
         assert not (await open_term(link, PREFIX, 5)).lost
+
+
+OURS, OTHERS = "cluster-1/kube-system", "cluster-2/kube-system"
+
+
+async def test_the_state_of_another_pipeline_is_neither_touched_nor_loaded() -> None:
+    core = one_node(1)
+    async with redis_server() as server, linked(server) as link:
+        await open_term(link, PREFIX, 1, OURS)
+        writer = await Writer.open(link, PREFIX, 1, SHARDS)
+        await writer.rewrite(core.state(), [], None)
+        before = await link.call("HGETALL", f"{PREFIX}:meta")
+        with pytest.raises(
+            UserError, match=r"belong to the pipeline of cluster cluster-1 .*set --prefix .* delete them"
+        ):
+            await open_term(link, PREFIX, 99, OTHERS)
+        assert await link.call("HGETALL", f"{PREFIX}:meta") == before
+        reader = Reader(link, PREFIX)
+        with pytest.raises(UserError, match="belong to the pipeline of cluster cluster-1"):
+            await reader.load(range(SHARDS), SHARDS, OTHERS)
+        assert await reader.load(range(SHARDS), SHARDS, OURS) is not None
+        assert (await open_term(link, PREFIX, 2, OURS)).epoch == 1
+
+
+async def test_state_that_names_no_pipeline_is_adopted() -> None:
+    async with redis_server() as server, linked(server) as link:
+        assert await pipeline_of(link, PREFIX) is None
+        await open_term(link, PREFIX, 1)
+        assert await pipeline_of(link, PREFIX) == ""
+        assert (await open_term(link, PREFIX, 2, OURS)).epoch == 1
+        assert await pipeline_of(link, PREFIX) == OURS
+
+
+async def test_what_the_queue_of_another_pipeline_remembers_is_left_alone() -> None:
+    async with redis_server() as server, linked(server) as link:
+        await Memory(link, PREFIX).claim(1)
+        ours = Memory(link, PREFIX, OURS)
+        await ours.claim(2)
+        await ours.write(2, {"a": b"1"})
+        with pytest.raises(UserError, match="belong to the pipeline of cluster cluster-1"):
+            await Memory(link, PREFIX, OTHERS).claim(9)
+        await ours.claim(3)
+        assert await ours.load() == {"a": b"1"}
