@@ -42,6 +42,7 @@ from shared.messages.state import Committed, Heartbeat
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.awaited import Awaited
 from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
@@ -111,6 +112,8 @@ class Shell:
         )
         self._spans = RoundSpans(context.tracer)
         self._clocks = ClockOffsets(context)
+        self._snapshot = Awaited(context.health, context.clock, "snapshot", "no snapshot has answered the commit")
+        self._snapshot.settled()
         self._sparingly = Repeated(context.log)
         self._rounds_before = 0
         metrics = context.metrics
@@ -179,6 +182,8 @@ class Shell:
             self._handle(message)
 
     def _on_committed(self, message: Committed | Heartbeat, envelope: Envelope) -> None:
+        if isinstance(message, Committed) and message.epoch >= self._core.epoch:
+            self._snapshot.settled()
         self._handle(message)
 
     def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
@@ -251,6 +256,7 @@ class Shell:
                 self._asking.ask(effect)
             case Write(message=commit, round=number):
                 trace = self._spans.context(number, (), self._context.clock()) if number else None
+                self._snapshot.awaits()
                 self._context.bus.post("snapshot.commits", commit, trace=trace)
             case Decided(uid=uid, node=node):
                 self._tell(Outcome(uid, Verdict.DECIDED, node))

@@ -28,6 +28,7 @@ from services.queue.events import (
 from services.queue.inspecting import Inspection
 from services.queue.metrics import QueueMetrics
 from services.queue.notices import fitting
+from services.queue.places import Place
 from services.queue.pods import Patience
 from services.queue.remembering import Remembering
 from services.queue.sightings import Sightings
@@ -56,6 +57,7 @@ from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten,
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.awaited import Awaited
 from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.joining import joined
@@ -139,6 +141,9 @@ class Shell:
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
         self._clocks = ClockOffsets(context)
+        said = "pods wait, and no cycle has asked for any"
+        self._cycle, self._cycle_epoch = Awaited(context.health, context.clock, "cycle", said), 0
+        self._cycle.settled()
         self._sparingly = Repeated(context.log)
         self._begun = False
         self._asker: tuple[Take, Envelope] | None = None
@@ -213,6 +218,9 @@ class Shell:
     def _on_take(self, take: Take, envelope: Envelope) -> None:
         if not self._begun:
             return  # cycle asks again
+        self._cycle_epoch = max(self._cycle_epoch, take.epoch)
+        if take.epoch == self._cycle_epoch:
+            self._cycle.settled()
         self._asker = (take, envelope)
         self._feed(take)
 
@@ -245,6 +253,10 @@ class Shell:
         for refused in (self._core.refused, self._reader.refused):
             while refused:
                 self._sparingly.warning("refused", "refused: %s", refused.popleft())
+        if self._core.counts().get(Place.ACTIVE):
+            self._cycle.awaits()
+        else:
+            self._cycle.settled()
         self._post_notices()  # those that time alone has brought
         self._metrics.show(self._core)
         self._inspection.expire(self._context.clock())

@@ -43,6 +43,7 @@ from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched
 from shared.model.kinds import QUEUE_KINDS
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.awaited import Awaited
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.telemetry.logs import Repeated
@@ -108,6 +109,8 @@ class Shell:
         self._stale: dict[Kind, str] = {}
         self._pace = Pace(core.epoch)
         self._caught_up = asyncio.Event()
+        said = "no queue and no snapshot has said that it follows this watcher"
+        self._followers = Awaited(context.health, context.clock, "followers", said)
 
     async def run(self) -> None:
         for resource in RESOURCES.values():
@@ -196,6 +199,8 @@ class Shell:
         )
 
     def _follows(self, seen: WatchSeen) -> None:
+        if seen.epoch == self._core.epoch:
+            self._followers.heard()
         self._pace.heard(seen, asyncio.get_running_loop().time())
         self._caught_up.set()
 

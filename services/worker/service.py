@@ -17,6 +17,7 @@ from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, CoreRunner, every
+from shared.runtime.awaited import Awaited
 from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.names import name_taken
 from shared.store.errors import StoreUnreachable
@@ -79,6 +80,8 @@ class Shell:
         )
         self._spans = EvaluationSpans(context.tracer, context.name)
         self._clocks = ClockOffsets(context)
+        self._cycle = Awaited(context.health, context.clock, "cycle", "no cycle has told it which shards are its own")
+        self._snapshot = Awaited(context.health, context.clock, "snapshot", "no snapshot of this pipeline is heard")
         self._sparingly = Repeated(context.log)
         metrics = context.metrics
         self._nodes = metrics.gauge("flotilla_worker_nodes", "Nodes of the shards that this worker holds.")
@@ -123,6 +126,7 @@ class Shell:
     # What comes in
 
     def _on_delta(self, message: Delta | Heartbeat, envelope: Envelope) -> None:
+        self._snapshot.heard()
         if isinstance(message, Heartbeat):
             self._clocks.heard("snapshot", message.at)
         self._runner.feed(message)
@@ -130,6 +134,8 @@ class Shell:
     def _on_message(self, message: Propose | Assign | Explain | Preempt | NameTaken, envelope: Envelope) -> None:
         if isinstance(message, Propose):
             self._spans.begin(message, envelope.trace, self._context.clock())
+        if isinstance(message, Assign):
+            self._cycle.settled()
         before = self._core.shards
         self._runner.feed(message)
         if self._core.shards != before:

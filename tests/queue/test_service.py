@@ -389,3 +389,11 @@ async def test_the_queue_goes_on_without_redis(monkeypatch: pytest.MonkeyPatch) 
             await world.report(1, rejected("a"))
             await until(lambda: sample(world.telemetry, "flotilla_queue_memory_failures_total") > 1)
             assert (await world.contents()).unschedulable == [uid("a")]
+
+
+async def test_a_queue_that_nobody_asks_for_its_pods_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.runtime.awaited.PATIENCE", 0.3)
+    async with a_world([pod("p")]) as w:
+        await until(lambda: any("no cycle has asked for any" in reason for reason in w.health.reasons()))
+        assert await taken(w) == ["p"]
+        await until(lambda: not w.health.reasons())

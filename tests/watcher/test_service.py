@@ -347,3 +347,15 @@ async def test_a_server_that_never_catches_up_is_told_of_by_the_watcher() -> Non
         world.server.close_watches()
         await until(lambda: "restart Flotilla" in world.health.checks().get("pods", ""))
         assert (Kind.POD, "q") in world.follower.world
+
+
+async def test_a_watcher_that_nobody_follows_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world() as world:
+        await agree(world)
+        await until(lambda: world.health.reasons() == [])
+        world.follower.silent = True
+        monkeypatch.setattr("shared.runtime.awaited.PATIENCE", 0.3)
+        await until(lambda: any("no queue and no snapshot has said" in each for each in world.health.reasons()))
+        world.follower.silent = False
+        monkeypatch.undo()
+        await until(lambda: world.health.reasons() == [])
