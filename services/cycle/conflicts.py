@@ -15,7 +15,7 @@ CONFLICTS = error(f"what was decided could not stand {MOST_IN_A_ROW} times in a 
 
 
 def faults_of(commit: Commit, committed: Committed) -> Iterator[WorkerFault]:
-    """One a worker and commit, however many of its proposals were refused: it has answered once."""
+    """At most one fault per worker and commit."""
     at_fault = {conflict.uid: conflict for conflict in committed.conflicts if conflict.fault}
     blamed: set[str] = set()
     asked: tuple[Decision | Nominate, ...] = (*commit.decisions, *commit.nominations) if at_fault else ()

@@ -310,7 +310,7 @@ class CycleCore:
         return self._decide(round_, now)
 
     def _blame(self, round_: Round, cause: Exception, now: float) -> list[Effect]:
-        """Asks those once more whose word cannot be read; if that is nobody's, the fault is ours."""
+        """Ask workers with unusable answers again; re-raise if every answer is usable."""
         effects: list[Effect] = []
         for worker in (unusable := round_.unusable(self.frameworks)):
             del round_.answered[worker]

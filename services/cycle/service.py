@@ -234,7 +234,7 @@ class Shell:
         return f"no worker is left{which}"
 
     def _on_fault(self, fault: WorkerFault) -> None:
-        """What the snapshot has found it has told of itself."""
+        """Faults that the snapshot found were counted and logged there."""
         worker, kind = fault.worker, fault.kind
         if not fault.counted:
             self._faults.labels(worker, kind).inc()

@@ -117,7 +117,7 @@ class Verifying:
                 if foreign is not None:
                     return _not_its(proposals.worker, foreign)
             if not _counts(answer):
-                return WorkerFault(proposals.worker, "answer", "it counts fewer than no nodes")
+                return WorkerFault(proposals.worker, "answer", "negative node count")
         return None
 
     def candidates(self, candidates: Candidates, least: int, classes: Iterable[str]) -> WorkerFault | None:

@@ -266,7 +266,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFault:
-    """Effect: a worker proposed what cannot stand by the state that it was judged on; nothing of it was taken."""
+    """Effect: The proposal was already invalid in the state it was evaluated on; rejected."""
 
     worker: str
     kind: str

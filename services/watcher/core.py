@@ -185,7 +185,7 @@ class WatcherCore:
             return None
         try:
             rescued = rescue(kind, found, raw, at)
-        except Exception:  # whatever one object leads to, it is told that it is there
+        except Exception:  # on any failure, still report the object as present but unreadable
             return complaint
         match rescued:
             case PodChange():

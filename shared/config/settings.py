@@ -40,7 +40,7 @@ class Settings:
     http_port: int = 0
     """/healthz, /readyz and /metrics are served here; 0: any free port, told in the log."""
     http_scheme: str = "auto"
-    """`https`: TLS, and all but health for those alone whom the API server lets; `http`: in clear, for everybody;
+    """`https`: TLS; every path except health requires authorization; `http`: in clear, for everybody;
     `auto`: `http` on this machine's own addresses, `https` on all others."""
     http_cert: str | None = None
     """A file with the certificate that is shown with `https`; none: one that signs itself. `http_key` is its key."""

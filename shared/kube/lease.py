@@ -66,7 +66,7 @@ class Lease:
         return await self._write(spec | ({"acquireTime": now} if acquired else {}), patience)
 
     async def release(self, newest: int, patience: float, *, settled: int = 0) -> bool:
-        """Nobody's, if it is ours in this term or one before. `patience`: for each of two calls.
+        """Release the Lease if we hold it, in this term or an earlier one. `patience`: for each of two calls.
 
         `settled`: the Lease says that nothing of this term is under way any more, if it is the last one; 0: it says
         nothing.

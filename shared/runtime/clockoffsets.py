@@ -86,7 +86,7 @@ class ClockOffsets:
                 self._gauge.remove(name)
 
     def _problem(self) -> str:
-        """Of those that are heard; who is not heard any more is others' to tell of."""
+        """Ignore silent peers; a lost process is reported elsewhere."""
         recent = self._clock() - WINDOW
         found = [described(n, p) for n, p in self._peers.items() if p.differs and p.beats[-1][0] >= recent]
         return found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else "") if found else ""

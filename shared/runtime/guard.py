@@ -1,4 +1,4 @@
-"""Who may read the endpoints: anybody on loopback; elsewhere, but for health, whom the API server lets.
+"""Authorize endpoint reads: open on loopback; elsewhere everything but health needs the API server's authorization.
 
 As kube-scheduler's secure port: TLS, with a certificate of its own making where none is given; a bearer token, whose
 user must have the right to `get` the path (a ClusterRole with nonResourceURLs).
