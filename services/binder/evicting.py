@@ -9,8 +9,10 @@ they make way for cannot be tried in between. Each victim goes through the same 
 
 What goes wrong is tried again from the look on, after a pause that doubles, until the eviction's deadline. What cannot
 go right, as missing rights, fails the eviction: what was begun is finished, nothing more is begun, and the failure is
-told. So it ends where the pod that they make way for is gone, bound or nominated elsewhere, which is looked up before a
-victim is touched, unless that was within the last second: an order may have lain somewhere for minutes.
+told. So it ends where there is no reason for it any more: the snapshot does not know of this nomination with these
+victims, or the pod that they make way for is gone, bound, nominated elsewhere, may not preempt, or is not of higher
+priority than the victim. Snapshot and API server are asked before a victim is touched, unless that was within the last
+second: an order may have lain somewhere for minutes, or be forged. Without an answer nobody is touched.
 
 A victim that is only assumed to be bound is withdrawn from the binders; whether it was too late for that, the API
 server knows.
@@ -215,9 +217,8 @@ class Evicting:
             victim.number += 1
             condition = victim.condition if victim.step is Step.MARK else None
             self._asked.add((eviction.key, victim.pod.uid, victim.number))
-            self._effects.append(
-                Ask(eviction.evict, victim.pod, victim.number, victim.step, eviction.deadline, condition)
-            )
+            of = (eviction.evict, victim.pod, victim.number, victim.step, eviction.deadline)
+            self._effects.append(Ask(*of, condition, victim.priority))
 
     def _on_answered(self, answered: Answered, now: float) -> None:
         ask = answered.ask
@@ -255,6 +256,7 @@ class Evicting:
             else:
                 self._over(eviction, victim, now, told=True, in_memory=True)
         else:
+            victim.priority = pod.priority
             victim.condition = marked(pod, eviction.message, now)
             self._next(eviction, victim, Step.DELETE if victim.condition is None else Step.MARK)
 

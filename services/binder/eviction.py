@@ -45,7 +45,10 @@ Reply = Found | Done | Gone | Failed
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Effect: ask this of the API server; each is answered by one Answered. It may not outlast the deadline."""
+    """Effect: ask this of the API server; each is answered by one Answered. It may not outlast the deadline.
+
+    `priority`: the victim's, as it was looked at; 0 before.
+    """
 
     evict: Evict
     victim: Displaced
@@ -53,6 +56,7 @@ class Ask(msgspec.Struct, frozen=True):
     step: Step
     deadline: float
     condition: DisruptionTarget | None = None
+    priority: int = 0
 
     @property
     def key(self) -> Key:
@@ -113,7 +117,7 @@ class Stage(StrEnum):
 
 
 class Victim:
-    __slots__ = ("condition", "deleting", "looks", "number", "pause", "pod", "resume_at", "stage", "step")
+    __slots__ = ("condition", "deleting", "looks", "number", "pause", "pod", "priority", "resume_at", "stage", "step")
 
     def __init__(self, pod: Displaced, pause: float) -> None:
         self.pod = pod
@@ -121,6 +125,8 @@ class Victim:
         self.step = Step.LOOK
         self.condition: DisruptionTarget | None = None
         """To be written with the next mark."""
+        self.priority = 0
+        """As the API server said at the last look."""
         self.number = 0
         """Of the last step that was asked for."""
         self.looks = 0

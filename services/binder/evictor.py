@@ -27,13 +27,13 @@ from services.binder.metrics import BinderMetrics
 from services.binder.pool import Pool
 from services.binder.telling import Telling
 from shared.bus import NoAnswer
-from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED
+from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED, SNAPSHOT_NOMINATED
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
 from shared.kube.notes import DisruptionTarget, PodRef, PodStanding
 from shared.kube.outcome import Outcome, Result
-from shared.messages.binding import Evict, Evicted, Withdraw
+from shared.messages.binding import Evict, Evicted, IsNominated, Nominated, Withdraw
 from shared.messages.queue import Received
 from shared.runtime import Context
 from shared.telemetry.logs import Repeated
@@ -41,6 +41,11 @@ from shared.telemetry.logs import Repeated
 TRANSIENT = (Outcome.CONFLICT, Outcome.THROTTLED, Outcome.UNREACHABLE)
 """It was not done, and may well be the next time."""
 MOST_TOLD_AT_ONCE = 64
+GONE = "is gone"
+NEVER = "Never"
+NOT_NOMINATED = "the snapshot knows of no such nomination with these victims, or not any more"
+ANSWER_PATIENCE = 1.0
+"""Seconds for the snapshot to say whether a nomination stands; after that it is asked again, as is all that fails."""
 SEEN_LATELY = 1.0
 """Seconds after which the pod that others make way for is looked at again before the next of them is touched."""
 
@@ -62,8 +67,8 @@ class Evictor:
         self._metrics = metrics
         self._feed = feed
         self._clock = context.clock
-        self._seen_at: OrderedDict[tuple[str, int], float] = OrderedDict()
-        """When the preemptor of an eviction was last seen to wait for it; the latest last."""
+        self._seen: OrderedDict[tuple[str, int], tuple[float, int]] = OrderedDict()
+        """When the preemptor of an eviction was last known to wait for it, and its priority; the latest last."""
         self._date = context.date
         self._calls: Pool[Ask] = Pool(self._ask, most_workers=MOST_ASKED, most_waiting=MOST_ASKED, failed=failed)
         self._ends: Pool[Evicted] = Pool(
@@ -135,22 +140,49 @@ class Evictor:
         return replace(condition, since=self._date(condition.since))
 
     async def _why_void(self, ask: Ask) -> Failed | None:
-        """Why nobody is to go any more. None: the preemptor was seen to wait for it less than a second ago."""
+        """Why the victim is not to go. None: it is, by what snapshot and API server said less than a second ago."""
         now = self._clock()
-        if self._seen_at.get(ask.key, -math.inf) + SEEN_LATELY > now:
-            return None
-        evict = ask.evict
+        at, priority = self._seen.get(ask.key, (-math.inf, 0))
+        if at + SEEN_LATELY <= now:
+            preemptor = await self._preemptor(ask.evict)
+            if isinstance(preemptor, Failed):
+                return preemptor
+            priority = preemptor.priority
+            self._remember(ask.key, now, priority)
+        if priority <= ask.priority:
+            why = f"is of priority {priority}, and the victim of {ask.priority}"
+            return Failed(f"the pod they make way for {why}", final=True)
+        return None
+
+    async def _preemptor(self, evict: Evict) -> PodStanding | Failed:
+        """The pod that others make way for, if there is still a reason for that."""
+        if (refusal := await self._why_not_nominated(evict)) is not None:
+            return refusal
         reply = await self._look(PodRef(evict.namespace, evict.name, evict.uid))
         if isinstance(reply, Failed):
             return reply
-        why = _why_not(reply.pod if isinstance(reply, Found) else None, evict)
-        if why:
-            return Failed(f"the pod they make way for {why}", final=True)
-        self._seen_at[ask.key] = now
-        self._seen_at.move_to_end(ask.key)
-        while next(iter(self._seen_at.values())) + SEEN_LATELY <= now:
-            self._seen_at.popitem(last=False)
-        return None
+        pod = reply.pod if isinstance(reply, Found) else None
+        if pod is None or (why := _why_not(pod, evict)):
+            return Failed(f"the pod they make way for {GONE if pod is None else why}", final=True)
+        return pod
+
+    async def _why_not_nominated(self, evict: Evict) -> Failed | None:
+        """None: the snapshot, which owns nominations, says that this one stands, for these victims."""
+        victims = [victim.uid for victim in evict.victims]
+        asked = IsNominated(evict.uid, evict.attempt, evict.node, victims)
+        try:
+            nominated = await self._bus.request(SNAPSHOT_NOMINATED, asked, Nominated, timeout=ANSWER_PATIENCE)
+        except FlotillaError as cause:
+            return Failed(f"the snapshot does not say whether the nomination stands: {cause}")
+        if nominated.epoch < evict.epoch:
+            return Failed(f"a snapshot of epoch {nominated.epoch} answers, not of {evict.epoch}")
+        return None if nominated.stands else Failed(NOT_NOMINATED, final=True)
+
+    def _remember(self, key: tuple[str, int], now: float, priority: int) -> None:
+        self._seen[key] = now, priority
+        self._seen.move_to_end(key)
+        while next(iter(self._seen.values()))[0] + SEEN_LATELY <= now:
+            self._seen.popitem(last=False)
 
     async def _look(self, pod: PodRef) -> Reply:
         try:
@@ -162,10 +194,12 @@ class Evictor:
         return Gone() if standing is None else Found(standing)
 
 
-def _why_not(pod: PodStanding | None, evict: Evict) -> str:
+def _why_not(pod: PodStanding, evict: Evict) -> str:
     """Empty where it still waits for room there. The status may not show its nomination yet."""
-    if pod is None or pod.uid != evict.uid or pod.terminating:
-        return "is gone"
+    if pod.uid != evict.uid or pod.terminating:
+        return GONE
+    if pod.policy == NEVER:
+        return "may not preempt: its preemptionPolicy is Never"
     if pod.node:
         return f"is on node {pod.node}"
     if pod.nominated not in ("", evict.node):

@@ -122,6 +122,10 @@ class SnapshotCore:
         """For a binder, as it is to have it now; None if no binder is to have it any more."""
         return self._ledger.order(attempt, self.epoch, now)
 
+    def is_nominated(self, uid: str, attempt: int, node: str) -> bool:
+        """Whether the nomination of this number stands, for whose sake others are told to go."""
+        return self._nominations.stands(uid, attempt, node)
+
     def set_wall(self, ahead: float) -> None:
         """Seconds from the clock of `now` to Unix time, for what people read."""
         self._ledger.ahead = ahead

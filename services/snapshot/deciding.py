@@ -127,8 +127,9 @@ class Deciding:
 
     def _nominate(self, commit: Commit, n: Nominate, changes: list[Change], now: float) -> Displace | None:
         """From here on its room is kept, and nobody's of lower priority is whom it takes it from."""
-        nomination = Nomination(n.node, commit.loads[n.load], f"{n.namespace}/{n.name}")
-        self._cluster.nominations.decide(n.uid, nomination, self._cluster.seq + 1, now)
+        attempt = self._cluster.seq + 1
+        nomination = Nomination(n.node, commit.loads[n.load], f"{n.namespace}/{n.name}", attempt)
+        self._cluster.nominations.decide(n.uid, nomination, now)
         changes.append(PodNominated(n.uid, n.node, n.load, nomination.key))
         if not evicts(n):
             return None

@@ -5,6 +5,7 @@ again once there is a new binder: where it is under way, or has ended, that does
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -22,6 +23,11 @@ class Displacing:
     def asked(self, evict: Evict, now: float) -> None:
         self._give_up(now)
         self._open[evict.uid, evict.attempt] = evict, now + PATIENCE
+
+    def names(self, uid: str, attempt: int, victims: Iterable[str]) -> bool:
+        """Whether binders were asked, for this nomination, to have all of these go."""
+        evict, _ = self._open.get((uid, attempt), (None, 0.0))
+        return evict is not None and {victim.uid for victim in evict.victims}.issuperset(victims)
 
     def ended(self, evicted: Evicted) -> None:
         self._open.pop((evicted.uid, evicted.attempt), None)

@@ -24,9 +24,12 @@ MOST_EXPECTED = 8
 
 
 class Nomination(msgspec.Struct, frozen=True, gc=False):
+    """`attempt`: the number by which it was decided in this term; 0: another term, or somebody else, decided it."""
+
     node: str
     load: PodLoad
     key: str
+    attempt: int = 0
 
     def told(self, uid: str, loads: Loads) -> PodNominated:
         return PodNominated(uid, self.node, loads.number(self.load), self.key)
@@ -54,18 +57,23 @@ class Nominations:
     def get(self, uid: str) -> Nomination | None:
         return self._nominations.get(uid)
 
+    def stands(self, uid: str, attempt: int, node: str) -> bool:
+        """Whether the pod is to have room there by this very decision."""
+        nomination = self._nominations.get(uid)
+        return nomination is not None and attempt > 0 and (nomination.attempt, nomination.node) == (attempt, node)
+
     def below(self, node: str, priority: int) -> list[tuple[str, Nomination]]:
         """Who of lower priority is nominated to a node."""
         there = [(uid, self._nominations[uid]) for uid in self._on_node.get(node, ())]
         return [(uid, nomination) for uid, nomination in there if nomination.load.priority < priority]
 
-    def decide(self, uid: str, nomination: Nomination, attempt: int, now: float) -> None:
+    def decide(self, uid: str, nomination: Nomination, now: float) -> None:
         """It is to have room there, whatever its status says."""
         self._put(uid, nomination)
         self._expect(uid, nomination.node)
         self._unconfirmed.pop(uid, None)
         if self._shown.get(uid) != nomination.node:
-            self._unconfirmed[uid] = now + CONFIRMATION, attempt
+            self._unconfirmed[uid] = now + CONFIRMATION, nomination.attempt
 
     def revoke(self, uid: str) -> bool:
         """It is to have room nowhere, whatever its status says. False if it was not to have any."""
@@ -82,7 +90,9 @@ class Nominations:
             known = self._nominations.get(uid)
             node = "" if known is None else known.node
         if node:
-            self._put(uid, Nomination(node, load, key))
+            before = self._nominations.get(uid)
+            attempt = before.attempt if before is not None and before.node == node else 0
+            self._put(uid, Nomination(node, load, key, attempt))
         else:
             self._take(uid)
         if node == status:

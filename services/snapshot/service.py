@@ -50,7 +50,7 @@ from shared.config.file import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
-from shared.messages.binding import BinderBeat, BindingOutcome, BindingOutcomes, Evicted
+from shared.messages.binding import BinderBeat, BindingOutcome, BindingOutcomes, Evicted, IsNominated, Nominated
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
 from shared.messages.state import Commit, Heartbeat
@@ -190,6 +190,7 @@ class Shell:
         await bus.subscribe("snapshot.bound", BindingOutcomes, self._on_outcomes)
         await bus.subscribe("binder.beats", BinderBeat, self._on_binder)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
+        await bus.subscribe(subjects.SNAPSHOT_NOMINATED, IsNominated, self._on_is_nominated)
         await bus.subscribe(subjects.SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
         try:
             with on_dump_signal(self._inspecting.dump):
@@ -364,6 +365,14 @@ class Shell:
         self._displacing.ended(evicted)
         if evicted.failure:
             self._runner.feed(Spared(evicted.uid))
+
+    def _on_is_nominated(self, asked: IsNominated, envelope: Envelope) -> None:
+        """Nobody is answered before the term has begun, or once it may be over: binders ask again."""
+        if not self._begun or not self._terms.healthy:
+            return
+        stands = self._core.is_nominated(asked.uid, asked.attempt, asked.node)
+        known = self._displacing.names(asked.uid, asked.attempt, asked.victims)
+        envelope.respond(Nominated(self._core.epoch, stands and known))
 
     def _on_list(self, asked: ListCache | ListLedger | CompareCache, envelope: Envelope) -> None:
         if self._begun:

@@ -23,6 +23,7 @@ SNAPSHOT_COMMITS = "snapshot.commits"
 SNAPSHOT_DELTAS = "snapshot.deltas"
 SNAPSHOT_BOUND = "snapshot.bound"
 SNAPSHOT_LIST = "snapshot.list"
+SNAPSHOT_NOMINATED = "snapshot.nominated"
 BINDER_BEATS = "binder.beats"
 BINDER_NOTICES = "binder.notices"
 BINDER_PERMITS = "binder.permits"
@@ -54,6 +55,7 @@ _SHARED = frozenset(
         SNAPSHOT_DELTAS,
         SNAPSHOT_BOUND,
         SNAPSHOT_LIST,
+        SNAPSHOT_NOMINATED,
         BINDER_BEATS,
         BINDER_NOTICES,
         BINDER_PERMITS,

@@ -112,7 +112,8 @@ class StandingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class PodStanding(msgspec.Struct, frozen=True, gc=False):
     """What stands at the API server of a pod that may be there: `node` is empty while it is not bound.
 
-    `version`: its metadata.resourceVersion. `phase`: as status.phase.
+    `version`: its metadata.resourceVersion. `phase`: as status.phase. `priority`, `policy`: spec.priority, 0 without
+    one, and spec.preemptionPolicy.
     """
 
     uid: str
@@ -123,6 +124,8 @@ class PodStanding(msgspec.Struct, frozen=True, gc=False):
     version: str = ""
     nominated: str = ""
     phase: str = ""
+    priority: int = 0
+    policy: str = ""
 
 
 def event_path(namespace: str) -> str:
@@ -219,7 +222,18 @@ def standing(raw: bytes) -> PodStanding:
     node = read.spec.node_name or ""
     conditions, nominated = read.status.conditions or [], read.status.nominated_node_name or ""
     version, phase = meta.resource_version, read.status.phase or ""
-    return PodStanding(meta.uid, node, terminating, meta.generation, conditions, version, nominated, phase)
+    return PodStanding(
+        meta.uid,
+        node,
+        terminating,
+        meta.generation,
+        conditions,
+        version,
+        nominated,
+        phase,
+        read.spec.priority or 0,
+        read.spec.preemption_policy or "",
+    )
 
 
 def marked(pod: PodStanding, message: str, now: float) -> DisruptionTarget | None:
@@ -262,6 +276,8 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):

@@ -136,6 +136,25 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
     window: float = 0.0
 
 
+class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nominated"):
+    """From a binder to the snapshot, before a victim is touched: does this nomination stand, and for these victims?
+
+    Everything as in the Evict.
+    """
+
+    uid: str
+    attempt: int
+    node: str
+    victims: list[str] = []
+
+
+class Nominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="nominated"):
+    """To IsNominated. `epoch`: the snapshot's; one that is older than the Evict's knows nothing of it."""
+
+    epoch: int
+    stands: bool = False
+
+
 class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
     """From a binder to the queue: all victims have been told to go, or (`failure`) why not all of them.
 

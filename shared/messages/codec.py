@@ -12,6 +12,8 @@ from shared.messages.binding import (
     BindingOutcomes,
     Evict,
     Evicted,
+    IsNominated,
+    Nominated,
     Notices,
     PermitAnswer,
     Withdraw,
@@ -92,6 +94,8 @@ Message = (
     | Withdraw
     | Evict
     | Evicted
+    | IsNominated
+    | Nominated
     | Notices
     | WhoOwns
     | Owner

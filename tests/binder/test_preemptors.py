@@ -1,9 +1,12 @@
 """An eviction has a reason that still holds, and a time: an order may have lain somewhere for minutes."""
 
+from typing import Any
+
 import pytest
 
+from shared.messages.binding import IsNominated
 from tests.binder.evictions import Script, evict, standing, victim
-from tests.binder.world import World, world
+from tests.binder.world import HIGH, World, until, world
 
 pytestmark = pytest.mark.asyncio
 
@@ -28,9 +31,12 @@ async def test_victims_go_while_the_preemptor_waits_for_their_place() -> None:
         (None, "is gone"),
         ({"node": "n2"}, "is on node n2"),
         ({"nominated": "n2"}, "is nominated to node n2 by now"),
+        ({"priority": 0}, "is of priority 0, and the victim of 0"),
+        ({"priority": -1}, "is of priority -1, and the victim of 0"),
+        ({"policy": "Never"}, "its preemptionPolicy is Never"),
     ],
 )
-async def test_nobody_goes_for_a_preemptor_that_has_no_use_for_it(preemptor: dict[str, str] | None, why: str) -> None:
+async def test_nobody_goes_for_a_preemptor_that_has_no_use_for_it(preemptor: dict[str, Any] | None, why: str) -> None:
     async with world() as w:
         w.pod("low", "n1")
         if preemptor is not None:
@@ -55,3 +61,48 @@ async def test_the_window_of_the_order_counts_where_it_is_shorter() -> None:
     script = Script()
     script.handle(evict(victim("a"), window=5.0))
     assert script.machine.next_deadline() == script.now + 5.0
+
+
+async def test_the_snapshot_is_asked_for_this_very_nomination_before_the_first_victim_goes() -> None:
+    async with world() as w:
+        w.pod("low", "n1")
+        w.pod("high", nominated="n1")
+        assert await evicted(w) == ""
+        assert w.asked == [IsNominated("uid-high", 7, "n1", ["uid-low"])]
+
+
+async def test_nobody_goes_for_a_nomination_that_the_snapshot_does_not_know() -> None:
+    """Forged under its credentials, or revoked while the order lay somewhere."""
+    async with world() as w:
+        w.stands = False
+        w.pod("low", "n1")
+        w.pod("high", nominated="n1")
+        assert "knows of no such nomination" in await evicted(w)
+        assert not w.terminating("low")
+        assert w.condition_of("low", "DisruptionTarget") is None
+
+
+@pytest.mark.parametrize("epoch", [None, 0])
+async def test_while_the_snapshot_does_not_answer_nobody_goes(epoch: int | None) -> None:
+    """Or one answers that is of an older term than the order."""
+    async with world() as w:
+        w.snapshot_epoch = epoch
+        w.pod("low", "n1")
+        w.pod("high", nominated="n1")
+        w.evict(w.victim("low"), waits=False)
+        await until(lambda: len(w.asked) > 1)
+        assert not w.terminating("low")
+        w.snapshot_epoch = 2
+        assert (await w.evicted_of()).failure == ""
+        assert w.terminating("low")
+
+
+async def test_of_several_victims_only_those_of_lower_priority_go() -> None:
+    async with world() as w:
+        w.pod("low", "n1")
+        w.pod("critical", "n1", priority=HIGH)
+        w.pod("high", nominated="n1")
+        w.evict(w.victim("critical"), w.victim("low"), waits=False)
+        assert "and the victim of 1000" in (await w.evicted_of()).failure
+        assert not w.terminating("critical")
+        assert w.condition_of("critical", "DisruptionTarget") is None

@@ -26,6 +26,8 @@ from shared.messages.binding import (
     Displaced,
     Evict,
     Evicted,
+    IsNominated,
+    Nominated,
 )
 from shared.messages.permits import Permits
 from shared.messages.queue import Received
@@ -43,6 +45,8 @@ PATIENCE = 10.0
 PREFIX = "test"
 BINDER = "b1"
 PROFILE = "default-scheduler"
+HIGH = 1000
+"""The priority of the pod `high`."""
 
 
 class World:
@@ -56,13 +60,27 @@ class World:
         self.evicted: list[Evicted] = []
         self.permits: list[Permits] = []
         self.acknowledges = True
+        self.snapshot_epoch: int | None = 1
+        """The epoch of the snapshot that answers that a nomination stands; None: it does not answer."""
+        self.stands = True
+        self.asked: list[IsNominated] = []
         self._attempts = 0
 
     # The API server
 
-    def pod(self, name: str, node: str = "", *, nominated: str = "") -> str:
-        """Creates one, and returns its uid. On a node it runs, and takes its time to end."""
-        spec: dict[str, Any] = {"schedulerName": PROFILE, "containers": [{"name": "c", "image": "i"}]}
+    def pod(
+        self, name: str, node: str = "", *, nominated: str = "", priority: int | None = None, policy: str = ""
+    ) -> str:
+        """Creates one; its uid. On a node it runs, and takes its time to end. `high` is above all others."""
+        if priority is None:
+            priority = HIGH if name == "high" else 0
+        spec: dict[str, Any] = {
+            "schedulerName": PROFILE,
+            "containers": [{"name": "c", "image": "i"}],
+            "priority": priority,
+        }
+        if policy:
+            spec["preemptionPolicy"] = policy
         status = {"phase": "Running" if node else "Pending"}
         if node:
             spec["nodeName"] = node
@@ -179,6 +197,11 @@ class World:
         if self.acknowledges:
             envelope.respond(Received(0, message.attempt))
 
+    def on_is_nominated(self, message: IsNominated, envelope: Envelope) -> None:
+        self.asked.append(message)
+        if self.snapshot_epoch is not None:
+            envelope.respond(Nominated(self.snapshot_epoch, self.stands))
+
     def on_permits(self, message: Permits, envelope: Envelope) -> None:
         self.permits.append(message)
 
@@ -224,6 +247,7 @@ async def world(
             made = World(simulator, buses[1], context)
             await buses[1].subscribe("snapshot.bound", BindingOutcomes, made.on_outcomes)
             await buses[1].subscribe("binder.beats", BinderBeat, made.on_beat)
+            await buses[1].subscribe("snapshot.nominated", IsNominated, made.on_is_nominated)
             await buses[1].subscribe("queue.evicted", Evicted, made.on_evicted)
             await buses[1].subscribe("binder.waiting", Permits, made.on_permits)
             running = main(context, api_calls=api_calls) if framework is None else _run(context, framework)
