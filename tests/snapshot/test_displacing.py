@@ -1,9 +1,11 @@
 """Which evictions are asked for again when there is a new binder."""
 
+from msgspec.structs import replace
+
 from services.snapshot.dispatch import BINDER_PATIENCE, Dispatcher
 from services.snapshot.displacing import Displacing
 from services.snapshot.evictions import EVICTION_WINDOW
-from shared.messages.binding import BinderBeat, Evict, Evicted
+from shared.messages.binding import BinderBeat, Displaced, Evict, Evicted
 
 
 def an_evict(name: str, attempt: int) -> Evict:
@@ -45,3 +47,15 @@ def test_a_binder_is_new_until_it_is_heard_of_and_again_once_it_was_lost() -> No
     assert not dispatcher.knows(second)
     dispatcher.tick(BINDER_PATIENCE + 0.1)
     assert not dispatcher.knows(first)
+
+
+def test_an_eviction_is_known_with_its_victims_and_no_others() -> None:
+    displacing = Displacing()
+    victims = [Displaced("uid-v", "default", "v"), Displaced("uid-w", "default", "w")]
+    displacing.asked(replace(an_evict("a", 1), victims=victims), 0.0)
+    assert displacing.names("uid-a", 1, ["uid-v"])
+    assert displacing.names("uid-a", 1, ["uid-w", "uid-v"])
+    assert not displacing.names("uid-a", 1, ["uid-v", "uid-x"])
+    assert not displacing.names("uid-a", 2, ["uid-v"])
+    displacing.ended(Evicted("uid-a", 1))
+    assert not displacing.names("uid-a", 1, ["uid-v"])

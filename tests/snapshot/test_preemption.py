@@ -100,6 +100,20 @@ def test_a_nomination_is_safe_published_answered_and_carried_out_in_this_order()
     assert promised(log) == {P.uid: "a"}
 
 
+def test_a_nomination_stands_by_its_number_and_node_until_another_one_counts() -> None:
+    log = a_log()
+    (evict,) = evicted(log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW)))))
+    assert log.core.is_nominated(P.uid, evict.attempt, "a")
+    assert not log.core.is_nominated(P.uid, evict.attempt, "b")
+    assert not log.core.is_nominated(P.uid, evict.attempt + 1, "a")
+    assert not log.core.is_nominated(P.uid, 0, "a")
+    log.handle(PodSeen(nominated(P, "a")))
+    assert log.core.is_nominated(P.uid, evict.attempt, "a"), "its status shows it"
+    log.handle(PodSeen(nominated(P, "b")))
+    log.handle(PodSeen(nominated(P, "a")))
+    assert not log.core.is_nominated(P.uid, evict.attempt, "a"), "somebody else's word"
+
+
 def test_who_goes_already_is_not_told_again() -> None:
     log = a_log(LOW, going(OTHER, "now"))
     wanted = nominate(P, log.core.seq, victim(LOW), victim(OTHER, terminating=True))
