@@ -143,8 +143,12 @@ class Dispatcher:
         """In this term, of an attempt that stands in the ledger and may be given to binders."""
         return attempt in self._sent
 
-    def is_held(self, attempt: Attempt) -> bool:
-        return attempt in self._holder
+    def may_tell(self, process: Process, attempt: Attempt) -> bool:
+        """Whether this process may say that the attempt waits or has failed: nobody else has the order.
+
+        Who may put a deadline off may also end the wait. What it says of a failure is fenced all the same.
+        """
+        return attempt not in self._holder or self.has(process, attempt)
 
     def is_sole(self, process: Process, attempt: Attempt, version: str) -> bool:
         """Whether only this process can have called on Bind with this version, for all that was ever sent."""

@@ -99,7 +99,7 @@ class BindingFailed:
     """Event: a binder says that an assumed pod is not bound to its node. `rejected` by the plugin, not an error.
 
     `version`: the one in the binder's order. `sure`: no call that names it can bind the pod any more. `gone`: there is
-    no such pod. `holds`: the binder is the one that has the order.
+    no such pod. `holds`: no other binder has the order.
     """
 
     uid: str

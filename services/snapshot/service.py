@@ -44,7 +44,7 @@ from services.snapshot.intake import Intake
 from services.snapshot.lookups import LookUps
 from services.snapshot.settling import Settling
 from services.snapshot.spans import CommitSpans
-from services.snapshot.terms import Terms
+from services.snapshot.terms import Terms, ledger_is_lost
 from shared.bus import Bus, Envelope, subjects
 from shared.config.file import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
@@ -98,7 +98,7 @@ async def main(context: Context) -> None:
                 settled = lead.settled and recovered.epoch <= lead.before
                 ledger = [entry for entry in recovered.ledger if entry.bound or not settled]
                 core = SnapshotCore(terms.epoch, ledger, recovered.answer, Checks.of(config))
-                lost = recovered.lost and max(lead.before, recovered.epoch) > 0 and not settled
+                lost = ledger_is_lost(recovered, lead.before) and not settled
                 shell = Shell(context, client, terms, core, schedulers, ledger_lost=lost, settle=lead.settle)
                 await lead.during(shell.run())
         finally:
@@ -243,7 +243,8 @@ class Shell:
                 await self._carrier.finish()
         if self._carrier.waiting:
             self._context.log.warning("%d effects could not be written in time", self._carrier.waiting)
-        if self._settle is not None and settling.settled and not self._context.fault.found:
+        written = not self._carrier.waiting
+        if self._settle is not None and written and settling.settled and not self._context.fault.found:
             self._settle()
             self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)
 
@@ -328,11 +329,12 @@ class Shell:
     def _event_of(self, process: Process, outcome: BindingOutcome) -> Event | None:
         """None where a binder that the order is not with may not say that."""
         of = (outcome.uid, outcome.attempt)
-        holds = self._dispatcher.has(process, of)
         if outcome.found:
+            holds = self._dispatcher.has(process, of)
             return BindingStale(*of, outcome.version, outcome.found) if holds else None
+        counts = self._dispatcher.may_tell(process, of)
         if outcome.waits:
-            return BindingWaits(*of, wait_of(outcome)) if holds or not self._dispatcher.is_held(of) else None
+            return BindingWaits(*of, wait_of(outcome)) if counts else None
         if outcome.bound:
             return BindingFinished(*of)
         return BindingFailed(
@@ -343,7 +345,7 @@ class Shell:
             version=outcome.version,
             sure=outcome.fenced or self._dispatcher.is_sole(process, of, outcome.version),
             gone=outcome.gone,
-            holds=holds,
+            holds=counts,
         )
 
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:

@@ -19,6 +19,14 @@ PAUSE = 0.2
 """Seconds between two attempts where Redis does not answer."""
 
 
+def ledger_is_lost(recovered: Recovered, before: int) -> bool:
+    """Whether earlier terms may have ordered what the ledger does not hold. `before`: the last term by the Lease.
+
+    A store that has missed a term, because another one was written to meanwhile, is as good as lost.
+    """
+    return max(before, recovered.epoch) > 0 and (recovered.lost or recovered.epoch < before)
+
+
 class Terms:
     """What is written belongs to the present term; where that is over, a new one is needed."""
 

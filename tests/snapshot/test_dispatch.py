@@ -313,3 +313,12 @@ def test_an_outcome_of_an_old_order_is_none_of_a_new_one() -> None:
     play.give(1)
     play.tells(ONE, replace(told(reason="no"), attempt=FIRST))
     assert play.dispatcher.held == 1
+
+
+def test_only_the_holder_tells_of_an_order_and_anybody_does_of_one_that_nobody_has() -> None:
+    """Who may put a deadline off is heard when it gives up as well, so that no wait outlasts the one who waits."""
+    play = Play("one")
+    play.give(1)
+    assert play.dispatcher.may_tell(ONE, attempt(1))
+    assert not play.dispatcher.may_tell(TWO, attempt(1))
+    assert play.dispatcher.may_tell(TWO, attempt(2))

@@ -1,5 +1,7 @@
 """A new leader takes up what the one before it has left; a state that was lost is stated again."""
 
+import pytest
+
 from services.inprocess.pipeline import bound
 from services.snapshot.core import MOST_CHANGES, SnapshotCore
 from services.snapshot.events import (
@@ -18,9 +20,11 @@ from services.snapshot.events import (
     Tick,
 )
 from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from services.snapshot.terms import ledger_is_lost
 from shared.cluster.load import load_of
 from shared.messages.codec import encode
 from shared.messages.state import EPOCH_SHIFT, Committed, Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
+from shared.store.term import Recovered
 from testing.builders import node, pod
 from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
 
@@ -162,3 +166,18 @@ def test_very_much_that_the_watch_says_at_once_makes_several_deltas() -> None:
     assert [len(delta.changes) for delta in deltas] == [MOST_CHANGES + 2] * 2
     assert all(len(encode(delta)) < 4 << 20 for delta in deltas)
     assert replayed(deltas) == held(core.state())
+
+
+@pytest.mark.parametrize(
+    ("stored", "lost", "before", "expected"),
+    [
+        (0, True, 0, False),  # the first term of all
+        (6, False, 6, False),  # the store was written to in the last term
+        (5, False, 6, True),  # term 6 wrote to another store: this ledger is that of an earlier term
+        (6, True, 6, True),
+        (0, True, 6, True),
+        (6, False, 0, False),  # the Lease was deleted, and the store knows better
+    ],
+)
+def test_a_store_that_missed_a_term_counts_as_lost(stored: int, lost: bool, before: int, expected: bool) -> None:
+    assert ledger_is_lost(Recovered(stored, [], None, lost), before) is expected
