@@ -1,6 +1,8 @@
 """Proxies on the way to an HTTP server. Their URLs may hold a password, so nothing that is said of them repeats it."""
 
 import os
+import socket
+import ssl
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -109,4 +111,13 @@ def reason_of(cause: Exception) -> str:
     """Why a request failed, in the words of what it failed by."""
     if isinstance(cause, aiohttp.ClientHttpProxyError):  # whose text has the proxy's URL
         return f"the proxy says {cause.status} {cause.message}"
+    if isinstance(cause, aiohttp.ClientConnectorError):  # whose text has Python's own names of TLS objects
+        return f"cannot be reached: {_words_of(cause.os_error)}"
     return str(cause) or type(cause).__name__
+
+
+def _words_of(error: OSError) -> str:
+    """What the operating system calls it; TLS and DNS have error numbers of their own."""
+    if error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

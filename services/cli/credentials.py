@@ -5,8 +5,10 @@ import hashlib
 import io
 import json
 import secrets
+import shutil
 import sys
 import tarfile
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -160,17 +162,25 @@ def files_of(made: Credentials) -> dict[str, str]:
 
 
 def write_files(made: Credentials, folder: Path) -> None:
-    """Containers run as users that the host does not know, and have to read the files; the folder keeps others out."""
+    """Write the folder whole or not at all: under another name first, which is removed if that fails.
+
+    Containers run as users that the host does not know, and have to read the files; the folder keeps others out.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} exists: remove it to make new credentials")
+    unfinished: Path | None = None
     try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        raise UserError(f"{folder} exists: remove it to make new credentials") from None
+        unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".tmp", dir=folder.parent))
+        for name, text in files_of(made).items():
+            path = unfinished / name
+            path.write_text(text)
+            path.chmod(0o644)
+        unfinished.rename(folder)
     except OSError as cause:
-        raise UserError(f"{folder}: {cause.strerror}") from cause
-    for name, text in files_of(made).items():
-        path = folder / name
-        path.write_text(text)
-        path.chmod(0o644)
+        raise UserError(f"{folder} cannot be written: {cause.strerror}") from cause
+    finally:
+        if unfinished is not None:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def write_archive(made: Credentials) -> None:

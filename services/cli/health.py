@@ -113,7 +113,8 @@ def ask(whom: Whom, patience: float) -> tuple[int, str]:
     head, _, body = bytes(answer).partition(b"\r\n\r\n")
     status = STATUS_LINE.match(head)
     if status is None:
-        raise ValueError("does not answer in HTTP")
+        port = f"https://{_address(whom)}"
+        raise ValueError("does not answer in HTTP" + ("" if whom.tls else f"; it may speak TLS: {port}"))
     return int(status[1]), body.decode(errors="replace")
 
 

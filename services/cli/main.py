@@ -1,9 +1,12 @@
 """The flotilla command. What a command needs is imported when it runs, so that help and mistakes are instant."""
 
 import argparse
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from services.cli.version import Version
 from shared.config.commandline import BAD_USAGE, Parser
@@ -51,6 +54,9 @@ COMMANDS = {
 }
 """The module of each command, in the order of the help."""
 
+CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+"""Errors of a disk that is full, or of a limit: mistakes of nobody's code."""
+
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """Of all commands, or of one, which is known sooner."""
@@ -68,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser(command).parse_args(words)
     try:
         code: int = options.run(options)
+        print(end="", flush=True)
     except UserError as mistake:
         for line in mistake.lines():
             print(f"flotilla: {line}", file=sys.stderr)
@@ -76,10 +83,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"flotilla: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        _discard_output()
+        print(f"flotilla: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _discard_output() -> None:
+    """Drop what is still buffered, so that the interpreter does not fail on it again when it ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,10 @@ async def _show(options: argparse.Namespace, wanted: PodName | None, asked: "Lis
         else:
             found = [(pod, page.now) async for page in pages for pod in page.pods]
             if not found:
-                raise ClusterError(f"{wanted} is not in the queue: it is bound, gone, or not ours to schedule")
+                raise ClusterError(
+                    f"{wanted} is not in the queue: it is bound, gone, not ours to schedule, "
+                    "or cannot be read, which kubectl describe pod tells"
+                )
             for pod, now in found:
                 print("\n".join(in_full(pod, now)))
     return 0

@@ -14,6 +14,7 @@ from shared.store.errors import Deposed, StateLost, StoreUnreachable
 from shared.store.link import RedisLink
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
+from shared.telemetry.logs import Repeated
 
 PAUSE = 0.2
 """Seconds between two attempts where Redis does not answer."""
@@ -44,6 +45,7 @@ class Terms:
         self._prefix = prefix
         self._health = health
         self._log = log
+        self._sparingly = Repeated(log)
         self._pipeline = pipeline
         self._writer: Writer | None = None
         self.epoch = 0
@@ -118,5 +120,5 @@ class Terms:
     async def _wait(self, cause: Exception) -> None:
         self.healthy = False
         self._health.wait_for("term", str(cause))
-        self._log.warning("%s", cause)
+        self._sparingly.warning("wait", "%s", cause)
         await asyncio.sleep(PAUSE)

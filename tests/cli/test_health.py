@@ -66,12 +66,16 @@ def test_a_url_may_name_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [(None, "does not answer in time"), (b"SSH-2.0\r\n\r\n", "does not answer in HTTP")]
+    ("answer", "said"),
+    [
+        (None, "does not answer in time"),
+        (b"SSH-2.0\r\n\r\n", "does not answer in HTTP; it may speak TLS: https://127.0.0.1:{port}"),
+    ],
 )
 def test_one_that_does_not_answer(answer: bytes | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with a_server(answer) as (port, _):
         assert main(("health", "--port", str(port), "--timeout", "1")) == 1
-    assert capsys.readouterr().out == f"127.0.0.1:{port}: {said}\n"
+    assert capsys.readouterr().out == f"127.0.0.1:{port}: {said.format(port=port)}\n"
 
 
 def test_one_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

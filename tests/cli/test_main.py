@@ -223,3 +223,21 @@ def test_the_quality_of_strict_mode_leaves_nothing_to_be_regretted(capsys: pytes
 def test_a_case_that_is_not_there_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("bench-quality", "--only", "nothing") == 2
     assert "no case has 'nothing' in its name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [("version",), ("credentials", "kubernetes"), ("credentials", "compose", "--folder", "-")]
+)
+def test_a_full_disk_is_said_in_a_line(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "services.cli.main", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "flotilla: the output cannot be written: No space left on device\n",
+    )

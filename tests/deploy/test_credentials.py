@@ -1,6 +1,7 @@
 """flotilla credentials: what it makes is what the servers understand, the manifests mount and the services use."""
 
 import asyncio
+import errno
 import io
 import json
 import re
@@ -46,6 +47,26 @@ def manifests(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict
     items = json.loads(capsys.readouterr().out)["items"]
     assert all(item["metadata"]["namespace"] == NAMESPACE for item in items)
     return {item["metadata"]["name"]: item["stringData"] for item in items}
+
+
+def test_nothing_is_left_of_a_folder_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = Path.write_text
+
+    def until_full(path: Path, text: str) -> int:
+        if path.name == "nats.key":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, text)
+
+    folder = tmp_path / "secrets"
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", until_full)
+        assert main(["credentials", "compose", "--folder", str(folder)]) == 2
+    assert capsys.readouterr().err == f"flotilla: {folder} cannot be written: No space left on device\n"
+    assert not list(tmp_path.iterdir())
+    assert make(folder)
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_files_are_for_containers_and_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

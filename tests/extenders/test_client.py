@@ -108,7 +108,7 @@ async def test_an_extender_that_is_not_there() -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/scheduler"
     extender = Extender()
     extender.url = url
-    assert (await failure_of(extender)).startswith(f"extender {url}: filter: Cannot connect to host 127.0.0.1")
+    assert (await failure_of(extender)).startswith(f"extender {url}: filter: cannot be reached: Connection refused")
     config = extender.config(bind_verb="bind")
     async with a_client(config) as client:
         with pytest.raises(ExtenderFailed) as failed:
@@ -213,7 +213,7 @@ async def test_a_server_that_cannot_prove_itself_is_not_believed(tmp_path: Path)
     authority = str(tmp_path / "ca.pem")
     async with an_extender(server_context(tmp_path)) as extender:
         extender.says("filter", {"NodeNames": ["a"]})
-        refused = f"extender {extender.url}: filter: Cannot connect to host"
+        refused = f"extender {extender.url}: filter: cannot be reached: "
         assert (await failure_of(extender)).startswith(refused), "no authority that we know"
         wrong = ExtenderTls(ca_file=authority, server_name="other.test")
         assert (await failure_of(extender, tls=wrong)).startswith(refused), "another name"

@@ -1,5 +1,9 @@
 """A new leader takes up what the one before it has left; a state that was lost is stated again."""
 
+import asyncio
+import logging
+from typing import cast
+
 import pytest
 
 from services.inprocess.pipeline import bound
@@ -20,11 +24,16 @@ from services.snapshot.events import (
     Tick,
 )
 from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
-from services.snapshot.terms import ledger_is_lost
+from services.snapshot.terms import Terms, ledger_is_lost
 from shared.cluster.load import load_of
 from shared.messages.codec import encode
 from shared.messages.state import EPOCH_SHIFT, Committed, Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
+from shared.runtime import Health
+from shared.runtime.leadership import Leadership
+from shared.store.errors import StateLost, StoreUnreachable
+from shared.store.link import RedisLink
 from shared.store.term import Recovered
+from shared.store.writer import Writer
 from testing.builders import node, pod
 from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
 
@@ -181,3 +190,23 @@ def test_very_much_that_the_watch_says_at_once_makes_several_deltas() -> None:
 )
 def test_a_store_that_missed_a_term_counts_as_lost(stored: int, lost: bool, before: int, expected: bool) -> None:
     assert ledger_is_lost(Recovered(stored, [], None, lost), before) is expected
+
+
+def test_a_store_that_stays_away_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = 0
+
+    async def refuses(*_: object) -> Writer:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 20:
+            raise StateLost("the end")
+        raise StoreUnreachable("redis: OOM command not allowed")
+
+    monkeypatch.setattr("services.snapshot.terms.PAUSE", 0.0)
+    monkeypatch.setattr(Writer, "open", refuses)
+    link, lead = cast(RedisLink, None), cast(Leadership, None)
+    terms = Terms(lead, link, "flotilla", Health(), logging.getLogger("snapshot"))
+    assert not asyncio.run(terms.begin(SnapshotLog(A, epoch=1).core, 1))
+    assert [record.getMessage() for record in caplog.records] == ["redis: OOM command not allowed", "the end"]
