@@ -22,6 +22,7 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden
 from shared.kube.notes import BindingFenced, PodRef, PodStanding
 from shared.messages.watch import Kind, PodChange, Unreadable
+from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
 
 MOST_AT_ONCE = 64
@@ -33,12 +34,15 @@ PROGRESS = 1.0
 
 
 class Barrier:
-    def __init__(self, client: KubeClient, schedulers: frozenset[str], epoch: int, log: logging.Logger) -> None:
+    def __init__(
+        self, client: KubeClient, schedulers: frozenset[str], epoch: int, log: logging.Logger, fault: Fault
+    ) -> None:
         """`schedulers`: whose pods are ours to schedule."""
         self._client = client
         self._schedulers = schedulers
         self._mark = BindingFenced("", f"term {epoch}")
         self._log = log
+        self._fault = fault
         self._sparingly = Repeated(log)
         self._open: dict[str, PodRef] = {}
         self._bound: set[str] = set()
@@ -66,7 +70,8 @@ class Barrier:
         """All that there is has been seen once. Returns when nothing of an earlier term can be bound any more."""
         self._closed, self._total = True, len(self._open)
         self._log.warning("what earlier terms have assumed is not known: %d pending pods are fenced first", self._total)
-        progress = asyncio.create_task(self._report(tell))
+        progress = asyncio.create_task(self._report(tell), name="telling how far the fence is")
+        self._fault.watch(progress)
         try:
             while self._open:
                 self._empty.clear()

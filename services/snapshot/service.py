@@ -127,7 +127,7 @@ class Shell:
         self._bus: Bus = context.bus
         self._terms = terms
         self._core = core
-        self._barrier = Barrier(client, schedulers, terms.epoch, context.log) if ledger_lost else None
+        self._barrier = Barrier(client, schedulers, terms.epoch, context.log, context.fault) if ledger_lost else None
         self._settle = settle
         self._intake = Intake(schedulers, core.is_bound)
         self._reader = WatchReader(context.name)
@@ -236,6 +236,9 @@ class Shell:
         finally:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
+        if not writing.cancelled():
+            self._fail_to_finish(writing.exception())
+            return
         self._closed = True
         self._tell_forgotten()
         with suppress(TimeoutError, ClusterError):
@@ -247,6 +250,14 @@ class Shell:
         if self._settle is not None and written and settling.settled and not self._context.fault.found:
             self._settle()
             self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)
+
+    def _fail_to_finish(self, cause: BaseException | None) -> None:
+        """What was accepted could not all be written, so this term leaves no mark of a clean stop."""
+        if isinstance(cause, ClusterError):
+            self._context.log.warning("what was accepted could not be written: %s", cause)
+            self._context.fault.end(cause)
+        elif cause is not None:
+            self._context.fault.report("writing what was accepted", cause)
 
     async def _beat(self) -> None:
         while True:

@@ -91,7 +91,10 @@ class Leadership:
 async def leadership(
     context: Context, config: LeaderElection, name: str, given: GivenConnection = NOTHING_GIVEN
 ) -> AsyncIterator[Leadership]:
-    """Waits until this process leads. The Lease of this name is given back at the end, unless it is lost."""
+    """Waits until this process leads, or raises the fault that ends it before.
+
+    The Lease of this name is given back at the end, unless it is lost.
+    """
     keeper = _Keeper(context, config, name, given)
     keeper.start()
     try:
@@ -154,7 +157,12 @@ class _Keeper:
         self._thread.start()
 
     async def leads(self) -> Lead:
-        return await self._term_above(0)
+        """Waits, unless something ends this process first: a standby may learn as well that it is to end."""
+        ending = asyncio.create_task(self._context.fault.raised())
+        try:
+            return await self._term_above(0, ending)
+        finally:
+            ending.cancel()
 
     async def raise_term(self, beyond: int) -> int:
         self._in_thread(lambda: self._on_raise(beyond))
@@ -169,17 +177,18 @@ class _Keeper:
         self._master.set(0)
         self.lost.cancel()
 
-    async def _term_above(self, term: int) -> Lead:
+    async def _term_above(self, term: int, *endings: asyncio.Future[Any]) -> Lead:
         while self._led is None or self._led.term <= term:
             self._term_changed.clear()
             changed = asyncio.ensure_future(self._term_changed.wait())
-            waits: set[asyncio.Future[Any]] = {changed, self.lost}
+            waits: set[asyncio.Future[Any]] = {changed, self.lost, *endings}
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 changed.cancel()
-            if self.lost.done():
-                self.lost.result()
+            for each in (self.lost, *endings):
+                if each.done():
+                    each.result()
         return self._led
 
     def _in_thread(self, what: Callable[[], object]) -> None:

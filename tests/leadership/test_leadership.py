@@ -16,6 +16,7 @@ from services.supervisor.servers import NatsServer
 from shared.bus import Bus
 from shared.config.settings import ApiSettings, Settings
 from shared.config.structs import LeaderElection
+from shared.errors import UserError
 from shared.runtime import Context, Health
 from shared.runtime import leadership as leading
 from shared.runtime.leadership import Leadership, LeaseLost, leadership
@@ -114,8 +115,11 @@ class Candidate:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def loses(self) -> str:
+    async def ends(self) -> None:
         await asyncio.wait_for(asyncio.shield(self._task), PATIENCE)
+
+    async def loses(self) -> str:
+        await self.ends()
         return str(self.failure)
 
 
@@ -138,6 +142,19 @@ async def test_one_leads_and_the_other_is_ready_to() -> None:
         assert first.status == 0.0
         await second.stop()
         assert world.spec()["holderIdentity"] == ""
+
+
+async def test_a_standby_that_learns_that_it_is_to_end_does_not_wait_to_lead() -> None:
+    async with a_world() as world:
+        first = await Candidate.stands(world, "one")
+        await first.leads()
+        second = await Candidate.stands(world, "two")
+        await until(lambda: second.context.health.standing_by)
+        second.context.fault.end(UserError("the prefix is used by another pipeline"))
+        with pytest.raises(UserError, match="used by another pipeline"):
+            await second.ends()
+        assert second.lead is None
+        await first.stop()
 
 
 async def test_who_was_killed_is_followed_once_its_lease_has_run_out_and_by_itself_at_once() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from services.snapshot.settling import Settling
 from testing.simulation.drawing import draw
 from testing.simulation.processes import Injected, Process
 from testing.simulation.substitutes import run_on_virtual_time
@@ -48,3 +49,21 @@ def test_only_a_term_that_was_asked_to_end_leaves_the_mark(end: Callable[[Proces
         await asyncio.gather(playing, return_exceptions=True)
 
     run_on_virtual_time(run)
+
+
+def test_a_term_whose_last_write_fails_leaves_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = Settling.run
+
+    async def settle_slowly(settling: Settling) -> None:
+        await asyncio.sleep(0.1)
+        await settle(settling)
+
+    async def fail() -> None:
+        raise Injected("write")
+
+    def stop_and_fail(process: Process) -> None:
+        process.shell._carrier.run = fail
+        process.stop()
+
+    monkeypatch.setattr(Settling, "run", settle_slowly)
+    test_only_a_term_that_was_asked_to_end_leaves_the_mark(stop_and_fail, marked=False)

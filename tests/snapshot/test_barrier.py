@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.snapshot.barrier import MOST_AT_ONCE, Barrier
+from shared.errors import Unexpected
 from shared.kube.notes import BINDING_FENCED
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.model.objects import ObjectMeta, Pod, PodSpec
@@ -16,6 +17,7 @@ from testing.simulation.apiserver import ApiServer, Refusal
 from testing.simulation.client import SimClient, Transport
 from testing.simulation.dice import Dice
 from testing.simulation.loop import Gate, VirtualLoop
+from tests.bus.support import a_telemetry
 
 OURS = "ours"
 PENDING_AT_MOST = 30.0
@@ -51,7 +53,8 @@ class World:
         self.server = ApiServer(dice)
         self.transport = Transport(self.server, dice)
         self.client = Client(self.transport)
-        self.barrier = Barrier(self.client, frozenset({OURS}), 7, logging.getLogger("barrier"))
+        self.fault = a_telemetry().fault
+        self.barrier = Barrier(self.client, frozenset({OURS}), 7, logging.getLogger("barrier"), self.fault)
         self.told: list[str] = []
         found = self.server.found
 
@@ -285,3 +288,17 @@ def test_pods_that_come_later_are_nobodys_yet(world: World) -> None:
 
 def _late(world: World) -> None:
     world.pod("late")
+
+
+def test_an_exception_while_it_tells_how_far_it_is_ends_the_term(world: World) -> None:
+    async def story() -> None:
+        world.pod("a")
+
+        def fail(line: str) -> None:
+            raise ValueError(line)
+
+        await world.barrier.run(fail)
+        with pytest.raises(Unexpected, match="telling how far the fence is failed"):
+            await world.fault.raised()
+
+    played(story())
