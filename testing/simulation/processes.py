@@ -161,9 +161,9 @@ class Process:
         try:
             await main(self._context())
         except* ClusterError as cause:
-            self.ended_with = str(cause.exceptions[0])
+            self.ended_with = str(_first(cause))
         except* Unexpected as found:
-            self.ended_with = str(found.exceptions[0])
+            self.ended_with = str(_first(found))
             if not all(isinstance(each.__cause__, Injected) for each in _leaves(found)):
                 self._around.failures.append(f"{self.name} has failed: {found.exceptions!r}")
         except* Exception as cause:
@@ -204,3 +204,9 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
 
 def service_of(name: str) -> str:
     return {"w": "worker", "b": "binder"}.get(name[:-1], name.partition("-")[0])
+
+
+def _first(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

@@ -22,13 +22,15 @@ from shared.messages.binding import (
     Displaced,
     Evict,
     Evicted,
+    IsNominated,
+    Nominated,
     Notice,
     Notices,
     PermitAnswer,
     Withdraw,
 )
 from shared.messages.codec import Message, copy, decode, encode
-from shared.messages.identity import Owner, WhoOwns
+from shared.messages.identity import NameTaken, Owner, WhoOwns
 from shared.messages.inspection import (
     AssumedPod,
     CacheCompared,
@@ -371,7 +373,10 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         COUNTS,
     ),
     CompareCache: st.builds(CompareCache),
+    IsNominated: st.builds(IsNominated, TEXT, COUNTS, TEXT, st.lists(TEXT, max_size=2)),
+    Nominated: st.builds(Nominated, COUNTS, st.booleans()),
     WhoOwns: st.builds(WhoOwns, TEXT),
+    NameTaken: st.builds(NameTaken, COUNTS, TEXT, TEXT, TEXT, TIMES),
     Owner: st.builds(Owner, TEXT, TIMES),
     CacheCompared: st.builds(
         CacheCompared, COUNTS, COUNTS, COUNTS, st.lists(st.builds(Difference, *[TEXT] * 6), max_size=2), COUNTS, TEXT
