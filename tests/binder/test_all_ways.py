@@ -118,7 +118,7 @@ class AnyWay(RuleBasedStateMachine):
         for report in only(Report, effects):
             self.reports.append(report)
             for outcome in report.message.outcomes:
-                if outcome.wait is None:
+                if outcome.bound or outcome.failed:
                     self.told[outcome.uid, outcome.attempt].add(outcome.reason)
         for end in only(Ended, effects):
             self.ends[end.order.uid, end.order.attempt].append(end.reason)
