@@ -43,6 +43,7 @@ from services.binder.carrying import Carrying
 from services.binder.ending import Endings
 from services.binder.events import (
     Acknowledged,
+    Answer,
     Beat,
     Call,
     Called,
@@ -59,13 +60,14 @@ from services.binder.events import (
 )
 from services.binder.permits import PermitWait
 from services.binder.points import Failure, failure
+from services.binder.recalling import answers
 from services.binder.reports import Reports
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import ProtocolError
 from shared.framework.profile import Framework
 from shared.framework.status import Code, Status
-from shared.messages.binding import BindingOrders, PermitAnswer, Withdraw
+from shared.messages.binding import BindingOrders, PermitAnswer, Recall, Withdraw
 from shared.messages.identity import NameTaken
 from shared.messages.permits import MOST_LISTED, PermitPending
 from shared.messages.state import BindingOrder
@@ -91,6 +93,7 @@ class BinderCore:
     ) -> None:
         """`clock` measures how long plugins take, and decides nothing. `incarnation` is this process's."""
         self.incarnation = incarnation
+        self._name = name
         self._frameworks = frameworks
         self._clock = clock
         self._epoch = 0
@@ -113,6 +116,8 @@ class BinderCore:
                 self._carrying.on_called(event, now)
             case Orders(message=message):
                 self._on_orders(message, now)
+            case Recall():
+                self._on_recall(event, now)
             case Acknowledged(number=number):
                 self._on_acknowledged(number)
             case Tick():
@@ -172,6 +177,15 @@ class BinderCore:
         self._epoch, self._number = message.epoch, message.number
         for order in message.orders:
             self._on_order(order, now)
+
+    def _on_recall(self, recall: Recall, now: float) -> None:
+        """A new term begins: orders of earlier ones that are still on their way are void from here on."""
+        if recall.epoch < self._epoch or recall.incarnation != self.incarnation:
+            self._problem(f"epoch {recall.epoch} asks process {recall.incarnation} of this name what it holds")
+            return
+        if recall.epoch > self._epoch:
+            self._epoch, self._number = recall.epoch, 0
+        self._effects += [Answer(each) for each in answers(recall, self._name, self._book.attempts(), now)]
 
     def _why_refused(self, message: BindingOrders) -> str:
         if message.epoch < self._epoch:

@@ -12,7 +12,7 @@ from shared.errors import FlotillaError
 from shared.extenders.talk import name_of
 from shared.framework.plugin import ApiCall
 from shared.framework.status import Code
-from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer, Withdraw
+from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer, Recall, Recalled, Withdraw
 from shared.messages.identity import NameTaken
 from shared.messages.state import BindingOrder
 
@@ -143,6 +143,12 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     message: BindingOutcomes
 
 
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """Effect: answer the snapshot's Recall. Should it be lost, the snapshot asks again."""
+
+    message: Recalled
+
+
 class Said(StrEnum):
     """What an Event on a pod is about: its reason, as kube-scheduler words it."""
 
@@ -219,5 +225,6 @@ class Unnamed(msgspec.Struct, frozen=True, gc=False):
     taken: NameTaken
 
 
-Event = NameTaken | Orders | Called | LookedUp | PermitAnswer | Withdraw | Acknowledged | Tick | Leave
-Effect = Call | LookUp | Report | Record | SetCondition | Beat | Ended | Took | Waited | Activated | Unnamed | Problem
+Event = NameTaken | Orders | Recall | Called | LookedUp | PermitAnswer | Withdraw | Acknowledged | Tick | Leave
+Told = Report | Answer | Record | SetCondition | Beat
+Effect = Call | LookUp | Told | Ended | Took | Waited | Activated | Unnamed | Problem

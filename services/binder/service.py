@@ -14,6 +14,7 @@ from services.binder.cores import Event as AnyEvent
 from services.binder.events import (
     Acknowledged,
     Activated,
+    Answer,
     Beat,
     Call,
     Called,
@@ -64,6 +65,7 @@ from shared.messages.binding import (
     Evicted,
     Notices,
     PermitAnswer,
+    Recall,
     Withdraw,
 )
 from shared.messages.identity import NameTaken
@@ -148,7 +150,7 @@ class Shell:
 
     async def run(self) -> None:
         bus = self._context.bus
-        orders = await bus.subscribe(binder(self._context.name), (BindingOrders, NameTaken), self._on_orders)
+        orders = await bus.subscribe(binder(self._context.name), (BindingOrders, NameTaken, Recall), self._on_orders)
         notices = await bus.subscribe(BINDER_NOTICES, Notices, self._on_notices, group=BINDER_GROUP)
         permits = await bus.subscribe(BINDER_PERMITS, (PermitAnswer, ListPermits), self._on_permits)
         withdrawals = await bus.subscribe(BINDER_WITHDRAWALS, Withdraw, self._on_withdraw)
@@ -194,8 +196,8 @@ class Shell:
 
     # What comes in
 
-    def _on_orders(self, message: BindingOrders | NameTaken, envelope: Envelope) -> None:
-        if isinstance(message, NameTaken):
+    def _on_orders(self, message: BindingOrders | NameTaken | Recall, envelope: Envelope) -> None:
+        if not isinstance(message, BindingOrders):
             self._runner.feed(message)
             return
         if any(order.window is None for order in message.orders):
@@ -243,6 +245,8 @@ class Shell:
                 self._on_ended(effect)
             case Report(message=message):
                 self._reports.put(message)
+            case Answer(message=message):
+                self._context.bus.post(SNAPSHOT_BOUND, message)
             case Beat(room=room):
                 self._metrics.held.set(self._core.held)
                 wall, uptime = self._context.wall(), self._context.clock() - self._began

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Dispatch, Effect, Persist, Publish, Reply, WorkerFault
+from services.snapshot.events import Dispatch, Effect, Persist, Publish, Reply, Resume, WorkerFault
 from services.snapshot.terms import Terms
 from shared.messages.state import Heartbeat
 
@@ -124,4 +124,4 @@ class Carrier:
 
 def _told_in_any_term(effects: Iterable[Effect]) -> list[Effect]:
     """Without what the whole state of a new term makes void."""
-    return [effect for effect in effects if not isinstance(effect, Persist | Dispatch)]
+    return [effect for effect in effects if not isinstance(effect, Persist | Dispatch | Resume)]

@@ -20,7 +20,7 @@ node, so that all who judge keep the room. Then a binder is told who has to make
 Effects are to be carried out in order: what is to be persisted is safe before anybody hears of it.
 
 A new leader is made with the ledger of the one before it. It is told all that the watch lists, its effects being of no
-interest yet, and then begins: what is still assumed is dispatched again, as of the new term.
+interest yet, and then begins: what is still assumed goes on with the binders that hold it, as of the new term.
 """
 
 from collections import deque
@@ -58,6 +58,7 @@ from services.snapshot.events import (
     PodUnreadable,
     Problem,
     Publish,
+    Resume,
     Spared,
     Stale,
     Tick,
@@ -115,8 +116,11 @@ class SnapshotCore:
     def begin(self, now: float) -> list[Effect]:
         """All that the watch lists has been told: takes up what the leader before has left."""
         self._ledger.begin(now)
-        open_ = [(each.uid, each.attempt) for each in self._ledger if not each.bound]
-        return [Dispatch(tuple(open_))] if open_ else []
+        return [Resume(tuple((each.uid, each.attempt) for each in self._ledger if not each.bound))]
+
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether its pod is assumed by this attempt."""
+        return self._ledger.find(*attempt) is not None
 
     def order(self, attempt: Attempt, now: float) -> BindingOrder | None:
         """For a binder, as it is to have it now; None if no binder is to have it any more."""

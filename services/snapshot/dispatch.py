@@ -7,7 +7,8 @@ has ended there.
 An order may be sent twice, to the same process or to another: what they name is the same version of the same pod, so it
 is bound once. But then a process that has failed, and has not called on Bind, says nothing of the others, or of what it
 did before it forgot the order. Its word alone is enough where the order, with the version that it has now, was sent
-once and to nobody else: `is_sole`. Of orders from earlier terms it is not known where they went.
+once and to nobody else: `is_sole`. Of orders from earlier terms it is not known where they went; who says that it holds
+one keeps it (`claim`), and what nobody claims is given out again.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from services.snapshot.ledger import Attempt
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, HeldAttempt
 from shared.messages.state import EPOCH_SHIFT, BindingOrder
 from shared.model.objects import encode_msgpack
 
@@ -65,14 +66,17 @@ class Dispatcher:
         self._order_of = order_of
         self._binders: dict[str, _Binder] = {}
         self._waiting: deque[Attempt] = deque()
+        """Some may not wait any more."""
         self._waits: set[Attempt] = set()
+        self._unclaimed: dict[Attempt, None] = {}
+        """Of earlier terms; binders are being asked which of them they hold."""
         self._holder: dict[Attempt, str] = {}
         self._sent: dict[Attempt, _Sent] = {}
         self._number = 0
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waits)
 
     @property
     def held(self) -> int:
@@ -88,10 +92,40 @@ class Dispatcher:
                 if order is not None and self._sent[attempt].version != order.version:
                     self._hand(name, order, now)
                     anew.append((name, [order]))
-            elif attempt not in self._waits:
+            elif attempt not in self._waits and attempt not in self._unclaimed:
                 self._waits.add(attempt)
                 self._waiting.append(attempt)
         return anew + self._send(now)
+
+    def recall(self, attempts: Iterable[Attempt]) -> None:
+        """Of earlier terms: nobody is given them before it is known who holds them."""
+        self._unclaimed = dict.fromkeys(attempts)
+
+    def claim(self, process: Process, held: HeldAttempt, now: float) -> Sends | None:
+        """This process says that it holds an order. None where another one does, or nobody is to have it."""
+        attempt = (held.uid, held.attempt)
+        order = self._order_of(attempt, now)
+        if order is None or attempt in self._holder or not self.beats(process):
+            return None
+        name = process[0]
+        self._unclaimed.pop(attempt, None)
+        self._waits.discard(attempt)
+        self._holder[attempt], self._sent[attempt] = name, _Sent(held.version, None)
+        self._binders[name].held[attempt] = now + min(held.wait, LONGEST_WAIT) + WORD_PATIENCE
+        if held.version == order.version:
+            return []
+        self._hand(name, order, now)
+        return [(name, [order])]
+
+    def give_unclaimed(self, now: float) -> Sends:
+        """Whoever is to have told what it holds has done so."""
+        if not self._unclaimed:
+            return []
+        attempts, self._unclaimed = self._unclaimed, {}
+        return self.give(attempts, now)
+
+    def processes(self) -> list[Process]:
+        return [(name, binder.incarnation) for name, binder in self._binders.items()]
 
     def addressed(self, binder: str, epoch: int, orders: list[BindingOrder]) -> BindingOrders:
         """To the process that it is now, under a number that was never used."""
@@ -101,8 +135,12 @@ class Dispatcher:
 
     def knows(self, beat: BinderBeat) -> bool:
         """Whether this very process has been heard of, and is not lost."""
-        binder = self._binders.get(beat.binder)
-        return binder is not None and binder.incarnation == beat.incarnation
+        return self.beats((beat.binder, beat.incarnation))
+
+    def beats(self, process: Process) -> bool:
+        """Whether this process is not lost."""
+        binder = self._binders.get(process[0])
+        return binder is not None and binder.incarnation == process[1]
 
     def beat(self, beat: BinderBeat, now: float) -> Sends:
         binder = self._binders.get(beat.binder)
@@ -192,6 +230,7 @@ class Dispatcher:
         """A new term: every order will be given anew."""
         self._waiting.clear()
         self._waits.clear()
+        self._unclaimed.clear()
         self._holder.clear()
         self._sent.clear()
         for binder in self._binders.values():
@@ -218,6 +257,8 @@ class Dispatcher:
         while self._waiting and room and (most := max(room.values())) > 0:
             name = next(name for name in room if room[name] == most)
             attempt = self._waiting.popleft()
+            if attempt not in self._waits:
+                continue
             self._waits.discard(attempt)
             order = self._order_of(attempt, now)
             if order is None:

@@ -196,6 +196,13 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Effect: a term has begun; these attempts go on with the binders that hold them, and what they hold else ends."""
+
+    attempts: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Displace:
     """Effect: have a binder tell pods to make way."""
 
@@ -277,4 +284,4 @@ Binding = BindingFinished | BindingFailed | BindingWaits | BindingStale
 Event = Seen | Observed | Binding | LookedUp | Spared | Commit | Tick | Beat
 Asked = LookUp | Fence
 Told = Forgot | Stale | Safe | Problem | WorkerFault
-Effect = Persist | Publish | Reply | Dispatch | Displace | Withhold | Asked | Told
+Effect = Persist | Publish | Reply | Dispatch | Resume | Displace | Withhold | Asked | Told

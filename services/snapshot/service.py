@@ -31,6 +31,7 @@ from services.snapshot.events import (
     Problem,
     Publish,
     Reply,
+    Resume,
     Safe,
     Seen,
     Spared,
@@ -42,6 +43,8 @@ from services.snapshot.events import (
 from services.snapshot.inspecting import Inspecting
 from services.snapshot.intake import Intake
 from services.snapshot.lookups import LookUps
+from services.snapshot.metrics import SnapshotMetrics
+from services.snapshot.recalls import Recalls
 from services.snapshot.settling import Settling
 from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms, ledger_is_lost
@@ -50,7 +53,16 @@ from shared.config.file import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
-from shared.messages.binding import BinderBeat, BindingOutcome, BindingOutcomes, Evicted, IsNominated, Nominated
+from shared.messages.binding import (
+    BinderBeat,
+    BindingOutcome,
+    BindingOutcomes,
+    Evicted,
+    IsNominated,
+    Nominated,
+    Recall,
+    Recalled,
+)
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
 from shared.messages.state import Commit, Heartbeat
@@ -133,6 +145,7 @@ class Shell:
         self._reader = WatchReader(context.name)
         self._progress = Progress(context.name)
         self._dispatcher = Dispatcher(core.order)
+        self._recalls = Recalls(self._dispatcher, core.stands, context.clock())
         self._names = Names()
         self._displacing = Displacing()
         self._carrier = Carrier(
@@ -162,32 +175,13 @@ class Shell:
         self._forgotten: list[ForgottenPod] = []
         self._reporters: dict[tuple[str, int, int], Envelope] = {}
         self._sparingly = Repeated(context.log)
-        metrics = context.telemetry.metrics
-        self._size = metrics.gauge(
-            "scheduler_cache_size", "Nodes, pods, assumed and nominated pods, and other objects in the cache.", ["type"]
-        )
-        self._conflicts = metrics.counter(
-            "flotilla_commit_conflicts_total", "Decisions that were not taken, as the state had changed."
-        )
-        self._decisions = metrics.counter("flotilla_commit_decisions_total", "Decisions that were taken.")
-        self._faults = metrics.counter(
-            "flotilla_worker_faults_total",
-            "Answers that cannot have been right when they were given.",
-            ["worker", "reason"],
-        )
-        self._closed_nodes = metrics.gauge(
-            "flotilla_closed_nodes", "Nodes that get no further pod, as they or a pod on them cannot be read."
-        )
-        self._stale = metrics.counter(
-            "flotilla_stale_pods_total", "Pods refused because the watch showed them without the node that they are on."
-        )
-        self._waiting_orders = metrics.gauge("flotilla_orders_waiting", "Binding orders that no binder has room for.")
+        self._metrics = SnapshotMetrics(context.telemetry.metrics)
 
     async def run(self) -> None:
         bus = self._bus
         await bus.subscribe("watch", (Watched, WatchBeat), self._on_watch)
         await bus.subscribe("snapshot.commits", Commit, self._on_commit)
-        await bus.subscribe("snapshot.bound", BindingOutcomes, self._on_outcomes)
+        await bus.subscribe("snapshot.bound", (BindingOutcomes, Recalled), self._on_bound)
         await bus.subscribe("binder.beats", BinderBeat, self._on_binder)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
         await bus.subscribe(subjects.SNAPSHOT_NOMINATED, IsNominated, self._on_is_nominated)
@@ -269,6 +263,7 @@ class Shell:
                 self._runner.feed(Tick())
                 self._runner.feed(Beat())
                 self._send(self._dispatcher.tick(now))
+                self._send(self._recalls.tick(now))
                 self._tell_forgotten()
                 self._tell_absorbed()
                 if now >= self._check_at:
@@ -317,9 +312,23 @@ class Shell:
         self._spans.begin(commit, envelope.trace, self._context.clock())
         self._runner.feed(commit)
 
-    def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
+    def _on_bound(self, message: BindingOutcomes | Recalled, envelope: Envelope) -> None:
         if not self._begun or self._closed:
             return  # the binder tells it again
+        if isinstance(message, Recalled):
+            self._on_recalled(message)
+        else:
+            self._on_outcomes(message, envelope)
+
+    def _on_recalled(self, message: Recalled) -> None:
+        learnt = self._recalls.take(message, self._context.clock())
+        self._send(learnt.sends)
+        for wait in learnt.waits:
+            self._runner.feed(wait)
+        for withdraw in learnt.withdrawn:
+            self._bus.post(subjects.BINDER_WITHDRAWALS, withdraw)
+
+    def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
         for outcome in message.outcomes:
             self._on_outcome((message.binder, message.incarnation), outcome, self._context.clock())
         self._tell_forgotten()
@@ -371,6 +380,8 @@ class Shell:
             return
         is_new = not self._dispatcher.knows(beat)
         self._send(self._dispatcher.beat(beat, now))
+        if not beat.gone:
+            self._ask(beat.binder, self._recalls.ask((beat.binder, beat.incarnation), now))
         for evict in self._displacing.open(now) if is_new else ():
             self._bus.post(subjects.BINDER_EVICTIONS, replace(evict, epoch=self._core.epoch))
 
@@ -417,11 +428,13 @@ class Shell:
             case Publish(message=message):
                 self._bus.post("snapshot.deltas", message)
             case Reply(message=committed):
-                self._conflicts.inc(len(committed.conflicts))
-                self._decisions.inc(self._spans.end(committed, self._context.clock()))
+                self._metrics.answered(committed, self._spans.end(committed, self._context.clock()))
                 self._bus.post("cycle.committed", committed)
-            case Dispatch() if self._ending:
+            case Dispatch() | Resume() if self._ending:
                 pass  # it stays unsent
+            case Resume(attempts=attempts):
+                for binder, recall in self._recalls.begin(self._core.epoch, attempts, self._context.clock()):
+                    self._ask(binder, recall)
             case Dispatch(attempts=attempts):
                 self._send(self._dispatcher.give(attempts, self._context.clock()))
             case Displace(message=evict):
@@ -438,16 +451,20 @@ class Shell:
                 if reporter is not None:
                     reporter.respond(Received(epoch, number, self._core.epoch))
             case WorkerFault(worker=worker, kind=kind, reason=reason):
-                self._faults.labels(worker, kind).inc()
+                self._metrics.at_fault(effect)
                 self._sparingly.error(f"fault {worker} {kind}", "worker %s is at fault (%s): %s", worker, kind, reason)
             case Stale(key=key):
-                self._stale.inc()
+                self._metrics.stale.inc()
                 self._sparingly.warning("stale", "pod %s is shown without its node, as it was once: refused", key)
                 self._carry_out_watch(self._reader.doubt(self._context.clock()))
             case Problem(error=UnreadableObject() as error):
                 self._sparingly.error(str(error), "%s", error)
             case Problem(error=error):
                 self._sparingly.warning(type(error).__name__, "%s", error)
+
+    def _ask(self, binder: str, recall: Recall | None) -> None:
+        if recall is not None and not self._ending:
+            self._bus.post(subjects.binder(binder), recall)
 
     def _send(self, sends: Sends) -> None:
         for binder, orders in sends if not self._ending else ():
@@ -466,7 +483,4 @@ class Shell:
             self._forgotten = []
 
     def _show(self) -> None:
-        for kind, count in self._core.counts().items():
-            self._size.labels(kind).set(count)
-        self._closed_nodes.set(self._core.closed_nodes)
-        self._waiting_orders.set(self._dispatcher.waiting)
+        self._metrics.show(self._core, self._dispatcher.waiting)

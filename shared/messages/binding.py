@@ -84,6 +84,38 @@ class BindingOutcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="boun
     incarnation: str = ""
 
 
+class Recall(msgspec.Struct, frozen=True, omit_defaults=True, tag="recall"):
+    """From the snapshot of a new term to one binder process: which attempts does it hold?
+
+    From then on the binder refuses older epochs. `number`: of the question, which the answer repeats.
+    """
+
+    epoch: int
+    number: int
+    incarnation: str
+
+
+class HeldAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A binder has it, and goes on with it. `version`: as in its order. `wait`: seconds that it may still wait."""
+
+    uid: str
+    attempt: int
+    version: str = ""
+    wait: float = 0.0
+
+
+class Recalled(msgspec.Struct, frozen=True, omit_defaults=True, tag="recalled"):
+    """To Recall: one of `parts` parts of what the process holds, from 0 on. Asked for again until all have come."""
+
+    binder: str
+    incarnation: str
+    epoch: int
+    number: int
+    part: int
+    parts: int
+    attempts: list[HeldAttempt] = []
+
+
 class PermitAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit"):
     """To all binders: a pod that waits for this plugin's permit has it, or will not get it."""
 

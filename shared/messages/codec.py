@@ -16,6 +16,8 @@ from shared.messages.binding import (
     Nominated,
     Notices,
     PermitAnswer,
+    Recall,
+    Recalled,
     Withdraw,
 )
 from shared.messages.identity import NameTaken, Owner, WhoOwns
@@ -88,6 +90,8 @@ Message = (
     | BindingOrders
     | BinderBeat
     | BindingOutcomes
+    | Recall
+    | Recalled
     | PermitAnswer
     | ListPermits
     | Permits

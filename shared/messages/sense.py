@@ -17,7 +17,7 @@ import msgspec
 import msgspec.inspect as inspect
 
 from shared.errors import ProtocolError
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Recalled
 from shared.messages.permits import Permits
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Take
@@ -32,6 +32,8 @@ LONGEST = 1e12
 MOST_SHARDS = 1 << 16
 MOST_ASKED = 1 << 20
 """Pods, or orders, that somebody has room for."""
+MOST_PARTS = 1 << 10
+"""Of one answer."""
 SIGNED = frozenset({"priority", "budgets", "scores", "ties", "weight", "seed", "age", "due_in", "low", "high"})
 """Fields whose numbers may be negative."""
 NOT_LOOKED_AT: tuple[type, ...] = (Pod, Node, *ClusterObject.__args__)
@@ -296,6 +298,14 @@ def _on_orders(orders: BindingOrders) -> None:
         _in_term(orders.epoch, order.attempt)
 
 
+def _on_recalled(recalled: Recalled) -> None:
+    _named(recalled.binder)
+    if not recalled.part < recalled.parts <= MOST_PARTS:
+        raise ProtocolError(f"part {recalled.part} of {recalled.parts} cannot be")
+    for each in recalled.attempts:
+        _in_term(recalled.epoch, each.attempt)
+
+
 _RULES: dict[type, Check] = {
     WorkerBeat: _on_worker_beat,
     BinderBeat: _on_binder_beat,
@@ -309,5 +319,6 @@ _RULES: dict[type, Check] = {
     Candidates: _on_candidates,
     BindingOutcomes: _on_outcomes,
     BindingOrders: _on_orders,
+    Recalled: _on_recalled,
     Permits: lambda permits: _named(permits.binder),
 }

@@ -39,7 +39,7 @@ SENT = {
     subjects.CYCLE_COMMITTED: (state.Committed,),
     subjects.SNAPSHOT_COMMITS: (state.Commit,),
     subjects.SNAPSHOT_DELTAS: (state.Delta, state.Heartbeat),
-    subjects.SNAPSHOT_BOUND: (binding.BindingOutcomes,),
+    subjects.SNAPSHOT_BOUND: (binding.BindingOutcomes, binding.Recalled),
     subjects.SNAPSHOT_LIST: (inspection.ListCache, inspection.ListLedger),
     subjects.SNAPSHOT_NOMINATED: (binding.IsNominated,),
     subjects.BINDER_BEATS: (binding.BinderBeat,),
@@ -48,7 +48,7 @@ SENT = {
     subjects.BINDER_WITHDRAWALS: (binding.Withdraw,),
     subjects.BINDER_EVICTIONS: (binding.Evict,),
     subjects.worker("w1"): (rounds.Propose, preemption.Preempt, workers.Assign, rounds.Explain),
-    subjects.binder("b1"): (binding.BindingOrders,),
+    subjects.binder("b1"): (binding.BindingOrders, binding.Recall),
 }
 CASES = [(subject, kind) for subject, kinds in SENT.items() for kind in kinds]
 

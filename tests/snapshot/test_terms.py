@@ -10,7 +10,6 @@ from services.inprocess.pipeline import bound
 from services.snapshot.core import MOST_CHANGES, SnapshotCore
 from services.snapshot.events import (
     BindingFinished,
-    Dispatch,
     Effect,
     Fence,
     NodeGone,
@@ -21,6 +20,7 @@ from services.snapshot.events import (
     PodSeen,
     Publish,
     Reply,
+    Resume,
     Tick,
 )
 from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
@@ -61,11 +61,11 @@ def successor(of: SnapshotLog, *seen: object, now: float = 1.0) -> tuple[Snapsho
 
 
 def orders(core: SnapshotCore, effects: list[Effect]) -> list[tuple[str, str, int]]:
-    given = [core.order(attempt, 1.0) for e in effects if isinstance(e, Dispatch) for attempt in e.attempts]
+    given = [core.order(attempt, 1.0) for e in effects if isinstance(e, Resume) for attempt in e.attempts]
     return [(o.name, o.node, o.epoch) for o in given if o is not None]
 
 
-def test_what_is_still_assumed_is_dispatched_again() -> None:
+def test_what_is_still_assumed_goes_on() -> None:
     core, effects = successor(left_behind())
     assert orders(core, effects) == [("p", "a", 2)]
     assert {u: entry.bound for u, entry in core.ledger.items()} == {P.uid: False, Q.uid: True}
@@ -74,7 +74,7 @@ def test_what_is_still_assumed_is_dispatched_again() -> None:
 
 def test_what_the_listing_shows_as_bound_is_settled() -> None:
     core, effects = successor(left_behind(), PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")))
-    assert effects == []
+    assert effects == [Resume(())]
     assert core.ledger == {}
 
 
@@ -89,8 +89,8 @@ def test_a_pod_that_is_gone_meanwhile_is_looked_up_in_time() -> None:
 def test_a_new_term_gives_every_entry_a_whole_window() -> None:
     """What the clock of the leader before said is of no interest here."""
     core, effects = successor(left_behind(), now=5000.0)
-    assert [attempt[0] for e in effects if isinstance(e, Dispatch) for attempt in e.attempts] == [P.uid]
-    ((attempt,),) = [e.attempts for e in effects if isinstance(e, Dispatch)]
+    assert [attempt[0] for e in effects if isinstance(e, Resume) for attempt in e.attempts] == [P.uid]
+    ((attempt,),) = [e.attempts for e in effects if isinstance(e, Resume)]
     order = core.order(attempt, 5000.0)
     assert order is not None and order.window == BINDING_WINDOW
     assert core.next_deadline() == 5000.0 + DUE
@@ -157,9 +157,9 @@ def test_the_pod_comes_along_where_binding_needs_it() -> None:
     entry = LedgerEntry(P.uid, 5, "default", "p", "default-scheduler", "a", load_of(P), 1, 1, 30.0, pod=P)
     core = SnapshotCore(2, [entry])
     core.handle(NodeSeen(A), 0.0)
-    (dispatch,) = core.begin(0.0)
-    assert isinstance(dispatch, Dispatch)
-    order = core.order(dispatch.attempts[0], 1.0)
+    (resume,) = core.begin(0.0)
+    assert isinstance(resume, Resume)
+    order = core.order(resume.attempts[0], 1.0)
     assert order is not None and order.pod == P
 
 
