@@ -22,8 +22,8 @@ LOADING_PATIENCE = 30.0
 BENCH = 60.0
 """Seconds for which such a worker gets none."""
 SETTLING = 0.5
-"""Seconds after the first beat until shards are given out: workers that start together get them once. Who is the first
-of many would otherwise load them all, and have room for them nowhere.
+"""Seconds after the first beat until shards are given out, unless all expected workers beat before: workers that start
+together get their shards once. The first of many would otherwise load all shards, without the memory for them.
 """
 LONGEST_SETTLING = 5.0
 """Of a fleet of which one after the other comes."""
@@ -48,9 +48,11 @@ class Membership:
     `refused`: who is to be told that another process has its name; the caller takes them out.
     """
 
-    def __init__(self, epoch: int, shard_count: int) -> None:
+    def __init__(self, epoch: int, shard_count: int, expected: int = 0) -> None:
+        """`expected`: workers that start together; once all of them beat, no other is waited for. 0: unknown."""
         self.epoch = epoch
         self.shard_count = shard_count
+        self.expected = expected
         self.changed = False
         self.refused: deque[NameTaken] = deque(maxlen=MOST_REMEMBERED)
         self._members: dict[str, _Member] = {}
@@ -80,6 +82,8 @@ class Membership:
         if member is None:
             claimed = self._claim(beat)
             self._members[beat.worker] = _Member(beat.incarnation, now, claimed, leaving=beat.leaving, signs=beat.signs)
+            if self._is_complete():
+                self._settled_at = now
             return self._share(now)
         member.signs = beat.signs
         member.heard_at = now
@@ -144,6 +148,10 @@ class Membership:
             self._begun_at, self._settled_at = now, now + SETTLING
         elif not (self._number or beat.shards or beat.worker in self._members):
             self._settled_at = min(now + SETTLING, self._begun_at + LONGEST_SETTLING)
+
+    def _is_complete(self) -> bool:
+        staying = sum(not member.leaving for member in self._members.values())
+        return 0 < self.expected <= staying
 
     def _never_load(self, now: float) -> list[str]:
         """Who cannot load what others can. While nobody can, there is nothing to be loaded, and no time passes."""

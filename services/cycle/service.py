@@ -101,7 +101,7 @@ class Shell:
         self._asking = Asking(extenders, self._whole, self._handle, self._trouble, context.fault)
         self._context = context
         self._core = core
-        self._membership = Membership(core.epoch, settings.shard_count)
+        self._membership = Membership(core.epoch, settings.shard_count, settings.expected_workers)
         self._pods: dict[str, tuple[QueuedPod, float]] = {}
         """With the time at which each was taken."""
         self._feed = Feed(

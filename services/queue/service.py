@@ -211,18 +211,20 @@ class Shell:
         """From here on the queue knows of every pod that there is, and answers. Before, nobody was to be tried."""
         self._begun = True
         self._feed(Listed())
+        if self._asker is not None:
+            self._feed(self._asker[0])
         self._context.health.clear(LISTING)
         waiting = ", ".join(f"{count} {place}" for place, count in self._core.counts().items() if count)
         self._context.log.info("the cluster is listed; pods: %s", waiting or "none")
 
     def _on_take(self, take: Take, envelope: Envelope) -> None:
-        if not self._begun:
-            return  # cycle asks again
+        """A cycle that asks before the cluster is listed is answered when it is, or asks again."""
         self._cycle_epoch = max(self._cycle_epoch, take.epoch)
         if take.epoch == self._cycle_epoch:
             self._cycle.settled()
         self._asker = (take, envelope)
-        self._feed(take)
+        if self._begun:
+            self._feed(take)
 
     def _on_outcomes(self, message: Outcomes, envelope: Envelope) -> None:
         if not self._begun:

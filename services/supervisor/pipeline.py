@@ -197,6 +197,7 @@ class Pipeline:
             self.options.settings,
             name=name,
             identity=f"{self._identity}-{name}",
+            expected_workers=self.options.workers,
             nats_url=self.nats_url,
             redis_url=self.redis_url,
             api=self.api,

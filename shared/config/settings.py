@@ -53,6 +53,9 @@ class Settings:
     """Seconds after which a pod that was unschedulable is tried again though nothing has happened that may help it."""
     shard_count: int = 64
     """Into how many parts the nodes are divided; workers hold several of them. At least the number of workers."""
+    expected_workers: int = 0
+    """Workers that start together: the cycle gives out shards as soon as so many beat; 0: unknown, after half a second
+    without a new one."""
     seed: int = 0
     """Decides between equally good nodes."""
     trace_ratio: float = 0.01

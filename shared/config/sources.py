@@ -57,6 +57,7 @@ SOURCES = (
         "shard_count", "FLOTILLA_SHARD_COUNT", values.whole_number(1), "--shards", "N",
         "parts that the nodes are divided into, at least the number of workers (default 64)",
     ),
+    Source("expected_workers", "FLOTILLA_EXPECTED_WORKERS", values.whole_number(0)),
     Source(
         "seed", "FLOTILLA_SEED", values.whole_number(0), "--seed", "N", "decides between equally good nodes (default 0)"
     ),

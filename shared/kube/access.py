@@ -1,7 +1,7 @@
 """Where the API server is and who we are to it: from a URL and token, a kubeconfig, or what a pod is given.
 
-kubernetes-asyncio reads kubeconfigs (client certificates, tokens, OIDC) and service accounts. All of them are looked at
-again once in a while, when what they gave is about to end, and when the server refuses it.
+Kubeconfigs and service accounts are looked at again once in a while, when what they gave is about to end, and when the
+server refuses it.
 """
 
 import asyncio
@@ -146,7 +146,9 @@ async def find_access(settings: ApiSettings, kubeconfig: str | None = None) -> A
 
 def _plain(server: str, token: str | None) -> Access:
     authorization = f"Bearer {token.strip()}" if token else None
-    return Access(_checked(server, "server"), Credentials(authorization, make_context(Material(b"", b"", b"", True))))
+    checked = _checked(server, "server")
+    tls = make_context(Material(b"", b"", b"", True)) if checked.startswith("https:") else None
+    return Access(checked, Credentials(authorization, tls))
 
 
 async def _from_kubeconfig(path: str, context: str | None) -> Access:

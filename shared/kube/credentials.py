@@ -8,17 +8,20 @@ import ssl
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.errors import FlotillaError, UserError
 from shared.kube.execplugin import ExecCredential, run_plugin
+from shared.kube.kubeconfig import Chosen, Configured, choose, configured, service_account
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
+MOST_CONTEXTS = 4
 EARLY = 300.0
 """So many seconds before it ends, a program is asked for a new credential; a fifth of its time where that is less."""
 
@@ -66,9 +69,12 @@ class TlsContexts:
         return self._context
 
 
+@lru_cache(maxsize=MOST_CONTEXTS)
 def make_context(material: Material) -> ssl.SSLContext:
+    """Remembers the newest: clients of one process share what takes tens of milliseconds to make."""
     authority = material.authority.decode("ascii", "ignore") or None
-    context = ssl.create_default_context(cadata=authority)
+    verifies = material.verify or authority is not None
+    context = ssl.create_default_context(cadata=authority) if verifies else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Authorities of clusters are often older than the rules that Python 3.13 holds certificates to.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if material.certificate:
@@ -89,17 +95,13 @@ class InCluster:
         self._contexts = TlsContexts()
 
     async def look(self, refused: bool) -> Found:
-        from kubernetes_asyncio.client import Configuration
-        from kubernetes_asyncio.config import ConfigException, load_incluster_config
-
-        configuration = Configuration()
         try:
-            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        except (ConfigException, OSError) as cause:
+            found = service_account()
+        except (FlotillaError, OSError) as cause:
             raise UserError(
                 f"no API server: neither a server nor a kubeconfig was named, and not in a pod: {cause}"
             ) from cause
-        return _found(configuration, self._contexts, None)
+        return _found(found, self._contexts)
 
 
 class Kubeconfig:
@@ -120,41 +122,34 @@ class Kubeconfig:
             raise UserError(f"{self._path}: no such file")
         import yaml  # type: ignore[import-untyped]
 
-        document = yaml.safe_load(self._path.read_bytes())
-        user, cluster = _chosen(document, self._context)
-        if isinstance(user.get("exec"), dict):
-            return await self._by_plugin(document, user, cluster, refused)
-        return await self._by_reading()
+        chosen = choose(yaml.safe_load(self._path.read_bytes()), self._context)
+        if isinstance(chosen.user.get("exec"), dict):
+            return await self._by_plugin(chosen, refused)
+        if chosen.user.get("auth-provider"):
+            return await self._by_provider()
+        return _found(configured(chosen, self._path.parent), self._contexts)
 
-    async def _by_reading(self) -> Found:
+    async def _by_provider(self) -> Found:
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_kube_config
 
-        configuration = Configuration()
+        told = Configuration()
         if self._provider is not None:
-            await self._provider.load_and_set(configuration)
+            await self._provider.load_and_set(told)
         else:
-            loader = await load_kube_config(str(self._path), context=self._context, client_configuration=configuration)
-            if loader.provider is not None:
-                self._provider = loader  # it has the tokens that it got instead of those in the file
-        return _found(configuration, self._contexts, None)
+            # It has the tokens that it got instead of those in the file.
+            self._provider = await load_kube_config(str(self._path), context=self._context, client_configuration=told)
+        return _found(_as_configured(told), self._contexts)
 
-    async def _by_plugin(
-        self, document: dict[str, Any], user: dict[str, Any], cluster: Mapping[str, Any], refused: bool
-    ) -> Found:
-        from kubernetes_asyncio.client import Configuration
-        from kubernetes_asyncio.config.kube_config import KubeConfigLoader
-
-        given = await self._ask_plugin(user["exec"], cluster, refused)
-        del user["exec"]
-        user.pop("tokenFile", None)
+    async def _by_plugin(self, chosen: Chosen, refused: bool) -> Found:
+        given = await self._ask_plugin(chosen.user["exec"], chosen.cluster, refused)
+        user = {key: value for key, value in chosen.user.items() if key not in ("exec", "tokenFile")}
         if given.token is not None:
             user["token"] = given.token
-        configuration = Configuration()
-        folder = str(self._path.parent)
-        loader = KubeConfigLoader(document, active_context=self._context, config_base_path=folder)
-        await loader.load_and_set(configuration)
-        return _found(configuration, self._contexts, given, self._renew_at)
+        found = configured(Chosen(user, chosen.cluster), self._path.parent)
+        if given.certificate:
+            found = replace(found, certificate=given.certificate, key=given.key)
+        return _found(found, self._contexts, given.expires, self._renew_at)
 
     async def _ask_plugin(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any], refused: bool) -> ExecCredential:
         given, now = self._given, time.time()
@@ -168,47 +163,32 @@ class Kubeconfig:
         return given
 
 
-def _chosen(document: Any, context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """User and cluster of the context; empty where something is not as it should be, which loading then tells."""
-    if not isinstance(document, dict):
-        return {}, {}
-    chosen = _named(document, "contexts", context or document.get("current-context"), "context")
-    user = _named(document, "users", chosen.get("user"), "user")
-    return user, _named(document, "clusters", chosen.get("cluster"), "cluster")
-
-
-def _named(document: Mapping[str, Any], plural: str, name: object, part: str) -> dict[str, Any]:
-    entries = document.get(plural)
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(part), dict):
-            found: dict[str, Any] = entry[part]
-            return found
-    return {}
+def _as_configured(told: "Configuration") -> Configured:
+    token = told.api_key.get("BearerToken")
+    files = (told.ssl_ca_cert, told.cert_file, told.key_file)
+    authority, certificate, key = (Path(path).read_bytes() if path else b"" for path in files)
+    return Configured(
+        server=told.host or "",
+        server_hostname=told.tls_server_name,
+        proxy=told.proxy,
+        authority=authority,
+        certificate=certificate,
+        key=key,
+        verify=bool(told.verify_ssl),
+        authorization=str(token).strip() if token else None,
+    )
 
 
 def _found(
-    configuration: "Configuration", contexts: TlsContexts, given: ExecCredential | None, renew_at: float | None = None
+    configured: Configured, contexts: TlsContexts, expires: float | None = None, renew_at: float | None = None
 ) -> Found:
-    certificate, key = _contents(configuration.cert_file), _contents(configuration.key_file)
-    if given is not None and given.certificate:
-        certificate, key = given.certificate, given.key
-    material = Material(_contents(configuration.ssl_ca_cert), certificate, key, bool(configuration.verify_ssl))
+    material = Material(configured.authority, configured.certificate, configured.key, configured.verify)
     try:
         tls = contexts.of(material)
     except (OSError, ValueError) as cause:  # ssl.SSLError is an OSError
         raise UnusableCertificates(f"certificates: {' '.join(str(cause).split())}") from cause
-    token = configuration.api_key.get("BearerToken")
-    credentials = Credentials(
-        authorization=str(token).strip() if token else None,
-        tls=tls,
-        expires=None if given is None else given.expires,
-        renew_at=renew_at,
-    )
-    return Found(configuration.host or "", configuration.tls_server_name, configuration.proxy, credentials)
-
-
-def _contents(path: str | None) -> bytes:
-    return Path(path).read_bytes() if path else b""
+    credentials = Credentials(configured.authorization, tls, expires, renew_at)
+    return Found(configured.server, configured.server_hostname, configured.proxy, credentials)
 
 
 class UnusableCertificates(FlotillaError):

@@ -36,6 +36,29 @@ def test_workers_that_start_together_get_their_shards_once() -> None:
     assert membership.tick(SETTLING) == []
 
 
+def test_once_all_expected_workers_beat_nobody_else_is_waited_for() -> None:
+    membership = Membership(1, SHARDS, expected=2)
+    assert membership.beat(beat("a"), 0.0) == []
+    assert membership.tick(0.1) == []
+    assert {name: len(assign.shards) for name, assign in membership.beat(beat("b"), 0.1)} == {"a": 4, "b": 4}
+
+
+def test_a_worker_that_leaves_is_none_of_the_expected() -> None:
+    membership = Membership(1, SHARDS, expected=2)
+    membership.beat(beat("a"), 0.0)
+    assert membership.beat(leaving(beat("b")), 0.1) == []
+    assert {name: len(assign.shards) for name, assign in membership.beat(beat("c"), 0.2)} == {"a": 4, "b": 0, "c": 4}
+
+
+def test_fewer_workers_than_expected_get_all_shards_after_a_while() -> None:
+    membership = Membership(1, SHARDS, expected=3)
+    membership.beat(beat("a"), 0.0)
+    membership.beat(beat("b"), 0.1)
+    assert membership.tick(0.1 + SETTLING - 0.01) == []
+    membership.tick(0.1 + SETTLING)
+    assert held(membership) == {"a": 4, "b": 4}
+
+
 def test_an_assignment_is_sent_again_until_a_beat_shows_it() -> None:
     membership, assigned = settled("a")
     assert membership.beat(beat("a"), 0.6) == [("a", assigned["a"])]

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ async def test_an_unknown_context_is_named(tmp_path: Path) -> None:
         ("a: [", "line 1: "),
         ("just text", "not a usable kubeconfig"),
         ("- 1\n- 2\n", "not a usable kubeconfig"),
-        (f"users: [{{user: {{token: {SECRET}}}}}]\n", "kube-config"),
+        (f"users: [{{user: {{token: {SECRET}}}}}]\n", "current-context"),
         (f"users: [{{name: u, user: {{token: {SECRET}}}}}]\ncurrent-context: x\n", "x"),
     ],
 )
@@ -100,6 +101,43 @@ async def test_certificates_that_are_none(tmp_path: Path) -> None:
         tmp_path, "https://host", **{"client-certificate-data": nonsense, "client-key-data": nonsense}
     )
     assert (await problem(settings)).startswith(f"{settings.kubeconfig}: certificates: ")
+
+
+async def test_a_user_and_password_of_a_kubeconfig_are_used(tmp_path: Path) -> None:
+    access = await find_access(kubeconfig(tmp_path, username="me", password=SECRET))
+    assert access.authorization == f"Basic {base64.b64encode(f'me:{SECRET}'.encode()).decode()}"
+
+
+async def test_data_that_are_not_base64_are_named(tmp_path: Path) -> None:
+    settings = kubeconfig(tmp_path, "https://host", **{"client-certificate-data": "x"})
+    assert await problem(settings) == f"{settings.kubeconfig}: client-certificate-data: not base64"
+
+
+async def test_a_context_may_have_no_user(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    cluster = {"name": "c", "cluster": {"server": "http://host:1"}}
+    contexts = [{"name": "here", "context": {"cluster": "c"}}]
+    path.write_bytes(msgspec.json.encode({"clusters": [cluster], "contexts": contexts}))
+    access = await find_access(ApiSettings(kubeconfig=str(path), context="here"))
+    assert (access.server, access.authorization) == ("http://host:1", None)
+
+
+async def test_an_auth_provider_is_left_to_kubernetes_asyncio(tmp_path: Path) -> None:
+    claims = base64.b64encode(msgspec.json.encode({"exp": 32_503_680_000})).decode().rstrip("=")
+    user: dict[str, Any] = {"auth-provider": {"name": "oidc", "config": {"id-token": f"a.{claims}.c"}}}
+    access = await find_access(kubeconfig(tmp_path, **user))
+    assert access.authorization == f"Bearer a.{claims}.c"
+
+
+async def test_a_plain_kubeconfig_imports_no_generated_client(tmp_path: Path) -> None:
+    """Importing it costs each service more than the rest of its start."""
+    path = kubeconfig(tmp_path, token=SECRET).kubeconfig
+    program = (
+        "import asyncio, sys; from shared.config.settings import ApiSettings;"
+        " from shared.kube.access import find_access;"
+        f" asyncio.run(find_access(ApiSettings(kubeconfig={path!r}))); assert 'kubernetes_asyncio' not in sys.modules"
+    )
+    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], check=True, timeout=60)
 
 
 async def test_a_token_of_a_kubeconfig_is_used(tmp_path: Path) -> None:

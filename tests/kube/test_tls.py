@@ -20,6 +20,7 @@ import pytest_asyncio
 
 from shared.config.settings import ApiSettings
 from shared.errors import UserError
+from shared.kube import kubeconfig as kubeconfigs
 from shared.kube.access import find_access
 from shared.kube.client import KubeClient
 from shared.kube.errors import Unauthorized, Unreachable
@@ -286,14 +287,12 @@ async def test_a_plugin_that_does_not_answer_is_ended(tmp_path: Path, monkeypatc
 async def test_a_pod_reads_its_token_and_authority_again(
     server: TlsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token = tmp_path / "token"
     token.write_text("old")
-    authority.write_text(pki.AUTHORITY)
+    (tmp_path / "ca.crt").write_text(pki.AUTHORITY)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
-    loader = "kubernetes_asyncio.config.incluster_config.SERVICE"
-    monkeypatch.setattr(f"{loader}_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(f"{loader}_CERT_FILENAME", str(authority))
+    monkeypatch.setattr(kubeconfigs, "SERVICE_ACCOUNT", tmp_path)
     async with client_of(ApiSettings()) as client:
         await ask(client)
         token.write_text("new\n")

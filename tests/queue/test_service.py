@@ -204,14 +204,16 @@ async def test_pods_of_the_listing_and_of_the_watch_are_handed_out_in_order() ->
         assert contents.gated == [uid("g")]
 
 
-async def test_nothing_is_answered_before_the_cluster_is_listed() -> None:
+async def test_who_asks_before_the_cluster_is_listed_is_answered_once_it_is() -> None:
     async with a_world([pod("a")], answers=False) as world:
         assert world.health.reasons() == ["listing: the cluster has not been listed yet"]
         with pytest.raises(NoAnswer):
-            await world.bus.request("queue.take", Take(1, 1, 10), Batch, timeout=0.1)
+            await world.bus.request("queue.inspect", Inspect(), QueueContents, timeout=0.1)
+        waiting = asyncio.create_task(world.take())
+        received = {"direction": "in", "subject": "queue.take"}
+        await until(lambda: sample(world.telemetry, "flotilla_bus_messages_total", **received) == 1)
         world.tell_all()
-        await until(lambda: not world.health.reasons())
-        assert await world.take() == ["a"]
+        assert await waiting == ["a"]
 
 
 async def test_a_take_that_finds_nothing_is_answered_in_time() -> None:
