@@ -29,6 +29,8 @@ FINISHED = "Succeeded"
 What = Pod | Node | ClusterObject
 GRACE = (0.2, 1.0, 3.0, 8.0)
 """Seconds that a pod takes to terminate."""
+VERSION = "simulation/version"
+"""A label of nodes: the version at which they are, also where an object is told without it."""
 TERMINATING = "2026-01-01T00:00:00Z"
 
 
@@ -91,7 +93,9 @@ class ApiServer:
 
     def put_node(self, node: Node) -> None:
         type_ = "MODIFIED" if node.name in self.nodes else "ADDED"
-        self.nodes[node.name] = node = replace(node, metadata=self._versioned(node.metadata))
+        metadata = self._versioned(node.metadata)
+        metadata = replace(metadata, labels={**metadata.labels, VERSION: metadata.resource_version})
+        self.nodes[node.name] = node = replace(node, metadata=metadata)
         self._tell(Kind.NODE, node.name, type_, node)
 
     def delete_pod(self, uid: str) -> None:

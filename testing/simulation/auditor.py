@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable
 
 from shared.messages.binding import Evict
 from shared.messages.codec import Message
-from shared.messages.state import Commit, Committed
+from shared.messages.queue import Forgotten
+from shared.messages.state import Commit, Committed, Delta, NodeUpserted
 from shared.messages.watch import Kind
 from shared.model.objects import Node, Pod
 from shared.model.resources import allocatable, filter_requests, host_ports
-from testing.simulation.apiserver import FINISHED, ApiServer, Change
+from testing.simulation.apiserver import FINISHED, VERSION, ApiServer, Change
+from testing.simulation.client import Binding
 from testing.simulation.processes import Process
 
 KNOWN_FOR = 150.0
@@ -27,13 +29,16 @@ AT_ONCE = 0.001
 class Auditor:
     """`broken`: what must never be, and was."""
 
-    def __init__(self, server: ApiServer, snapshot: Callable[[], Process]) -> None:
+    def __init__(self, server: ApiServer, bindings: list[Binding], snapshot: Callable[[], Process]) -> None:
+        """`bindings`: calls that are on their way."""
         self.broken: list[str] = []
+        self._bindings = bindings
         self._server = server
         self._snapshot = snapshot
         self._nodes: dict[str, deque[tuple[float, Node]]] = {}
         self._gone_at: dict[str, float] = {}
         self._preemptors: dict[str, set[str]] = {}
+        self._shown: dict[tuple[int, str], int] = {}
         self._commits: dict[tuple[int, int], Commit] = {}
         server.followers.append(self._on_change)
         server.on_bind.append(self._on_bind)
@@ -66,6 +71,10 @@ class Auditor:
                 self._commits[message.epoch, message.round] = message
             case Committed():
                 self._on_committed(message)
+            case Forgotten():
+                self._on_forgotten(message)
+            case Delta():
+                self._on_delta(message)
             case Evict():
                 for victim in message.victims:
                     self._preemptors.setdefault(victim.uid, set()).add(message.uid)
@@ -83,16 +92,48 @@ class Auditor:
             self._tell(f"({uid}) is deleted by {process.name} for ({alive[0]}), which is not of higher priority")
 
     def _on_committed(self, committed: Committed) -> None:
-        """What is assumed now fits, together with what is bound."""
+        """What is assumed now fits, together with what is bound and what calls on their way may still bind."""
         commit, core = self._commits.get((committed.epoch, committed.round)), self._snapshot().core
         if commit is None or core is None or core.epoch != committed.epoch:
             return
         conflicts = {conflict.uid for conflict in committed.conflicts}
+        taken = {each.uid: each.node for each in commit.decisions if each.uid not in conflicts}
+        for binding in self._bindings:
+            where = taken.get(binding.uid, binding.node)
+            if where != binding.node and self._may_land(binding):
+                name = self._server.pods[binding.uid].name
+                self._tell(
+                    f"{name} ({binding.uid}) is assumed on {where}, and a call may still bind it to {binding.node}"
+                )
         there = {uid: entry.node for uid, entry in core.ledger.items()}
+        there |= {binding.uid: binding.node for binding in self._bindings if self._may_land(binding)}
         there |= {uid: pod.spec.node_name for uid, pod in self._server.pods.items() if pod.spec.node_name}
-        for where in {each.node for each in commit.decisions if each.uid not in conflicts}:
+        for where in sorted(set(taken.values())):
             on_it = [self._server.pods[uid] for uid, at in there.items() if at == where and uid in self._server.pods]
             self._judge_room(f"round {committed.round} assumes pods on node {where}", where, on_it)
+
+    def _on_delta(self, delta: Delta) -> None:
+        """The snapshot of a term never goes back to an older version of a node."""
+        for change in delta.changes:
+            if isinstance(change, NodeUpserted) and VERSION in change.node.metadata.labels:
+                key, version = (delta.epoch, change.node.name), int(change.node.metadata.labels[VERSION])
+                if version < self._shown.get(key, 0):
+                    self._tell(f"node {change.node.name} goes back from version {self._shown[key]} to {version}")
+                self._shown[key] = version
+
+    def _on_forgotten(self, message: Forgotten) -> None:
+        """A place is given away only when no call can take it any more."""
+        forgotten = {each.uid for each in message.pods}
+        for binding in self._bindings:
+            if binding.uid in forgotten and self._may_land(binding):
+                name = self._server.pods[binding.uid].name
+                self._tell(f"{name} ({binding.uid}) is forgotten, and a call may still bind it to {binding.node}")
+
+    def _may_land(self, binding: Binding) -> bool:
+        pod = self._server.pods.get(binding.uid)
+        if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+            return False
+        return binding.version in ("", pod.metadata.resource_version)
 
     # Judging
 

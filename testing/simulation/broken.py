@@ -16,6 +16,8 @@ import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.core import BinderCore
 from services.binder.evictor import Evictor
+from services.queue.sightings import Sightings
+from services.snapshot.core import SnapshotCore
 from services.snapshot.judging import Judge
 from services.watcher.history import History
 from shared.errors import UserError
@@ -67,6 +69,29 @@ def _fence_by_looking() -> Iterator[None]:
         yield
 
 
+class _Nothing(set[str]):
+    def __contains__(self, uid: object) -> bool:
+        return False
+
+
+@contextmanager
+def _past_is_news() -> Iterator[None]:
+    on_unplaced = SnapshotCore._on_unplaced
+
+    def believes(self: Any, pod: Any) -> Any:
+        self._bound = _Nothing()
+        return on_unplaced(self, pod)
+
+    with (
+        patch.object(History, "too_old_to_begin", lambda *_: False),
+        patch.object(History, "listed", lambda *_: True),
+        patch.object(History, "happened", lambda *_: True),
+        patch.object(SnapshotCore, "_on_unplaced", believes),
+        patch.object(Sightings, "_refuse", lambda *_: []),
+    ):
+        yield
+
+
 async def _no_history(link: Any) -> str:
     return "the only one"
 
@@ -111,7 +136,7 @@ BROKEN: Mapping[str, Broken] = {
     "histories-alike": Broken(
         "A Redis that went back in time passes for one that has everything",
         "plain",
-        frozenset({"redis_rolls_back", "messages"}),
+        frozenset({"redis_rolls_back", "late_calls", "kill"}),
         lambda: patch.object(term, "history_of", _no_history),
     ),
     "deposed-writes": Broken(
@@ -139,15 +164,10 @@ BROKEN: Mapping[str, Broken] = {
         lambda: patch.object(Fault, "report", lambda *_: None),
     ),
     "watches-go-back": Broken(
-        "The watcher tells the past again as news",
+        "The watcher tells the past again as news, and the snapshot and the queue believe it",
         "plain",
         frozenset({"behind"}),
-        lambda: patch.multiple(
-            History,
-            too_old_to_begin=lambda *_: False,
-            listed=lambda *_: True,
-            happened=lambda *_: True,
-        ),
+        _past_is_news,
     ),
 }
 """By the name that `--broken` takes."""

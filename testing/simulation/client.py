@@ -6,7 +6,7 @@ A call may be carried out though its caller has given up, or is dead.
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -30,6 +30,21 @@ LOOK = 0.05
 LEASES = "/leases"
 
 
+class Binding(NamedTuple):
+    """A call that binds the pod of this uid to a node, while the pod is at that version."""
+
+    uid: str
+    version: str
+    node: str
+
+
+def _binding(path: str, body: bytes | None) -> Binding | None:
+    if body is None or not path.endswith("/binding"):
+        return None
+    given = msgspec.json.decode(body)
+    return Binding(given["metadata"]["uid"], given["metadata"].get("resourceVersion", ""), given["target"]["name"])
+
+
 class Transport:
     """`bad_luck`: the share of writes that something happens to. `stalled_until`: nothing is answered before.
 
@@ -48,8 +63,10 @@ class Transport:
         self.streams: list[SimStream] = []
         self.deletes: list[Callable[[str, str], None]] = []
         """Told of each pod whose deletion is asked for: its uid, and the process that asks."""
+        self.bindings: list[Binding] = []
+        """Those that are on their way."""
         self._server = server
-        self._requests = Requests(server)
+        self._requests = Requests(server, self._shown)
         self._dice = dice
         server.followers.append(self._changed)
 
@@ -65,11 +82,14 @@ class Transport:
         answer: asyncio.Future[Answer] = loop.create_future()
         sent = _Sent(loop.time())
 
+        binding = _binding(path, body)
+
         def carry_out() -> None:
             now = loop.time()
             if now < self.stalled_until and not sent.is_dead(now, 0.1):
                 loop.call_later(LOOK, carry_out, context=NOBODY)
                 return
+            self._arrived(binding)
             if sent.is_dead(now, 0.0):
                 return
             done = self._requests.answer(method, path, body, content_type)
@@ -85,9 +105,11 @@ class Transport:
                 return status(503, "too busy")
         elif writes and dice.random() < self.late:
             delay, sent.lives = dice.uniform(1.0, LATEST), LATEST
+        self._sends(binding)
         loop.call_later(delay, carry_out, context=NOBODY)
         if writes and dice.random() < self.doubled:
-            again = partial(self._requests.answer, method, path, body, content_type)
+            self._sends(binding)
+            again = partial(self._again, binding, method, path, body, content_type)
             loop.call_later(dice.uniform(0.0, LATEST), again, context=NOBODY)
         try:
             return await answer
@@ -95,20 +117,38 @@ class Transport:
             sent.given_up = loop.time()
             raise
 
+    def _again(self, binding: "Binding | None", method: str, path: str, body: bytes | None, content_type: str) -> None:
+        self._arrived(binding)
+        self._requests.answer(method, path, body, content_type)
+
+    def _sends(self, binding: "Binding | None") -> None:
+        if binding is not None:
+            self.bindings.append(binding)
+
+    def _arrived(self, binding: "Binding | None") -> None:
+        if binding is not None:
+            self.bindings.remove(binding)
+
     # Watches
+
+    def _shown(self) -> int:
+        """The version at which lists are."""
+        version = self._server.version
+        return max(1, version - self.behind) if asyncio.get_running_loop().time() < self.behind_until else version
 
     def watch(self, client: "SimClient", path: str) -> "SimStream":
         folder, _, query = path.partition("?")
         asked = dict(part.partition("=")[::2] for part in query.split("&"))
         stream = SimStream(self, client, PATHS[folder])
-        now, version = asyncio.get_running_loop().time(), self._server.version
-        if now < self.behind_until:
-            version = max(0, version - self.behind)
+        version = self._shown()
         if asked.get("sendInitialEvents") == "true":
             raws = self._server.state_at(stream.kind, version)
             lines = [_event("ADDED", raw) for raw in raws]
             stream.push(b"".join([*lines, _end_of_list(version)]))
         else:
+            if int(asked["resourceVersion"]) > version:
+                stream.push(_event("ERROR", status(410, "Expired: too large resource version")[1]))
+                return stream
             version = int(asked["resourceVersion"])
         later = [change for change in self._server.history if change.kind is stream.kind and change.version > version]
         for change in later:

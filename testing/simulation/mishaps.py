@@ -76,8 +76,12 @@ class Mishaps:
         self._start(entry.arguments["name"])
 
     def _lose_lease(self, entry: Entry) -> None:
-        """It is deleted, so another one may lead before the leader has noticed."""
-        self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
+        """Nobody holds it any more, so another one may lead before the leader has noticed."""
+        lease = self._around.server.leases.get(f"{PREFIX}-{entry.arguments['name']}")
+        if lease is not None:
+            self._around.server.version += 1
+            lease["spec"]["holderIdentity"] = ""
+            lease["metadata"]["resourceVersion"] = str(self._around.server.version)
 
     # The network
 

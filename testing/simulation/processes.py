@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from shared.config.settings import Settings
-from shared.errors import ClusterError, Unexpected
+from shared.errors import ClusterError, Unexpected, UserError
 from shared.runtime import Context, Health
 from shared.store.link import RedisLink
 from shared.telemetry import Telemetry
@@ -25,6 +25,8 @@ from testing.simulation.redis import Connection, Redis
 
 SHARDS = 4
 RESTART = 0.5
+NAME_TAKEN = "names must be unique"
+"""A late beat of the process before is enough for it: who is told so is started again."""
 WALL_BEGINS = 1_767_225_600.0
 """Unix time. Terms count from here, so the first is 1."""
 UPTIME = 10_000.0
@@ -162,6 +164,10 @@ class Process:
             await main(self._context())
         except* ClusterError as cause:
             self.ended_with = str(_first(cause))
+        except* UserError as cause:
+            self.ended_with = str(_first(cause))
+            if NAME_TAKEN not in self.ended_with:
+                self._around.failures.append(f"{self.name} was told to end: {self.ended_with}")
         except* Unexpected as found:
             self.ended_with = str(_first(found))
             if not all(isinstance(each.__cause__, Injected) for each in _leaves(found)):

@@ -17,6 +17,7 @@ from testing.simulation.lua import Program
 LATENCY = 0.002
 REMEMBERED = 3.0
 """Seconds that it can be put back by."""
+META = b":meta"
 Data = dict[bytes, Any]
 
 
@@ -27,6 +28,8 @@ def _raw(value: object) -> bytes:
 class Redis:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.down = False
+        self.broken: list[str] = []
+        """What must never be, and was."""
         self.data: Data = {}
         self._clock = clock
         self._history: list[tuple[float, Data]] = []
@@ -74,7 +77,14 @@ class Redis:
         count = int(str(command[2]))
         rest = list(map(_raw, command[3:]))
         self._remember()
-        return program.run(rest[:count], rest[count:], self._call)
+        before = self._epoch(rest[0]) if count else 0
+        answer = program.run(rest[:count], rest[count:], self._call)
+        if rest[0].endswith(META) and program.writes and answer == [b"done"] and int(rest[count]) < before:
+            self.broken.append(f"at {self._clock():.3f} Redis takes a write of epoch {int(rest[count])} in {before}")
+        return answer
+
+    def _epoch(self, key: bytes) -> int:
+        return int(self._hash(key).get(b"epoch", b"0")) if key.endswith(META) else 0
 
     def transaction(self, commands: list[tuple[object, ...]]) -> list[Any]:
         return [self.execute(command) for command in commands]

@@ -1,6 +1,7 @@
 """The API server's paths: what a request says, and what becomes of it. Nothing here waits."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -30,8 +31,10 @@ def status(code: int, message: str) -> Answer:
 
 
 class Requests:
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, shown: Callable[[], int]) -> None:
+        """`shown`: the version at which lists are."""
         self._server = server
+        self._shown = shown
 
     def answer(self, method: str, path: str, body: bytes | None, content_type: str) -> Answer:
         try:
@@ -117,8 +120,9 @@ class Requests:
     # Other objects
 
     def _list(self, kind: Kind, query: dict[str, list[str]]) -> Answer:
-        raws = [msgspec.Raw(raw) for raw in self._server.state_at(kind, self._server.version)]
-        told = {"metadata": {"resourceVersion": str(self._server.version)}, "items": raws}
+        version = self._shown()
+        raws = [msgspec.Raw(raw) for raw in self._server.state_at(kind, version)]
+        told = {"metadata": {"resourceVersion": str(version)}, "items": raws}
         return 200, msgspec.json.encode(told)
 
     def _object(self, method: str, folder: str, body: bytes | None) -> Answer:

@@ -55,7 +55,7 @@ class World:
         self.dice = random.Random(schedule.seed)
         """Of the entry that happens just now."""
         self.mishaps = Mishaps(around, self.processes, self.start)
-        self.auditor = Auditor(self.server, lambda: self.leading("snapshot"))
+        self.auditor = Auditor(self.server, around.transport.bindings, lambda: self.leading("snapshot"))
         self.network.overhears.append(self.auditor.overhear)
         around.transport.deletes.append(lambda uid, name: self.auditor.on_delete(uid, self.processes[name]))
         self.settled_after = 0.0
@@ -266,7 +266,7 @@ class World:
         process = self.leading("queue")
         queue = process.core
         late = moved_by_time(queue, process.clock()) if self.is_calm and queue is not None else []
-        return self.server.broken + self.auditor.broken + self.around.failures + late
+        return self.server.broken + self.redis.broken + self.auditor.broken + self.around.failures + late
 
     def story(self, uid: str) -> str:
         queue = self.leading("queue").core
