@@ -99,12 +99,10 @@ class Auditor:
         conflicts = {conflict.uid for conflict in committed.conflicts}
         taken = {each.uid: each.node for each in commit.decisions if each.uid not in conflicts}
         for binding in self._bindings:
-            where = taken.get(binding.uid, binding.node)
-            if where != binding.node and self._may_land(binding):
+            entry = core.ledger.get(binding.uid)
+            if (entry is None or entry.node != binding.node) and self._may_land(binding):
                 name = self._server.pods[binding.uid].name
-                self._tell(
-                    f"{name} ({binding.uid}) is assumed on {where}, and a call may still bind it to {binding.node}"
-                )
+                self._tell(f"a call may bind {name} ({binding.uid}) to {binding.node}, where it is not assumed")
         there = {uid: entry.node for uid, entry in core.ledger.items()}
         there |= {binding.uid: binding.node for binding in self._bindings if self._may_land(binding)}
         there |= {uid: pod.spec.node_name for uid, pod in self._server.pods.items() if pod.spec.node_name}

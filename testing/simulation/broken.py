@@ -14,7 +14,6 @@ import services.binder.carrying as carrying
 import services.snapshot.lookups as lookups
 import shared.store.term as term
 import shared.store.writer as writer
-from services.binder.core import BinderCore
 from services.binder.evictor import Evictor
 from services.queue.sightings import Sightings
 from services.snapshot.core import SnapshotCore
@@ -28,12 +27,13 @@ from shared.telemetry.fault import Fault
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """`what` is switched off. `scene`, `mishaps`: where it matters."""
+    """`what` is switched off. `scene`, `mishaps`: where it matters. `every`: seconds between mishaps."""
 
     what: str
     scene: str
     mishaps: frozenset[str]
     apply: Callable[[], AbstractContextManager[object]]
+    every: float = 1.0
 
 
 def broken_build(name: str) -> AbstractContextManager[object]:
@@ -136,7 +136,7 @@ BROKEN: Mapping[str, Broken] = {
     "histories-alike": Broken(
         "A Redis that went back in time passes for one that has everything",
         "plain",
-        frozenset({"redis_rolls_back", "late_calls", "kill"}),
+        frozenset({"redis_rolls_back", "late_calls"}),
         lambda: patch.object(term, "history_of", _no_history),
     ),
     "deposed-writes": Broken(
@@ -144,12 +144,6 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"pause", "lose_lease"}),
         _deposed_writes,
-    ),
-    "orders-of-any-epoch": Broken(
-        "Binders carry out orders of earlier terms, for other processes, and a second time",
-        "plain",
-        frozenset({"replay", "kill"}),
-        lambda: patch.object(BinderCore, "_why_refused", lambda *_: ""),
     ),
     "evictions-unasked": Broken(
         "Binders evict victims without a look at the pod they make way for",

@@ -116,6 +116,7 @@ def draw(
     mishaps: frozenset[str] | None = None,
     round_size: int = 0,
     seconds: float = 0.0,
+    mishap_every: float = MISHAP_EVERY,
 ) -> Schedule:
     """`scene`, `mishaps`, `round_size`, `seconds`: as given, or drawn."""
     dice = random.Random(f"{seed} schedule")
@@ -127,7 +128,7 @@ def draw(
     chosen = sorted(frozenset() if calm else frozenset(MISHAPS) if mishaps is None else mishaps)
     entries = [*_happenings(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
     if chosen:
-        entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, ends)
+        entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, ends, mishap_every)
     entries.sort(key=lambda entry: entry.at)
     numbered = [Entry(number, entry.at, entry.what, entry.arguments) for number, entry in enumerate(entries, 1)]
     return Schedule(seed, scene, size, ends + TROUBLE_BEGINS, tuple(numbered))
@@ -141,7 +142,7 @@ def _happenings(dice: random.Random, scene: Scene, seconds: float, *, calm: bool
     return found
 
 
-def _mishaps(dice: random.Random, chosen: list[str], seconds: float) -> list[Entry]:
+def _mishaps(dice: random.Random, chosen: list[str], seconds: float, every: float) -> list[Entry]:
     found = [
         Entry(0, 0.5, "standby", {"name": f"{name}-2"})
         for name in LEADING
@@ -149,7 +150,7 @@ def _mishaps(dice: random.Random, chosen: list[str], seconds: float) -> list[Ent
     ]
     weights = [MISHAPS[what][0] for what in chosen]
     at = TROUBLE_BEGINS
-    while (at := at + dice.expovariate(1 / MISHAP_EVERY)) < TROUBLE_BEGINS + seconds:
+    while (at := at + dice.expovariate(1 / every)) < TROUBLE_BEGINS + seconds:
         what = dice.choices(chosen, weights)[0]
         arguments = {name: str(value) for name, value in MISHAPS[what][1](dice).items()}
         found.append(Entry(0, round(at, 3), what, arguments))

@@ -50,7 +50,7 @@ def drawn(seed: int, options: Options) -> Schedule:
     if not options.broken:
         return draw(seed, scene=options.scene)
     broken = BROKEN[options.broken]
-    return draw(seed, scene=options.scene or broken.scene, mishaps=broken.mishaps)
+    return draw(seed, scene=options.scene or broken.scene, mishaps=broken.mishaps, mishap_every=broken.every)
 
 
 def play_seed(seed: int, options: Options) -> Result:
