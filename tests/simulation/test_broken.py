@@ -11,9 +11,9 @@ MOST_SEEDS = 50
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_fence_that_is_switched_off_is_missed(name: str) -> None:
-    options = Options(broken=name)
+    options, first = Options(broken=name), BROKEN[name].first
     with broken_build(name):
-        assert any(not play(drawn(seed, options)).held for seed in range(1, MOST_SEEDS + 1))
+        assert any(not play(drawn(seed, options)).held for seed in range(first, first + MOST_SEEDS))
 
 
 @pytest.mark.parametrize("name", BROKEN)
