@@ -104,8 +104,6 @@ class Program:
 
     def __init__(self, text: str) -> None:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        self.writes = "ARGV[4]" in text and "'schema'" not in text
-        """Whether it is one of those by which a term's state is written."""
         self._tokens = _tokens(text)
         self._at = 0
         self._body = self._block()

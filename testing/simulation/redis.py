@@ -77,14 +77,19 @@ class Redis:
         count = int(str(command[2]))
         rest = list(map(_raw, command[3:]))
         self._remember()
-        before = self._epoch(rest[0]) if count else 0
-        answer = program.run(rest[:count], rest[count:], self._call)
-        if rest[0].endswith(META) and program.writes and answer == [b"done"] and int(rest[count]) < before:
-            self.broken.append(f"at {self._clock():.3f} Redis takes a write of epoch {int(rest[count])} in {before}")
+        keys, arguments = rest[:count], rest[count:]
+        before = self._written(keys)
+        answer = program.run(keys, arguments, self._call)
+        after = self._written(keys)
+        if after != before and after[0] == before[0] != arguments[0]:
+            epochs = arguments[0].decode(), before[0].decode()
+            self.broken.append(f"at {self._clock():.3f} Redis takes a write of epoch {epochs[0]} in epoch {epochs[1]}")
         return answer
 
-    def _epoch(self, key: bytes) -> int:
-        return int(self._hash(key).get(b"epoch", b"0")) if key.endswith(META) else 0
+    def _written(self, keys: list[bytes]) -> tuple[bytes, bytes]:
+        """The epoch of the snapshot's state, and the number of its last write; of other keys nothing."""
+        meta = self._hash(keys[0]) if keys and keys[0].endswith(META) else {}
+        return meta.get(b"epoch", b""), meta.get(b"write", b"")
 
     def transaction(self, commands: list[tuple[object, ...]]) -> list[Any]:
         return [self.execute(command) for command in commands]
