@@ -188,9 +188,14 @@ class Shell:
     async def _leave_term(self, seen: WatchSeen) -> None:
         """End for a later term: a follower has seen more of ours than we have said, or a later one.
 
-        Somebody deleted the Lease, so its terms began again at or below one that was used before; followers refuse it.
+        Either another watcher leads by now and this one has stood still, or somebody deleted the Lease, so its terms
+        began again at or below one that was used before, and followers refuse it.
         """
-        term = await self._raise_term(seen.epoch)
+        try:
+            term = await self._raise_term(seen.epoch)
+        except ClusterError as lost:
+            self._context.fault.end(lost)
+            return
         self._context.fault.end(
             ClusterError(
                 f"{seen.asker} has seen message {seen.seq} of term {seen.epoch}, and we are at {self._core.seq} "

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from testing.builders import node
-from testing.simulation.drawing import PROCESSES, draw
+from testing.simulation.drawing import LEADING, PROCESSES, draw
 from testing.simulation.running import play
 from testing.simulation.schedule import Schedule
 from testing.simulation.substitutes import run_on_virtual_time
@@ -82,19 +82,23 @@ def test_pods_are_scheduled_again_after_all_workers_were_lost_during_a_commit() 
     run_on_virtual_time(run)
 
 
-def test_a_paused_leader_is_deposed_and_does_no_harm_when_it_goes_on() -> None:
+@pytest.mark.parametrize("service", LEADING)
+def test_a_paused_leader_is_deposed_and_does_no_harm_when_it_goes_on(service: str) -> None:
+    """It ends for the Lease that it has lost, which is no fault of its core."""
+
     async def run() -> None:
         world = await small_world()
-        old = world.processes["snapshot"]
-        world.start("snapshot-2")
+        old = world.processes[service]
+        world.start(f"{service}-2")
         await asyncio.sleep(3.0)
         old.pause()
         await asyncio.sleep(30.0)
-        assert world.leading("snapshot").name == "snapshot-2"
+        assert world.leading(service).name == f"{service}-2"
         world.server.put_node(node("big").capacity(cpu=64, memory="64Gi").build())
         old.resume()
         await all_bound(world)
         assert not old.running
+        assert world.around.failures == []
 
     run_on_virtual_time(run)
 
