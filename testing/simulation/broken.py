@@ -27,7 +27,7 @@ from shared.telemetry.fault import Fault
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """`what` is switched off. `scene`, `mishaps`: where it matters. `every`: seconds between mishaps.
+    """`what` is switched off. `scene`, `mishaps`: where it matters. `seconds`: of trouble, with a mishap each second.
 
     `first`: a seed near which it is known to fail, for tests.
     """
@@ -36,7 +36,7 @@ class Broken:
     scene: str
     mishaps: frozenset[str]
     apply: Callable[[], AbstractContextManager[object]]
-    every: float = 1.0
+    seconds: float = 15.0
     first: int = 1
 
 
@@ -130,6 +130,7 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"late_calls", "kill", "pause"}),
         _fence_by_looking,
+        first=4,
     ),
     "commits-unverified": Broken(
         "The snapshot takes every decision of the cycle, whatever has changed since it was judged",
@@ -142,6 +143,7 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"redis_rolls_back", "late_calls"}),
         lambda: patch.object(term, "history_of", _no_history),
+        seconds=30.0,
         first=20,
     ),
     "deposed-writes": Broken(

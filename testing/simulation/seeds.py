@@ -50,7 +50,13 @@ def drawn(seed: int, options: Options) -> Schedule:
     if not options.broken:
         return draw(seed, scene=options.scene)
     broken = BROKEN[options.broken]
-    return draw(seed, scene=options.scene or broken.scene, mishaps=broken.mishaps, mishap_every=broken.every)
+    return draw(
+        seed,
+        scene=options.scene or broken.scene,
+        mishaps=broken.mishaps,
+        seconds=broken.seconds,
+        mishap_every=1.0,
+    )
 
 
 def play_seed(seed: int, options: Options) -> Result:
