@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Decided, Superseded
@@ -91,12 +91,15 @@ def check_tables(run: Audited) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(SCENARIOS)
+@example(Scenario(seed=0, nodes=8, batches=(4, 41), shards=1, round_size=2, bad_luck=0.1, events=0))
 def test_no_run_breaks_a_promise(scenario: Scenario) -> None:
     run = play(scenario)
     check(run)
     if not scenario.events:
-        assert not run.conflicts
-        assert run.cycle.rounds <= len(run.submitted), "a round went by without an outcome"
+        # A search for victims runs beside rounds, which may take its node before it ends.
+        overtaken = [conflict for conflict in run.conflicts if conflict.uid in run.nominated]
+        assert run.conflicts == overtaken
+        assert run.cycle.rounds <= len(run.submitted) + len(overtaken), "a round went by without an outcome"
         assert not any(isinstance(told, Superseded) for told in run.told)
 
 

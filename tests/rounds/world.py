@@ -70,6 +70,7 @@ class Audited(Pipeline):
         self.submitted: dict[str, Pod] = {}
         self.decisions: list[tuple[str, str]] = []
         self.conflicts: list[Conflict] = []
+        self.nominated: set[str] = set()
         super().__init__(frameworks, shards=shards, round_size=round_size, fate=fate, ties=ties)
 
     def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
@@ -89,6 +90,9 @@ class Audited(Pipeline):
     def _carry_out_cycle(self, effects: Iterable[cycle.Effect]) -> None:
         effects = list(effects)
         self.told += [effect for effect in effects if isinstance(effect, Outcome)]
+        self.nominated |= {
+            each.uid for effect in effects if isinstance(effect, cycle.Write) for each in effect.message.nominations
+        }
         super()._carry_out_cycle(effects)
 
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:

@@ -1,7 +1,6 @@
 """The shell around a core: events, effects and time."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import pytest
@@ -11,8 +10,7 @@ from shared.runtime import CoreRunner
 from shared.runtime.corerunner import STUCK_SLEEP
 from shared.telemetry import Telemetry
 from tests.bus.support import a_telemetry, sample, until
-
-pytestmark = pytest.mark.asyncio
+from tests.virtual import now, on_virtual_time
 
 TICK = "tick"
 
@@ -51,7 +49,7 @@ def a_runner(
     carry_out: Callable[[str], None] = lambda _: None,
     *,
     telemetry: Telemetry | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = now,
     validate: Callable[[], None] | None = None,
 ) -> CoreRunner[str, str]:
     return CoreRunner(core, TICK, carry_out, clock=clock, telemetry=telemetry or a_telemetry(), validate=validate)
@@ -60,6 +58,7 @@ def a_runner(
 # Events and effects
 
 
+@on_virtual_time
 async def test_effects_are_carried_out_in_order_before_feed_returns() -> None:
     done: list[str] = []
     core = Script()
@@ -72,6 +71,7 @@ async def test_effects_are_carried_out_in_order_before_feed_returns() -> None:
     runner.close()
 
 
+@on_virtual_time
 async def test_an_event_that_an_effect_brings_about_comes_after_the_one_at_hand() -> None:
     done: list[str] = []
 
@@ -86,8 +86,9 @@ async def test_an_event_that_an_effect_brings_about_comes_after_the_one_at_hand(
     runner.close()
 
 
+@on_virtual_time
 async def test_nothing_is_handled_once_it_is_closed() -> None:
-    core = Script(deadline=time.monotonic() + 0.01)
+    core = Script(deadline=now() + 0.01)
     runner = a_runner(core)
     runner.feed("a")
     runner.close()
@@ -99,6 +100,7 @@ async def test_nothing_is_handled_once_it_is_closed() -> None:
 # Faults
 
 
+@on_virtual_time
 async def test_a_core_that_fails_ends_the_term(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, done, core = a_telemetry(), list[str](), Script()
     runner = a_runner(core, done.append, telemetry=telemetry)
@@ -114,6 +116,7 @@ async def test_a_core_that_fails_ends_the_term(caplog: pytest.LogCaptureFixture)
     runner.close()
 
 
+@on_virtual_time
 async def test_an_effect_that_fails_ends_the_term_before_the_next_effect() -> None:
     telemetry, done = a_telemetry(), list[str]()
 
@@ -132,8 +135,9 @@ async def test_an_effect_that_fails_ends_the_term_before_the_next_effect() -> No
     runner.close()
 
 
+@on_virtual_time
 async def test_a_fault_elsewhere_in_the_process_stops_the_core() -> None:
-    telemetry, core = a_telemetry(), Script(deadline=time.monotonic() + 0.01)
+    telemetry, core = a_telemetry(), Script(deadline=now() + 0.01)
     runner = a_runner(core, telemetry=telemetry)
     runner.feed("a")
 
@@ -150,6 +154,7 @@ async def test_a_fault_elsewhere_in_the_process_stops_the_core() -> None:
     runner.close()
 
 
+@on_virtual_time
 async def test_a_core_is_validated_after_each_event_where_that_is_wanted() -> None:
     checks: list[int] = []
     telemetry = a_telemetry()
@@ -168,9 +173,10 @@ async def test_a_core_is_validated_after_each_event_where_that_is_wanted() -> No
     runner.close()
 
 
+@on_virtual_time
 async def test_a_shell_that_tells_of_time_itself_gets_no_ticks() -> None:
-    core = Script(deadline=time.monotonic())
-    runner = CoreRunner(core, None, lambda _: None, clock=time.monotonic, telemetry=a_telemetry())
+    core = Script(deadline=now())
+    runner = CoreRunner(core, None, lambda _: None, clock=now, telemetry=a_telemetry())
     runner.feed("a")
     await asyncio.sleep(0.02)
     assert core.ticks == 0
@@ -180,49 +186,53 @@ async def test_a_shell_that_tells_of_time_itself_gets_no_ticks() -> None:
 # Time
 
 
+@on_virtual_time
 async def test_a_deadline_is_kept_and_never_early() -> None:
     for wait in (0.0, 0.02, 0.1):
-        core = Script(deadline=time.monotonic() + wait)
+        core = Script(deadline=now() + wait)
         due = core.deadline or 0.0
         runner = a_runner(core)
         runner.feed("a")
         await until(lambda core=core: core.ticks == 1)  # type: ignore[misc]
-        assert 0.0 <= core.seen[-1][1] - due < 0.1
+        assert 0.0 <= core.seen[-1][1] - due < 0.01
         runner.close()
 
 
+@on_virtual_time
 async def test_an_earlier_deadline_moves_the_timer_and_a_later_one_too() -> None:
-    core = Script(deadline=time.monotonic() + 60)
+    core = Script(deadline=now() + 60)
     runner = a_runner(core)
     runner.feed("a")
-    core.deadline = time.monotonic() + 0.02
+    core.deadline = now() + 0.02
     runner.feed("b")
     await until(lambda: core.ticks == 1)
-    core.deadline = time.monotonic() + 0.02
+    core.deadline = now() + 0.02
     runner.feed("c")
-    core.deadline = due = time.monotonic() + 0.1
+    core.deadline = due = now() + 0.1
     runner.feed("d")
     await until(lambda: core.ticks == 2)
     assert core.seen[-1][1] >= due
     runner.close()
 
 
+@on_virtual_time
 async def test_a_deadline_that_goes_away_is_not_kept() -> None:
-    core = Script(deadline=time.monotonic() + 0.02)
+    core = Script(deadline=now() + 0.02)
     runner = a_runner(core)
     runner.feed("a")
     core.deadline = None
     runner.feed("b")
     await asyncio.sleep(0.05)
     assert core.ticks == 0
-    core.deadline = time.monotonic()
+    core.deadline = now()
     runner.feed("c")
     await until(lambda: core.ticks == 1)
     runner.close()
 
 
+@on_virtual_time
 async def test_a_tick_that_leaves_its_deadline_in_the_past_does_not_spin() -> None:
-    core = Script(deadline=time.monotonic())
+    core = Script(deadline=now())
     core.on_tick = lambda: None
     runner = a_runner(core)
     runner.feed("a")
@@ -232,10 +242,11 @@ async def test_a_tick_that_leaves_its_deadline_in_the_past_does_not_spin() -> No
     runner.close()
 
 
+@on_virtual_time
 async def test_a_clock_that_is_set_back_makes_no_tick_early() -> None:
-    shift, due = 0.0, time.monotonic() + 0.05
+    shift, due = 0.0, now() + 0.05
     core = Script(deadline=due)
-    runner = a_runner(core, clock=lambda: time.monotonic() + shift)
+    runner = a_runner(core, clock=lambda: now() + shift)
     runner.feed("a")
     shift = -0.1
     await until(lambda: core.ticks == 1)

@@ -8,6 +8,7 @@ import pytest
 
 from shared.runtime import Health, every
 from tests.bus.support import until
+from tests.virtual import on_virtual_time
 
 
 def test_every_reason_must_go() -> None:
@@ -26,7 +27,7 @@ def test_every_reason_must_go() -> None:
     assert health.reasons() == ["nats: again"]
 
 
-@pytest.mark.asyncio
+@on_virtual_time
 async def test_work_is_done_at_once_and_then_in_time() -> None:
     loop, times = asyncio.get_running_loop(), list[float]()
     began = loop.time()
@@ -37,7 +38,7 @@ async def test_work_is_done_at_once_and_then_in_time() -> None:
     assert all(at >= 0.0199 * n for n, at in enumerate(times))
 
 
-@pytest.mark.asyncio
+@on_virtual_time
 async def test_what_was_missed_is_not_made_up_for() -> None:
     loop, times = asyncio.get_running_loop(), list[float]()
 
@@ -52,7 +53,7 @@ async def test_what_was_missed_is_not_made_up_for() -> None:
     assert min(b - a for a, b in itertools.pairwise(times[1:])) > 0.01
 
 
-@pytest.mark.asyncio
+@on_virtual_time
 async def test_jitter_is_bounded_and_comes_from_the_given_randomness() -> None:
     loop, times = asyncio.get_running_loop(), list[float]()
     beat = asyncio.create_task(every(0.01, lambda: times.append(loop.time()), jitter=0.02, rng=random.Random(1)))
@@ -63,7 +64,7 @@ async def test_jitter_is_bounded_and_comes_from_the_given_randomness() -> None:
         assert times[n] - times[0] >= 0.0099 * n + expected.uniform(0.0, 0.02) - 0.001
 
 
-@pytest.mark.asyncio
+@on_virtual_time
 async def test_work_that_fails_fails_its_group() -> None:
     def fail() -> None:
         raise ValueError("no")
