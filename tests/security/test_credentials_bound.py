@@ -87,5 +87,9 @@ async def test_a_wrong_password_is_nobody() -> None:
     async with configured_nats(authorization()) as server:
         for user in ("worker:pw-queue", "worker", "nobody:x", ""):
             url = server.as_user(user) if user else server.url
-            with pytest.raises(nats.errors.Error):
-                await asyncio.wait_for(nats.connect(url, allow_reconnect=False, max_reconnect_attempts=0), 5.0)
+            client = Client()
+            try:
+                with pytest.raises(nats.errors.Error):
+                    await asyncio.wait_for(client.connect(url, allow_reconnect=False, max_reconnect_attempts=0), 5.0)
+            finally:
+                await client.close()
