@@ -23,6 +23,8 @@ from shared.errors import UserError
 
 START_PATIENCE = 10.0
 """Seconds that a server may take until it answers."""
+PROBE_PATIENCE = 0.2
+"""Seconds that one look at a server that starts may take."""
 STOP_PATIENCE = 5.0
 POLL = 0.01
 PR_SET_PDEATHSIG = 1
@@ -151,7 +153,7 @@ class RedisServer(Server):
             config,
             f'unixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\nsave ""\nappendonly no\n' + self._more(),
         )
-        await self._launch([self._executable(), str(config)], lambda: accepts(path))
+        await self._launch([self._executable(), str(config)], lambda: answers(path))
         self.url = f"unix://{path}"
 
     def _executable(self) -> str:
@@ -204,16 +206,22 @@ def die_with_parent() -> None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def accepts(path: Path) -> bool:
-    """Whether somebody listens on this socket: it is there a moment before that."""
+def answers(path: Path) -> bool:
+    """Whether Redis answers on this socket and has loaded its data: it listens before it does."""
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(0.2)
-        return probe.connect_ex(str(path)) == 0
+        probe.settimeout(PROBE_PATIENCE)
+        try:
+            probe.connect(str(path))
+            probe.sendall(b"PING\r\n")
+            answer = probe.recv(64)
+        except OSError:
+            return False
+    return bool(answer) and not answer.startswith(b"-LOADING")
 
 
 def listens(port: int) -> bool:
     with socket.socket() as probe:
-        probe.settimeout(0.2)
+        probe.settimeout(PROBE_PATIENCE)
         return port > 0 and probe.connect_ex(("127.0.0.1", port)) == 0
 
 

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 
 from services.cli.main import main
-from services.supervisor.servers import accepts, end, find, redis_executable
+from services.supervisor.servers import answers, end, find, redis_executable
 from shared.bus.rights import RIGHTS as NATS_USERS
 from shared.config.sources import settings_from
 from shared.store.rights import RIGHTS as REDIS_USERS
@@ -209,7 +209,7 @@ async def valkey(folder: Path, made: dict[str, str]) -> AsyncIterator[str]:
     )
     try:
         async with asyncio.timeout(PATIENCE):
-            while not accepts(path):
+            while not answers(path):
                 assert server.returncode is None, "it has ended"
                 await asyncio.sleep(POLL)
         yield str(path)
