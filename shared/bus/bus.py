@@ -100,6 +100,14 @@ class Bus:
     def connected(self) -> bool:
         return self._connection.connected
 
+    @property
+    def network(self) -> str:
+        """The identity of NATS: the same for all whom our messages can reach. Empty while there is no connection.
+
+        A single server draws another one each time it starts; servers of a cluster have its name.
+        """
+        return self._connection.client.network if self.connected else ""
+
     async def close(self) -> None:
         """What was posted before still goes out, if that is quick."""
         await self._connection.close()

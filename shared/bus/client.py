@@ -47,6 +47,9 @@ class NatsClient(Client):
 
     lost_by: Exception | None = None
     """Why the connection was lost the last time."""
+    network = ""
+    """Which servers pass each other's messages on: the name of the cluster of the server that is, or was last, spoken
+    to, or the identity of that server alone."""
 
     def __init__(self, tls: Callable[[], ssl.SSLContext], *, insists: bool) -> None:
         super().__init__()
@@ -133,6 +136,7 @@ class NatsClient(Client):
                 raise WithoutTls
             info["tls_required"] = True
         await super()._process_info(info, initial_connection)
+        self.network = str(info.get("cluster") or info.get("server_id") or "")
         self._forget_servers_but(info.get("connect_urls") or [])
 
     def _forget_servers_but(self, told: list[str]) -> None:

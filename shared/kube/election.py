@@ -43,6 +43,7 @@ class Record:
     """What a Lease says. `renewed` is only compared with what was read before; `duration` in seconds, 0 if unsaid.
 
     `settled`: nobody holds it, and who led last has left nothing behind that the next term would have to wait for.
+    `network`: the identity of the NATS of its holder, empty if unsaid. `acquired`: when it was taken, for people.
     """
 
     holder: str
@@ -50,6 +51,8 @@ class Record:
     renewed: str
     duration: float
     settled: bool = False
+    network: str = ""
+    acquired: str = ""
 
 
 # Events

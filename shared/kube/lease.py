@@ -23,6 +23,11 @@ SETTLED = "flotilla.io/settled"
 """The annotation by which a leader that has stopped says: nothing of this term is under way any more. It goes with the
 write that takes the Lease, so it is believed once, and only where it names the last term that there was."""
 
+NETWORK = "flotilla.io/nats"
+"""The annotation by which a leader names its NATS: `TERM IDENTITY`. It counts in that term only, for services of the
+last release leave it as it is."""
+
+_OURS = (SETTLED, NETWORK)
 _CONFLICT, _NOT_FOUND = 409, 404
 
 
@@ -51,10 +56,10 @@ class Lease:
         self._found = self._read(answer.body)
         return self._record(self._found)
 
-    async def write(self, term: int, *, acquired: bool, patience: float) -> bool:
+    async def write(self, term: int, *, acquired: bool, patience: float, network: str = "") -> bool:
         """In the place of what was read or written last. False if that is not there any more, and nothing is written.
 
-        After any other ClusterError it may be written, or come to be.
+        After any other ClusterError it may be written, or come to be. `network`: the identity of the holder's NATS.
         """
         now = micro_time(datetime.now(UTC).timestamp())
         spec: dict[str, Any] = {
@@ -63,7 +68,8 @@ class Lease:
             "leaseDurationSeconds": self._seconds,
             "renewTime": now,
         }
-        return await self._write(spec | ({"acquireTime": now} if acquired else {}), patience)
+        marks = {NETWORK: f"{term} {network}"} if network else {}
+        return await self._write(spec | ({"acquireTime": now} if acquired else {}), patience, marks)
 
     async def release(self, newest: int, patience: float, *, settled: int = 0) -> bool:
         """Release the Lease if we hold it, in this term or an earlier one. `patience`: for each of two calls.
@@ -81,14 +87,15 @@ class Lease:
 
     # Inside
 
-    async def _write(self, spec: dict[str, Any], patience: float, marks: dict[str, str] | None = None) -> bool:
+    async def _write(self, spec: dict[str, Any], patience: float, marks: dict[str, str]) -> bool:
         """`marks`: annotations of ours to be there from now on; all others of ours go."""
         if self._found is None:
-            metadata = {"name": self._name, "namespace": self._namespace}
+            metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+            metadata |= {"annotations": marks} if marks else {}
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             method, path = "POST", self._folder
         else:
-            lease = self._found | {"metadata": self._marked(marks or {}), "spec": self._found["spec"] | spec}
+            lease = self._found | {"metadata": self._marked(marks), "spec": self._found["spec"] | spec}
             method, path = "PUT", f"{self._folder}/{self._name}"
         answer = await self._client.call(method, path, msgspec.json.encode(lease), timeout=patience)
         if answer.status == _CONFLICT or (answer.status == _NOT_FOUND and self._found is not None):
@@ -101,7 +108,7 @@ class Lease:
     def _marked(self, marks: dict[str, str]) -> dict[str, Any]:
         """The metadata that was found, with these marks for ours."""
         metadata: dict[str, Any] = dict((self._found or {})["metadata"])
-        kept = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key != SETTLED}
+        kept = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key not in _OURS}
         return metadata | {"annotations": kept | marks} if kept or marks else metadata
 
     def _read(self, raw: bytes) -> dict[str, Any]:
@@ -121,9 +128,12 @@ class Lease:
         if not isinstance(seconds, int):
             raise ClusterError(f"{self.where}: spec.leaseDurationSeconds: {seconds!r} is no duration")
         holder = str(spec.get("holderIdentity") or "")
-        mark = (lease["metadata"].get("annotations") or {}).get(SETTLED)
-        settled = not holder and term > 0 and mark == str(term)
-        return Record(holder, term, str(spec.get("renewTime") or ""), float(seconds), settled)
+        marks = lease["metadata"].get("annotations") or {}
+        settled = not holder and term > 0 and marks.get(SETTLED) == str(term)
+        named_in, _, named = str(marks.get(NETWORK) or "").partition(" ")
+        network = named if named_in == str(term) else ""
+        renewed, acquired = (str(spec.get(key) or "") for key in ("renewTime", "acquireTime"))
+        return Record(holder, term, renewed, float(seconds), settled, network, acquired)
 
     def _refused(self, method: str, answer: Answer) -> Refused:
         return Refused(self._client.server, f"{method} {self.where}", answer.status, answer.message)

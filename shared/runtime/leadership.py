@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from shared.config.structs import LeaderElection
-from shared.errors import ClusterError
+from shared.errors import ClusterError, UserError
 from shared.kube.client import KubeClient
 from shared.kube.connection import NOTHING_GIVEN, GivenConnection
 from shared.kube.election import (
@@ -34,18 +34,22 @@ from shared.kube.election import (
     Lose,
     Overtaken,
     Raise,
+    Record,
     Tick,
     Timings,
     Write,
     Written,
 )
 from shared.kube.lease import Lease
+from shared.kube.ownership import Ownership, Standing, described, what_to_do
 from shared.runtime.context import Context
 from shared.telemetry.logs import Repeated
 
 TERM = "term"
 CUT_OFF = 30.0
 """Seconds without NATS after which a leader leaves it to others: a restart of NATS takes less."""
+OWNER_LOOK = 0.25
+"""Seconds between two looks at the snapshot's Lease while it keeps us from taking ours."""
 RELEASE_PATIENCE = 0.5
 """Seconds for each of the two calls that give a Lease back."""
 
@@ -93,7 +97,8 @@ async def leadership(
 ) -> AsyncIterator[Leadership]:
     """Waits until this process leads, or raises the fault that ends it before.
 
-    The Lease of this name is given back at the end, unless it is lost.
+    The Lease of this name is given back at the end, unless it is lost. UserError, before or as of LeaseLost, where
+    another pipeline has the Leases.
     """
     keeper = _Keeper(context, config, name, given)
     keeper.start()
@@ -139,6 +144,12 @@ class _Keeper:
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.lost.add_done_callback(lambda lost: lost.cancelled() or lost.exception())
         self._election = Election(self._identity, self._timings)
+        self._owner = f"{context.settings.prefix}-snapshot"
+        self._ownership = Ownership()
+        self._anothers = ""
+        """Why our Lease is not ours to take, while another pipeline has the snapshot's."""
+        self._refusal: UserError | None = None
+        self._ours = asyncio.Event()
         self._thread = threading.Thread(target=self._live, name=f"lease-{name}", daemon=True)
         self._thread_loop: asyncio.AbstractEventLoop | None = None
         self._campaigning: asyncio.Task[None] | None = None
@@ -208,9 +219,17 @@ class _Keeper:
         self._led = told
         self._term_changed.set()
 
-    def _on_follow(self, holder: str) -> None:
+    def _on_anothers(self, why: str) -> None:
+        if why:
+            self._context.health.wait_for(TERM, why)
+            self._log.info("%s is not ours to take: %s", self._name, why)
+        else:
+            self._context.health.clear(TERM)
+
+    def _on_follow(self, holder: str, anothers: str) -> None:
         role = f"standby: {holder} leads"
-        self._context.health.clear(TERM)
+        if not anothers:
+            self._context.health.clear(TERM)
         if self._context.health.role != role:
             self._log.info("%s: %s", self._name, role)
         self._context.health.stand_by(role)
@@ -256,8 +275,10 @@ class _Keeper:
         try:
             lease = Lease(client, self._namespace, self._name, self._identity, self._timings.lease_duration)
             self._campaigning = asyncio.create_task(self._campaign(lease))
+            watching = asyncio.create_task(self._watch_owner(client))
             with contextlib.suppress(asyncio.CancelledError):
                 await self._campaigning
+            watching.cancel()
             if not self._election.over and self._election.wanted:
                 await self._release(lease)
         finally:
@@ -267,6 +288,9 @@ class _Keeper:
         """Until the end, or it is lost."""
         event: Event = Tick()
         while not self._ending:
+            if self._refusal is not None:
+                self._say(self._on_failure, self._refusal)
+                return
             effects = self._election.handle(event, time.monotonic(), time.time())
             event = Tick()
             for effect in effects:
@@ -274,7 +298,7 @@ class _Keeper:
                     case Look() | Write():
                         event = await self._ask(lease, effect)
                     case Follow(holder=holder):
-                        self._say(self._on_follow, holder)
+                        self._say(self._on_follow, holder, self._anothers)
                     case Lead():
                         self._say(self._on_lead, effect)
                     case Lose(why=why):
@@ -306,10 +330,17 @@ class _Keeper:
             self._say(self._sparingly.warning, "useless", "%s: %s", self._name, useless)
             await asyncio.sleep(min(effect.patience, self._timings.retry_period))
             return Failed()
+        if not self._election.term and not await self._is_ours(effect.patience):
+            return Failed()
         try:
             if isinstance(effect, Look):
-                return Looked(await lease.look(effect.patience))
-            written = await lease.write(effect.term, acquired=effect.acquired, patience=effect.patience)
+                record = await lease.look(effect.patience)
+                if self._name == self._owner:
+                    self._judge(record, lease.where)
+                return Looked(record)
+            written = await lease.write(
+                effect.term, acquired=effect.acquired, patience=effect.patience, network=self._context.bus.network
+            )
             return Written() if written else Overtaken()
         except ClusterError as cause:
             self._say(self._on_trouble, cause)
@@ -326,6 +357,47 @@ class _Keeper:
         if leads and now - self._turned_at > self._timings.renew_deadline:
             return "not renewed: this process stands still"
         return ""
+
+    # In the thread: whose the snapshot's Lease is
+
+    async def _watch_owner(self, client: KubeClient) -> None:
+        """The snapshot itself sees its Lease as it is."""
+        if self._name == self._owner:
+            self._ours.set()
+            return
+        owner = Lease(client, self._namespace, self._owner, self._identity, self._timings.lease_duration)
+        while True:
+            try:
+                self._judge(await owner.look(self._timings.renew_deadline / 2), owner.where)
+            except ClusterError as cause:
+                self._say(self._on_trouble, cause)
+            ours = self._ours.is_set() or self._election.term
+            await asyncio.sleep(self._timings.retry_period if ours else OWNER_LOOK)
+
+    def _judge(self, record: Record | None, where: str) -> None:
+        network = self._context.bus.network
+        if not network or (record is not None and record.holder == self._identity):
+            return
+        standing = self._ownership.judge(record, network, time.monotonic())
+        before, self._anothers = self._anothers, ""
+        if standing is Standing.OURS or record is None:
+            self._ours.set()
+        elif standing is Standing.ANOTHERS:
+            self._anothers = described(where, record)
+            if self._name != self._owner:
+                self._ours.clear()
+        else:
+            self._refusal = UserError(what_to_do(where, record))
+            self._ours.set()
+            self._wake.set()
+        if self._anothers != before:
+            self._say(self._on_anothers, self._anothers)
+
+    async def _is_ours(self, patience: float) -> bool:
+        """Whether our Lease is for us to take. Waits until it is."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ours.wait(), patience)
+        return self._ours.is_set() and self._refusal is None
 
     async def _release(self, lease: Lease) -> None:
         try:

@@ -9,7 +9,7 @@ from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.election import Record
 from shared.kube.errors import Refused
-from shared.kube.lease import SETTLED, Lease
+from shared.kube.lease import NETWORK, SETTLED, Lease
 from tests.kube.support import api_server, client_of
 
 pytestmark = pytest.mark.asyncio
@@ -45,7 +45,25 @@ async def test_where_there_is_none_it_is_made_and_then_renewed() -> None:
         assert renewed["acquireTime"] == made["acquireTime"]
         assert renewed["renewTime"] != made["renewTime"]
         seen = await a_lease(client, "you").look(PATIENCE)
-        assert seen == Record("me", 7, str(renewed["renewTime"]), 15.0)
+        assert seen == Record("me", 7, str(renewed["renewTime"]), 15.0, acquired=str(made["acquireTime"]))
+
+
+async def test_who_leads_says_which_nats_it_uses_and_it_counts_in_that_term_only() -> None:
+    async with api_server() as server, client_of(server) as client:
+        lease, other = a_lease(client), a_lease(client, "you")
+        await lease.look(PATIENCE)
+        assert await lease.write(7, acquired=True, patience=PATIENCE, network="one nats")
+        seen = await other.look(PATIENCE)
+        assert seen is not None and seen.network == "one nats"
+        stored = server.stored("leases", "flotilla-x", NAMESPACE, group="coordination.k8s.io")
+        assert stored["metadata"]["annotations"] == {NETWORK: "7 one nats"}
+        stored["spec"]["leaseTransitions"] = 8  # as a service of the last release would, which knows no annotation
+        server.store_raw("leases", stored, group="coordination.k8s.io")
+        seen = await other.look(PATIENCE)
+        assert seen is not None and seen.network == ""
+        assert await other.write(9, acquired=True, patience=PATIENCE)
+        stored = server.stored("leases", "flotilla-x", NAMESPACE, group="coordination.k8s.io")
+        assert not stored["metadata"].get("annotations"), "while it is cut off from NATS it names none"
 
 
 async def test_of_several_who_try_at_a_time_one_gets_it() -> None:
