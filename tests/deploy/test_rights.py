@@ -76,9 +76,10 @@ async def test_a_run_does_what_is_granted_and_nothing_else(tmp_path: Path, monke
                 done |= rights_of(service, method, path)
     assert differences(granted(), done) == ""
     for service, recorder in asked.items():
-        leases = {path for _, path in recorder.requests if "/leases" in path}
+        leases = {(method, path) for method, path in recorder.requests if "/leases" in path}
         folder = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
-        assert leases <= {folder, f"{folder}/flotilla-{service}"}
+        own, owner = f"{folder}/flotilla-{service}", f"{folder}/flotilla-snapshot"
+        assert leases <= {("POST", folder), ("GET", own), ("PUT", own), ("GET", owner)}
         assert bool(leases) == any(right.service == service and right.resource == LEASES for right in granted())
 
 
