@@ -18,6 +18,7 @@ from shared.telemetry.logs import Repeated
 
 PAUSE = 0.2
 """Seconds between two attempts where Redis does not answer."""
+EVICTS = "Redis at %s may remove keys when it is full: maxmemory-policy is %s, set noeviction"
 
 
 def ledger_is_lost(recovered: Recovered, before: int) -> bool:
@@ -73,6 +74,8 @@ class Terms:
                 await self._wait(cause)
             else:
                 self._recover()
+                if recovered.evicts:
+                    self._log.warning(EVICTS, self._link.where, recovered.evicts)
                 self._log.info("term %d begins; the one before was %d", self.epoch, recovered.epoch)
                 return recovered
 

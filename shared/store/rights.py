@@ -25,7 +25,21 @@ RIGHTS = {
     ),
     "snapshot": Rights(
         (*STATE, "ledger", "ledger:next", "answer"),
-        ("eval", "evalsha", "get", "set", "exists", "unlink", "rename", "hmget", "hvals", "hset", "hdel", "info"),
+        (
+            "eval",
+            "evalsha",
+            "get",
+            "set",
+            "exists",
+            "unlink",
+            "rename",
+            "hmget",
+            "hvals",
+            "hlen",
+            "hset",
+            "hdel",
+            "info",
+        ),
     ),
     "worker": Rights(STATE, ("multi", "exec", "hmget", "hvals", "hgetall")),
 }

@@ -21,15 +21,17 @@ class Script:
 
 FENCE = Script("""
 -- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch, history of the server, pipeline or ''.
--- What another history has left may miss the last that was written, so it counts as lost until FINISH.
-local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history', 'pipeline')
+-- What another history has left may miss the last that was written, so it counts as lost until FINISH. So does a ledger
+-- of which something is gone.
+local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history', 'pipeline', 'entries')
 if found[1] then
   local schema = tonumber(found[1])
   if not schema or schema > tonumber(ARGV[1]) or schema < tonumber(ARGV[2]) then return {'schema', found[1]} end
 end
 if found[5] and ARGV[5] ~= '' and found[5] ~= ARGV[5] then return {'pipeline', found[5]} end
 if found[2] and tonumber(found[2]) >= tonumber(ARGV[3]) then return {'deposed', found[2]} end
-local lost = (found[3] or not found[2] or found[4] ~= ARGV[4]) and 1 or 0
+local emptied = found[6] and tonumber(found[6]) ~= redis.call('HLEN', KEYS[2])
+local lost = (found[3] or not found[2] or found[4] ~= ARGV[4] or emptied) and 1 or 0
 redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'epoch', ARGV[3], 'history', ARGV[4])
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'pipeline', ARGV[5]) end
 if lost == 1 then redis.call('HSET', KEYS[1], 'lost', '1') end
@@ -38,7 +40,7 @@ return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET',
 """)
 
 _GUARD = """
-local found = redis.call('HMGET', KEYS[1], 'epoch', 'run', 'write', 'shard_count')
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'run', 'write', 'shard_count', 'entries')
 if not found[1] or tonumber(found[1]) < tonumber(ARGV[1]) then return {'lost'} end
 if tonumber(found[1]) > tonumber(ARGV[1]) then return {'deposed', found[1]} end
 """
@@ -49,6 +51,7 @@ _GUARD_RUN = (
 local write = tonumber(found[3] or '-1')
 if found[2] ~= ARGV[2] or write < tonumber(ARGV[3]) or write > tonumber(ARGV[4]) then return {'lost'} end
 if write == tonumber(ARGV[4]) then return {'done'} end
+if tonumber(found[5] or '-1') ~= redis.call('HLEN', KEYS[3]) then return {'lost'} end
 """
 )
 
@@ -78,7 +81,7 @@ return {'done'}
 BEGIN = Script(
     """
 -- Empties the shards, those of the count before as well, and the other keys; until FINISH there is no state to be read.
--- KEYS: meta, others. ARGV: epoch, run, shard count, prefix.
+-- KEYS: meta, ledger, others. ARGV: epoch, run, shard count, prefix.
 """
     + _GUARD
     + """
@@ -86,16 +89,18 @@ redis.call('HDEL', KEYS[1], 'seq')
 for shard = 0, math.max(tonumber(found[4] or '0'), tonumber(ARGV[3])) - 1 do
   redis.call('UNLINK', ARGV[4] .. ':nodes:' .. shard, ARGV[4] .. ':pods:' .. shard)
 end
-for number = 2, #KEYS do redis.call('UNLINK', KEYS[number]) end
-redis.call('HSET', KEYS[1], 'run', ARGV[2], 'write', '0', 'shard_count', ARGV[3])
+for number = 3, #KEYS do redis.call('UNLINK', KEYS[number]) end
+local entries = redis.call('HLEN', KEYS[2])
+if found[5] and tonumber(found[5]) ~= entries then redis.call('HSET', KEYS[1], 'lost', '1') end
+redis.call('HSET', KEYS[1], 'run', ARGV[2], 'write', '0', 'shard_count', ARGV[3], 'entries', entries)
 return {'done'}
 """
 )
 
 APPLY = Script(
     """
--- KEYS: meta, answer, hashes. ARGV: epoch, run, last write known done, number of this write, seq or '', answer or '';
--- then for each hash how many arguments set and how many remove, and these: field, value, ...; field, ...
+-- KEYS: meta, answer, ledger, hashes. ARGV: epoch, run, last write known done, number of this write, seq or '',
+-- answer or ''; then for each hash how many arguments set and how many remove, and these: field, value, ...; field, ...
 """
     + _GUARD_RUN
     + """
@@ -105,7 +110,7 @@ local function spread(command, key, from, last)
   end
 end
 local at = 7
-for number = 3, #KEYS do
+for number = 4, #KEYS do
   local sets, removes = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   spread('HSET', KEYS[number], at + 2, at + 1 + sets)
   spread('HDEL', KEYS[number], at + 2 + sets, at + 1 + sets + removes)
@@ -113,17 +118,18 @@ for number = 3, #KEYS do
 end
 if ARGV[6] ~= '' then redis.call('SET', KEYS[2], ARGV[6]) end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'seq', ARGV[5]) end
-redis.call('HSET', KEYS[1], 'write', ARGV[4])
+redis.call('HSET', KEYS[1], 'entries', redis.call('HLEN', KEYS[3]), 'write', ARGV[4])
 return {'done'}
 """
 )
 
 FINISH = Script(
     """
--- KEYS: meta, answer, ledger, next ledger. ARGV: as the first six of APPLY.
+-- KEYS: meta, answer, ledger, next ledger. ARGV: as the first six of APPLY, how many entries there are.
 """
     + _GUARD_RUN
     + """
+if redis.call('HLEN', KEYS[4]) ~= tonumber(ARGV[7]) then return {'lost'} end
 if redis.call('EXISTS', KEYS[4]) == 1 then
   redis.call('RENAME', KEYS[4], KEYS[3])
 else
@@ -131,7 +137,7 @@ else
 end
 if ARGV[6] ~= '' then redis.call('SET', KEYS[2], ARGV[6]) else redis.call('UNLINK', KEYS[2]) end
 redis.call('HDEL', KEYS[1], 'lost')
-redis.call('HSET', KEYS[1], 'seq', ARGV[5], 'write', ARGV[4])
+redis.call('HSET', KEYS[1], 'seq', ARGV[5], 'entries', ARGV[7], 'write', ARGV[4])
 return {'done'}
 """
 )

@@ -1,6 +1,8 @@
 """The beginning of a term: earlier leaders are shut out, and what they left is read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shared.errors import ProtocolError, UserError
 from shared.messages.state import Committed, LedgerEntry
@@ -9,6 +11,8 @@ from shared.store.link import Argument, RedisLink
 from shared.store.schema import OLDEST_READABLE, SCHEMA, Keys, check_schema, decode_answer, decode_entry, others
 from shared.store.scripts import FENCE
 
+EVICTING = "allkeys-"
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
@@ -16,13 +20,15 @@ class Recovered:
 
     The ledger is in the order of its deadlines. `lost`: what earlier terms have assumed, if there were any, is not
     known: no whole state was written since Redis had none, or since it was another process than the one that was
-    written to, which may have gone on without the last writes. Then ledger and answer are left out.
+    written to, which may have gone on without the last writes, or something has been removed from the ledger. Then
+    ledger and answer are left out. `evicts`: by which policy the server may remove keys that it has been given.
     """
 
     epoch: int
     ledger: list[LedgerEntry]
     answer: Committed | None
     lost: bool
+    evicts: str = ""
 
 
 async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = "") -> Recovered:
@@ -33,15 +39,17 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
     keys belong to another `pipeline`; keys of nobody become its own.
     """
     keys = Keys(prefix)
-    history = await history_of(link)
+    told = await link.info()
+    history, evicts = _history(told), _evicts(told)
     arguments: list[Argument] = [SCHEMA, OLDEST_READABLE, epoch, history, pipeline]
     found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], arguments)
     match found:
         case [b"done", earlier, entries, answer, lost]:
             if lost or await history_of(link) != history:
-                return Recovered(int(earlier), [], None, lost=True)
+                return Recovered(int(earlier), [], None, lost=True, evicts=evicts)
             ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
-            return Recovered(int(earlier), ledger, decode_answer(answer) if answer else None, lost=False)
+            decoded = decode_answer(answer) if answer else None
+            return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts)
         case _:
             refuse(found, prefix, epoch, link.where)
             raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")
@@ -49,8 +57,17 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
 
 async def history_of(link: RedisLink) -> str:
     """What differs once the server may have gone back: its process, and the history of writes that it takes part in."""
-    told = await link.info()
+    return _history(await link.info())
+
+
+def _history(told: Mapping[str, Any]) -> str:
     return f"{told['run_id']} {told['master_replid']}"
+
+
+def _evicts(told: Mapping[str, Any]) -> str:
+    """Only keys that expire are removed by the other policies, and none of ours does."""
+    policy = str(told.get("maxmemory_policy", ""))
+    return policy if policy.startswith(EVICTING) else ""
 
 
 def refuse(answer: list[object], prefix: str, epoch: int, where: str = "") -> None:

@@ -65,11 +65,11 @@ class Writer:
         keys = self._keys
         begin: list[Argument] = [self.epoch, self._run, self.shard_count, self._prefix]
         emptied = [keys.next_ledger, keys.nominations, keys.cluster, *map(keys.objects, ObjectKind)]
-        self._check(await self._link.run(BEGIN, [keys.meta, *emptied], begin))
+        self._check(await self._link.run(BEGIN, [keys.meta, keys.ledger, *emptied], begin))
         await self._write_state(state)
-        await self._write_ledger(ledger)
+        entries = await self._write_ledger(ledger)
         ends = [keys.meta, keys.answer, keys.ledger, keys.next_ledger]
-        await self._numbered(FINISH, ends, state.seq, answer)
+        await self._numbered(FINISH, ends, state.seq, answer, [entries])
         self._whole = True
 
     async def write(self, persisted: Sequence[Persisted]) -> None:
@@ -115,16 +115,20 @@ class Writer:
         await self._apply(group)
         return self._group()
 
-    async def _write_ledger(self, ledger: Iterable[LedgerEntry]) -> None:
-        group = self._group()
+    async def _write_ledger(self, ledger: Iterable[LedgerEntry]) -> int:
+        """How many entries it has."""
+        group, uids = self._group(), set[str]()
         for entry in ledger:
+            uids.add(entry.uid)
             group.put_next_entry(entry)
             group = await self._full(group)
         await self._apply(group)
+        return len(uids)
 
     async def _apply(self, group: Group) -> None:
         hashes, arguments = group.arguments()
-        await self._numbered(APPLY, [self._keys.meta, self._keys.answer, *hashes], group.seq, group.answer, arguments)
+        keys = [self._keys.meta, self._keys.answer, self._keys.ledger, *hashes]
+        await self._numbered(APPLY, keys, group.seq, group.answer, arguments)
         for uid, shard in group.moved.items():
             if shard is None:
                 self._shards.pop(uid, None)

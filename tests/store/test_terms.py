@@ -107,7 +107,9 @@ async def test_another_schema_is_left_alone(schema: str, told: str) -> None:
 
 async def test_what_is_no_ledger_entry_is_told() -> None:
     async with redis_server() as server, linked(server) as link:
-        await begin(link, one_node(1))
+        core = one_node(1)
+        writer = await begin(link, core)
+        await writer.write(persists(core, commit(core, 1, [("a", "n")])))
         await link.call("HSET", f"{PREFIX}:ledger", "a", b"\xc1")
         with pytest.raises(ProtocolError, match="not a ledger entry"):
             await open_term(link, PREFIX, 2)
