@@ -44,7 +44,7 @@ class Subscription:
         self.group = group
 
     async def close(self) -> None:
-        self.bus.network.forget(self)
+        self.bus.wires.forget(self)
 
 
 class Network:
@@ -166,7 +166,7 @@ class SimBus:
     """As `shared.bus.Bus`, of one process. `hears`, `says`: what becomes of messages between two releases."""
 
     def __init__(self, network: Network, name: str, gate: Gate) -> None:
-        self.network = network
+        self.wires = network
         self.name = name
         self.gate = gate
         self.dead = False
@@ -174,6 +174,8 @@ class SimBus:
         """That of the process."""
         self.pipeline = PipelineIdentity()
         self.pipeline.id = PIPELINE
+        self.network = "nats"
+        """The identity of NATS, of which there is one here."""
         self.hears: Translate | None = None
         self.says: Translate | None = None
 
@@ -184,11 +186,11 @@ class SimBus:
 
     @property
     def connected(self) -> bool:
-        return self.network.reaches(self.name)
+        return self.wires.reaches(self.name)
 
     def die(self) -> None:
         self.dead = True
-        self.network.forget_all_of(self)
+        self.wires.forget_all_of(self)
 
     async def subscribe(
         self, subject: str, types: Any, handler: Handler, *, group: str = "", ours: bool = True
@@ -196,12 +198,12 @@ class SimBus:
         """There is only one pipeline here."""
         subscription = Subscription(self, subject, types if isinstance(types, tuple) else (types,), handler, group)
         if not self.dead:
-            self.network.add(subscription)
+            self.wires.add(subscription)
         return subscription
 
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         if self.talks:
-            self.network.post(self.name, subject, self._said(message))
+            self.wires.post(self.name, subject, self._said(message))
 
     async def publish(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         self.post(subject, message, trace=trace)
@@ -219,12 +221,12 @@ class SimBus:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
         def respond(raw: bytes) -> None:
-            if not answer.done() and self.network.reaches(self.name):
+            if not answer.done() and self.wires.reaches(self.name):
                 answer.set_result(decode(raw if self.hears is None else self.hears(raw)))
 
         if self.dead:
             raise asyncio.CancelledError
-        if not self.talks or not self.network.post(self.name, subject, self._said(message), respond):
+        if not self.talks or not self.wires.post(self.name, subject, self._said(message), respond):
             raise NoAnswer(subject, Silence.NOBODY_LISTENS)
         try:
             async with asyncio.timeout(timeout):
