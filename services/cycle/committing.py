@@ -66,9 +66,10 @@ class UnderWay:
 
 
 class Committing:
-    def __init__(self, epoch: int, goes_along: Callable[[Pod], bool], verifying: Verifying) -> None:
+    def __init__(self, epoch: int, incarnation: str, goes_along: Callable[[Pod], bool], verifying: Verifying) -> None:
         """`goes_along`: whether a binder reads the whole pod."""
         self._epoch = epoch
+        self._incarnation = incarnation
         self._goes_along = goes_along
         self._verifying = verifying
         self._worker_of = verifying.holders.of
@@ -108,7 +109,14 @@ class Committing:
             worker, version, asks = self._worker_of(rung.node), meta.resource_version, queued.asks
             more = (rung.seen, pod, rung.volumes, gang)
             decisions.append(Decision(*of, rung.node, load, *more, worker=worker, asks=asks, version=version))
-        commit = Commit(self._epoch, self._next(), loads.items, decisions, denominated=self._losers())
+        commit = Commit(
+            self._epoch,
+            self._next(),
+            loads.items,
+            decisions,
+            denominated=self._losers(),
+            cycle=self._incarnation,
+        )
         self._verifying.commit_sent()
         return self._send(UnderWay(commit, number, walked=walked), now)
 
@@ -119,7 +127,7 @@ class Committing:
         found, self._found = self._found, []
         loads = Loads()
         nominations = [_nomination(each, loads) for each in found]
-        commit = Commit(self._epoch, self._next(), loads.items, [], nominations, self._losers())
+        commit = Commit(self._epoch, self._next(), loads.items, [], nominations, self._losers(), self._incarnation)
         self._verifying.commit_sent()
         return [self._send(UnderWay(commit, found=tuple(found)), now)]
 
@@ -129,8 +137,10 @@ class Committing:
         return [self._send(self.under_way, now)]
 
     def take(self, committed: Committed) -> UnderWay | None:
-        """What this answers; None if that was answered before."""
+        """What this answers; None if that was answered before, or another cycle is."""
         under_way = self.under_way
+        if committed.cycle not in ("", self._incarnation):
+            return None
         if under_way is None or (committed.epoch, committed.round) != (self._epoch, under_way.commit.round):
             return None
         self.under_way = self.deadline = None

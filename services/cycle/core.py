@@ -64,11 +64,16 @@ class CycleCore:
         ties: Ties | None = None,
         pace: float = 0.0,
         extending: Extending | None = None,
+        incarnation: str = "",
     ) -> None:
-        """`pace`: seconds between two rounds that are not full; pods that come meanwhile share the second one."""
+        """`pace`: seconds between two rounds that are not full; pods that come meanwhile share the second one.
+
+        `incarnation`: by which the snapshot tells this cycle from another one of the same epoch.
+        """
         if round_size < 1:
             raise InvalidConfig("roundSize", f"must be at least 1, not {round_size}")
         self.epoch = epoch
+        self.incarnation = incarnation
         self.frameworks = frameworks
         self.round_size = round_size
         self.ties = ties or Ties()
@@ -92,7 +97,7 @@ class CycleCore:
         )
         self._verifying = Verifying()
         self._conflicts = Conflicts()
-        self._committing = Committing(epoch, self._intake.goes_along, self._verifying)
+        self._committing = Committing(epoch, incarnation, self._intake.goes_along, self._verifying)
         self._min_seq = 0
         self._batch_seq = 0
         self._newest_seq = 0

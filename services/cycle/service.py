@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Iterable
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
 
 from services.cycle.asking import Asking
 from services.cycle.core import CycleCore
@@ -29,6 +30,7 @@ from services.cycle.outcomes import outcome_of
 from services.cycle.spans import RoundSpans
 from shared.bus import Envelope
 from shared.config.file import read_config
+from shared.errors import ClusterError
 from shared.extenders.client import ExtenderClient
 from shared.framework.tiebreak import Ties
 from shared.kube.client import KubeClient
@@ -38,7 +40,7 @@ from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Batch as PulledBatch
 from shared.messages.queue import Outcome, QueuedPod, Verdict
 from shared.messages.rounds import Explained, Proposals, Propose
-from shared.messages.state import Committed, Heartbeat
+from shared.messages.state import Committed, Heartbeat, Outdated
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
@@ -85,8 +87,9 @@ async def main(context: Context) -> None:
                     ties=Ties(seed=settings.seed),
                     pace=PACE,
                     extending=Extending(extenders.extenders),
+                    incarnation=secrets.token_hex(8),
                 )
-                await lead.during(Shell(context, core, extenders, client).run())
+                await lead.during(Shell(context, core, extenders, client, lead.raise_term).run())
         finally:
             await extenders.close()
     finally:
@@ -94,8 +97,18 @@ async def main(context: Context) -> None:
 
 
 class Shell:
-    def __init__(self, context: Context, core: CycleCore, extenders: ExtenderClient, client: KubeClient) -> None:
+    def __init__(
+        self,
+        context: Context,
+        core: CycleCore,
+        extenders: ExtenderClient,
+        client: KubeClient,
+        raise_term: Callable[[int], Awaitable[int]],
+    ) -> None:
+        """`raise_term` takes a term above the one that it is given."""
         settings = context.settings
+        self._raise_term = raise_term
+        self._leaving: asyncio.Task[None] | None = None
         self._client = client
         self._whole = WholeObjects(client)
         self._asking = Asking(extenders, self._whole, self._handle, self._trouble, context.fault)
@@ -137,7 +150,7 @@ class Shell:
         self._context.health.wait_for("workers", "no workers hold the shards yet")
         self._context.health.ready()
         await bus.subscribe("cycle.answers", (Proposals, Explained, Candidates), self._on_answer)
-        await bus.subscribe("cycle.committed", (Committed, Heartbeat), self._on_committed)
+        await bus.subscribe("cycle.committed", (Committed, Outdated, Heartbeat), self._on_committed)
         await bus.subscribe("worker.beats", WorkerBeat, self._on_beat)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -181,10 +194,33 @@ class Shell:
         if not isinstance(message, Explained):
             self._handle(message)
 
-    def _on_committed(self, message: Committed | Heartbeat, envelope: Envelope) -> None:
+    def _on_committed(self, message: Committed | Outdated | Heartbeat, envelope: Envelope) -> None:
+        if isinstance(message, Outdated):
+            self._on_outdated(message)
+            return
         if isinstance(message, Committed) and message.epoch >= self._core.epoch:
             self._snapshot.settled()
         self._handle(message)
+
+    def _on_outdated(self, outdated: Outdated) -> None:
+        ours = (outdated.epoch, outdated.cycle) == (self._core.epoch, self._core.incarnation)
+        if ours and self._leaving is None:
+            self._leaving = asyncio.create_task(self._leave_term(outdated.newest), name="leaving the term")
+            self._context.fault.watch(self._leaving)
+
+    async def _leave_term(self, newest: int) -> None:
+        """End for a later term: another cycle has committed in a term that is not before ours.
+
+        Either that one leads by now and this one has stood still, or somebody deleted the Lease, so its terms began
+        again at or below one that was used before, and the snapshot refuses it.
+        """
+        try:
+            term = await self._raise_term(newest)
+        except ClusterError as lost:
+            self._context.fault.end(lost)
+            return
+        said = f"another cycle has committed in term {newest}, and ours is {self._core.epoch}: the Lease was deleted"
+        self._context.fault.end(ClusterError(f"{said}; going on in a term above {term}"))
 
     def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.worker, beat.at)

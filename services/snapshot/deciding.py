@@ -8,7 +8,7 @@ import msgspec
 
 from services.snapshot.checks import Checks
 from services.snapshot.cluster import Cluster
-from services.snapshot.events import Dispatch, Displace, Effect, Persist, Publish, Reply, WorkerFault
+from services.snapshot.events import Dispatch, Displace, Effect, Persist, Publish, RefuseCycle, Reply, WorkerFault
 from services.snapshot.evictions import evict_of, evicts
 from services.snapshot.judging import Judge, units
 from services.snapshot.nominations import Nomination
@@ -24,6 +24,7 @@ from shared.messages.state import (
     Delta,
     LedgerEntry,
     Nominate,
+    Outdated,
     PodNominated,
     PodPlaced,
 )
@@ -55,7 +56,7 @@ class Deciding:
         self._cluster = cluster
         self._refused = refused
         self._judge = Judge(cluster.nodes, cluster.pods, cluster.objects, checks)
-        self._cycle_epoch = 0 if answer is None else answer.epoch
+        self._cycle_epoch, self._cycle = (0, "") if answer is None else (answer.epoch, answer.cycle)
         self._decided_at = 0
         self.answer = answer
         self.begin_term()
@@ -66,11 +67,13 @@ class Deciding:
             self.answer = msgspec.structs.replace(self.answer, seq=self._cluster.seq)
 
     def take(self, commit: Commit, now: float) -> list[Effect]:
-        if commit.epoch < self._cycle_epoch:
-            self._refused.append(ProtocolError(f"commit of epoch {commit.epoch}, now {self._cycle_epoch}"))
-            return []
-        if commit.epoch > self._cycle_epoch:
-            self._cycle_epoch, self.answer = commit.epoch, None
+        newest = self._cycle_epoch
+        if commit.epoch < newest or (commit.epoch == newest and commit.cycle != self._cycle):
+            which = "another cycle's commit" if commit.epoch == newest else "commit"
+            self._refused.append(ProtocolError(f"{which} of epoch {commit.epoch}, now {newest}"))
+            return [RefuseCycle(Outdated(commit.epoch, commit.cycle, newest))]
+        if commit.epoch > newest:
+            self._cycle_epoch, self._cycle, self.answer = commit.epoch, commit.cycle, None
             self._judge.to_be_seen = self._decided_at
         if self.answer is not None and commit.round <= self.answer.round:
             return [Reply(self.answer)] if commit.round == self.answer.round else []
@@ -116,7 +119,7 @@ class Deciding:
             delta = self._cluster.delta(accepted.changes, accepted.loads.items, accepted.nodes)
         if accepted.nodes:
             self._decided_at = self._cluster.seq
-        self.answer = Committed(commit.epoch, commit.round, self._cluster.seq, accepted.conflicts)
+        self.answer = Committed(commit.epoch, commit.round, self._cluster.seq, accepted.conflicts, commit.cycle)
         effects: list[Effect] = [Persist(delta, tuple(accepted.entries), answer=self.answer)]
         if delta is not None:
             effects.append(Publish(delta))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from services.snapshot.ledger import Attempt
 from shared.errors import FlotillaError
 from shared.messages.binding import Evict, Withdraw
-from shared.messages.state import Commit, Committed, Delta, Heartbeat, LedgerEntry
+from shared.messages.state import Commit, Committed, Delta, Heartbeat, LedgerEntry, Outdated
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
 
@@ -189,6 +189,13 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class RefuseCycle:
+    """Effect: tell this cycle that another one is heard."""
+
+    message: Outdated
+
+
+@dataclass(frozen=True, slots=True)
 class Dispatch:
     """Effect: hand the orders of these attempts to the binders."""
 
@@ -283,5 +290,5 @@ class WorkerFault:
 Binding = BindingFinished | BindingFailed | BindingWaits | BindingStale
 Event = Seen | Observed | Binding | LookedUp | Spared | Commit | Tick | Beat
 Asked = LookUp | Fence
-Told = Forgot | Stale | Safe | Problem | WorkerFault
+Told = RefuseCycle | Forgot | Stale | Safe | Problem | WorkerFault
 Effect = Persist | Publish | Reply | Dispatch | Resume | Displace | Withhold | Asked | Told

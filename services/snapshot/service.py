@@ -30,6 +30,7 @@ from services.snapshot.events import (
     Persist,
     Problem,
     Publish,
+    RefuseCycle,
     Reply,
     Resume,
     Safe,
@@ -430,6 +431,8 @@ class Shell:
             case Reply(message=committed):
                 self._metrics.answered(committed, self._spans.end(committed, self._context.clock()))
                 self._bus.post("cycle.committed", committed)
+            case RefuseCycle(message=outdated):
+                self._bus.post("cycle.committed", outdated)
             case Dispatch() | Resume() if self._ending:
                 pass  # it stays unsent
             case Resume(attempts=attempts):

@@ -46,7 +46,7 @@ from shared.messages.queue import (
     Take,
 )
 from shared.messages.rounds import Explain, Explained, Proposals, Propose
-from shared.messages.state import Commit, Committed, Delta, Heartbeat, State
+from shared.messages.state import Commit, Committed, Delta, Heartbeat, Outdated, State
 from shared.messages.watch import Relist, WatchBeat, Watched, WatchSeen, without_unknown_kinds
 from shared.messages.workers import Assign, WorkerBeat
 from shared.model.objects import dec_hook, encode_msgpack
@@ -84,6 +84,7 @@ Message = (
     | Assign
     | Commit
     | Committed
+    | Outdated
     | Delta
     | Heartbeat
     | State

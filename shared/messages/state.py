@@ -66,7 +66,8 @@ FaultKind = Literal["", "capacity", "ports", "volumes", "node", "sequence", "vic
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
     """The decisions of one round, or what a search came to. `round` only ever rises within an epoch.
 
-    `denominated`: uids of pods that are to lose the nomination they have.
+    `denominated`: uids of pods that are to lose the nomination they have. `cycle`: the incarnation of the sender; of
+    two in one epoch the snapshot hears one. Empty from a release that has none.
     """
 
     epoch: int
@@ -75,6 +76,7 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
     decisions: list[Decision]
     nominations: list[Nominate] = []
     denominated: list[str] = []
+    cycle: str = ""
 
 
 class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -91,12 +93,24 @@ class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"):
-    """The answer to a commit: all its decisions but the conflicts stand, as of `seq`."""
+    """The answer to a commit: all its decisions but the conflicts stand, as of `seq`. `cycle`: as in the commit."""
 
     epoch: int
     round: int
     seq: int
     conflicts: list[Conflict]
+    cycle: str = ""
+
+
+class Outdated(msgspec.Struct, frozen=True, omit_defaults=True, tag="outdated"):
+    """The answer to a commit that is refused, of this `epoch` and `cycle`: another cycle has committed in `newest`.
+
+    The cycle is to begin a term above that one, if it still may lead.
+    """
+
+    epoch: int
+    cycle: str
+    newest: int
 
 
 class NodeUpserted(msgspec.Struct, frozen=True, omit_defaults=True, tag="node"):

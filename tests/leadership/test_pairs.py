@@ -8,7 +8,9 @@ import pytest
 
 from services.auditor.service import Auditor
 from services.supervisor.options import SINGLE
-from tests.bus.support import a_bus
+from shared.bus import Bus
+from shared.messages.state import Commit
+from tests.bus.support import a_bus, a_telemetry
 from tests.kube.support import raw_node, raw_pod
 from tests.leadership.fleet import PREFIX, a_fleet, a_pipeline
 from tests.leadership.terms import is_next
@@ -97,3 +99,21 @@ async def test_workers_and_binders_that_are_asked_to_end_are_not_missed(tmp_path
             fleet.server.store_raw("pods", raw_pod(f"after-{name}", cpu="1m"))
             await fleet.until(lambda name=name: bool(fleet.node_of(f"after-{name}")), "it is not bound")  # type: ignore[misc]
             assert await fleet.ended(name) == 0
+
+
+async def test_a_cycle_whose_term_another_one_has_used_goes_on_in_a_later_one(tmp_path: Path) -> None:
+    """As where its Lease was deleted and taken again within a minute."""
+    async with a_pipeline(tmp_path) as fleet:
+        fleet.server.store_raw("nodes", raw_node("n-0"))
+        before = fleet.term("cycle")
+        bus = await Bus.connect(fleet.nats.url, PREFIX, "another", a_telemetry())
+        try:
+            bus.post("snapshot.commits", Commit(before, 1, [], [], cycle="another"))
+            await bus.publish("snapshot.commits", Commit(before + 3, 1, [], [], cycle="another"))
+        finally:
+            await bus.close()
+        fleet.server.store_raw("pods", raw_pod("p", cpu="1m"))
+        assert await fleet.ended("cycle-0") == 1
+        assert fleet.said(f"another cycle has committed in term {before + 3}, and ours is {before}")
+        await fleet.until(lambda: bool(fleet.node_of("p")), "it is not bound")
+        assert fleet.term("cycle") > before + 3

@@ -185,6 +185,7 @@ def commit(number: int, *placements: tuple[Pod, str, int], epoch: int = 1) -> Co
 def reply(effects: Iterable[SnapshotEffect]) -> Committed:
     """The one answer to a commit among the effects."""
     (answer,) = [effect.message for effect in effects if isinstance(effect, Reply)]
+    assert isinstance(answer, Committed)
     return answer
 
 

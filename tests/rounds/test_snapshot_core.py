@@ -1,14 +1,29 @@
 """Snapshot: events in, effects out."""
 
+from collections import deque
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.events import Beat, Dispatch, NodeGone, NodeSeen, Persist, PodDeleted, PodSeen, Publish, Reply
+from services.snapshot.cluster import Cluster
+from services.snapshot.deciding import Deciding
+from services.snapshot.events import (
+    Beat,
+    Dispatch,
+    NodeGone,
+    NodeSeen,
+    Persist,
+    PodDeleted,
+    PodSeen,
+    Publish,
+    RefuseCycle,
+    Reply,
+)
 from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.cluster.shards import shard_of
-from shared.messages.state import Committed, Heartbeat, PodPlaced
+from shared.messages.state import Committed, Heartbeat, Outdated, PodPlaced
 from tests.rounds.support import (
     SnapshotLog,
     changes,
@@ -173,9 +188,25 @@ def test_a_commit_of_an_earlier_round_is_passed_over_in_silence() -> None:
 def test_an_older_epoch_is_refused_and_a_newer_one_counts_its_rounds_anew() -> None:
     log = SnapshotLog(A, B)
     log.handle(commit(7, (P, "a", 2), epoch=2))
-    assert log.handle(commit(8, (Q, "b", 2), epoch=1)) == []
+    assert log.handle(commit(8, (Q, "b", 2), epoch=1)) == [RefuseCycle(Outdated(1, "", 2))]
     assert [str(refusal) for refusal in log.core.refused] == ["commit of epoch 1, now 2"]
     assert reply(log.handle(commit(1, (Q, "b", 3), epoch=3))) == Committed(3, 1, 4, [])
+    assert log.pods() == {P.uid: "a", Q.uid: "b"}
+
+
+def test_of_two_cycles_in_one_epoch_one_is_heard_and_the_other_told_the_newest() -> None:
+    """As where the Lease was deleted twice within a minute. A new term of the snapshot knows which one was heard."""
+    log = SnapshotLog(A, B)
+    first = msgspec.structs.replace(commit(1, (P, "a", 2), epoch=5), cycle="one")
+    second = msgspec.structs.replace(commit(1, (Q, "b", 3), epoch=5), cycle="two")
+    assert reply(log.handle(first)).cycle == "one"
+    assert log.handle(second) == [RefuseCycle(Outdated(5, "two", 5))]
+    assert log.pods() == {P.uid: "a"}
+    after = Deciding(Cluster(9, []), log.core.answer, deque(), {})
+    assert after.take(second, 0.0) == [RefuseCycle(Outdated(5, "two", 5))]
+    assert reply(after.take(first, 0.0)).cycle == "one", "a doubled one is answered as before"
+    assert reply(log.handle(msgspec.structs.replace(second, epoch=6))).cycle == "two"
+    assert log.handle(msgspec.structs.replace(first, round=2)) == [RefuseCycle(Outdated(5, "one", 6))]
     assert log.pods() == {P.uid: "a", Q.uid: "b"}
 
 
