@@ -212,6 +212,9 @@ class WatcherCore:
     # Listings that are asked for
 
     def _on_asked(self, now: float) -> list[Effect]:
+        """Who asks before anything was said hears it all, and needs no listing of its own."""
+        if not self._seq:
+            return []
         if self._list_at is None:
             earliest = now if self._listed_at is None else self._listed_at + RELIST_PAUSE
             self._list_at = min(max(now, earliest), now + RELIST_PAUSE)

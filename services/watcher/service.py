@@ -56,6 +56,10 @@ MISSING_PAUSE = 60.0
 """Seconds until a kind that the server does not show us is asked for again."""
 LOOK_AGAIN = 0.5
 """Seconds until those who follow are looked at again, though none of them has said anything."""
+FOLLOWERS = 2
+"""A queue and a snapshot."""
+FOLLOWERS_PATIENCE = 0.5
+"""Seconds for them to come before the first listing begins: for who comes in the middle of one it begins again."""
 DENIALS = frozenset({403, 404})
 RESTORED = "if etcd was restored from a backup, restart Flotilla"
 
@@ -110,6 +114,8 @@ class Shell:
         self._pace = Pace(core.epoch)
         self._caught_up = asyncio.Event()
         said = "no queue and no snapshot has said that it follows this watcher"
+        self._known: set[str] = set()
+        self._all_follow = asyncio.Event()
         self._followers = Awaited(context.health, context.clock, "followers", said)
 
     async def run(self) -> None:
@@ -120,13 +126,20 @@ class Shell:
         await self._bus.subscribe(WATCHER_SEEN, WatchSeen, self._on_seen)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for listwatch in self._listwatches.values():
-                    tasks.create_task(listwatch.run())
                 tasks.create_task(every(BEAT, self._beat))
+                tasks.create_task(self._list())
                 tasks.create_task(self._owners.run())
                 tasks.create_task(self._context.fault.raised())
         finally:
             self._runner.close()
+
+    async def _list(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOWERS_PATIENCE):
+                await self._all_follow.wait()
+        async with asyncio.TaskGroup() as tasks:
+            for listwatch in self._listwatches.values():
+                tasks.create_task(listwatch.run())
 
     # What comes in
 
@@ -206,6 +219,10 @@ class Shell:
     def _follows(self, seen: WatchSeen) -> None:
         if seen.epoch == self._core.epoch:
             self._followers.heard()
+            if not self._all_follow.is_set():
+                self._known.add(seen.asker)
+            if len(self._known) >= FOLLOWERS:
+                self._all_follow.set()
         self._pace.heard(seen, asyncio.get_running_loop().time())
         self._caught_up.set()
 

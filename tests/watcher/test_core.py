@@ -224,8 +224,16 @@ def test_what_has_no_name_is_left_out(kind: Kind, type_: str, obj: Any) -> None:
     assert [type(effect) for effect in effects] == [Skipped]
 
 
+def test_who_asks_before_anything_was_said_needs_no_listing_of_its_own() -> None:
+    core = WatcherCore(1)
+    assert core.handle(Asked(), NOW) == []
+    core.handle(Heard(Kind.NODE, ListBegins("1"), NOW), NOW)
+    assert core.handle(Asked(), NOW) == [ListAgain()]
+
+
 def test_listings_that_are_asked_for_keep_a_distance() -> None:
     core = WatcherCore(1)
+    core.handle(Heard(Kind.NODE, ListBegins("1"), NOW), NOW)
     assert core.handle(Asked(), NOW) == [ListAgain()]
     assert core.handle(Asked(), NOW + 0.1) == core.handle(Asked(), NOW + 0.2) == []
     assert core.next_deadline() == NOW + RELIST_PAUSE

@@ -262,9 +262,26 @@ async def events_of(world: World) -> list[dict[str, Any]]:
     return found
 
 
-async def test_many_changes_arrive_in_order_and_once() -> None:
+async def listed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, nobody asks for a second listing."""
+    monkeypatch.setattr("services.watcher.service.FOLLOWERS_PATIENCE", 60.0)
+    monkeypatch.setattr("shared.watch.reader.FIRST_PATIENCE", 60.0)
+    await until(lambda: world.follower.reader.epoch)
+    assert not world.follower.reader.synced
+    world.follower.bus.post("watcher.seen", WatchSeen("another", *world.follower.reader.position))
+    await agree(world)
+
+
+async def test_the_first_listing_waits_for_its_followers_and_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world() as world:
-        await agree(world)
+        put(world, "a")
+        await listed_once(world, monkeypatch)
+        assert sample(world.telemetry, "flotilla_watch_listings_total", kind="pod") == 1
+
+
+async def test_many_changes_arrive_in_order_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world() as world:
+        await listed_once(world, monkeypatch)
         for round_ in range(20):
             put(world, *[raw_pod(f"p{i}", priority=round_) for i in range(25)])
             if round_ % 7 == 3:
