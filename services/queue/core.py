@@ -167,8 +167,9 @@ class QueueCore:
                 self._attempts.preempted(event, now)
             case Activate(uids=uids):
                 self._on_activate(uids, now)
-            case Listed():
+            case Listed(at=at):
                 self._pods.memory.lapse_all_but(self._pods.held.entries)
+                self._watched.listed(at)
             case Tick():
                 self._pods.pass_time(now)
             case _:

@@ -77,7 +77,12 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """Event: all pods that there are have been told; what is kept of others is of no use."""
+    """Event: all pods that there are have been told; what is kept of others is of no use.
+
+    `at`: where in the watcher's stream. What is rejected before the snapshot has absorbed it is tried again then.
+    """
+
+    at: Position
 
 
 class Tick(msgspec.Struct, frozen=True):

@@ -210,7 +210,7 @@ class Shell:
     def _begin(self) -> None:
         """From here on the queue knows of every pod that there is, and answers. Before, nobody was to be tried."""
         self._begun = True
-        self._feed(Listed())
+        self._feed(Listed(self._reader.position))
         if self._asker is not None:
             self._feed(self._asker[0])
         self._context.health.clear(LISTING)

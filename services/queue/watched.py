@@ -21,7 +21,7 @@ from services.queue.events import (
     Stale,
     Withdrawn,
 )
-from services.queue.happenings import Happening, room
+from services.queue.happenings import Happening, anything, room
 from services.queue.hints import Hints
 from services.queue.notices import unreadable_notice
 from services.queue.places import Place
@@ -66,6 +66,10 @@ class Watched:
             case PodUnreadable():
                 return self._on_unreadable(seen, now)
         return []
+
+    def listed(self, at: Position) -> None:
+        """Wake every pod once the snapshot has absorbed the listing: until then they are judged by an older state."""
+        self._deferred.add(anything(), at)
 
     def absorb(self, position: Position, now: float) -> None:
         """The snapshot has made it part of its state, so pods that it wakes are judged by it."""

@@ -196,19 +196,17 @@ class GangWorld(World):
         ]
 
     def _fits(self, group: PodGroup) -> bool:
-        """Whether there is room for all that it lacks, its smallest members first."""
+        """Whether there is room for all that it lacks, in whatever order and wherever they are placed one by one.
+
+        Each that is placed takes at most one of the places for its largest.
+        """
         members = _alive(self.members(group))
         missing = group.least - len(_placed(members))
-        waiting = sorted(_cpu(each) for each in members if not each.spec.node_name)[: max(missing, 0)]
-        if missing <= 0 or len(members) < group.least or len(waiting) < missing:
+        waiting = [_cpu(each) for each in members if not each.spec.node_name]
+        if missing <= 0 or len(waiting) < missing:
             return False
         room = [self._room(where) for where in self.server.nodes.values() if not where.spec.unschedulable]
-        for size in reversed(waiting):
-            fitting = [i for i, free in enumerate(room) if free >= size]
-            if not fitting:
-                return False
-            room[min(fitting, key=lambda i: room[i])] -= size
-        return True
+        return sum(max(free, 0) // max(waiting) for free in room) >= missing
 
     def _room(self, where: Node) -> int:
         on_it = (each for each in self.server.pods.values() if each.spec.node_name == where.name)

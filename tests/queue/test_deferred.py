@@ -3,7 +3,7 @@
 import pytest
 
 from services.queue.deferred import MOST, Deferred
-from services.queue.events import ClusterChange, Observed, PodGone, PodPending
+from services.queue.events import ClusterChange, Listed, Observed, PodGone, PodPending
 from services.queue.happenings import Happening
 from services.queue.places import Place
 from shared.framework.clusterevents import EVERYTHING, Action, ClusterEvent, Resource
@@ -39,6 +39,15 @@ def test_a_pod_is_tried_on_the_state_that_woke_it(queue: Queue) -> None:
     assert batch is not None
     assert [queued.pod.name for queued in batch.pods] == ["p"]
     assert batch.seq == 71
+
+
+def test_who_is_rejected_before_the_snapshot_knows_the_listing_is_tried_again(queue: Queue) -> None:
+    """A queue that starts while the snapshot stands still: workers judge its pods by a state of before the listing."""
+    queue.tell(Listed((3, 5)))
+    queue.tell(absorbed(4))
+    assert queue.place("p") is Place.UNSCHEDULABLE
+    queue.tell(absorbed(5))
+    assert queue.place("p") is Place.ACTIVE
 
 
 def test_what_the_snapshot_knows_already_wakes_at_once(queue: Queue) -> None:

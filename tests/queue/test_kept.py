@@ -18,7 +18,7 @@ def again(queue: Queue, *names: str, now: float) -> Queue:
     new.kept = dict(queue.kept)
     new.now = now
     new.add(*names)
-    new.tell(Listed())
+    new.tell(Listed((1, 1)))
     return new
 
 

@@ -173,7 +173,7 @@ class Anything(RuleBasedStateMachine):
         self.sent.clear()
         self.batches.clear()
         self.queue.add(*(self.told[name] for name in self.pending))
-        self.queue.tell(Listed())
+        self.queue.tell(Listed((1, 1)))
 
     @invariant()
     def only_what_there_is_is_remembered(self) -> None:

@@ -293,6 +293,7 @@ async def test_only_a_change_that_helps_wakes_a_pod() -> None:
     async with servers() as world:
         world.pods, world.nodes = [pod("a").request(cpu=4)], [node("small").capacity(cpu=1)]
         async with world.queue():
+            world.bus.post("queue.forgotten", Absorbed(epoch=1, seq=6, watch_epoch=1, watch_seq=world.seq))
             await world.take()
             await world.report(1, rejected("a"))
             world.watch(node_change(node("small").capacity(cpu=2)))
