@@ -7,10 +7,14 @@ condition that names this term. The answer to that says how it went on:
     pending -> touch -+-> without a node, at a new version: fenced, nothing from before can bind it
                       +-> on a node: waits until the watch shows it there, so that its place is known
                       +-> gone
-                      +-> no answer, or refused: touched again
+                      +-> no answer, or not allowed: touched again
+                      +-> refused for good: set aside after TRIES times
 
 The watch may say first that a pod is on a node, finished or gone. Of pods that cannot be read it tells as much. So
 neither a pod that becomes unreadable nor one whose condition is removed is waited for.
+
+A pod set aside keeps the place that the ledger names, however doubtful it is, and otherwise is scheduled as any other:
+a binding, too, changes its version.
 """
 
 import asyncio
@@ -19,7 +23,7 @@ from collections.abc import Callable
 
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
-from shared.kube.errors import Forbidden
+from shared.kube.errors import Forbidden, Refused
 from shared.kube.notes import BindingFenced, PodRef, PodStanding
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.telemetry.fault import Fault
@@ -29,8 +33,18 @@ MOST_AT_ONCE = 64
 """Calls to the API server."""
 AGAIN = 1.0
 """Seconds until what was not answered, or what the watch has not shown, is looked at again."""
+TRIES = 3
+"""Times that a pod is touched which the API server refuses to change."""
+MOST_NAMED = 5
+"""Pods in one line."""
 PROGRESS = 1.0
 """Seconds between two lines about how far it is."""
+
+
+REFUSED_FOR_GOOD = (400, 413, 422)
+"""Answers that say that this change of this pod is not accepted; others may be over soon."""
+NO_RIGHT = "cannot patch resource"
+"""What the API server says where a right is missing; admission says something else."""
 
 
 class Barrier:
@@ -47,6 +61,9 @@ class Barrier:
         self._open: dict[str, PodRef] = {}
         self._bound: set[str] = set()
         """Of the open ones, those that are on a node by an answer; the watch is still to show that."""
+        self._refusals: dict[str, int] = {}
+        self.aside: dict[str, PodRef] = {}
+        """Pods that the API server refuses to change, by uid. They are not fenced."""
         self._total = 0
         self._closed = False
         self._problem = ""
@@ -81,21 +98,32 @@ class Barrier:
         finally:
             progress.cancel()
         self._log.info("%s", self._progress())
+        if self.aside:
+            self._log.warning("%s: a binding of an earlier term may still come", self._named_aside())
 
     def _may_be_ours(self, change: PodChange | Unreadable) -> bool:
         """Of a pod that cannot be read it may be unknown whose it is."""
         return change.scheduler in self._schedulers or (isinstance(change, Unreadable) and not change.scheduler)
 
     def _drop(self, uid: str) -> None:
+        self.aside.pop(uid, None)
         self._bound.discard(uid)
         if self._open.pop(uid, None) is not None and not self._open:
             self._empty.set()
 
     def _progress(self) -> str:
-        text = f"fenced {self._total - len(self._open):,} of {self._total:,} pending pods"
+        fenced = self._total - len(self._open) - len(self.aside)
+        text = f"fenced {fenced:,} of {self._total:,} pending pods"
+        if self.aside:
+            text += f"; {self._named_aside()}"
         if self._bound:
             text += f"; {len(self._bound):,} are on a node, which the watch has not shown yet"
         return f"{text}; {self._problem}" if self._problem and self._open else text
+
+    def _named_aside(self) -> str:
+        names = [f"{pod.namespace}/{pod.name}" for pod in list(self.aside.values())[:MOST_NAMED]]
+        more = f" and {len(self.aside) - len(names):,} more" if len(self.aside) > len(names) else ""
+        return f"the API server refuses to change {', '.join(names)}{more}"
 
     async def _report(self, tell: Callable[[str], None]) -> None:
         while True:
@@ -128,7 +156,15 @@ class Barrier:
         try:
             standing = await self._ask(pod)
         except Forbidden as cause:
-            self._fail(f"the API server does not allow it, the snapshot needs `patch` on `pods/status`: {cause}")
+            if _is_about_the_pod(cause):
+                self._refuse(uid, pod, cause)
+            else:
+                self._fail(f"the API server does not allow it, the snapshot needs `patch` on `pods/status`: {cause}")
+        except Refused as cause:
+            if cause.status in REFUSED_FOR_GOOD:
+                self._refuse(uid, pod, cause)
+            else:
+                self._fail(str(cause))
         except FlotillaError as cause:
             self._fail(str(cause))
         else:
@@ -137,6 +173,13 @@ class Barrier:
                 self._bound.add(uid)
             else:
                 self._drop(uid)
+
+    def _refuse(self, uid: str, pod: PodRef, cause: Refused) -> None:
+        """It is set aside once it was tried often enough."""
+        self._fail(str(cause))
+        self._refusals[uid] = tries = self._refusals.get(uid, 0) + 1
+        if tries >= TRIES and self._open.pop(uid, None) is not None:
+            self.aside[uid] = pod
 
     def _fail(self, problem: str) -> None:
         self._problem = problem
@@ -149,10 +192,15 @@ class Barrier:
             return await self._client.pod_standing(pod.namespace, pod.name)
         try:
             return await self._client.standing_after(pod, self._mark)
-        except Forbidden:
-            raise
-        except FlotillaError:
+        except FlotillaError as cause:
+            if isinstance(cause, Forbidden) and not _is_about_the_pod(cause):
+                raise
             standing = await self._client.pod_standing(pod.namespace, pod.name)
             if standing is None or standing.uid != pod.uid or standing.node:
                 return standing
             raise
+
+
+def _is_about_the_pod(cause: Forbidden) -> bool:
+    """An admission webhook or policy refuses the change; nobody lacks a right."""
+    return "denied" in cause.message and NO_RIGHT not in cause.message

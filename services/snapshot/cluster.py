@@ -34,10 +34,7 @@ class Cluster:
         self.ledger = Ledger()
         self.gathering: Gathering | None = None
         for entry in ledger:
-            self.pods.put(entry.uid, entry.node, entry.load, f"{entry.namespace}/{entry.name}", assumed=True)
-            self.ledger.restore(entry)
-            if entry.volumes is not None:
-                self.objects.restore(entry.uid, entry.node, entry.volumes)
+            self.restore(entry)
 
     def begin_term(self, epoch: int) -> None:
         """Its numbers are greater than all before."""
@@ -74,6 +71,14 @@ class Cluster:
         return Delta(self.epoch, self.seq, changes, loads)
 
     # Pods
+
+    def restore(self, entry: LedgerEntry) -> None:
+        """A pod that an earlier leader has assumed."""
+        self.nominations.forget(entry.uid)
+        self.pods.put(entry.uid, entry.node, entry.load, f"{entry.namespace}/{entry.name}", assumed=True)
+        self.ledger.restore(entry)
+        if entry.volumes is not None:
+            self.objects.restore(entry.uid, entry.node, entry.volumes)
 
     def remove(self, uid: str) -> list[Effect]:
         """It leaves its place."""

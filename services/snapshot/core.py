@@ -122,6 +122,12 @@ class SnapshotCore:
         """Whether its pod is assumed by this attempt."""
         return self._ledger.find(*attempt) is not None
 
+    def assume_again(self, entries: Iterable[LedgerEntry]) -> None:
+        """Before the beginning: pods that an earlier term may have bound there, unless the listing shows a place."""
+        for entry in entries:
+            if entry.uid not in self._pods:
+                self._cluster.restore(msgspec.structs.replace(entry, bound=False))
+
     def order(self, attempt: Attempt, now: float) -> BindingOrder | None:
         """For a binder, as it is to have it now; None if no binder is to have it any more."""
         return self._ledger.order(attempt, self.epoch, now)

@@ -26,6 +26,10 @@ class SnapshotMetrics:
         self.stale = metrics.counter(
             "flotilla_stale_pods_total", "Pods refused because the watch showed them without the node that they are on."
         )
+        self.unfenced = metrics.gauge(
+            "flotilla_unfenced_pods",
+            "Pending pods that this term began without fencing, as the API server refuses to change them.",
+        )
         self._waiting_orders = metrics.gauge("flotilla_orders_waiting", "Binding orders that no binder has room for.")
 
     def answered(self, committed: Committed, decisions: int) -> None:

@@ -1,7 +1,7 @@
 """Snapshot's shell: the watch, cycle and the binders on one side, Redis, workers and the queue on the other."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -66,7 +66,7 @@ from shared.messages.binding import (
 )
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
-from shared.messages.state import Commit, Heartbeat
+from shared.messages.state import Commit, Heartbeat, LedgerEntry
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner
@@ -102,7 +102,7 @@ async def main(context: Context) -> None:
         try:
             async with (
                 joined(context, config.leader_election, given, answers=True),
-                leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given) as lead,
+                leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given, schedulers) as lead,
             ):
                 context.health.wait_for("listing", "the cluster has not been listed yet")
                 pipeline = context.bus.pipeline.id
@@ -112,7 +112,9 @@ async def main(context: Context) -> None:
                 ledger = [entry for entry in recovered.ledger if entry.bound or not settled]
                 core = SnapshotCore(terms.epoch, ledger, recovered.answer, Checks.of(config))
                 lost = ledger_is_lost(recovered, lead.before) and not settled
-                shell = Shell(context, client, terms, core, schedulers, ledger_lost=lost, settle=lead.settle)
+                served = schedulers | lead.served
+                barrier = Barrier(client, served, terms.epoch, context.log, context.fault) if lost else None
+                shell = Shell(context, client, terms, core, schedulers, barrier, recovered.doubtful, lead.settle)
                 await lead.during(shell.run())
         finally:
             await link.close()
@@ -128,11 +130,11 @@ class Shell:
         terms: Terms,
         core: SnapshotCore,
         schedulers: frozenset[str],
-        *,
-        ledger_lost: bool,
+        barrier: Barrier | None = None,
+        doubtful: Sequence[LedgerEntry] = (),
         settle: Callable[[], None] | None = None,
     ) -> None:
-        """`ledger_lost`: there were terms before, and Redis does not remember what they have assumed.
+        """`barrier`: where there were terms before, and what they have assumed is not known, but for `doubtful`.
 
         `settle` is called if the term leaves nothing behind that the next one would have to wait for.
         """
@@ -140,7 +142,8 @@ class Shell:
         self._bus: Bus = context.bus
         self._terms = terms
         self._core = core
-        self._barrier = Barrier(client, schedulers, terms.epoch, context.log, context.fault) if ledger_lost else None
+        self._barrier = barrier
+        self._doubtful = doubtful
         self._settle = settle
         self._intake = Intake(schedulers, core.is_bound)
         self._reader = WatchReader(context.name)
@@ -204,7 +207,9 @@ class Shell:
         if self._barrier is not None:
             await self._barrier.run(partial(self._context.health.wait_for, "ledger"))
             self._context.health.clear("ledger")
-            self._barrier = None
+            self._metrics.unfenced.set(len(self._barrier.aside))
+            self._core.assume_again(each for each in self._doubtful if each.uid in self._barrier.aside)
+            self._barrier, self._doubtful = None, ()
         self._begun = True
         await self._carrier.begin()
         self._context.health.clear("listing")

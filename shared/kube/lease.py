@@ -4,6 +4,7 @@ What others have written into it, labels for instance, stays.
 """
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,12 @@ NETWORK = "flotilla.io/nats"
 """The annotation by which a leader names its NATS: `TERM IDENTITY`. It counts in that term only, for services of the
 last release leave it as it is."""
 
+SERVED = "flotilla.io/schedulers"
+"""The annotation that names, separated by commas, all schedulers whose pods leaders have served, those of earlier terms
+as well. It outlives every term."""
+MOST_SERVED = 256
+"""The oldest names are forgotten first."""
+
 _OURS = (SETTLED, NETWORK)
 _CONFLICT, _NOT_FOUND = 409, 404
 
@@ -34,8 +41,16 @@ _CONFLICT, _NOT_FOUND = 409, 404
 class Lease:
     """Not to be used by several tasks at once."""
 
-    def __init__(self, client: KubeClient, namespace: str, name: str, holder: str, seconds: float) -> None:
-        """`seconds`: for how long others are to leave it alone after each write."""
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        holder: str,
+        seconds: float,
+        schedulers: Iterable[str] = (),
+    ) -> None:
+        """`seconds`: for how long others are to leave it alone after each write. `schedulers`: that it serves."""
         self.where = f"Lease {namespace}/{name}"
         self._client = client
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -44,6 +59,9 @@ class Lease:
         self._holder = holder
         self._seconds = max(1, math.ceil(seconds))
         self._found: dict[str, Any] | None = None
+        self._schedulers = tuple(schedulers)
+        self.served: tuple[str, ...] = self._schedulers
+        """All schedulers that this leader and those before it serve or have served, as far as the Lease was read."""
 
     async def look(self, patience: float) -> Record | None:
         """None if there is none. ClusterError if the server does not say, or what is there is no Lease."""
@@ -69,6 +87,8 @@ class Lease:
             "renewTime": now,
         }
         marks = {NETWORK: f"{term} {network}"} if network else {}
+        if self.served:
+            marks[SERVED] = ",".join(self.served)
         return await self._write(spec | ({"acquireTime": now} if acquired else {}), patience, marks)
 
     async def release(self, newest: int, patience: float, *, settled: int = 0) -> bool:
@@ -122,6 +142,8 @@ class Lease:
 
     def _record(self, lease: dict[str, Any]) -> Record:
         spec = lease["spec"]
+        named = str((lease["metadata"].get("annotations") or {}).get(SERVED) or "").split(",")
+        self.served = tuple(dict.fromkeys([*filter(None, named), *self._schedulers]))[-MOST_SERVED:]
         term, seconds = spec.get("leaseTransitions") or 0, spec.get("leaseDurationSeconds") or 0
         if not isinstance(term, int) or term < 0:
             raise ClusterError(f"{self.where}: spec.leaseTransitions: {term!r} is no term")
@@ -130,8 +152,8 @@ class Lease:
         holder = str(spec.get("holderIdentity") or "")
         marks = lease["metadata"].get("annotations") or {}
         settled = not holder and term > 0 and marks.get(SETTLED) == str(term)
-        named_in, _, named = str(marks.get(NETWORK) or "").partition(" ")
-        network = named if named_in == str(term) else ""
+        named_in, _, network_named = str(marks.get(NETWORK) or "").partition(" ")
+        network = network_named if named_in == str(term) else ""
         renewed, acquired = (str(spec.get(key) or "") for key in ("renewTime", "acquireTime"))
         return Record(holder, term, renewed, float(seconds), settled, network, acquired)
 

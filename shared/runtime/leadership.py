@@ -14,7 +14,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -81,6 +81,11 @@ class Leadership:
     async def _lost(self) -> None:
         await asyncio.shield(self._keeper.lost)
 
+    @property
+    def served(self) -> frozenset[str]:
+        """The schedulers that leaders of this and of earlier terms serve or have served."""
+        return frozenset(self._keeper.served)
+
     def settle(self) -> None:
         """Nothing of our term is under way any more, or will be: given back, the Lease will say so."""
         self._keeper.settled = self.epoch
@@ -93,14 +98,18 @@ class Leadership:
 
 @asynccontextmanager
 async def leadership(
-    context: Context, config: LeaderElection, name: str, given: GivenConnection = NOTHING_GIVEN
+    context: Context,
+    config: LeaderElection,
+    name: str,
+    given: GivenConnection = NOTHING_GIVEN,
+    schedulers: Iterable[str] = (),
 ) -> AsyncIterator[Leadership]:
     """Waits until this process leads, or raises the fault that ends it before.
 
     The Lease of this name is given back at the end, unless it is lost. UserError, before or as of LeaseLost, where
-    another pipeline has the Leases.
+    another pipeline has the Leases. `schedulers`: that the leader serves, which the Lease remembers.
     """
-    keeper = _Keeper(context, config, name, given)
+    keeper = _Keeper(context, config, name, given, tuple(schedulers))
     keeper.start()
     try:
         yield Leadership(name, await keeper.leads(), keeper)
@@ -123,8 +132,16 @@ def timings_of(config: LeaderElection) -> Timings:
 class _Keeper:
     """The two sides: what is called in the service's loop, and what runs in the thread."""
 
-    def __init__(self, context: Context, config: LeaderElection, name: str, given: GivenConnection) -> None:
+    def __init__(
+        self,
+        context: Context,
+        config: LeaderElection,
+        name: str,
+        given: GivenConnection,
+        schedulers: tuple[str, ...] = (),
+    ) -> None:
         self._context = context
+        self.served = self._schedulers = schedulers
         self._name = name
         self._given = given
         self._identity = context.settings.identity or context.name
@@ -273,7 +290,9 @@ class _Keeper:
             self._context.settings.api, given=self._given, agent=f"flotilla-{self._context.service}"
         )
         try:
-            lease = Lease(client, self._namespace, self._name, self._identity, self._timings.lease_duration)
+            lease = Lease(
+                client, self._namespace, self._name, self._identity, self._timings.lease_duration, self._schedulers
+            )
             self._campaigning = asyncio.create_task(self._campaign(lease))
             watching = asyncio.create_task(self._watch_owner(client))
             with contextlib.suppress(asyncio.CancelledError):
@@ -338,6 +357,7 @@ class _Keeper:
                 if self._name == self._owner:
                     self._judge(record, lease.where)
                 return Looked(record)
+            self.served = lease.served
             written = await lease.write(
                 effect.term, acquired=effect.acquired, patience=effect.patience, network=self._context.bus.network
             )

@@ -1,6 +1,7 @@
 """The beginning of a term: earlier leaders are shut out, and what they left is read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +22,15 @@ class Recovered:
     The ledger is in the order of its deadlines. `lost`: what earlier terms have assumed, if there were any, is not
     known: no whole state was written since Redis had none, or since it was another process than the one that was
     written to, which may have gone on without the last writes, or something has been removed from the ledger. Then
-    ledger and answer are left out. `evicts`: by which policy the server may remove keys that it has been given.
+    ledger and answer are left out; `doubtful` is what could be read of the ledger. `evicts`: by which policy the server
+    may remove keys that it has been given.
     """
 
     epoch: int
     ledger: list[LedgerEntry]
     answer: Committed | None
     lost: bool
+    doubtful: tuple[LedgerEntry, ...] = ()
     evicts: str = ""
 
 
@@ -46,13 +49,20 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
     match found:
         case [b"done", earlier, entries, answer, lost]:
             if lost or await history_of(link) != history:
-                return Recovered(int(earlier), [], None, lost=True, evicts=evicts)
+                doubtful = tuple(_readable(entries))
+                return Recovered(int(earlier), [], None, lost=True, doubtful=doubtful, evicts=evicts)
             ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
             decoded = decode_answer(answer) if answer else None
             return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts)
         case _:
             refuse(found, prefix, epoch, link.where)
             raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")
+
+
+def _readable(entries: Iterable[bytes]) -> Iterator[LedgerEntry]:
+    for raw in entries:
+        with suppress(ProtocolError):
+            yield decode_entry(raw)
 
 
 async def history_of(link: RedisLink) -> str:

@@ -48,6 +48,17 @@ async def test_where_there_is_none_it_is_made_and_then_renewed() -> None:
         assert seen == Record("me", 7, str(renewed["renewTime"]), 15.0, acquired=str(made["acquireTime"]))
 
 
+async def test_the_lease_remembers_whose_pods_leaders_have_served() -> None:
+    async with api_server() as server, client_of(server) as client:
+        for term, (holder, schedulers) in enumerate([("me", ["a", "b"]), ("you", ["b", "c"])], start=7):
+            lease = Lease(client, NAMESPACE, "flotilla-x", holder, 14.2, schedulers)
+            assert await take(lease, term)
+            assert await lease.release(term, PATIENCE)
+        later = Lease(client, NAMESPACE, "flotilla-x", "them", 14.2, ["d"])
+        await later.look(PATIENCE)
+        assert later.served == ("a", "b", "c", "d")
+
+
 async def test_who_leads_says_which_nats_it_uses_and_it_counts_in_that_term_only() -> None:
     async with api_server() as server, client_of(server) as client:
         lease, other = a_lease(client), a_lease(client, "you")

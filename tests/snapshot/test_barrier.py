@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.snapshot.barrier import MOST_AT_ONCE, Barrier
+from services.snapshot.barrier import MOST_AT_ONCE, TRIES, Barrier
 from shared.errors import Unexpected
 from shared.kube.notes import BINDING_FENCED
 from shared.messages.watch import Kind, PodChange, Unreadable
@@ -30,6 +30,7 @@ class Client(SimClient):
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport, "snapshot", Gate("snapshot"))
         self.refuses: dict[str, int] = {}
+        self.says = "not for you"
         self.before_write: Callable[[str], None] = lambda name: None
         self.out = self.most = 0
         self.writes = 0
@@ -60,7 +61,7 @@ class World:
 
         def refusing(name: str, uid: str = "", version: str = "") -> Pod:
             if uid and name in self.client.refuses:
-                raise Refusal(self.client.refuses[name], "not for you")
+                raise Refusal(self.client.refuses[name], self.client.says)
             return found(name, uid, version)
 
         monkeypatch.setattr(self.server, "found", refusing)
@@ -230,6 +231,43 @@ def test_what_is_refused_is_said_where_people_look_and_tried_again(
         played(story())
     assert "pending pods cannot be fenced: the API server does not allow it" in caplog.text
     assert "fenced 2 of 2 pending pods" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (422, 'Pod "a" is invalid: spec.containers[0].image: Required value'),
+        (403, 'admission webhook "policy.example.com" denied the request: not on a Friday'),
+        (403, "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"),
+    ],
+)
+def test_a_pod_that_the_server_refuses_to_change_holds_up_nobody(
+    world: World, caplog: pytest.LogCaptureFixture, status: int, says: str
+) -> None:
+    async def story() -> None:
+        world.pod("a")
+        world.pod("b")
+        world.client.refuses["a"], world.client.says = status, says
+        await world.run()
+        assert world.is_fenced("b")
+        assert list(world.barrier.aside) == ["uid-a"]
+        assert world.client.writes == TRIES + 1
+        assert any("default/a" in line or says in line for line in world.told)
+
+    with caplog.at_level(logging.INFO):
+        played(story())
+    assert "fenced 1 of 2 pending pods; the API server refuses to change default/a" in caplog.text
+
+
+def test_a_pod_that_was_set_aside_and_is_bound_is_set_aside_no_more(world: World) -> None:
+    async def story() -> None:
+        world.pod("a")
+        world.client.refuses["a"] = 422
+        await world.run()
+        world.show("a", node="n1")
+        assert not world.barrier.aside
+
+    played(story())
 
 
 def test_a_conflict_is_no_proof_that_the_pod_is_gone(world: World) -> None:

@@ -103,6 +103,18 @@ def test_an_assumption_on_a_node_that_is_gone_is_left_to_its_binding() -> None:
     assert P.uid in core.ledger
 
 
+def test_an_unfenced_pod_keeps_the_place_that_a_doubtful_ledger_names() -> None:
+    """Unless the listing shows where it is."""
+    doubtful = list(left_behind().core.ledger.values())
+    core = SnapshotCore(2)
+    core.handle(Observed([NodeSeen(A), NodeSeen(B), PodSeen(bound(Q, "a"))]), 1.0)
+    core.assume_again(doubtful)
+    core.validate()
+    assert orders(core, core.begin(1.0)) == [("p", "a", 2)]
+    core.validate()
+    assert {u: where for u, (where, _) in held(core.state())[1].items()} == {P.uid: "a", Q.uid: "a"}
+
+
 def test_a_commit_that_the_old_leader_took_is_not_taken_twice() -> None:
     old = left_behind()
     core, _ = successor(old)
