@@ -9,12 +9,12 @@ from typing import Any, Final
 from services.inprocess.comparison import Difference, GroupResult
 from services.inprocess.objectlists import objects_of
 from services.queue.backoff import Backoff
-from services.queue.changes import node_events, object_events, pod_events
 from services.queue.core import QueueCore
-from services.queue.entry import Entry
 from services.queue.events import Answer, ClusterChange, Event, PodBound, PodGone, PodPending, Tick
 from services.queue.places import Place
-from services.queue.pods import Patience
+from services.queue.scheduling.cluster_event import node_events, object_events, pod_events
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.scheduling_queue import Patience
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError
 from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource

@@ -7,7 +7,7 @@ pods of one second leave together and in queue order.
 from dataclasses import dataclass
 from math import floor
 
-from services.queue.entry import Entry
+from services.queue.scheduling.queued_pod_info import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

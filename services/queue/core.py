@@ -25,9 +25,7 @@ what to whom. Each pod has a short story, told when something impossible is abou
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from services.queue.attempts import Attempts
 from services.queue.backoff import Backoff
-from services.queue.entry import Entry
 from services.queue.events import (
     Acknowledge,
     Answer,
@@ -41,14 +39,16 @@ from services.queue.events import (
     Remember,
     Tick,
 )
-from services.queue.hints import Hints
 from services.queue.kept import Kept
-from services.queue.notices import held_notice, unshown_notice
 from services.queue.places import Place
-from services.queue.pods import Patience, Pods
 from services.queue.pulls import Pulls
+from services.queue.scheduling.attempt_results import Attempts
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.queueing_hints import Hints
+from services.queue.scheduling.scheduling_queue import Patience, Pods
+from services.queue.status.pod_conditions import held_notice, unshown_notice
 from services.queue.tally import Tally
-from services.queue.watched import Watched
+from services.queue.watch.event_handlers import Watched
 from shared.cluster.objects import ClusterObjects
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from services.queue.entry import Entry
-from services.queue.gangs import Gangs
-from services.queue.heap import PodHeap
-from services.queue.inflight import Away
 from services.queue.places import TRANSITIONS, Place
-from services.queue.rejected import Rejected
+from services.queue.scheduling.backoff_queue import PodHeap
+from services.queue.scheduling.in_flight_pods import Away
+from services.queue.scheduling.pod_groups import Gangs
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.unschedulable_pods import Rejected
 from services.queue.tally import Tally
 from services.queue.timed import Timed
 from shared.errors import InvariantBroken

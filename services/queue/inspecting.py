@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from services.queue.describing import IN_ORDER, described
-from services.queue.entry import Entry
 from services.queue.places import Place
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.status.introspection import IN_ORDER, described
 from shared.messages.inspection import MOST_PODS, DescribedPod, ListQueue, QueueListed
 from shared.runtime.listings import Listings
 

@@ -26,13 +26,13 @@ from services.queue.events import (
     Withdrawn,
 )
 from services.queue.inspecting import Inspection
-from services.queue.metrics import QueueMetrics
-from services.queue.notices import fitting
 from services.queue.places import Place
-from services.queue.pods import Patience
-from services.queue.remembering import Remembering
-from services.queue.sightings import Sightings
+from services.queue.scheduling.scheduling_queue import Patience
 from services.queue.spans import PodSpans
+from services.queue.status.metrics import QueueMetrics
+from services.queue.status.pod_conditions import fitting
+from services.queue.status.retry_store import Remembering
+from services.queue.watch.watch_decoder import Sightings
 from shared.bus import Envelope, Subscription
 from shared.bus.subjects import (
     BINDER_NOTICES,

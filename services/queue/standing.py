@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from services.queue.entry import Entry
 from services.queue.places import Place
+from services.queue.scheduling.queued_pod_info import Entry
 from shared.framework.status import Status, unresolvable
 from shared.model.objects import GroupApi, GroupRef, PodGroup
 

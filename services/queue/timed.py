@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from services.queue.entry import Entry
+from services.queue.scheduling.queued_pod_info import Entry
 from shared.errors import InvariantBroken
 
 

@@ -15,7 +15,7 @@ import services.snapshot.lookups as lookups
 import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.evictor import Evictor
-from services.queue.sightings import Sightings
+from services.queue.watch.watch_decoder import Sightings
 from services.snapshot.core import SnapshotCore
 from services.snapshot.judging import Judge
 from services.watcher.history import History

@@ -2,8 +2,8 @@
 
 from services.queue.core import QueueCore
 from services.queue.places import Place
-from services.queue.pods import OVERDUE, TIME_LIMIT
 from services.queue.preempting import PATIENCE
+from services.queue.scheduling.scheduling_queue import OVERDUE, TIME_LIMIT
 
 
 def moved_by_time(queue: QueueCore, now: float) -> list[str]:

@@ -15,7 +15,7 @@ from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from testing.simulation.loop import VirtualLoop, owner
 
 SERVICES = ("watcher", "queue", "cycle", "snapshot", "worker", "binder")
-CONNECTING = ("services.snapshot.service", "services.worker.service", "services.queue.remembering")
+CONNECTING = ("services.snapshot.service", "services.worker.service", "services.queue.status.retry_store")
 
 T = TypeVar("T")
 

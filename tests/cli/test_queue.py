@@ -10,11 +10,11 @@ import pytest
 from services.cli.pods import PodName, age
 from services.cli.queue import in_full, row
 from services.queue.core import QueueCore
-from services.queue.describing import ANY_EVENT, awaited, described, labels
-from services.queue.entry import Entry
 from services.queue.events import PodPending
 from services.queue.inspecting import MOST_LINES, Inspection
 from services.queue.places import Place
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.status.introspection import ANY_EVENT, awaited, described, labels
 from services.supervisor.servers import NatsServer
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.cycle.events import Decided, Failed, Unschedulable
 from services.inprocess.pipeline import Pipeline
-from services.queue.entry import Entry
+from services.queue.scheduling.queued_pod_info import Entry
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
 from shared.framework.classify import Classifier

@@ -23,7 +23,7 @@ from services.queue.events import (
 )
 from services.queue.kept import Kept
 from services.queue.places import Place
-from services.queue.pods import Patience
+from services.queue.scheduling.scheduling_queue import Patience
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice

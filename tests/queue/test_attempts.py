@@ -5,7 +5,7 @@ import pytest
 from services.queue.backoff import Backoff
 from services.queue.events import Ended, PodPending
 from services.queue.places import Place
-from services.queue.pods import Patience
+from services.queue.scheduling.scheduling_queue import Patience
 from services.queue.tally import Result
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Absorbed, Assumed, Verdict

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.queue.places import Place
-from services.queue.sightings import Sightings
+from services.queue.watch.watch_decoder import Sightings
 from shared.messages.watch import ObjectChange
 from shared.model.objects import ObjectKind, encode_msgpack, key_of, object_from
 from testing.builders import pod

@@ -2,8 +2,8 @@
 
 from services.queue.core import QueueCore
 from services.queue.events import ClusterChange, Ended, PodBound, PodGone, PodPending, Seen
-from services.queue.metrics import QueueMetrics
-from services.queue.pods import Patience
+from services.queue.scheduling.scheduling_queue import Patience
+from services.queue.status.metrics import QueueMetrics
 from shared.telemetry import Telemetry
 from testing.builders import node, pod
 from tests.bus.support import a_telemetry, sample

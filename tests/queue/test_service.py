@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.queue import remembering
 from services.queue.service import main
+from services.queue.status import retry_store as remembering
 from services.supervisor.servers import NatsServer, RedisServer
 from shared.bus import Bus, Envelope, NoAnswer
 from shared.config.settings import ApiSettings, Settings

@@ -10,7 +10,7 @@ from services.queue.core import QueueCore
 from services.queue.events import ClusterChange, Ended, PodGone, PodPending, Seen
 from services.queue.happenings import label
 from services.queue.places import Place
-from services.queue.pods import ADDED, UPDATED
+from services.queue.scheduling.scheduling_queue import ADDED, UPDATED
 from services.queue.tally import QUEUES
 from shared.telemetry.metrics import Metrics
 

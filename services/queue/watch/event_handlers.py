@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from services.queue.deferred import Deferred
-from services.queue.entry import Entry
 from services.queue.events import (
     ClusterChange,
     Effect,
@@ -22,10 +21,11 @@ from services.queue.events import (
     Withdrawn,
 )
 from services.queue.happenings import Happening, anything, room
-from services.queue.hints import Hints
-from services.queue.notices import unreadable_notice
 from services.queue.places import Place
-from services.queue.pods import Pods
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.queueing_hints import Hints
+from services.queue.scheduling.scheduling_queue import Pods
+from services.queue.status.pod_conditions import unreadable_notice
 from services.queue.tally import Result
 from shared.errors import FlotillaError, InvariantBroken, UserError
 from shared.framework.profile import Framework

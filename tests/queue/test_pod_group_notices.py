@@ -1,7 +1,7 @@
 """What owners are told of gangs whose members are held."""
 
 from services.queue.standing import PATIENCE
-from tests.queue.gangs import THEIRS, Line
+from tests.queue.pod_group_support import THEIRS, Line
 
 
 def told(line: Line, now: float) -> dict[str, str]:

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable, Tick
-from services.queue.notices import MOST_CHARACTERS, MOST_NOTICES, fitting
 from services.queue.places import Place
+from services.queue.status.pod_conditions import MOST_CHARACTERS, MOST_NOTICES, fitting
 from services.queue.untold import PAUSES, Untold
 from shared.messages.binding import Notice
 from tests.queue.support import Queue, built, notices, telling

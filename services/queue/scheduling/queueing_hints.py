@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 
-from services.queue.entry import Entry
 from services.queue.happenings import Happening
+from services.queue.scheduling.queued_pod_info import Entry
 from services.queue.tally import HintTaken, Tally
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError, UserError

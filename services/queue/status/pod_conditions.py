@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable
-from services.queue.gangs import Overdue
+from services.queue.scheduling.pod_groups import Overdue
 from shared.messages.binding import Notice
 from shared.messages.queue import Outcome, Verdict
 from shared.model.objects import Pod

@@ -4,10 +4,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from services.queue.entry import Entry
 from services.queue.happenings import Happening
-from services.queue.hints import Hints, Worth
 from services.queue.preempting import PREEMPTION
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.queueing_hints import Hints, Worth
 from services.queue.standing import HOLDERS
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import EVERYTHING

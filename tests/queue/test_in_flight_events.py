@@ -3,8 +3,8 @@
 import pytest
 
 from services.queue.events import ClusterChange
-from services.queue.inflight import MOST, MOST_ASKED
 from services.queue.places import Place
+from services.queue.scheduling.in_flight_pods import MOST, MOST_ASKED
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.messages.queue import Activate
 from testing.builders import node, pod

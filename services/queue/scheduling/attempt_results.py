@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from services.queue.entry import Entry
 from services.queue.events import Effect, Notify
 from services.queue.happenings import room
-from services.queue.notices import notice_of, unbound_notice
 from services.queue.places import Place
-from services.queue.pods import Pods
 from services.queue.preempting import Report
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.scheduling_queue import Pods
+from services.queue.status.pod_conditions import notice_of, unbound_notice
 from services.queue.tally import Result
 from shared.messages.binding import Evicted
 from shared.messages.queue import POD_GONE, ForgottenPod, Outcome, Verdict

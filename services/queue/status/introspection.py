@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from services.queue.backoff import wakes_at
-from services.queue.entry import Entry
 from services.queue.places import Place
+from services.queue.scheduling.queued_pod_info import Entry
 from shared.framework.clusterevents import NAMES, Action, Registration, Resource, names_of
 from shared.framework.profile import Framework
 from shared.messages.inspection import LONGEST_TEXT, DescribedPod, Move

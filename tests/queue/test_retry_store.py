@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 
-from services.queue import remembering
 from services.queue.events import Lapse, Remember
 from services.queue.kept import Kept
-from services.queue.remembering import Remembering
+from services.queue.status import retry_store as remembering
+from services.queue.status.retry_store import Remembering
 from services.supervisor.servers import RedisServer
 from shared.errors import UserError
 from shared.store.memory import Memory

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.queue.assigned import AssignedPods
-from services.queue.changes import node_events, pod_events
 from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodStale, PodUnreadable, Seen
 from services.queue.nodes import Nodes
-from services.queue.sightings import Sightings
+from services.queue.scheduling.cluster_event import node_events, pod_events
+from services.queue.watch.object_cache import AssignedPods
+from services.queue.watch.watch_decoder import Sightings
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -160,7 +160,7 @@ def test_volumes_of_pods_that_are_alike_otherwise() -> None:
 def test_different_pods_are_told_apart_even_when_more_are_known_than_are_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("services.queue.assigned.MOST_PARTS", 2)
+    monkeypatch.setattr("services.queue.watch.object_cache.MOST_PARTS", 2)
     assigned = AssignedPods()
     pods = [pod(f"p{number}").on("n").request(cpu=number % 7).label(number=str(number % 5)) for number in range(50)]
     for one in pods:

@@ -20,7 +20,7 @@ long as its group says, its owner is told.
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from services.queue.entry import Entry
+from services.queue.scheduling.queued_pod_info import Entry
 from services.queue.standing import Group, Stand, no_group, not_ready, reproach, stand_of, too_few
 from shared.errors import InvariantBroken
 from shared.framework.status import SUCCESS, Status

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from services.queue.entry import Entry
+from services.queue.scheduling.queued_pod_info import Entry
 from shared.errors import InvariantBroken
 
 MOST_HUSKS = 64

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from services.queue.assigned import AssignedPods
-from services.queue.changes import node_events, object_events, pod_events
 from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodStale, PodUnreadable, Seen
 from services.queue.nodes import Nodes
+from services.queue.scheduling.cluster_event import node_events, object_events, pod_events
+from services.queue.watch.object_cache import AssignedPods
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable

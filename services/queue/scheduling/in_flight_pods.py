@@ -4,9 +4,9 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from services.queue.entry import Entry
 from services.queue.happenings import Happening, anything
-from services.queue.hints import Hints, Worth
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.queueing_hints import Hints, Worth
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import ClusterEvent
 

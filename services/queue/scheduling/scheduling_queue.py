@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from math import floor
 
 from services.queue.backoff import Backoff, rests, wakes_at
-from services.queue.changes import pod_events
-from services.queue.entry import Entry
-from services.queue.gangs import RELEASED
 from services.queue.happenings import Happening, anything, room
-from services.queue.hints import Hints, Worth
 from services.queue.holdings import AWAY, Holdings
-from services.queue.inflight import Away
 from services.queue.kept import Kept, Memory
-from services.queue.nominations import Nominations
 from services.queue.places import Place
 from services.queue.preempting import PREEMPTION, Preempting
+from services.queue.scheduling.cluster_event import pod_events
+from services.queue.scheduling.in_flight_pods import Away
+from services.queue.scheduling.nominator import Nominations
+from services.queue.scheduling.pod_groups import RELEASED
+from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.queueing_hints import Hints, Worth
 from services.queue.tally import Tally
 from services.queue.untold import Untold
 from shared.errors import FlotillaError, UserError

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from services.queue import gangs as module
-from services.queue.gangs import Drawn, Gangs
 from services.queue.places import Place
+from services.queue.scheduling import pod_groups as module
+from services.queue.scheduling.pod_groups import Drawn, Gangs
 from services.queue.standing import HOLDERS
 from shared.model.objects import GroupApi, GroupRef
-from tests.queue.gangs import OURS, THEIRS, Line, a_group, an_entry
+from tests.queue.pod_group_support import OURS, THEIRS, Line, a_group, an_entry
 
 # Who is let in
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from services.queue.entry import Entry
-from services.queue.gangs import Gangs
 from services.queue.places import Place
+from services.queue.scheduling.pod_groups import Gangs
+from services.queue.scheduling.queued_pod_info import Entry
 from services.queue.standing import HOLDERS
 from shared.framework.status import Status
 from shared.model.objects import GROUP_LABEL, GroupApi, GroupRef, ObjectKind, PodGroup, object_from, pod_from
