@@ -3,7 +3,8 @@
 Whoever finds its own identity in a Lease takes the Lease at once, so two that live must never share one. No clock
 decides that, but two locks of the system on files, which end with the processes that hold them:
 
-    SLOT.lock      held by the supervisor alone: this slot's pipeline runs
+    SLOT.lock      held by the supervisor alone: this slot's pipeline runs; names its folder, which a later supervisor
+                   removes if this one is killed
     SLOT.id        held by the supervisor and every service that it has started; holds the identity, drawn once
 
 Where the first is free and the second is not, services of a supervisor that was killed are still ending: they are
@@ -16,6 +17,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
 import socket
 import stat
 import tempfile
@@ -24,11 +26,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.supervisor.servers import FOLDER_PREFIX
+
 MOST_SLOTS = 16
 """Pipelines of one user on one host that have an identity which outlives a crash; further ones have none."""
 ENDING_PATIENCE = 5.0
 """Seconds for services of a supervisor that was killed: they end within 4."""
 LOOK = 0.02
+LONGEST_PATH = 4096
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -38,6 +43,13 @@ class HostIdentity:
 
     name: str
     inherited: tuple[int, ...] = ()
+    lock: int | None = None
+
+    def owns(self, folder: Path) -> None:
+        """Whoever has the slot next removes this folder, if nobody else has."""
+        if self.lock is not None:
+            os.ftruncate(self.lock, 0)
+            os.pwrite(self.lock, os.fsencode(folder), 0)
 
 
 @asynccontextmanager
@@ -54,7 +66,8 @@ async def host_identity(folder: Path | None = None) -> AsyncIterator[HostIdentit
             if held is None:
                 continue
             try:
-                yield HostIdentity(_named(_drawn(held)), (held,))
+                await asyncio.to_thread(_remove_folder_of, alive, slots)
+                yield HostIdentity(_named(_drawn(held)), (held,), alive)
                 return
             finally:
                 _remove(identity)
@@ -112,6 +125,13 @@ def _drawn(file: int) -> str:
     with suppress(OSError):
         drawn += BOOT.read_text()
     return hashlib.sha256(drawn.encode()).hexdigest()[:12]
+
+
+def _remove_folder_of(lock: int, parent: Path) -> None:
+    """What a supervisor that was killed has left. Its services have ended, as nobody holds its identity."""
+    folder = Path(os.fsdecode(os.pread(lock, LONGEST_PATH, 0)))
+    if folder.parent == parent and folder.name.startswith(FOLDER_PREFIX):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _named(what: str) -> str:

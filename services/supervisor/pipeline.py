@@ -61,10 +61,12 @@ class Pipeline:
     ) -> AsyncIterator["Pipeline"]:
         """Everything is ready inside, but what is held.
 
-        `check`: raises what speaks against starting services. Meanwhile servers start and modules are imported.
+        `check`: raises what speaks against starting services. Meanwhile NATS and Redis start and modules are imported;
+        nothing that writes to the output does.
         UserError: cannot be as it was told to be; ClusterError: does not get ready.
         """
-        async with temporary_folder() as folder, host_identity() as identity:
+        async with host_identity() as identity, temporary_folder() as folder:
+            identity.owns(folder)
             with ExitStack() as stack:
                 output = options.output or stack.enter_context((folder / "services.log").open("w"))
                 width = max(map(len, (*options.services(), *EMBEDDED)))
@@ -156,11 +158,14 @@ class Pipeline:
         await self._nursery.prepare()
         self._spawn(self._sample())
         self._servers = self._own_servers()
-        checking = asyncio.to_thread(check) if check is not None else asyncio.sleep(0)
-        problems = asyncio.gather(*map(_attempt, self._servers.values()))
+        silent = [server for server in self._servers.values() if not isinstance(server, Simulator)]
+        speaking = [server for server in self._servers.values() if isinstance(server, Simulator)]
+        problems = asyncio.gather(*map(_attempt, silent))
         try:
-            await checking
-            problem = next(filter(None, await problems), None)
+            if check is not None:
+                await asyncio.to_thread(check)
+            found = [await _attempt(server) for server in speaking]
+            problem = next(filter(None, [*await problems, *found]), None)
         finally:
             problems.cancel()
             await asyncio.gather(problems, return_exceptions=True)

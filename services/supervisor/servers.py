@@ -27,6 +27,7 @@ PROBE_PATIENCE = 0.2
 """Seconds that one look at a server that starts may take."""
 STOP_PATIENCE = 5.0
 POLL = 0.01
+FOLDER_PREFIX = "flotilla-"
 PR_SET_PDEATHSIG = 1
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: between fork and exec little is safe
@@ -167,7 +168,7 @@ class RedisServer(Server):
 @asynccontextmanager
 async def temporary_folder() -> AsyncIterator[Path]:
     """A folder that is gone afterwards. Its path is short: that of a socket may not be long."""
-    folder = Path(tempfile.mkdtemp(prefix="flotilla-"))
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     try:
         yield folder
     finally:

@@ -58,6 +58,20 @@ async def test_no_process_outlives_it_even_if_it_is_killed(tmp_path: Path) -> No
         await until(lambda: not [process for process in family if alive(process.pid)])
 
 
+async def test_the_next_one_removes_the_folder_that_a_killed_one_has_left(tmp_path: Path) -> None:
+    async with flotilla(tmp_path, "up", "--workers", "1") as command:
+        await until(lambda: len(command.family()) >= 10)
+        family = command.family()
+        command.process.kill()
+        await until(lambda: not [process for process in family if alive(process.pid)])
+    left = {path for path in tmp_path.iterdir() if path.is_dir()}
+    assert left
+    async with flotilla(tmp_path, "up", "--workers", "1") as command:
+        await until(lambda: not any(path.exists() for path in left))
+        command.process.send_signal(signal.SIGINT)
+        await command.ends()
+
+
 async def test_a_bad_configuration_ends_it_before_anything_starts(tmp_path: Path) -> None:
     config = tmp_path / "scheduler.yaml"
     config.write_text("profiles: 7\n")
