@@ -19,6 +19,8 @@ WORKER_PATIENCE = 5.0
 """Seconds without a beat after which a worker counts as lost: longer than it takes to load what it holds."""
 LOADING_PATIENCE = 30.0
 """Seconds that a worker may take to load its shards, while others have loaded theirs: then these get them."""
+REPEAT = 4.0
+"""Seconds after which a worker is told again which shards it holds: less than it waits for that."""
 BENCH = 60.0
 """Seconds for which such a worker gets none."""
 SETTLING = 0.5
@@ -35,6 +37,8 @@ class _Member:
     heard_at: float
     shards: set[int] = field(default_factory=set)
     assignment: int = 0
+    told_at: float = 0.0
+    """When it was last told its assignment."""
     loaded_at: float = 0.0
     """When it was last heard to have all it holds, or was given it."""
     has_loaded: bool = False
@@ -96,8 +100,9 @@ class Membership:
         if member.leaving != beat.leaving:
             member.leaving = beat.leaving
             return self._share(now)
-        if member.assignment and (beat.epoch, beat.assignment) != (self.epoch, member.assignment):
-            return [(beat.worker, self._assign(member))]
+        knows = (beat.epoch, beat.assignment) == (self.epoch, member.assignment)
+        if member.assignment and (not knows or now - member.told_at >= REPEAT):
+            return [(beat.worker, self._assign(member, now))]
         return []
 
     def fault(self, worker: str, why: str, now: float) -> list[tuple[str, Assign]]:
@@ -178,7 +183,7 @@ class Membership:
         for name, member in self._members.items():
             if not member.assignment or before[name] != member.shards:
                 member.assignment, member.loaded_at = self._number, now
-                sends.append((name, self._assign(member)))
+                sends.append((name, self._assign(member, now)))
         return sends
 
     def _balance(self) -> None:
@@ -203,5 +208,6 @@ class Membership:
                 member.shards.add(shard)
                 free.discard(shard)
 
-    def _assign(self, member: _Member) -> Assign:
-        return Assign(self.epoch, member.assignment, sorted(member.shards), self.shard_count)
+    def _assign(self, member: _Member, now: float) -> Assign:
+        member.told_at = now
+        return Assign(self.epoch, member.assignment, sorted(member.shards), self.shard_count, repeats=True)

@@ -428,7 +428,8 @@ class Shell:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Publish(message=Heartbeat() as heartbeat):
-                heartbeat = replace(heartbeat, at=self._context.wall())
+                api_ahead = self._context.api_clock.ahead(self._context.clock())
+                heartbeat = replace(heartbeat, at=self._context.wall(), api_ahead=api_ahead)
                 self._bus.post("snapshot.deltas", heartbeat)
                 self._bus.post("cycle.committed", heartbeat)
             case Publish(message=message):

@@ -128,18 +128,25 @@ class Shell:
     def _on_delta(self, message: Delta | Heartbeat, envelope: Envelope) -> None:
         self._snapshot.heard()
         if isinstance(message, Heartbeat):
-            self._clocks.heard("snapshot", message.at)
+            self._clocks.heard("snapshot", message.at, message.api_ahead)
         self._runner.feed(message)
 
     def _on_message(self, message: Propose | Assign | Explain | Preempt | NameTaken, envelope: Envelope) -> None:
         if isinstance(message, Propose):
             self._spans.begin(message, envelope.trace, self._context.clock())
-        if isinstance(message, Assign):
-            self._cycle.settled()
         before = self._core.shards
         self._runner.feed(message)
+        if isinstance(message, Assign) and message.epoch >= self._core.assignment[0]:
+            self._on_cycle_heard(message.repeats)
         if self._core.shards != before:
             self._beat()  # whoever waits for these shards learns at once
+
+    def _on_cycle_heard(self, repeats: bool) -> None:
+        """A cycle of the last release says it once."""
+        if repeats:
+            self._cycle.heard()
+        else:
+            self._cycle.settled()
 
     # What goes out
 

@@ -74,6 +74,9 @@ class _Course:
 class KubeClient:
     """One for a process; calls may be made at the same time."""
 
+    date: str | None = None
+    """The Date header of the last answer."""
+
     def __init__(
         self,
         access: Access,
@@ -318,7 +321,9 @@ class KubeClient:
                 raise
 
     async def _once(self, method: str, url: URL, body: bytes | None, content_type: str) -> Answer:
-        return await _read(await self._request(method, url, body, content_type, None))
+        response = await self._request(method, url, body, content_type, None)
+        self.date = response.headers.get("Date")
+        return await _read(response)
 
     async def _request(
         self, method: str, url: URL, body: bytes | None, content_type: str, timeout: aiohttp.ClientTimeout | None

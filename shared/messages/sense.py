@@ -34,7 +34,9 @@ MOST_ASKED = 1 << 20
 """Pods, or orders, that somebody has room for."""
 MOST_PARTS = 1 << 10
 """Of one answer."""
-SIGNED = frozenset({"priority", "budgets", "scores", "ties", "weight", "seed", "age", "due_in", "low", "high"})
+SIGNED = frozenset(
+    {"priority", "budgets", "scores", "ties", "weight", "seed", "age", "due_in", "low", "high", "api_ahead"}
+)
 """Fields whose numbers may be negative."""
 NOT_LOOKED_AT: tuple[type, ...] = (Pod, Node, *ClusterObject.__args__)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")

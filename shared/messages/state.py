@@ -191,12 +191,14 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag="delta"):
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"):
     """The newest sequence number there is, so that the loss of the last delta shows as well.
 
-    `at`: the snapshot's Unix time, 0 if it does not say.
+    `at`: the snapshot's Unix time, 0 if it does not say. `api_ahead`: seconds by which the API server's clock is ahead
+    of that, None while it is unknown.
     """
 
     epoch: int
     seq: int
     at: float = 0.0
+    api_ahead: float | None = None
 
 
 class PodState(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -29,6 +29,7 @@ class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):
     """To one worker: these shards are yours. `number` only rises within cycle's epoch. Sent until a beat shows it.
 
     `refused`: why it gets none. The process of this `incarnation` never will: it is to end, and to start again.
+    `repeats`: it is sent again every few seconds, so that a worker knows whether a cycle is there.
     """
 
     epoch: int
@@ -37,3 +38,4 @@ class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):
     shard_count: int
     refused: str = ""
     incarnation: str = ""
+    repeats: bool = False

@@ -1,4 +1,7 @@
-"""Measures from beats whose wall clock differs from ours: shown, and a reason not to be ready. Nothing rests on it.
+"""Measures from beats whose wall clock differs from ours. It is shown and logged. Nothing rests on it.
+
+A process is not ready if its clock is the wrong one: if it differs from the API server's, or, while that is unknown,
+from those of most processes. A process that hears one with a wrong clock is ready.
 
 A beat says what time it was when it was sent. How much later it arrives is the difference between two clocks and the
 time that it took, which is never negative; so of the beats of some seconds, the one that took least tells.
@@ -8,6 +11,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 
+from shared.runtime.apiclock import CLOCKS, with_clock
 from shared.runtime.context import Context
 
 LARGEST = 2.0
@@ -18,7 +22,6 @@ ENOUGH = 3.0
 """Seconds that they must span: after a process stood still its messages arrive late, and all at once."""
 FORGOTTEN_AFTER = 60.0
 MOST_PEERS = 1 << 10
-CLOCKS = "clocks"
 
 
 @dataclass(slots=True)
@@ -52,10 +55,14 @@ class ClockOffsets:
         self._gauge = context.metrics.gauge(
             "flotilla_clock_offset_seconds", "By how much another's clock is ahead of this process's.", ["peer"]
         )
-        context.health.check(CLOCKS, self._problem)
+        self._api = context.api_clock
+        context.health.check(CLOCKS, with_clock(self._problem, self._api, self._clock))
 
-    def heard(self, name: str, sent_at: float) -> None:
-        """A beat of this peer; `sent_at` is the Unix time that it names, 0 if it names none."""
+    def heard(self, name: str, sent_at: float, api_ahead: float | None = None) -> None:
+        """A beat of this peer; `sent_at` is the Unix time that it names, 0 if it names none.
+
+        `api_ahead`: by how much the API server's clock is ahead of that peer's, where it tells.
+        """
         if not sent_at:
             return
         now = self._clock()
@@ -69,6 +76,8 @@ class ClockOffsets:
         if (ahead := peer.ahead) is not None:
             peer.measured = True
             self._gauge.labels(name).set(ahead)
+            if api_ahead is not None:
+                self._api.measured(ahead + api_ahead, now)
         if peer.differs and not peer.told:
             peer.told = True
             self._log.warning("%s; nothing is decided by it, but what people read is wrong", described(name, peer))
@@ -86,10 +95,13 @@ class ClockOffsets:
                 self._gauge.remove(name)
 
     def _problem(self) -> str:
-        """Ignore silent peers; a lost process is reported elsewhere."""
+        """Ignore silent peers; a lost process is reported elsewhere. Of two clocks nobody knows which is wrong."""
         recent = self._clock() - WINDOW
-        found = [described(n, p) for n, p in self._peers.items() if p.differs and p.beats[-1][0] >= recent]
-        return found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else "") if found else ""
+        heard = [peer for peer in self._peers.values() if peer.ahead is not None and peer.beats[-1][0] >= recent]
+        differ = sum(peer.differs for peer in heard)
+        if differ <= len(heard) - differ + 1:
+            return ""
+        return f"this process's clock differs from those of {differ} of the {len(heard)} others that it hears"
 
 
 def described(name: str, peer: Peer) -> str:

@@ -3,10 +3,11 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.bus import Bus
 from shared.config.settings import Settings
+from shared.runtime.apiclock import ApiClock
 from shared.runtime.health import Health
 from shared.telemetry import Telemetry
 from shared.telemetry.fault import Fault
@@ -31,6 +32,7 @@ class Context:
     """Seconds for deadlines and durations; only ever compared with itself, in this process."""
     wall: Callable[[], float] = time.time
     """Seconds since 1970, for people and for Kubernetes' objects. May be wrong, and may be set."""
+    api_clock: ApiClock = field(default_factory=ApiClock)
 
     def date(self, at: float) -> float:
         """The Unix time of a moment of `clock`, by the wall clock as it is now."""

@@ -18,6 +18,7 @@ from shared.kube.client import KubeClient
 from shared.kube.cluster import cluster_uid
 from shared.kube.connection import GivenConnection
 from shared.messages.identity import Owner, WhoOwns
+from shared.runtime.apiclock import CLOCKS, told_by
 from shared.runtime.context import Context
 from shared.runtime.names import utc
 from shared.telemetry.logs import Repeated
@@ -29,6 +30,8 @@ OWNER_PATIENCE = 1.0
 """Seconds for an answer of who has the prefix. Where nobody has it, NATS says so at once."""
 LOOK_AGAIN = 5.0
 """Seconds between two looks at who we are, while messages of another pipeline arrive."""
+LOOK_EVERY = 15.0
+"""Seconds between two looks at the API server: whether it is that of our cluster still, and what time it is there."""
 
 
 @asynccontextmanager
@@ -40,8 +43,13 @@ async def joined(
     UserError if another pipeline has the prefix.
     """
     joining = _Joining(context, election, given)
-    context.bus.pipeline.id = await joining.learn()
-    await joining.check_prefix()
+    context.health.check(CLOCKS, lambda: context.api_clock.problem(context.clock()))
+    try:
+        context.bus.pipeline.id = await joining.learn()
+        await joining.check_prefix()
+    except BaseException:
+        await joining.close()
+        raise
     guarding = asyncio.create_task(joining.guard(), name="guarding the prefix")
     context.fault.watch(guarding)
     try:
@@ -50,6 +58,7 @@ async def joined(
         yield
     finally:
         guarding.cancel()
+        await joining.close()
 
 
 class _Joining:
@@ -59,6 +68,10 @@ class _Joining:
         self._given = given
         self._sparingly = Repeated(context.log)
         self._since = context.wall()
+        self._client: KubeClient | None = None
+        self._api_gauge = context.metrics.gauge(
+            "flotilla_api_clock_offset_seconds", "By how much the API server's clock is ahead of this process's."
+        )
 
     async def learn(self) -> str:
         """The identity of our pipeline. Waits for the API server."""
@@ -75,12 +88,21 @@ class _Joining:
             await asyncio.sleep(PAUSE)
 
     async def _ask(self) -> str:
-        agent = f"flotilla-{self._context.service}"
-        client = await KubeClient.open(self._context.settings.api, given=self._given, agent=agent)
-        try:
-            return pipeline_id(await cluster_uid(client), self._namespace)
-        finally:
-            await client.close()
+        context = self._context
+        if self._client is None:
+            agent = f"flotilla-{context.service}"
+            self._client = await KubeClient.open(context.settings.api, given=self._given, agent=agent)
+        before = context.wall()
+        uid = await cluster_uid(self._client)
+        ahead = told_by(self._client.date, before, context.wall())
+        if ahead is not None:
+            self._api_gauge.set(ahead)
+            context.api_clock.measured(ahead, context.clock())
+        return pipeline_id(uid, self._namespace)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
 
     async def check_prefix(self, younger_than: float | None = None) -> None:
         """UserError if another pipeline has the prefix; only if it has had it for longer, where a time is given."""
@@ -102,21 +124,28 @@ class _Joining:
         envelope.respond(Owner(self._context.bus.pipeline.id, self._since))
 
     async def guard(self) -> None:
-        """While another pipeline is heard: end if we are of another cluster than we were, or came later than it."""
-        pipeline = self._context.bus.pipeline
+        """End if we are of another cluster than we were, or another pipeline is heard that was there before us."""
+        foreign = self._context.bus.pipeline.foreign
         while True:
-            await pipeline.foreign.wait()
-            with suppress(ClusterError):
-                await self._look_again()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(foreign.wait(), LOOK_EVERY)
+            heard = foreign.is_set()
+            try:
+                await self._look_again(heard)
+            except (ClusterError, UserError) as cause:
+                self._sparingly.warning("cluster", "%s", cause)
             if self._context.fault.found:
                 return
-            await asyncio.sleep(LOOK_AGAIN)
-            pipeline.foreign.clear()
+            if heard:
+                await asyncio.sleep(LOOK_AGAIN)
+                foreign.clear()
 
-    async def _look_again(self) -> None:
+    async def _look_again(self, heard: bool) -> None:
         found = await self._ask()
         if found != self._context.bus.pipeline.id:
             self._context.fault.end(ClusterError(f"the API server is that of another cluster now: {described(found)}"))
+            return
+        if not heard:
             return
         try:
             await self.check_prefix(self._since)

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cycle.membership import LOADING_PATIENCE, LONGEST_SETTLING, SETTLING, WORKER_PATIENCE, Membership
+from services.cycle.membership import LOADING_PATIENCE, LONGEST_SETTLING, REPEAT, SETTLING, WORKER_PATIENCE, Membership
 from shared.messages.workers import Assign, WorkerBeat
 
 SHARDS = 8
@@ -65,6 +65,16 @@ def test_an_assignment_is_sent_again_until_a_beat_shows_it() -> None:
     assert membership.beat(beat("a", assign=assigned["a"]), 0.7) == []
 
 
+def test_an_assignment_is_sent_again_now_and_then_so_that_a_worker_knows_that_a_cycle_is_there() -> None:
+    membership, assigned = settled("a")
+    knows = beat("a", assign=assigned["a"])
+    assert assigned["a"].repeats
+    assert membership.beat(knows, SETTLING + REPEAT - 0.1) == []
+    assert membership.beat(knows, SETTLING + REPEAT) == [("a", assigned["a"])]
+    assert membership.beat(knows, SETTLING + REPEAT + 0.5) == []
+    assert membership.beat(knows, SETTLING + 2 * REPEAT) == [("a", assigned["a"])]
+
+
 def test_a_newcomer_takes_its_share_and_no_more_moves() -> None:
     membership, assigned = settled("a", "b")
     sends = dict(membership.beat(beat("c"), 1.0))
@@ -94,7 +104,7 @@ def test_a_worker_that_began_anew_gets_its_shards_again() -> None:
 def test_shards_do_not_move_between_two_of_one_name() -> None:
     membership, assigned = settled("a", "b")
     membership.workers()
-    for number in range(20):
+    for number in range(int((REPEAT - SETTLING) / 0.5)):
         at = SETTLING + 0.5 * number
         assert membership.beat(beat("a", assign=assigned["a"]), at) == []
         assert membership.beat(beat("b", assign=assigned["b"]), at) == []

@@ -1,10 +1,11 @@
-"""Clocks that differ: seen from beats, told of, and no more than that."""
+"""Clocks that differ: seen from beats, told of, and no more than that. Who has a wrong one is not ready."""
 
 import logging
 
 import pytest
 
 from shared.runtime import Context
+from shared.runtime.apiclock import GOOD_FOR, told_by
 from shared.runtime.clockoffsets import FORGOTTEN_AFTER, MOST_PEERS, WINDOW, ClockOffsets
 from tests.bus.support import sample
 from tests.runtime.contexts import a_context
@@ -36,7 +37,7 @@ class Listener:
 
 
 @pytest.mark.parametrize(("skew", "says"), [(32.0, "32.0 s ahead of"), (-100.0, "100.0 s behind")])
-def test_a_clock_that_differs_is_shown_told_once_and_a_reason_not_to_be_ready(
+def test_a_clock_that_differs_is_shown_and_told_once_and_who_hears_it_is_ready(
     skew: float, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = Listener()
@@ -44,18 +45,93 @@ def test_a_clock_that_differs_is_shown_told_once_and_a_reason_not_to_be_ready(
         listener.hear("w1", 20, 0.0)
         listener.hear("b1", 20, skew)
     assert listener.shown("b1") == pytest.approx(skew, abs=0.1)
-    assert listener.reasons == [f"clocks: the clock of b1 is {says} this process's"]
+    assert listener.reasons == []
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"the clock of b1 is {says} this process's")
 
 
-def test_once_it_is_right_again_so_are_we() -> None:
+def test_once_it_is_right_again_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
-    listener.hear("b1", 5, 32.0)
-    assert listener.reasons
-    listener.hear("b1", WINDOW + 1, 0.5)
-    assert not listener.reasons
+    with caplog.at_level(logging.INFO):
+        listener.hear("b1", 5, 32.0)
+        listener.hear("b1", WINDOW + 1, 0.5)
+    assert caplog.records[-1].getMessage() == "the clock of b1 is right again"
     assert listener.shown("b1") == pytest.approx(0.5, abs=0.1)
+
+
+def hear_all(listener: Listener, seconds: float, skews: dict[str, float]) -> None:
+    """Beats of all these at a time."""
+    for _ in range(int(seconds * 2)):
+        listener.true += 0.5
+        for name, skew in skews.items():
+            listener.offsets.heard(name, START + listener.true - 0.01 + skew)
+
+
+def test_of_several_processes_the_one_whose_clock_is_wrong_is_not_ready() -> None:
+    """Without a word of the API server's clock."""
+    skews = {"a": 0.3, "b": 0.0, "c": 32.0, "d": -0.4}
+    problems = {}
+    for own in skews:
+        listener = Listener()
+        listener.skew = skews[own]
+        hear_all(listener, 5, {name: skew for name, skew in skews.items() if name != own})
+        problems[own] = listener.reasons
+    assert problems == {
+        "a": [],
+        "b": [],
+        "c": ["clocks: this process's clock differs from those of 3 of the 3 others that it hears"],
+        "d": [],
+    }
+
+
+def test_of_two_clocks_nobody_knows_which_is_wrong_until_the_api_server_tells() -> None:
+    listener = Listener()
+    hear_all(listener, 5, {"b1": 32.0})
+    assert not listener.reasons
+    listener.context.api_clock.measured(0.4, listener.true)
+    assert not listener.reasons
+    listener.context.api_clock.measured(31.6, listener.true)
+    assert listener.reasons == ["clocks: this process's clock is 31.6 s behind the API server's"]
+    listener.true += GOOD_FOR + 1
+    assert not listener.reasons
+
+
+@pytest.mark.parametrize(
+    ("own", "snapshot", "reasons"),
+    [
+        (0.0, 0.0, []),
+        (0.0, -40.0, []),
+        (-40.0, 0.0, ["clocks: this process's clock is 40.0 s behind the API server's"]),
+        (40.0, 40.0, ["clocks: this process's clock is 40.0 s ahead of the API server's"]),
+    ],
+    ids=["all right", "the snapshot's is wrong", "ours is wrong", "one machine with a wrong clock"],
+)
+def test_who_talks_to_no_api_server_learns_its_time_from_the_snapshot(
+    own: float, snapshot: float, reasons: list[str]
+) -> None:
+    listener = Listener()
+    listener.skew = own
+    for _ in range(20):
+        listener.true += 0.5
+        listener.offsets.heard("snapshot", START + listener.true + snapshot, -snapshot)
+    assert listener.reasons == reasons
+
+
+@pytest.mark.parametrize(
+    ("date", "took", "ahead"),
+    [
+        ("Thu, 01 Jan 2026 00:00:50 GMT", 0.0, 0.5),
+        ("Thu, 01 Jan 2026 00:01:20 GMT", 0.5, 30.25),
+        ("Thu, 01 Jan 2026 00:00:50 GMT", 1.5, None),
+        ("Thu, 01 Jan 2026 00:00:50 GMT", -9.0, None),
+        ("yesterday", 0.0, None),
+        (None, 0.0, None),
+    ],
+)
+def test_a_date_header_tells_the_time_where_the_answer_was_quick(
+    date: str | None, took: float, ahead: float | None
+) -> None:
+    assert told_by(date, START + 50, START + 50 + took) == ahead
 
 
 def test_our_own_clock_that_is_set_shows_as_that_of_everybody_else() -> None:
@@ -69,22 +145,22 @@ def test_our_own_clock_that_is_set_shows_as_that_of_everybody_else() -> None:
 def test_beats_that_take_long_are_no_difference() -> None:
     listener = Listener()
     listener.hear("b1", 30, 0.0, takes=(5.0, 9.0, 7.0, 0.3))
-    assert not listener.reasons
     assert listener.shown("b1") == pytest.approx(-0.3, abs=0.01)
 
 
-def test_what_arrives_at_once_after_a_pause_says_nothing() -> None:
+def test_what_arrives_at_once_after_a_pause_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
     listener.hear("b1", 20, 0.0)
     listener.true += 60.0
     for ago in range(60, 5, -1):
         listener.offsets.heard("b1", START + listener.true - ago)
-    assert not listener.reasons
+    assert not caplog.records
 
 
 def test_a_peer_that_is_not_heard_any_more_is_no_reason_and_in_time_forgotten() -> None:
     listener = Listener()
-    listener.hear("b1", 5, 32.0)
+    hear_all(listener, 5, {"b1": 32.0, "b3": 32.0})
+    assert listener.reasons
     listener.true += WINDOW + 1
     assert not listener.reasons
     listener.true += FORGOTTEN_AFTER

@@ -1,6 +1,8 @@
 """A prefix that another pipeline has is refused at start; who comes to be wrong later ends."""
 
 import asyncio
+import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -20,7 +22,7 @@ from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, Health, joining
 from shared.runtime.joining import joined
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry
-from tests.kube.support import api_server
+from tests.kube.support import api_server, until
 from tests.servers import nats_server
 
 pytestmark = pytest.mark.asyncio
@@ -108,19 +110,33 @@ async def test_of_two_that_have_started_together_the_later_one_ends() -> None:
 
 
 async def test_a_cluster_that_was_put_up_anew_under_the_same_address_is_noticed(monkeypatch: Any) -> None:
-    async with nats_server() as nats, api_server() as api, another_cluster() as new, a_member(nats, api) as context:
-        await context.bus.subscribe("snapshot.deltas", Heartbeat, lambda *_: None)
-
-        async def new_uid(client: object) -> str:
-            return uid_of(new)
-
-        monkeypatch.setattr(joining, "cluster_uid", new_uid)
-        async with a_bus(nats) as bus:
-            bus.pipeline.id = pipeline_id(uid_of(new), "kube-system")
-            bus.post("snapshot.deltas", Heartbeat(1, 1))
-            why = await end_of(context)
+    """Also where nobody talks: the pipeline may be idle, or the only one."""
+    monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
+    async with nats_server() as nats, api_server() as api, a_member(nats, api) as context:
+        put_up_anew(api, "new-uid")
+        why = await end_of(context)
     assert isinstance(why, ClusterError)
-    assert uid_of(new) in str(why)
+    assert str(why).startswith("the API server is that of another cluster now: the pipeline of cluster new-uid ")
+
+
+async def test_who_is_put_off_by_the_api_server_later_goes_on(monkeypatch: Any) -> None:
+    """Nothing is known of another cluster then."""
+    monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
+    async with nats_server() as nats, api_server() as api, a_member(nats, api) as context:
+        refused = api.faults.fail("GET", "namespaces/kube-system", 403, times=3, reason="Forbidden")
+        await until(lambda: refused.times == 0)
+        failed = api.faults.fail("GET", "namespaces/kube-system", 401, times=3, reason="Unauthorized")
+        await until(lambda: failed.times == 0)
+        assert not context.fault.found
+
+
+async def test_a_process_whose_clock_differs_from_the_api_servers_is_not_ready() -> None:
+    wrong = time.time() + 60
+    async with nats_server() as nats, api_server() as api, a_member(nats, api, wall=wrong) as context:
+        (reason,) = [each for each in context.health.reasons() if each.startswith("clocks")]
+    assert re.fullmatch(r"clocks: this process's clock is (59|60|61)\.\d s ahead of the API server's", reason)
+    async with nats_server() as nats, api_server() as api, a_member(nats, api, wall=time.time()) as context:
+        assert not [each for each in context.health.reasons() if each.startswith("clocks")]
 
 
 async def test_an_api_server_that_does_not_answer_yet_is_waited_for(monkeypatch: Any) -> None:
@@ -138,6 +154,11 @@ async def test_who_may_not_look_is_told_which_right_is_missing() -> None:
         with pytest.raises(UserError, match="the right to get namespace kube-system"):
             async with a_member(nats, api):
                 raise AssertionError
+
+
+def put_up_anew(api: Simulator, uid: str) -> None:
+    """As by a cluster that was deleted and made again: at the same address, and everything has another uid."""
+    api.store_raw("namespaces", {"metadata": {"name": "kube-system", "uid": uid}})
 
 
 def uid_of(api: Simulator) -> str:

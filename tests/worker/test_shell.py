@@ -1,0 +1,115 @@
+"""The worker's shell: whose worker it is, and whether those are there on whom it depends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.supervisor.servers import NatsServer
+from services.worker.core import WorkerCore
+from services.worker.service import Shell, learn_pipeline
+from shared.bus import Bus
+from shared.config.settings import Settings
+from shared.messages.workers import Assign
+from shared.plugins.frameworks import load_frameworks
+from shared.runtime import Context
+from shared.runtime.awaited import PATIENCE
+from shared.store.term import open_term
+from tests.bus.support import a_bus
+from tests.kube.support import until
+from tests.runtime.contexts import a_context
+from tests.servers import nats_server, redis_server
+from tests.store.support import PREFIX, linked
+
+pytestmark = pytest.mark.asyncio
+
+OURS = "cluster-1/kube-system"
+SHARDS = 4
+NO_REDIS: Any = None
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def a_worker(bus: Bus, clock: Clock) -> Context:
+    context = a_context(clock=clock, wall=clock)
+    return replace(context, bus=bus, settings=Settings(prefix=PREFIX))
+
+
+@asynccontextmanager
+async def a_shell(nats: NatsServer, clock: Clock) -> AsyncIterator[tuple[Context, Bus]]:
+    """It holds no shards, so it needs no Redis. With the bus of a cycle."""
+    async with a_bus(nats) as bus, a_bus(nats) as cycle:
+        context = a_worker(bus, clock)
+        core = WorkerCore(context.name, frozenset(), SHARDS, load_frameworks(None))
+        running = asyncio.create_task(Shell(context, core, NO_REDIS).run())
+        try:
+            yield context, cycle
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+def missing(context: Context) -> list[str]:
+    return [reason for reason in context.health.reasons() if reason.startswith("cycle: ")]
+
+
+@pytest.mark.parametrize("repeats", [True, False], ids=["this release", "the last release"])
+async def test_a_worker_whose_cycle_is_lost_is_not_ready_even_if_nothing_is_asked(repeats: bool) -> None:
+    """A cycle of the last release says once what each worker holds, so nothing is known of it afterwards."""
+    clock = Clock()
+    async with nats_server() as nats, a_shell(nats, clock) as (context, cycle):
+        clock.now = PATIENCE + 1
+        assert missing(context) == ["cycle: no cycle has told it which shards are its own for 11 s"]
+
+        async def is_told(number: int) -> None:
+            def told() -> bool:
+                cycle.post(f"worker.{context.name}", Assign(1, number, [], SHARDS, repeats=repeats))
+                return not missing(context)
+
+            await until(told)  # it may not listen yet
+
+        await is_told(1)
+        clock.now += PATIENCE + 1
+        assert bool(missing(context)) is repeats
+        await is_told(1)
+        assert not missing(context)
+
+
+async def test_a_worker_learns_from_the_state_which_pipeline_is_its_own_and_waits_until_there_is_one() -> None:
+    async with nats_server() as nats, redis_server() as redis, linked(redis) as link, a_bus(nats) as bus:
+        context = a_worker(bus, Clock())
+        learning = asyncio.create_task(learn_pipeline(context, link))
+        await until(lambda: any("the snapshot has begun no term" in why for why in context.health.reasons()))
+        assert not learning.done() and not bus.pipeline.id
+        await open_term(link, PREFIX, 1, OURS)
+        await learning
+        assert bus.pipeline.id == OURS
+        assert not [why for why in context.health.reasons() if why.startswith("pipeline")]
+
+
+async def test_state_of_the_last_release_leaves_it_open_which_pipeline_it_is() -> None:
+    async with nats_server() as nats, redis_server() as redis, linked(redis) as link, a_bus(nats) as bus:
+        await open_term(link, PREFIX, 1)
+        await learn_pipeline(a_worker(bus, Clock()), link)
+        assert bus.pipeline.id == ""
+
+
+async def test_a_redis_that_is_away_is_waited_for_and_named() -> None:
+    async with nats_server() as nats, a_bus(nats) as bus:
+        context = a_worker(bus, Clock())
+        async with redis_server() as redis, linked(redis) as link:
+            await redis.stop()
+            learning = asyncio.create_task(learn_pipeline(context, link))
+            await until(lambda: any(why.startswith("pipeline: Redis at") for why in context.health.reasons()))
+            learning.cancel()
+            with suppress(asyncio.CancelledError):
+                await learning
