@@ -75,12 +75,11 @@ from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner
 from shared.runtime.joining import joined
 from shared.runtime.names import name_taken
+from shared.runtime.stopping import BINDER_ORDERS
 from shared.telemetry.logs import Repeated
 
 MOST_CALLS = 64
 """To the API server at the same time."""
-LEAVE_PATIENCE = 2.0
-"""Seconds that a binder which is asked to end takes for what is under way."""
 LEAVE_LOOK = 0.01
 
 
@@ -183,7 +182,7 @@ class Shell:
     async def _leave(self) -> None:
         """Orders that are still under way after that go to other binders."""
         self._runner.feed(Leave())
-        deadline = asyncio.get_running_loop().time() + LEAVE_PATIENCE
+        deadline = asyncio.get_running_loop().time() + BINDER_ORDERS
         while asyncio.get_running_loop().time() < deadline:
             told = self._telling is None or self._telling.idle
             left = self._core.held + self._core.untold + self._evicting.held + self._evicting.untold

@@ -11,7 +11,7 @@ from typing import TypeVar
 from shared.bus import Bus, NatsAccess, NoAnswer
 from shared.bus.access import where
 from shared.config.settings import Settings
-from shared.config.sources import settings_from
+from shared.config.sources import all_given, settings_from
 from shared.errors import ClusterError
 from shared.messages.codec import Message
 from shared.telemetry import Telemetry
@@ -49,7 +49,9 @@ async def asking(options: argparse.Namespace) -> AsyncIterator[Asker]:
             NatsAccess.of(settings), settings.prefix, f"flotilla-{os.getpid()}", _quiet(), patience=CONNECT_PATIENCE
         )
     except ClusterError as cause:
-        raise ClusterError(f"{cause}; {HINT}") from cause
+        given = all_given(os.environ, vars(options)).get("nats_url")
+        origin = "" if given is None else f" (the URL comes from {given.origin})"
+        raise ClusterError(f"{cause}{origin}; {HINT}") from cause
     try:
         yield Asker(bus, settings)
     finally:

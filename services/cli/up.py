@@ -6,13 +6,15 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from services.cli.numbers import at_least
 from shared.config import values
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import add_flags, environment_of, read_values, settings_of
-from shared.errors import UserError
+from shared.config.source import Given
+from shared.config.sources import add_flags, all_given, environment_of, read_values, settings_of
+from shared.errors import ClusterError, FlotillaError, UserError
 
 if TYPE_CHECKING:
     from services.supervisor.options import PipelineOptions
@@ -29,6 +31,7 @@ examples:
 Every setting can come from the environment as well: see flotilla run --help.
 """
 
+IGNORED = ("http_host", "http_port", "http_scheme")
 EACH_ITS_OWN = frozenset({"name", "http"})
 REACHING = frozenset(f"FLOTILLA_{name}" for name in ("PREFIX", "NATS_CA", "NATS_CERT", "NATS_KEY", "NATS_CREDENTIALS"))
 """Variables without which NATS cannot be asked for what is there, beside its URL."""
@@ -52,12 +55,33 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(options: argparse.Namespace) -> int:
     from services.cli.interruptible import SIGNALS, interruptible
 
+    given = all_given(os.environ, vars(options))
     pipeline_options = options_of(options)
     pipeline_options.services()  # complains before anything starts
     ready = asyncio.Event()
-    code = interruptible(_up(pipeline_options, ready))
+    try:
+        code = interruptible(_up(pipeline_options, ready, ignored(given)))
+    except FlotillaError as cause:
+        raise _with_origin(cause, given) from cause
     by_signal = code - 128 in SIGNALS
     return 0 if by_signal and ready.is_set() else code  # a signal is how this ends; during the start it cuts it short
+
+
+def ignored(given: Mapping[str, Given]) -> str:
+    """The settings that are given and have no effect here; empty if there are none."""
+    origins = [given[field].origin for field in IGNORED if field in given]
+    if not origins:
+        return ""
+    return f"{', '.join(origins)}: ignored, as services of flotilla up serve HTTP on free ports of 127.0.0.1"
+
+
+def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaError:
+    """Name the place that the NATS URL comes from in a complaint about that server."""
+    told = given.get("nats_url")
+    if told is None or "NATS" not in str(cause) or told.origin in str(cause):
+        return cause
+    kind = UserError if isinstance(cause, UserError) else ClusterError
+    return kind(f"{cause} (the URL comes from {told.origin})")
 
 
 def options_of(options: argparse.Namespace) -> "PipelineOptions":
@@ -82,7 +106,7 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
     )
 
 
-async def _up(options: "PipelineOptions", ready: asyncio.Event) -> int:
+async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str) -> int:
     from services.supervisor.pipeline import Pipeline
 
     def check() -> None:
@@ -93,9 +117,13 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event) -> int:
         check_config(options.settings)
 
     began = time.monotonic()
+    if warning:
+        print(f"flotilla: {warning}", file=sys.stderr, flush=True)
     async with Pipeline.running(options, check) as pipeline:
         ready.set()
         pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
+        for name, leader in (await pipeline.standing_by()).items():
+            pipeline.tell(f"  {name} is standing by: {leader} leads")
         for line in (*whereabouts(pipeline), f"look: {looking(pipeline)} flotilla queue"):
             pipeline.tell(f"  {line}")
         await pipeline.failure

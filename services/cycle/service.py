@@ -49,14 +49,13 @@ from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.runtime.names import refused_line
+from shared.runtime.stopping import CYCLE_PODS
 from shared.telemetry.logs import Repeated
 
 PACE = 0.02
 """Seconds between two rounds that are not full: fewer and fuller ones cost less a pod."""
 LOOK = 0.25
 """Seconds between two looks at who is lost."""
-FINISH_PATIENCE = 1.5
-"""Seconds that a cycle which is asked to end takes for the pods that it has."""
 FINISH_LOOK = 0.01
 RESULTS = {
     Verdict.DECIDED: "scheduled",
@@ -171,7 +170,7 @@ class Shell:
         """What is under way comes to its end, if it does soon. What does not, the queue hands to the next cycle."""
         telling = asyncio.create_task(self._feed.report())
         try:
-            async with asyncio.timeout(FINISH_PATIENCE):
+            async with asyncio.timeout(CYCLE_PODS):
                 while self._core.pods_held:
                     await asyncio.sleep(FINISH_LOOK)
                 await self._feed.all_told()

@@ -75,6 +75,7 @@ from shared.runtime.dumping import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.runtime.names import Names, refused_line
+from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
 from shared.watch.progress import Progress
@@ -85,8 +86,6 @@ CHECK = 2.0
 """Seconds between two looks at whether the state is still in Redis, where there is nothing to write."""
 BEAT = 0.25
 """Seconds between two heartbeats, and between two looks at deadlines."""
-FINISH_PATIENCE = 1.0
-"""Seconds for what waits to be written when the process is asked to end."""
 MOST_WAITING = 1 << 12
 """Of binding orders that no binder has room for, or of what is to be written; with more, nothing further is decided."""
 
@@ -242,7 +241,7 @@ class Shell:
         self._closed = True
         self._tell_forgotten()
         with suppress(TimeoutError, ClusterError):
-            async with asyncio.timeout(FINISH_PATIENCE):
+            async with asyncio.timeout(SNAPSHOT_WRITES):
                 await self._carrier.finish()
         if self._carrier.waiting:
             self._context.log.warning("%d effects could not be written in time", self._carrier.waiting)

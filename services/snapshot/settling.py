@@ -11,13 +11,8 @@ from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch import Dispatcher
 from services.snapshot.events import BindingFailed
 from shared.messages.state import EPOCH_SHIFT, LedgerEntry
+from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
 
-WORDS_PATIENCE = 1.0
-"""Seconds for binders to tell how their orders ended: most calls take some milliseconds.
-
-Longer than between two beats."""
-FENCES_PATIENCE = 1.0
-"""Seconds for fencing what they did not tell of. With what comes after it, less than a process has to end."""
 LOOK = 0.01
 REASON = "the scheduler ends"
 
@@ -46,11 +41,11 @@ class Settling:
         for entry in list(self._open()):
             if self._is_unsent(entry, now):
                 self._fail(entry, sure=True)
-        await self._wait(WORDS_PATIENCE)
+        await self._wait(SNAPSHOT_WORDS)
         if not self._dispatcher.takes_orders(since=now):
             for entry in list(self._open()):
                 self._fail(entry, sure=False)
-            await self._wait(FENCES_PATIENCE)
+            await self._wait(SNAPSHOT_FENCES)
 
     def _open(self) -> Iterator[LedgerEntry]:
         return (entry for entry in self._core.ledger.values() if not entry.bound)

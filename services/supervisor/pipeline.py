@@ -14,6 +14,7 @@ from services.supervisor.children import Child, Service, Simulator, environment_
 from services.supervisor.core import SupervisorCore
 from services.supervisor.cpu import CpuAccounts
 from services.supervisor.events import Effect, Ended, Event, GiveUp, Launch, Started, Stopping, Tell
+from services.supervisor.freezing import mind
 from services.supervisor.hostidentity import HostIdentity, host_identity
 from services.supervisor.nursery import PRELOADED
 from services.supervisor.offspring import Nursery
@@ -32,6 +33,8 @@ POLL_SHARE = 0.05
 """Of the time that has passed: what takes long is looked at less often."""
 TELL_EVERY = 10.0
 """Seconds between two words on who is not ready yet."""
+STANDS_BY = "ok: standby, "
+"""Begins a service's answer while another one leads."""
 EMBEDDED = ("nats-server", "redis-server", "simulator")
 """Servers that a pipeline has of its own where none is given."""
 
@@ -147,6 +150,17 @@ class Pipeline:
         reasons = await asyncio.gather(*map(self._why_unready, names))
         return {name: reason for name, reason in zip(names, reasons, strict=True) if reason}
 
+    async def standing_by(self) -> dict[str, str]:
+        """Who leads instead, by name, of each service that stands by."""
+        names = [name for name in self._kinds if name in self._services]
+        answers = await asyncio.gather(*(self.ask(name, "/readyz") for name in names))
+        said = {name: answer.body.strip() for name, answer in zip(names, answers, strict=True) if answer is not None}
+        return {
+            name: text.removeprefix(STANDS_BY).removesuffix(" leads")
+            for name, text in said.items()
+            if text.startswith(STANDS_BY)
+        }
+
     async def release(self) -> None:
         """Starts what is held, and returns once it is ready; ClusterError if that does not come."""
         for name in sorted(self.options.held - self._services.keys()):
@@ -186,6 +200,7 @@ class Pipeline:
         module = f"services.{self._kinds[name]}"
         self._services[name] = Service(name, module, self._environment(name), self._relay, self._nursery)
         self._spawn(self._keep(self._services[name], runs=False))
+        self._spawn(mind(self._services[name], self.tell))
 
     def _own_servers(self) -> dict[str, NatsServer | RedisServer | Simulator]:
         servers: list[NatsServer | RedisServer | Simulator] = []

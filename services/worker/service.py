@@ -20,14 +20,13 @@ from shared.runtime import Context, CoreRunner, every
 from shared.runtime.awaited import Awaited
 from shared.runtime.clockoffsets import ClockOffsets
 from shared.runtime.names import name_taken
+from shared.runtime.stopping import WORKER_SHARDS
 from shared.store.errors import StoreUnreachable
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader, pipeline_of
 from shared.telemetry.logs import Repeated
 
 BEAT = 0.5
-LEAVE_PATIENCE = 1.0
-"""Seconds that a worker which is asked to end waits to be rid of its shards: cycle may be ending as well."""
 LEAVE_LOOK = 0.05
 LOAD_PAUSE = 0.1
 """Seconds between two attempts to load, while there is no whole state."""
@@ -118,7 +117,7 @@ class Shell:
     async def _leave(self) -> None:
         """Says so, and goes on answering until others have its shards, or nobody gives them to others."""
         self._leaving = True
-        deadline = asyncio.get_running_loop().time() + LEAVE_PATIENCE
+        deadline = asyncio.get_running_loop().time() + WORKER_SHARDS
         while self._core.shards and asyncio.get_running_loop().time() < deadline:
             self._beat()
             await asyncio.sleep(LEAVE_LOOK)

@@ -18,6 +18,7 @@ from shared.bus.subjects import check_name
 from shared.config.file import read_config
 from shared.config.settings import Settings
 from shared.errors import ClusterError, Unexpected, UserError
+from shared.runtime import stopping
 from shared.runtime.context import Context
 from shared.runtime.dumping import survive_dump_signal
 from shared.runtime.health import Health
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from shared.telemetry.export import SpanSink
 
 OK, FAILED, USER_ERROR, SIGNALLED = 0, 1, 2, 128
-STOP_SECONDS = 4.0
-"""A process that is asked to end has so long, less than those have who would kill it."""
 SAME_REQUEST = 1.0
 """Seconds in which a further SIGTERM says nothing new."""
 GARBAGE_AFTER = 20_000
@@ -85,7 +84,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
     asked, asked_at = False, 0.0
 
     def give_up() -> None:
-        logger(service).error("%s does not end within %s s; it is left", service, STOP_SECONDS)
+        logger(service).error("%s does not end within %s s; it is left", service, stopping.STOP_SECONDS)
         os._exit(FAILED)
 
     def ask(number: signal.Signals) -> None:
@@ -95,7 +94,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
                 return
             os._exit(SIGNALLED + number)
         asked, asked_at = True, loop.time()
-        loop.call_later(STOP_SECONDS, give_up)
+        loop.call_later(stopping.STOP_SECONDS, give_up)
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):

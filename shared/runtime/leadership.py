@@ -43,6 +43,7 @@ from shared.kube.election import (
 from shared.kube.lease import Lease
 from shared.kube.ownership import Ownership, Standing, described, what_to_do
 from shared.runtime.context import Context
+from shared.runtime.stopping import RELEASE_CALL
 from shared.telemetry.logs import Repeated
 
 TERM = "term"
@@ -50,8 +51,6 @@ CUT_OFF = 30.0
 """Seconds without NATS after which a leader leaves it to others: a restart of NATS takes less."""
 OWNER_LOOK = 0.25
 """Seconds between two looks at the snapshot's Lease while it keeps us from taking ours."""
-RELEASE_PATIENCE = 0.5
-"""Seconds for each of the two calls that give a Lease back."""
 
 
 class LeaseLost(ClusterError):
@@ -421,7 +420,7 @@ class _Keeper:
 
     async def _release(self, lease: Lease) -> None:
         try:
-            if await lease.release(self._election.wanted, RELEASE_PATIENCE, settled=self.settled):
+            if await lease.release(self._election.wanted, RELEASE_CALL, settled=self.settled):
                 self._say(self._log.info, "%s is given back", self._name)
         except ClusterError as cause:
             self._say(self._log.warning, "%s could not be given back: %s", self._name, cause)

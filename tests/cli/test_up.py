@@ -82,6 +82,23 @@ async def test_a_bad_configuration_ends_it_before_anything_starts(tmp_path: Path
         assert left_in(tmp_path) == ["scheduler.yaml"]
 
 
+async def test_what_has_no_effect_is_told_and_where_a_dead_nats_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = tmp_path / "nats.url"
+    url.write_text("nats://127.0.0.1:1")
+    monkeypatch.setenv("FLOTILLA_NATS_URL_FILE", str(url))
+    monkeypatch.setenv("FLOTILLA_HTTP_PORT", "8080")
+    async with flotilla(tmp_path, "up", "--workers", "1") as command:
+        said = await command.prints(lambda line: line.startswith("flotilla: "))
+        assert said.startswith("flotilla: FLOTILLA_HTTP_PORT: ignored, ")
+        command.process.send_signal(signal.SIGINT)
+        await command.ends()
+    async with flotilla(tmp_path, "queue") as command:
+        assert await command.ends() == 1
+        assert "(the URL comes from FLOTILLA_NATS_URL_FILE" in command.lines[-1]
+
+
 async def test_simulate_prints_its_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     async with flotilla(tmp_path, "simulate", "--token-file", str(tmp_path / "token")) as command:

@@ -14,7 +14,7 @@ from shared.config.serving import serves_tls
 from shared.config.settings import Settings
 from shared.config.sources import SOURCES
 from shared.runtime.guard import is_open
-from shared.runtime.hosting import STOP_SECONDS
+from shared.runtime.stopping import STOP_SECONDS
 from tests.deploy.rendering import (
     FOLDERS,
     NAMESPACE,

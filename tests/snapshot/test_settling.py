@@ -19,8 +19,9 @@ from services.snapshot.events import (
     LookedUp,
     NodeSeen,
 )
-from services.snapshot.settling import FENCES_PATIENCE, WORDS_PATIENCE, Settling
+from services.snapshot.settling import Settling
 from shared.messages.binding import BinderBeat
+from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
 from testing.simulation.loop import VirtualLoop
 from tests.store.support import commit, small_node
 
@@ -122,7 +123,7 @@ def test_what_is_left_is_fenced_once_all_binders_end(gone: bool) -> None:
         term.send()
         term.loop.call_later(0.1, term.feed, BindingFinished("a", term.attempt("a")))
         term.loop.call_later(0.2, lambda: term.beat(0, gone=gone))
-        assert await term.settle() < WORDS_PATIENCE + 0.2
+        assert await term.settle() < SNAPSHOT_WORDS + 0.2
         assert term.fenced == ["b", "c"] and term.settling.settled
 
     on_virtual_time(test())
@@ -134,7 +135,7 @@ def test_what_binders_that_stay_have_is_left_to_the_next_term() -> None:
     async def test() -> None:
         term = Term()
         term.send()
-        assert await term.settle() < WORDS_PATIENCE + 0.1
+        assert await term.settle() < SNAPSHOT_WORDS + 0.1
         assert not term.fenced and not term.settling.settled
 
     on_virtual_time(test())
@@ -146,7 +147,7 @@ def test_an_api_server_that_is_away_is_not_waited_for_long() -> None:
         term.send()
         term.beat(0, gone=True)
         term.fencing = False
-        assert await term.settle() < WORDS_PATIENCE + FENCES_PATIENCE + 0.1
+        assert await term.settle() < SNAPSHOT_WORDS + SNAPSHOT_FENCES + 0.1
         assert not term.settling.settled
 
     on_virtual_time(test())

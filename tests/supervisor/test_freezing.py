@@ -1,0 +1,42 @@
+"""Services that stand still are killed and start again."""
+
+import signal
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from services.supervisor.options import SINGLE, PipelineOptions
+from services.supervisor.pipeline import Pipeline
+from tests.supervisor.waiting import until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_service_that_stands_still_is_killed_and_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with Pipeline.running(PipelineOptions(workers=1)) as pipeline:
+        before = pipeline.processes
+        monkeypatch.setattr("services.supervisor.freezing.MOST_UNANSWERED", 2)
+        monkeypatch.setattr("services.supervisor.freezing.ASK_EVERY", 0.01)
+        pipeline.signal("worker-0", signal.SIGSTOP)
+        await until(lambda: pipeline.processes.get("worker-0") not in (None, before["worker-0"]), patience=60)
+        assert [line for line in pipeline.log_lines if "worker-0 is killed: it has left 2 questions in a row" in line]
+        others = {name: pid for name, pid in before.items() if name != "worker-0"}
+        assert others.items() <= pipeline.processes.items()
+        assert not psutil.pid_exists(before["worker-0"])
+
+
+async def test_who_leads_instead_is_known_of_each_that_stands_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with Pipeline.running(PipelineOptions(workers=1, standbys=True)) as pipeline:
+        standing_by = await pipeline.standing_by()
+        assert {name.removesuffix("-standby") for name in standing_by} == set(SINGLE)
+        for name, leader in standing_by.items():
+            other = name.removesuffix("-standby") if name.endswith("-standby") else f"{name}-standby"
+            assert leader.endswith(f"-{other}")
