@@ -11,7 +11,17 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Dispatch, Effect, Persist, Publish, RefuseCycle, Reply, Resume, WorkerFault
+from services.snapshot.events import (
+    Dispatch,
+    Effect,
+    Misstated,
+    Persist,
+    Publish,
+    RefuseCycle,
+    Reply,
+    Resume,
+    WorkerFault,
+)
 from services.snapshot.terms import Terms
 from shared.messages.state import Heartbeat
 
@@ -51,7 +61,7 @@ class Carrier:
 
     def add(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Publish | Reply | RefuseCycle | WorkerFault):
+            if isinstance(effect, Publish | Reply | RefuseCycle | WorkerFault | Misstated):
                 self._carry_out(effect)
             else:
                 self._waiting.append(effect)

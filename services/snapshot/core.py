@@ -67,6 +67,7 @@ from services.snapshot.events import (
 from services.snapshot.gathering import Gathering
 from services.snapshot.ledger import Attempt, Doubt
 from services.snapshot.node_updates import NodeUpdates
+from services.snapshot.pending import Pending
 from shared.cluster.load import PodLoad, load_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
 from shared.messages.binding import Withdraw
@@ -98,8 +99,12 @@ class SnapshotCore:
         ledger: Iterable[LedgerEntry] = (),
         answer: Committed | None = None,
         checks: Mapping[str, Checks] | None = None,
+        pending: Pending | None = None,
     ) -> None:
-        """`ledger` and `answer`: what the leader before has left. `checks`: by profile; by default, all."""
+        """`ledger` and `answer`: what the leader before has left. `checks`: by profile; by default, all.
+
+        `pending`: what is known of pods that wait. Without it, commits are believed what they say of a pod.
+        """
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self._cluster = Cluster(epoch, ledger)
         self._nodes = self._cluster.nodes
@@ -111,7 +116,7 @@ class SnapshotCore:
         self._node_updates = NodeUpdates(self._cluster)
         self._bound: set[str] = set()
         """Uids that the watch has shown on a node, and not finished or gone since."""
-        self._deciding = Deciding(self._cluster, answer, self.refused, checks or {})
+        self._deciding = Deciding(self._cluster, answer, self.refused, checks or {}, pending)
 
     def begin(self, now: float) -> list[Effect]:
         """All that the watch lists has been told: takes up what the leader before has left."""

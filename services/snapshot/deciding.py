@@ -8,10 +8,21 @@ import msgspec
 
 from services.snapshot.checks import Checks
 from services.snapshot.cluster import Cluster
-from services.snapshot.events import Dispatch, Displace, Effect, Persist, Publish, RefuseCycle, Reply, WorkerFault
+from services.snapshot.events import (
+    Dispatch,
+    Displace,
+    Effect,
+    Misstated,
+    Persist,
+    Publish,
+    RefuseCycle,
+    Reply,
+    WorkerFault,
+)
 from services.snapshot.evictions import evict_of, evicts
 from services.snapshot.judging import Judge, units
 from services.snapshot.nominations import Nomination
+from services.snapshot.pending import Pending
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict
 from shared.messages.loads import Loads
@@ -51,11 +62,13 @@ class Deciding:
         answer: Committed | None,
         refused: deque[ProtocolError],
         checks: Mapping[str, Checks],
+        pending: Pending | None = None,
     ) -> None:
         """`answer`: of the leader before; `refused` is added to; `checks`: by profile."""
+        self._pending = pending
         self._cluster = cluster
         self._refused = refused
-        self._judge = Judge(cluster.nodes, cluster.pods, cluster.objects, checks)
+        self._judge = Judge(cluster.nodes, cluster.pods, cluster.objects, checks, pending)
         self._cycle_epoch, self._cycle = (0, "") if answer is None else (answer.epoch, answer.cycle)
         self._decided_at = 0
         self.answer = answer
@@ -82,6 +95,8 @@ class Deciding:
             self._refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
             return []
         self._judge.newest = self._cluster.seq
+        if self._pending is not None:
+            self._pending.begin_commit()
         accepted = _Accepted(Loads(commit.loads), changes=self._cluster.revoke(commit.denominated))
         for unit in units(commit.decisions):
             conflicts = self._judge.decisions(unit, commit.loads)
@@ -99,7 +114,9 @@ class Deciding:
             if displace is not None:
                 accepted.displaced.append(displace)
                 self._doom(displace.message, accepted, now)
-        return [*_faults(commit, accepted.conflicts), *self._accept(commit, accepted)]
+        misstated, self._judge.misstated = self._judge.misstated, []
+        faults: list[Effect] = [*_faults(commit, accepted.conflicts), *(Misstated(each) for each in misstated)]
+        return [*faults, *self._accept(commit, accepted)]
 
     def _assume(self, commit: Commit, d: Decision, changes: list[Change], now: float) -> LedgerEntry:
         """From here on the decisions after this one reckon with it; `changes` are added to."""

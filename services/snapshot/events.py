@@ -287,8 +287,15 @@ class WorkerFault:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Misstated:
+    """Effect: A commit said of a pod what is not so; refused. The pod has changed just now, or the cycle is wrong."""
+
+    what: str
+
+
 Binding = BindingFinished | BindingFailed | BindingWaits | BindingStale
 Event = Seen | Observed | Binding | LookedUp | Spared | Commit | Tick | Beat
 Asked = LookUp | Fence
-Told = RefuseCycle | Forgot | Stale | Safe | Problem | WorkerFault
+Told = RefuseCycle | Forgot | Stale | Safe | Problem | WorkerFault | Misstated
 Effect = Persist | Publish | Reply | Dispatch | Resume | Displace | Withhold | Asked | Told

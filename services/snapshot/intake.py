@@ -15,6 +15,7 @@ from services.snapshot.events import (
     PodUnreadable,
     Seen,
 )
+from services.snapshot.pending import Pending
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
@@ -30,13 +31,17 @@ class Intake:
     A pod on a node, and a node, are never left out: what cannot be decoded is told as unreadable.
     """
 
-    def __init__(self, schedulers: frozenset[str], is_bound: Callable[[str], bool]) -> None:
+    def __init__(
+        self, schedulers: frozenset[str], is_bound: Callable[[str], bool], pending: Pending | None = None
+    ) -> None:
         """`schedulers`: whose pods are ours to schedule. Where those of others are to go, we do not look at.
 
         `is_bound`: whether the watch has shown the pod of this uid on a node, and not that it is finished or gone.
+        `pending` is told of our pods that wait.
         """
         self._schedulers = schedulers
         self._is_bound = is_bound
+        self._pending = Pending() if pending is None else pending
         self._nodes: set[str] = set()
         self._nominated: set[str] = set()
 
@@ -76,6 +81,10 @@ class Intake:
         uid = change.uid
         nominated = bool(change.nominated) and change.scheduler in self._schedulers
         waits = not (change.gone or change.finished or change.node)
+        if waits and change.scheduler in self._schedulers:
+            self._pending.see(change)
+        else:
+            self._pending.forget(uid)
         was_nominated = uid in self._nominated
         if waits and nominated:
             self._nominated.add(uid)
@@ -90,6 +99,7 @@ class Intake:
 
     def _unreadable(self, change: Unreadable) -> PodUnreadable | None:
         """Of a pod that waits, the queue tells."""
+        self._pending.forget(change.uid)
         if not change.node:
             return None
         return PodUnreadable(change.uid, f"{change.namespace}/{change.name}", change.node, change.problem)

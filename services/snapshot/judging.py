@@ -1,7 +1,8 @@
 """Whether what a commit asks for can stand.
 
-First by what happened after the evaluation that it rests on: that is a conflict, and nobody's fault. What nothing has
-happened to since is verified against the state itself (`owner`), whatever the evaluation said.
+First by what the pod is, which the watch has shown to the snapshot as to the queue. Then by what happened after the
+evaluation that it rests on: that is a conflict, and nobody's fault. What nothing has happened to since is verified
+against the state itself (`owner`), whatever the evaluation said.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from services.snapshot.checks import Checks
 from services.snapshot.nodes import Nodes
 from services.snapshot.objects import Objects
 from services.snapshot.owner import Beside, Owner, at_fault
+from services.snapshot.pending import Pending
 from services.snapshot.places import Places
 from shared.cluster.load import PodLoad
 from shared.cluster.volumes import VolumeDecision
@@ -22,7 +24,13 @@ class Judge:
     `newest`: the number of the state, beyond which nobody has seen anything.
     """
 
-    def __init__(self, nodes: Nodes, places: Places, objects: Objects, checks: Mapping[str, Checks]) -> None:
+    def __init__(
+        self, nodes: Nodes, places: Places, objects: Objects, checks: Mapping[str, Checks], pending: Pending | None
+    ) -> None:
+        """`pending`: where it is None, what a commit says of a pod is not looked into."""
+        self._pending = pending
+        self.misstated: list[str] = []
+        """What commits have said of pods that is not so, until somebody takes it."""
         self._nodes = nodes
         self._places = places
         self._objects = objects
@@ -53,7 +61,7 @@ class Judge:
 
     def nomination(self, wanted: Nominate, load: PodLoad, taken: Iterable[str]) -> Conflict | None:
         """`taken`: the nodes of what the same commit asks for before it."""
-        conflict = self._placement(wanted)
+        conflict = self._placement(wanted) or self._identity(wanted, load)
         if conflict is not None:
             return conflict
         if wanted.node in taken:
@@ -65,10 +73,22 @@ class Judge:
         return self._owner.nomination(wanted, load)
 
     def _decision(self, decision: Decision, load: PodLoad, beside: Beside | None) -> Conflict | None:
-        conflict = self._placement(decision)
+        conflict = self._placement(decision) or self._identity(decision, load)
         if conflict is None and decision.volumes is not None:
             conflict = self._volumes(decision, decision.volumes)
         return self._owner.decision(decision, load, beside) if conflict is None else conflict
+
+    def _identity(self, wanted: Decision | Nominate, load: PodLoad) -> Conflict | None:
+        """Whether the pod is what the commit says. It may have changed just now, or not be shown to us yet."""
+        if self._pending is None:
+            return None
+        if not self._pending.knows(wanted.uid):
+            return Conflict(wanted.uid, "the watch has not shown this pod as one that waits")
+        wrong = self._pending.wrong(wanted, load)
+        if not wrong:
+            return None
+        self.misstated.append(f"pod {wanted.namespace}/{wanted.name}: {wrong}")
+        return Conflict(wanted.uid, f"the pod is not what was decided: {wrong}")
 
     def _volumes(self, decision: Decision, volumes: VolumeDecision) -> Conflict | None:
         changed = self._objects.changed_since(volumes, decision.seen)

@@ -20,6 +20,9 @@ class SnapshotMetrics:
             "Answers that cannot have been right when they were given.",
             ["worker", "reason"],
         )
+        self.misstated = metrics.counter(
+            "flotilla_commit_faults_total", "Decisions refused because the pod is not what the commit said."
+        )
         self._closed_nodes = metrics.gauge(
             "flotilla_closed_nodes", "Nodes that get no further pod, as they or a pod on them cannot be read."
         )

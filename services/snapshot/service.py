@@ -11,14 +11,10 @@ from services.snapshot.barrier import Barrier
 from services.snapshot.carrier import Carrier
 from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch import Dispatcher, Process, Sends, parts, wait_of
+from services.snapshot.dispatch import Dispatcher, Process, Sends, parts
 from services.snapshot.displacing import Displacing
 from services.snapshot.events import (
     Beat,
-    BindingFailed,
-    BindingFinished,
-    BindingStale,
-    BindingWaits,
     Dispatch,
     Displace,
     Effect,
@@ -26,6 +22,7 @@ from services.snapshot.events import (
     Fence,
     Forgot,
     LookUp,
+    Misstated,
     Observed,
     Persist,
     Problem,
@@ -45,10 +42,12 @@ from services.snapshot.inspecting import Inspecting
 from services.snapshot.intake import Intake
 from services.snapshot.lookups import LookUps
 from services.snapshot.metrics import SnapshotMetrics
+from services.snapshot.pending import Pending
 from services.snapshot.recalls import Recalls
 from services.snapshot.settling import Settling
 from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms, ledger_is_lost
+from services.snapshot.words import event_of
 from shared.bus import Bus, Envelope, subjects
 from shared.config.file import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
@@ -108,12 +107,14 @@ async def main(context: Context) -> None:
                 terms = Terms(lead, link, settings.prefix, context.health, context.log, pipeline)
                 recovered = await terms.take()
                 settled = lead.settled and recovered.epoch <= lead.before
+                pending = Pending()
                 ledger = [entry for entry in recovered.ledger if entry.bound or not settled]
-                core = SnapshotCore(terms.epoch, ledger, recovered.answer, Checks.of(config))
+                core = SnapshotCore(terms.epoch, ledger, recovered.answer, Checks.of(config), pending)
                 lost = ledger_is_lost(recovered, lead.before) and not settled
                 served = schedulers | lead.served
                 barrier = Barrier(client, served, terms.epoch, context.log, context.fault) if lost else None
-                shell = Shell(context, client, terms, core, schedulers, barrier, recovered.doubtful, lead.settle)
+                intake = Intake(schedulers, core.is_bound, pending)
+                shell = Shell(context, client, terms, core, intake, barrier, recovered.doubtful, lead.settle)
                 await lead.during(shell.run())
         finally:
             await link.close()
@@ -128,7 +129,7 @@ class Shell:
         client: KubeClient,
         terms: Terms,
         core: SnapshotCore,
-        schedulers: frozenset[str],
+        intake: Intake,
         barrier: Barrier | None = None,
         doubtful: Sequence[LedgerEntry] = (),
         settle: Callable[[], None] | None = None,
@@ -144,7 +145,7 @@ class Shell:
         self._barrier = barrier
         self._doubtful = doubtful
         self._settle = settle
-        self._intake = Intake(schedulers, core.is_bound)
+        self._intake = intake
         self._reader = WatchReader(context.name)
         self._progress = Progress(context.name)
         self._dispatcher = Dispatcher(core.order)
@@ -346,32 +347,10 @@ class Shell:
             if sends is not None:
                 self._send(sends)
                 return
-        event = self._event_of(process, outcome)
+        event = event_of(self._dispatcher, process, outcome)
         if event is not None:
             self._runner.feed(event)
         self._send(self._dispatcher.word(process, outcome, now))
-
-    def _event_of(self, process: Process, outcome: BindingOutcome) -> Event | None:
-        """None where a binder that the order is not with may not say that."""
-        of = (outcome.uid, outcome.attempt)
-        if outcome.found:
-            holds = self._dispatcher.has(process, of)
-            return BindingStale(*of, outcome.version, outcome.found) if holds else None
-        counts = self._dispatcher.may_tell(process, of)
-        if outcome.waits:
-            return BindingWaits(*of, wait_of(outcome)) if counts else None
-        if outcome.bound:
-            return BindingFinished(*of)
-        return BindingFailed(
-            *of,
-            outcome.reason,
-            outcome.plugin,
-            outcome.rejected,
-            version=outcome.version,
-            sure=outcome.fenced or self._dispatcher.is_sole(process, of, outcome.version),
-            gone=outcome.gone,
-            holds=counts,
-        )
 
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.binder, beat.at)
@@ -461,6 +440,11 @@ class Shell:
             case WorkerFault(worker=worker, kind=kind, reason=reason):
                 self._metrics.at_fault(effect)
                 self._sparingly.error(f"fault {worker} {kind}", "worker %s is at fault (%s): %s", worker, kind, reason)
+            case Misstated(what=what):
+                self._metrics.misstated.inc()
+                self._sparingly.warning(
+                    "misstated", "a decision was refused, for the pod is not what was decided: %s", what
+                )
             case Stale(key=key):
                 self._metrics.stale.inc()
                 self._sparingly.warning("stale", "pod %s is shown without its node, as it was once: refused", key)

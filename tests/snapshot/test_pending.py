@@ -1,0 +1,155 @@
+"""The snapshot judges by what the watch shows of a pod: a commit that says otherwise is refused."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.events import Effect, Misstated, NodeSeen, WorkerFault
+from services.snapshot.intake import Intake
+from services.snapshot.pending import Pending
+from shared.cluster.load import load_of
+from shared.messages.state import Commit, Decision, Nominate
+from shared.messages.watch import Kind, PodChange, Unreadable
+from shared.model.objects import Pod, encode_msgpack
+from testing.builders import node, pod
+from tests.rounds.support import refusals
+
+PROFILE = "default-scheduler"
+
+
+def shown(of: Pod) -> PodChange:
+    scheduler, where = of.spec.scheduler_name, of.spec.node_name
+    body = msgspec.Raw(encode_msgpack(of))
+    return PodChange(of.uid, of.namespace, of.name, scheduler, where, body=body)
+
+
+class Owner:
+    """A snapshot that has seen a node with room for one large pod, and some pods."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.pending = Pending()
+        self.core = SnapshotCore(1, pending=self.pending)
+        self.intake = Intake(frozenset({PROFILE}), self.core.is_bound, self.pending)
+        self.core.handle(NodeSeen(node("n").capacity(cpu=4, memory="8Gi").build()), 0.0)
+        for each in pods:
+            self.see(shown(each))
+
+    def see(self, change: PodChange | Unreadable) -> None:
+        event = self.intake.read(change)
+        if event is not None:
+            self.core.handle(event, 0.0)
+        self.pending.validate()
+
+    def commits(self, of: Pod, said: Pod | None = None, **fields: object) -> list[Effect]:
+        """A decision for a pod, which is said to be so."""
+        said = of if said is None else said
+        decision = Decision(of.uid, of.namespace, of.name, said.spec.scheduler_name, "n", 0, self.core.seq)
+        decision = replace(decision, worker="w", **fields)
+        self.number = getattr(self, "number", 0) + 1
+        return self.core.handle(Commit(1, self.number, [load_of(said)], [decision]), 0.0)
+
+
+def a_pod(cpu: str = "1") -> Pod:
+    return pod("p").label({"app": "web"}).request(cpu=cpu).build()
+
+
+def misstated(effects: list[Effect]) -> list[str]:
+    return [each.what for each in effects if isinstance(each, Misstated)]
+
+
+def test_a_pod_that_is_as_the_commit_says_is_placed() -> None:
+    owner = Owner(a_pod())
+    assert refusals(owner.commits(a_pod())) == {}
+    assert a_pod().uid in owner.core.ledger
+
+
+@pytest.mark.parametrize(
+    ("forge", "why"),
+    [
+        (lambda of: pod("p").label({"app": "web"}).build(), "it requests something else"),
+        (lambda of: replace(of, spec=replace(of.spec, priority=2_000_000_000)), "its priority is 0"),
+        (lambda of: replace(of, spec=replace(of.spec, scheduler_name="lax")), "its scheduler is default-scheduler"),
+        (lambda of: pod("p").label({"app": "web"}).request(cpu="1").host_port(80).build(), "its ports, volumes or"),
+    ],
+)
+def test_a_forged_pod_is_refused_and_no_worker_is_blamed(forge: Callable[[Pod], Pod], why: str) -> None:
+    owner = Owner(a_pod())
+    effects = owner.commits(a_pod(), forge(a_pod()))
+    ((reason, placed),) = refusals(effects).values()
+    assert why in reason
+    assert not placed
+    (what,) = misstated(effects)
+    assert what.startswith("pod default/p: ")
+    assert not [each for each in effects if isinstance(each, WorkerFault)]
+    assert owner.core.ledger == {}
+
+
+def test_what_must_be_free_is_not_what_a_commit_says() -> None:
+    """A load that is true, and asks that would fit anywhere."""
+    owner = Owner(a_pod("100"))
+    assert misstated(owner.commits(a_pod("100"), asks={"cpu": 0})) == ["pod default/p: it requests something else"]
+    assert owner.core.ledger == {}
+
+
+def test_a_pod_that_the_watch_has_not_shown_yet_is_a_conflict_and_no_fault() -> None:
+    owner = Owner()
+    effects = owner.commits(a_pod())
+    assert list(refusals(effects).values()) == [("the watch has not shown this pod as one that waits", False)]
+    assert misstated(effects) == []
+    owner.see(shown(a_pod()))
+    assert refusals(owner.commits(a_pod())) == {}
+
+
+def test_labels_that_have_changed_since_are_no_reason() -> None:
+    owner = Owner(pod("p").label({"app": "other"}).request(cpu="1").build())
+    assert refusals(owner.commits(a_pod())) == {}
+
+
+def test_a_pod_that_preempts_nobody_is_nominated_at_nobodys_cost() -> None:
+    meek = replace(a_pod(), spec=replace(a_pod().spec, preemption_policy="Never"))
+    owner = Owner(meek)
+    wanted = Nominate(meek.uid, "default", "p", PROFILE, "n", 0, owner.core.seq)
+    effects = owner.core.handle(Commit(1, 1, [load_of(meek)], [], [wanted]), 0.0)
+    assert misstated(effects) == ["pod default/p: its preemptionPolicy is Never"]
+    effects = owner.core.handle(Commit(1, 2, [load_of(meek)], [], [replace(wanted, never=True)]), 0.0)
+    assert refusals(effects) == {}
+
+
+def test_pods_of_a_kind_are_known_by_one_entry_until_none_waits() -> None:
+    pending = Pending()
+    changes = [shown(pod(f"p{number}").label({"app": "web"}).request(cpu="1").build()) for number in range(100)]
+    for change in changes:
+        pending.see(change)
+    assert (len(pending), pending.kinds) == (100, 1)
+    pending.see(shown(pod("p0").label({"app": "db"}).request(cpu="1").build()))
+    assert pending.kinds == 2
+    for change in changes:
+        pending.forget(change.uid)
+        pending.validate()
+    assert (len(pending), pending.kinds) == (0, 0)
+
+
+def test_only_pods_of_ours_that_wait_and_can_be_read_are_known() -> None:
+    owner = Owner(a_pod())
+    assert owner.pending.knows(a_pod().uid)
+    owner.see(shown(replace(a_pod(), spec=replace(a_pod().spec, node_name="n"))))
+    assert not owner.pending.knows(a_pod().uid)
+    owner.see(shown(a_pod()))
+    owner.see(Unreadable(Kind.POD, a_pod().uid, "default", "p", "an odd field", PROFILE))
+    assert not owner.pending.knows(a_pod().uid)
+    owner.see(shown(a_pod()))
+    owner.see(PodChange(a_pod().uid, "default", "p", gone=True))
+    assert not owner.pending.knows(a_pod().uid)
+    owner.see(shown(replace(a_pod(), spec=replace(a_pod().spec, scheduler_name="another"))))
+    assert not owner.pending.knows(a_pod().uid)
+
+
+def test_a_body_that_is_none_makes_the_pod_unknown() -> None:
+    pending = Pending()
+    pending.see(shown(a_pod()))
+    pending.see(replace(shown(a_pod()), body=msgspec.Raw(b"\xc1")))
+    assert not pending.knows(a_pod().uid)
+    pending.validate()
