@@ -40,7 +40,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "dump",
         help="write all that Flotilla holds, and compare it with the cluster",
         description="Writes what the queue holds, the cache and the ledger of assumed pods, and compares the cache\n"
-        "with what the API server lists. Exit code 1: they differ, or a service does not answer.",
+        "with what the API server lists. Exit code 1: they differ, or a service does not answer. Nodes that get no\n"
+        "further pod, as something there cannot be read, are named on standard error; the exit code is the same.",
         epilog=EXAMPLES,
     )
     command.add_argument(
@@ -60,6 +61,8 @@ class Sink:
     def __init__(self, files: Mapping[str, IO[str]] | None) -> None:
         self._files = files
         self.counts = dict.fromkeys(KINDS, 0)
+        self.closed: dict[str, str] = {}
+        """By node: why it gets no further pod."""
 
     def put(self, kind: str, fields: dict[str, Any]) -> None:
         self.counts[kind] += 1
@@ -104,8 +107,14 @@ async def _dump(options: argparse.Namespace) -> int:
         (Path(options.output) / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
         told = ", ".join(f"{count:,} {kind}" for kind, count in sink.counts.items())
         print(f"{options.output}: {told}", file=sys.stderr)
-    print(verdict(compared), file=sys.stderr)
+    for line in (*closed_lines(sink.closed), verdict(compared)):
+        print(line, file=sys.stderr)
     return 1 if compared.failure or compared.differences else 0
+
+
+def closed_lines(closed: Mapping[str, str]) -> list[str]:
+    """For people: one for each closed node."""
+    return [f"node {name} is closed and gets no further pod: {why}" for name, why in sorted(closed.items())]
 
 
 def verdict(compared: "CacheCompared") -> str:
@@ -136,6 +145,8 @@ async def _nodes(asker: "Asker", sink: Sink) -> dict[str, Any]:
         found = {"epoch": page.epoch, "seq": page.seq, **page.counts}
         for node in page.nodes:
             sink.put("node", _plain(node))
+            if node.closed:
+                sink.closed[node.name] = node.closed
     return found
 
 

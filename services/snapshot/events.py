@@ -279,6 +279,13 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """Effect: this node was closed, and may get pods again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerFault:
     """Effect: The proposal was already invalid in the state it was evaluated on; rejected."""
 
@@ -297,5 +304,5 @@ class Misstated:
 Binding = BindingFinished | BindingFailed | BindingWaits | BindingStale
 Event = Seen | Observed | Binding | LookedUp | Spared | Commit | Tick | Beat
 Asked = LookUp | Fence
-Told = RefuseCycle | Forgot | Stale | Safe | Problem | WorkerFault | Misstated
+Told = RefuseCycle | Forgot | Stale | Safe | Problem | Opened | WorkerFault | Misstated
 Effect = Persist | Publish | Reply | Dispatch | Resume | Displace | Withhold | Asked | Told

@@ -1,7 +1,7 @@
 """What the watch says of nodes, and which of them get no further pod."""
 
 from services.snapshot.cluster import Cluster
-from services.snapshot.events import Effect, Forgot, PodUnreadable, Problem
+from services.snapshot.events import Effect, Forgot, Opened, PodUnreadable, Problem
 from services.snapshot.nodes import bare_node
 from shared.errors import ClusterError, FlotillaError, UnreadableObject
 from shared.messages.loads import Loads
@@ -56,12 +56,14 @@ class NodeUpdates:
         if not name or name in self._nodes.closed:
             return []
         free = Forgot(uid, f"{POD_GONE} from what kept node {name} closed")
-        return [*self._show_again(name), free]
+        return [*self._show_again(name), free, Opened(name)]
 
     def _closing(self, name: str, problem: str) -> list[Effect]:
         if not problem:
-            self._nodes.closed.open(name)
-            return []
+            closed = self._nodes.closed
+            was_closed = name in closed
+            closed.open(name)
+            return [Opened(name)] if was_closed and name not in closed else []
         if not self._nodes.closed.close(name, problem):
             return []
         return [Problem(UnreadableObject(f"Node {name}: {problem}; it gets no further pod until it can be read"))]

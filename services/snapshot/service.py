@@ -24,6 +24,7 @@ from services.snapshot.events import (
     LookUp,
     Misstated,
     Observed,
+    Opened,
     Persist,
     Problem,
     Publish,
@@ -449,6 +450,8 @@ class Shell:
                 self._metrics.stale.inc()
                 self._sparingly.warning("stale", "pod %s is shown without its node, as it was once: refused", key)
                 self._carry_out_watch(self._reader.doubt(self._context.clock()))
+            case Opened(node=node):
+                self._context.log.info("node %s is open again", node)
             case Problem(error=UnreadableObject() as error):
                 self._sparingly.error(str(error), "%s", error)
             case Problem(error=error):

@@ -350,6 +350,26 @@ async def test_it_writes_a_line_for_each_thing_that_is_held(operator: Operator) 
 
 
 @pytest.mark.asyncio
+async def test_closed_nodes_are_named_with_the_reason_a_line_each(operator: Operator) -> None:
+    held, desk = Held("m", "n", "o"), Desk()
+    for name in ("m", "n", "o"):
+        desk.post("/api/v1/nodes", plain_node(name))
+    held.nodes.closed.close_for("uid-p", "o", "pod shop/p: spec.containers: what is that?")
+    held.nodes.closed.close("m", "spec.taints: what is that?")
+    async with nats_server() as server, services(server, held, desk):
+        operator.reaches(server)
+        said = await operator.types("dump")
+    assert (said.code, said.err.splitlines()) == (
+        0,
+        [
+            "node m is closed and gets no further pod: spec.taints: what is that?",
+            "node o is closed and gets no further pod: pod shop/p: spec.containers: what is that?",
+            "the cache agrees with 3 nodes and 0 pods that the API server lists",
+        ],
+    )
+
+
+@pytest.mark.asyncio
 async def test_files_are_written_and_differences_end_it_with_1(operator: Operator, tmp_path: Path) -> None:
     held, desk = Held("n", "gone"), Desk()
     desk.post("/api/v1/nodes", plain_node("n"))

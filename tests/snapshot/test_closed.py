@@ -1,5 +1,6 @@
 """A pod that was seen on a node counts there or closes the node; a node that cannot be read keeps its pods."""
 
+from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
@@ -14,6 +15,7 @@ from services.snapshot.events import (
     NodeGone,
     NodeSeen,
     NodeUnreadable,
+    Opened,
     PodDeleted,
     PodSeen,
     PodUnreadable,
@@ -59,6 +61,10 @@ def is_closed(log: SnapshotLog, name: str = "a") -> bool:
     return closed
 
 
+def opened(effects: Iterable[Effect]) -> list[str]:
+    return [effect.node for effect in effects if isinstance(effect, Opened)]
+
+
 # Pods
 
 
@@ -70,7 +76,7 @@ def test_a_pod_that_is_unreadable_closes_its_node_until_it_is_gone() -> None:
     assert [type(change) for change in changes(effects)] == [NodeUpserted]
     assert (is_closed(log), is_closed(log, "b"), log.core.closed_nodes) == (True, False, 1)
     assert problems(log.handle(UNREADABLE)) == [], "told once"
-    log.handle(PodDeleted(P.uid))
+    assert opened(log.handle(PodDeleted(P.uid))) == ["a"]
     assert (is_closed(log), log.core.closed_nodes) == (False, 0)
     assert shown(log) == A
 
