@@ -96,6 +96,16 @@ def test_of_two_clocks_nobody_knows_which_is_wrong_until_the_api_server_tells() 
     assert not listener.reasons
 
 
+def test_forged_times_of_many_peers_are_no_reason_while_the_api_servers_is_known() -> None:
+    listener = Listener()
+    listener.context.api_clock.measured(0.4, listener.true)
+    hear_all(listener, 5, {f"w{number}": 86_400.0 for number in range(9)})
+    assert not listener.reasons
+    listener.true += GOOD_FOR
+    hear_all(listener, 5, {f"w{number}": 86_400.0 for number in range(9)})
+    assert listener.reasons, "without it, they are the majority"
+
+
 @pytest.mark.parametrize(
     ("own", "snapshot", "reasons"),
     [
