@@ -44,6 +44,7 @@ from services.snapshot.events import (
     Event,
     Fence,
     Forgot,
+    Heard,
     LookedUp,
     LookUp,
     NodeGone,
@@ -178,6 +179,8 @@ class SnapshotCore:
                 return self._cluster.publish(self._objects.see(obj, self._cluster.seq + 1), [])
             case ObjectGone(kind=kind, key=key):
                 return self._cluster.publish(self._objects.lose(kind, key), [])
+            case Heard(words=words):
+                return [effect for word in words for effect in self.handle(word, now)]
             case BindingFinished(uid=uid, attempt=attempt):
                 return self._on_bound(uid, attempt)
             case BindingFailed():

@@ -302,7 +302,16 @@ class Misstated:
 
 
 Binding = BindingFinished | BindingFailed | BindingWaits | BindingStale
-Event = Seen | Observed | Binding | LookedUp | Spared | Commit | Tick | Beat
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Event: what a binder tells at once, in order."""
+
+    words: Sequence[Binding]
+
+
+Event = Seen | Observed | Binding | Heard | LookedUp | Spared | Commit | Tick | Beat
 Asked = LookUp | Fence
 Told = RefuseCycle | Forgot | Stale | Safe | Problem | Opened | WorkerFault | Misstated
 Effect = Persist | Publish | Reply | Dispatch | Resume | Displace | Withhold | Asked | Told

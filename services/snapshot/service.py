@@ -15,12 +15,14 @@ from services.snapshot.dispatch import Dispatcher, Process, Sends, parts
 from services.snapshot.displacing import Displacing
 from services.snapshot.events import (
     Beat,
+    Binding,
     Dispatch,
     Displace,
     Effect,
     Event,
     Fence,
     Forgot,
+    Heard,
     LookUp,
     Misstated,
     Observed,
@@ -133,7 +135,7 @@ class Shell:
         intake: Intake,
         barrier: Barrier | None = None,
         doubtful: Sequence[LedgerEntry] = (),
-        settle: Callable[[], None] | None = None,
+        settle: Callable[[], bool] | None = None,
     ) -> None:
         """`barrier`: where there were terms before, and what they have assumed is not known, but for `doubtful`.
 
@@ -248,8 +250,8 @@ class Shell:
         if self._carrier.waiting:
             self._context.log.warning("%d effects could not be written in time", self._carrier.waiting)
         written = not self._carrier.waiting
-        if self._settle is not None and written and settling.settled and not self._context.fault.found:
-            self._settle()
+        settled = written and settling.settled and not self._context.fault.found
+        if self._settle is not None and settled and self._settle():
             self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)
 
     def _fail_to_finish(self, cause: BaseException | None) -> None:
@@ -336,22 +338,24 @@ class Shell:
             self._bus.post(subjects.BINDER_WITHDRAWALS, withdraw)
 
     def _on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
-        for outcome in message.outcomes:
-            self._on_outcome((message.binder, message.incarnation), outcome, self._context.clock())
+        process, now = (message.binder, message.incarnation), self._context.clock()
+        events = [event for each in message.outcomes if (event := self._event_of(process, each, now)) is not None]
+        if events:
+            self._runner.feed(Heard(events))
         self._tell_forgotten()
         self._reporters[message.binder, message.epoch, message.number] = envelope
         self._carrier.add([Safe(message.binder, message.epoch, message.number)])
 
-    def _on_outcome(self, process: Process, outcome: BindingOutcome, now: float) -> None:
+    def _event_of(self, process: Process, outcome: BindingOutcome, now: float) -> Binding | None:
+        """None for what another binder is to do, or where a binder that the order is not with may not say that."""
         if outcome.handed_back and not self._ending:
             sends = self._dispatcher.hand_back(process, outcome, now)
             if sends is not None:
                 self._send(sends)
-                return
+                return None
         event = event_of(self._dispatcher, process, outcome)
-        if event is not None:
-            self._runner.feed(event)
         self._send(self._dispatcher.word(process, outcome, now))
+        return event
 
     def _on_binder(self, beat: BinderBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.binder, beat.at)

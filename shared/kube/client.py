@@ -43,7 +43,7 @@ from shared.kube.outcome import Answer, Outcome, Result, result_of
 from shared.kube.retrying import FIRST_RETRY_AFTER, jittered, retry_after, wait_before_retry
 from shared.kube.sockets import keeping_alive
 from shared.kube.stream import Stream
-from shared.model.objects import Pod, decode_pod, encode_json
+from shared.model.objects import encode_json
 from shared.proxies import reason_of
 from shared.telemetry import Telemetry
 
@@ -158,13 +158,11 @@ class KubeClient:
         """Makes a plugin's call; what became of it is in the result, and no ClusterError is raised."""
         return await self.attempt(call.method, call.path, encode_json(call.body), timeout=timeout)
 
-    async def get_pod(self, namespace: str, name: str) -> Pod | None:
-        """None if there is none. Raises ClusterError if the server does not say, InvalidObject if it cannot be read."""
-        answer = await self.get(_pod_path(namespace, name))
-        return None if answer is None else decode_pod(answer)
-
     async def pod_standing(self, namespace: str, name: str) -> PodStanding | None:
-        """As `get_pod`, of the little that says where the pod is and whether it is about to go."""
+        """Where the pod is, and whether it is about to go; None if there is none.
+
+        Raises ClusterError if the server does not say, InvalidObject if it cannot be read.
+        """
         answer = await self.get(_pod_path(namespace, name))
         try:
             return None if answer is None else standing(answer)

@@ -20,13 +20,9 @@ NOT_THERE = (Outcome.NOT_FOUND, Outcome.CONFLICT)
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """What stands at the API server once the fence holds. `standing`: None if the pod is gone.
-
-    `touched`: the pod had this version still, and was given another one.
-    """
+    """What stands at the API server once the fence holds. `standing`: None if the pod is gone."""
 
     standing: PodStanding | None
-    touched: bool = False
 
 
 async def fence(client: KubeClient, pod: PodRef, version: str, by: str) -> Fenced:
@@ -34,16 +30,14 @@ async def fence(client: KubeClient, pod: PodRef, version: str, by: str) -> Fence
 
     An empty version: calls that name none are fenced as far as they can be, by a touch that they may not notice.
     """
-    touched = False
     for _ in range(LOOKS):
         standing = await client.pod_standing(pod.namespace, pod.name)
         if standing is None or standing.uid != pod.uid:
-            return Fenced(None, touched)
+            return Fenced(None)
         version = version or standing.version
         if standing.node or standing.version != version:
-            return Fenced(standing, touched)
-        result = await touch(client, pod, version, by)
-        touched = touched or result.ok
+            return Fenced(standing)
+        await touch(client, pod, version, by)
     raise Unreachable("the API server", f"PATCH {pod.name}", "the pod keeps its version", maybe_done=True)
 
 

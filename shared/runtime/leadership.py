@@ -85,9 +85,15 @@ class Leadership:
         """The schedulers that leaders of this and of earlier terms serve or have served."""
         return frozenset(self._keeper.served)
 
-    def settle(self) -> None:
-        """Nothing of our term is under way any more, or will be: given back, the Lease will say so."""
+    def settle(self) -> bool:
+        """Nothing of our term is under way any more, or will be: given back, the Lease will say so.
+
+        False where it is lost, and says nothing of ours.
+        """
+        if self._keeper.lost.done():
+            return False
         self._keeper.settled = self.epoch
+        return True
 
     async def raise_term(self, beyond: int = 0) -> int:
         """A new term, above ours and this one. Waits for the API server; LeaseLost if it is not to be had."""

@@ -91,9 +91,9 @@ async def test_a_pod_is_marked_beside_its_other_conditions(client: KubeClient, s
 
 async def test_only_the_pod_that_is_meant_is_deleted(client: KubeClient, server: Simulator) -> None:
     assert (await client.delete_pod(BEFORE)).outcome is Outcome.CONFLICT
-    assert await client.get_pod("default", "p") is not None
+    assert await client.pod_standing("default", "p") is not None
     assert (await client.delete_pod(P)).ok
-    assert await client.get_pod("default", "p") is None
+    assert await client.pod_standing("default", "p") is None
     assert (await client.delete_pod(P)).outcome is Outcome.NOT_FOUND
 
 

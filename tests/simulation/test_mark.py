@@ -1,6 +1,7 @@
 """The mark of a clean stop is left by a term that was asked to end, and by no other."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -67,3 +68,35 @@ def test_a_term_whose_last_write_fails_leaves_no_mark(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Settling, "run", settle_slowly)
     test_only_a_term_that_was_asked_to_end_leaves_the_mark(stop_and_fail, marked=False)
+
+
+def test_a_term_whose_lease_was_lost_does_not_say_that_it_is_settled() -> None:
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    async def run(lose: bool) -> bool:
+        lines.clear()
+        world = World(draw(1, scene="plain", mishaps=frozenset(), round_size=3, seconds=60.0))
+        playing = asyncio.create_task(world.run())
+        await asyncio.sleep(5.0)
+        snapshot = world.processes["snapshot"]
+        snapshot.shell._context.log.addHandler(Lines())
+        if lose:
+            lease = world.server.leases[LEASE]
+            world.server.version += 1
+            lease["spec"] |= {"holderIdentity": "another", "leaseTransitions": lease["spec"]["leaseTransitions"] + 1}
+            lease["metadata"]["resourceVersion"] = str(world.server.version)
+        else:
+            snapshot.stop()
+        async with asyncio.timeout(30.0):
+            while snapshot.running:
+                await asyncio.sleep(0.01)
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+        return any("is settled" in line for line in lines)
+
+    assert run_on_virtual_time(lambda: run(False))
+    assert not run_on_virtual_time(lambda: run(True))
