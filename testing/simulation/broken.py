@@ -15,9 +15,11 @@ import services.snapshot.lookups as lookups
 import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.evictor import Evictor
+from services.binder.permits import LONGEST_WAIT, PermitWait
 from services.queue.watch.watch_decoder import Sightings
 from services.snapshot.core import SnapshotCore
 from services.snapshot.judging import Judge
+from services.snapshot.owner import Owner
 from services.watcher.history import History
 from shared.errors import UserError
 from shared.kube.fencing import Fenced
@@ -96,6 +98,12 @@ def _past_is_news() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _volumes_unverified() -> Iterator[None]:
+    with patch.object(Judge, "_volumes", lambda *_: None), patch.object(Owner, "_volumes", lambda *_: None):
+        yield
+
+
 async def _no_history(link: Any) -> str:
     return "the only one"
 
@@ -163,6 +171,18 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"fault"}),
         lambda: patch.object(Fault, "report", lambda *_: None),
+    ),
+    "permits-endless": Broken(
+        "A wait for a permit does not end when its time is over",
+        "waits",
+        frozenset({"messages"}),
+        lambda: patch.object(PermitWait, "deadline", property(lambda wait: wait.began + LONGEST_WAIT)),
+    ),
+    "volumes-unverified": Broken(
+        "The snapshot takes every decision about claims and volumes",
+        "waits",
+        frozenset({"messages", "kill", "lose_lease", "pause"}),
+        _volumes_unverified,
     ),
     "watches-go-back": Broken(
         "The watcher tells the past again as news, and the snapshot and the queue believe it",

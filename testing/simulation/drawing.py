@@ -58,7 +58,16 @@ PREEMPTION = Scene(
     },
     20.0,
 )
-SCENES: Mapping[str, Scene] = {"plain": PLAIN, "wishes": PLAIN, "gangs": GANGS, "preemption": PREEMPTION}
+WAITS = Scene(
+    {"create": 8, "delete": 3, "recreate": 0.5, "update": 1, "finish": 1, "renew": 0.3, "change_node": 0.3}, 20.0
+)
+SCENES: Mapping[str, Scene] = {
+    "plain": PLAIN,
+    "wishes": PLAIN,
+    "gangs": GANGS,
+    "preemption": PREEMPTION,
+    "waits": WAITS,
+}
 UNUSUAL = frozenset({"renew", "delete", "change_node"})
 """What does not happen in calm scenes."""
 

@@ -128,6 +128,8 @@ class Requests:
     def _object(self, method: str, folder: str, body: bytes | None) -> Answer:
         """Read and replaced, as the binding of volumes does."""
         match = _OBJECT.fullmatch(folder)
+        if match is not None and method == "GET" and match[3] == "nodes" and match[4] in self._server.nodes:
+            return 200, encode_json(self._server.nodes[match[4]])
         path = "" if match is None else f"{match[1]}/{match[3]}"
         if match is None or path not in PATHS or PATHS[path] in (Kind.POD, Kind.NODE):
             raise Refusal(404, f"{method} {folder} is not simulated")

@@ -8,10 +8,11 @@ from testing.simulation.gangs import GangWorld
 from testing.simulation.loop import Spinning, Stalled
 from testing.simulation.preemption import PreemptionWorld
 from testing.simulation.schedule import Schedule
+from testing.simulation.storage import StorageWorld
 from testing.simulation.substitutes import run_on_virtual_time
 from testing.simulation.world import World
 
-WORLDS: dict[str, type[World]] = {"gangs": GangWorld, "preemption": PreemptionWorld}
+WORLDS: dict[str, type[World]] = {"gangs": GangWorld, "preemption": PreemptionWorld, "waits": StorageWorld}
 _UID = re.compile(r"\b[up]\d+(?:-\d+)?\b|\bg\d+(?:-\d+)*\b")
 
 

@@ -10,9 +10,13 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 import shared.runtime.leadership as leadership
+from shared.config.points import ExtensionPoint
+from shared.config.profiles import load_config
+from shared.framework.profile import Framework
 from shared.kube.client import KubeClient
-from shared.plugins.frameworks import load_frameworks, load_scheduler_config
+from shared.plugins.registry import IN_TREE
 from testing.simulation.loop import VirtualLoop, owner
+from testing.simulation.storage import ByHand
 
 SERVICES = ("watcher", "queue", "cycle", "snapshot", "worker", "binder")
 CONNECTING = ("services.snapshot.service", "services.worker.service", "services.queue.status.retry_store")
@@ -51,12 +55,15 @@ def substitutes() -> Iterator[None]:
 
 @cache
 def _config() -> Any:
-    return load_scheduler_config(None)
+    """The default, with a plugin that has labelled pods wait for a permit."""
+    plugins = {"permit": {"enabled": [{"name": ByHand.name}]}}
+    return load_config({"profiles": [{"plugins": plugins}]}, {ByHand.name: [ExtensionPoint.PERMIT]}.__getitem__)
 
 
 @cache
 def _frameworks() -> Any:
-    return load_frameworks(_config())
+    registry = {**IN_TREE, ByHand.name: lambda _: ByHand()}
+    return {profile.scheduler_name: Framework(profile, registry) for profile in _config().profiles}
 
 
 async def _open(*_: object, **__: object) -> Any:
