@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 TOLD_EVERY = 25
 """Seeds after which it is told how far it is, where no line can be written over."""
+CLEAR = "\r"
+"""Before a line that is to stay, over the one that tells how far it is."""
 DESCRIPTION = """\
 Runs all services on virtual time over a simulated network, API server and Redis. The seed decides what users do, what
 goes wrong and when; whatever that is, no node may be over its capacity, no pod bound twice, nobody evicted in vain, and
@@ -69,7 +71,10 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _progress(done: int, failed: int) -> None:
+def _progress(done: int, failed: int, last: "Result") -> None:
+    """A failure is told at once: to shorten it takes a while."""
+    if not last.held:
+        print(f"{CLEAR}seed {last.seed} failed: {last.wrong.splitlines()[0]}", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print(f"\r{done} played, {failed} failed", end="", file=sys.stderr, flush=True)
     elif done % TOLD_EVERY == 0:

@@ -99,6 +99,7 @@ MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
     "stop": (1, _of_all),
     "pause": (3, _pause),
     "lose_lease": (1.5, lambda dice: {"name": dice.choice(LEADING)}),
+    "delete_lease": (0.5, lambda dice: {"name": dice.choice(LEADING)}),
     "bus_down": (1, _for_a_while),
     "partition": (1, lambda dice: _of_all(dice) | _for_a_while(dice)),
     "messages": (3, lambda dice: {"share": dice.choice((0.05, 0.15, 0.4)), "for": dice.choice((3.0, 10.0))}),

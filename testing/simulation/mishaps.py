@@ -83,6 +83,10 @@ class Mishaps:
             lease["spec"]["holderIdentity"] = ""
             lease["metadata"]["resourceVersion"] = str(self._around.server.version)
 
+    def _delete_lease(self, entry: Entry) -> None:
+        """Somebody deletes it: its terms are counted from the date again."""
+        self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
+
     # The network
 
     def _bus_down(self, entry: Entry) -> None:

@@ -1,7 +1,10 @@
 """A run of a schedule: what became of it, and the story of the pods concerned where something did not hold."""
 
 import re
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from testing.simulation.gangs import GangWorld
@@ -13,6 +16,8 @@ from testing.simulation.substitutes import run_on_virtual_time
 from testing.simulation.world import World
 
 WORLDS: dict[str, type[World]] = {"gangs": GangWorld, "preemption": PreemptionWorld, "waits": StorageWorld}
+MOST_SECONDS = 120.0
+"""Of CPU for one run; most take two or three."""
 _UID = re.compile(r"\b[up]\d+(?:-\d+)?\b|\bg\d+(?:-\d+)*\b")
 
 
@@ -47,6 +52,22 @@ def make_world(schedule: Schedule) -> World:
     return WORLDS.get(schedule.scene.partition("-")[0], World)(schedule)
 
 
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Raise Spinning wherever the run is after MOST_SECONDS of CPU, also where nothing awaits."""
+
+    def end(number: int, frame: object) -> None:
+        raise Spinning(f"the run has taken more than {MOST_SECONDS:g} s of CPU")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def play(schedule: Schedule) -> Result:
     began = time.process_time()
     result = Result(schedule.seed)
@@ -61,7 +82,8 @@ def play(schedule: Schedule) -> Result:
         result.settled_after = world.settled_after
 
     try:
-        run_on_virtual_time(run, schedule.seed)
+        with _bounded():
+            run_on_virtual_time(run, schedule.seed)
     except (AssertionError, Stalled, Spinning) as wrong:
         result.wrong = result.wrong or f"{type(wrong).__name__}: {wrong}"
     result.seconds = time.process_time() - began

@@ -21,8 +21,16 @@ class Entry:
     arguments: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        told = " ".join(f"{name}={value}" for name, value in self.arguments.items())
-        return f"{self.number:4d} {self.at:8.3f} {self.what} {told}".rstrip()
+        return f"{self.number:4d} {self.at:8.3f} {self._happening}"
+
+    @property
+    def told(self) -> str:
+        """For a line that begins with the second already."""
+        return f"{self.number:4d} {self._happening}"
+
+    @property
+    def _happening(self) -> str:
+        return " ".join([self.what, *(f"{name}={value}" for name, value in self.arguments.items())])
 
     def number_of(self, name: str) -> float:
         return float(self.arguments[name])

@@ -33,10 +33,8 @@ class Failure:
     result: Result
 
 
-def play_seeds(
-    seeds: Sequence[int], options: Options, progress: Callable[[int, int], None]
-) -> tuple[list[Result], list[Failure]]:
-    """`progress` is told how many have been played, and how many of these failed."""
+def play_seeds(seeds: Sequence[int], options: Options, progress: Progress) -> tuple[list[Result], list[Failure]]:
+    """`progress` is told how many have been played, how many of these failed, and what became of the last one."""
     with _pool() as pool:
         futures = [pool.submit(play_seed, seed, options) for seed in seeds]
         results = list(_as_they_come(futures, progress))
@@ -82,12 +80,14 @@ def _play(schedule: Schedule, options: Options) -> Result:
         return play(schedule)
 
 
-def _as_they_come(futures: "Sequence[Future[Result]]", progress: Callable[[int, int], None]) -> Iterator[Result]:
+def _as_they_come(
+    futures: "Sequence[Future[Result]]", progress: Callable[[int, int, Result], None]
+) -> Iterator[Result]:
     failed = 0
     for done, future in enumerate(as_completed(futures), 1):
         result = future.result()
         failed += not result.held
-        progress(done, failed)
+        progress(done, failed, result)
         yield result
 
 

@@ -100,7 +100,7 @@ class World:
         if not self.mishaps.happen(entry):
             happening: Callable[[], None] = getattr(self, f"_{entry.what}")
             happening()
-        self._note(str(entry))
+        self._note(entry.told)
 
     def furnish(self) -> None:
         """What there is before anything happens."""

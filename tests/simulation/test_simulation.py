@@ -8,6 +8,7 @@ import asyncio
 import pytest
 
 from testing.builders import node
+from testing.simulation import running
 from testing.simulation.drawing import LEADING, PROCESSES, draw
 from testing.simulation.running import play
 from testing.simulation.schedule import Schedule
@@ -25,7 +26,9 @@ def hold(seed: int, scene: str, *, mishaps: frozenset[str] | None = None, round_
     assert result.held, f"{result.wrong}\n{schedule}\n" + "\n".join(result.log)
 
 
-@pytest.mark.parametrize(("seed", "scene"), [(1, "plain"), (2, "wishes"), (3, "gangs"), (4, "preemption")])
+@pytest.mark.parametrize(
+    ("seed", "scene"), [(1, "plain"), (2, "wishes"), (3, "gangs"), (4, "preemption"), (5, "waits")]
+)
 def test_everything_happens(seed: int, scene: str) -> None:
     hold(seed, scene)
 
@@ -43,6 +46,18 @@ def test_no_pod_waits_for_time_to_pass_where_nothing_goes_wrong(scene: str, seed
 def test_the_same_seed_takes_the_same_course() -> None:
     schedule = draw(5, scene="plain", seconds=5.0)
     assert play(schedule).log == play(schedule).log
+
+
+def test_a_run_that_spins_in_one_step_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing awaits, neither virtual time nor the count of steps would end it."""
+
+    def spins(world: World) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(running, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(World, "furnish", spins)
+    assert "more than 0.5 s of CPU" in play(draw(1, scene="plain")).wrong
 
 
 def test_a_node_that_comes_while_no_snapshot_runs_helps_who_waits() -> None:
