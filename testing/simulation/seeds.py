@@ -13,6 +13,7 @@ from testing.simulation.schedule import Schedule
 from testing.simulation.shrink import shrink
 
 HASH_SEED = "PYTHONHASHSEED"
+Progress = Callable[[int, int, Result], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,7 @@ def _play(schedule: Schedule, options: Options) -> Result:
         return play(schedule)
 
 
-def _as_they_come(
-    futures: "Sequence[Future[Result]]", progress: Callable[[int, int, Result], None]
-) -> Iterator[Result]:
+def _as_they_come(futures: "Sequence[Future[Result]]", progress: Progress) -> Iterator[Result]:
     failed = 0
     for done, future in enumerate(as_completed(futures), 1):
         result = future.result()
