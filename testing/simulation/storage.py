@@ -176,15 +176,15 @@ class StorageWorld(World):
             reference = volume.spec.claim_ref
             if reference is None:
                 continue
-            claim = self._claims().get(reference.name)
-            if claim is None or reference.uid not in ("", claim.uid):
+            holder = self._claims().get(reference.name)
+            if holder is None or reference.uid not in ("", holder.uid):
                 self.server.delete_object(ObjectKind.PERSISTENT_VOLUME, key_of(volume))
                 self._put_volume(self._zones[volume.metadata.name])
-            elif not claim.fully_bound:
-                dice = self.around.dice.of("controller", claim.uid)
-                at = self._kept_at.setdefault(claim.uid, self.now + dice.choice((0.0, 0.5, 3.0, 12.0)))
+            elif not holder.fully_bound:
+                dice = self.around.dice.of("controller", holder.uid)
+                at = self._kept_at.setdefault(holder.uid, self.now + dice.choice((0.0, 0.5, 3.0, 12.0)))
                 if self.now >= at:
-                    self._complete(claim, volume)
+                    self._complete(holder, volume)
 
     def _complete(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         annotations = {**claim.metadata.annotations, BIND_COMPLETED: "yes"}
