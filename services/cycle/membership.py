@@ -105,6 +105,10 @@ class Membership:
             return [(beat.worker, self._assign(member, now))]
         return []
 
+    def outdated_by(self, beat: WorkerBeat) -> bool:
+        """Whether another cycle has given the worker its shards, in no earlier term: it refuses what this one says."""
+        return (beat.epoch, beat.assignment) > (self.epoch, self._number)
+
     def fault(self, worker: str, why: str, now: float) -> list[tuple[str, Assign]]:
         """Its answers cannot have been right. After too many of them its shards go to others until it starts again."""
         member = self._members.get(worker)

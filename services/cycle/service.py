@@ -202,27 +202,33 @@ class Shell:
         self._handle(message)
 
     def _on_outdated(self, outdated: Outdated) -> None:
-        ours = (outdated.epoch, outdated.cycle) == (self._core.epoch, self._core.incarnation)
-        if ours and self._leaving is None:
-            self._leaving = asyncio.create_task(self._leave_term(outdated.newest), name="leaving the term")
+        if (outdated.epoch, outdated.cycle) == (self._core.epoch, self._core.incarnation):
+            self._leave(outdated.newest, "has committed")
+
+    def _leave(self, newest: int, what: str) -> None:
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._leave_term(newest, what), name="leaving the term")
             self._context.fault.watch(self._leaving)
 
-    async def _leave_term(self, newest: int) -> None:
-        """End for a later term: another cycle has committed in a term that is not before ours.
+    async def _leave_term(self, newest: int, what: str) -> None:
+        """End for a later term: another cycle has committed, or given out shards, in a term that is not before ours.
 
         Either that one leads by now and this one has stood still, or somebody deleted the Lease, so its terms began
-        again at or below one that was used before, and the snapshot refuses it.
+        again at or below one that was used before, and the snapshot and the workers refuse it.
         """
         try:
             term = await self._raise_term(newest)
         except ClusterError as lost:
             self._context.fault.end(lost)
             return
-        said = f"another cycle has committed in term {newest}, and ours is {self._core.epoch}: the Lease was deleted"
+        said = f"another cycle {what} in term {newest}, and ours is {self._core.epoch}: the Lease was deleted"
         self._context.fault.end(ClusterError(f"{said}; going on in a term above {term}"))
 
     def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.worker, beat.at)
+        if self._membership.outdated_by(beat):
+            self._leave(beat.epoch, f"has given {beat.worker} its shards")
+            return
         self._send(self._membership.beat(beat, self._context.clock()))
 
     def _look(self) -> None:

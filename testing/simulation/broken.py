@@ -104,10 +104,6 @@ def _volumes_unverified() -> Iterator[None]:
         yield
 
 
-async def _no_history(link: Any) -> str:
-    return "the only one"
-
-
 async def _not_void(self: Any, ask: Any) -> None:
     return None
 
@@ -150,7 +146,7 @@ BROKEN: Mapping[str, Broken] = {
         "A Redis that went back in time passes for one that has everything",
         "plain",
         frozenset({"redis_rolls_back", "late_calls"}),
-        lambda: patch.object(term, "history_of", _no_history),
+        lambda: patch.object(term, "_history", lambda _: "the only one"),
         seconds=30.0,
         first=20,
     ),

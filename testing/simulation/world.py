@@ -70,7 +70,7 @@ class World:
         self.furnish()
         for name in PROCESSES:
             self.start(name)
-        keeper = asyncio.create_task(self._keep())
+        keeper = asyncio.create_task(self.keep())
         try:
             for entry in self.schedule.entries:
                 await self._wait_until(entry.at)
@@ -142,7 +142,7 @@ class World:
     def start(self, name: str) -> None:
         self.processes[name] = Process(name, self.around)
 
-    async def _keep(self) -> None:
+    async def keep(self) -> None:
         """What has ended is started again."""
         while True:
             await asyncio.sleep(RESTART)

@@ -36,6 +36,17 @@ def test_workers_that_start_together_get_their_shards_once() -> None:
     assert membership.tick(SETTLING) == []
 
 
+def test_a_worker_that_holds_shards_of_another_cycle_of_no_earlier_term_outdates_this_one() -> None:
+    """A deleted Lease counts its terms from the date again: the same term twice, or one that is over."""
+    membership = Membership(2, SHARDS)
+    assert membership.outdated_by(beat("a", assign=Assign(3, 1, [0], SHARDS)))
+    assert membership.outdated_by(beat("a", assign=Assign(2, 1, [0], SHARDS)))
+    assert not membership.outdated_by(beat("a", assign=Assign(1, 9, [0], SHARDS)))
+    membership.beat(beat("a"), 0.0)
+    given = dict(membership.tick(SETTLING))["a"]
+    assert not membership.outdated_by(beat("a", assign=given))
+
+
 def test_once_all_expected_workers_beat_nobody_else_is_waited_for() -> None:
     membership = Membership(1, SHARDS, expected=2)
     assert membership.beat(beat("a"), 0.0) == []

@@ -97,6 +97,24 @@ def test_pods_are_scheduled_again_after_all_workers_were_lost_during_a_commit() 
     run_on_virtual_time(run)
 
 
+def test_a_cycle_whose_lease_was_deleted_goes_on_though_the_snapshot_has_forgotten_the_one_before() -> None:
+    """Terms are counted from the date again, so workers have heard of this one or a later one already."""
+
+    async def run() -> None:
+        world = await small_world()
+        for name in ("cycle", "snapshot"):
+            world.processes[name].kill()
+        del world.server.leases["flotilla-cycle"]
+        world.server.put_node(node("big").capacity(cpu=64, memory="64Gi").build())
+        keeper = asyncio.create_task(world.keep())
+        try:
+            await all_bound(world)
+        finally:
+            keeper.cancel()
+
+    run_on_virtual_time(run)
+
+
 @pytest.mark.parametrize("service", LEADING)
 def test_a_paused_leader_is_deposed_and_does_no_harm_when_it_goes_on(service: str) -> None:
     """It ends for the Lease that it has lost, which is no fault of its core."""
