@@ -120,9 +120,12 @@ class Auditor:
                 self._shown[key] = version
 
     def _on_forgotten(self, message: Forgotten) -> None:
-        """A place is given away only when no call can take it any more."""
-        forgotten = {each.uid for each in message.pods}
+        """A place is given away only when no call can take it any more. A later attempt may have taken it again."""
+        core, forgotten = self._snapshot().core, {each.uid for each in message.pods}
         for binding in self._bindings:
+            entry = None if core is None else core.ledger.get(binding.uid)
+            if entry is not None and entry.node == binding.node:
+                continue
             if binding.uid in forgotten and self._may_land(binding):
                 name = self._server.pods[binding.uid].name
                 self._tell(f"{name} ({binding.uid}) is forgotten, and a call may still bind it to {binding.node}")

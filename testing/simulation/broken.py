@@ -148,7 +148,7 @@ BROKEN: Mapping[str, Broken] = {
         frozenset({"redis_rolls_back", "late_calls"}),
         lambda: patch.object(term, "_history", lambda _: "the only one"),
         seconds=30.0,
-        first=20,
+        first=2,
     ),
     "deposed-writes": Broken(
         "Redis takes the writes of a snapshot that was deposed",
