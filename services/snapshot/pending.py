@@ -4,26 +4,42 @@ Most pods are one of many of a kind. So only the parts of a pod that its load co
 what they mean is computed once for all pods in which they are the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from shared.cluster.load import PodLoad, load_of
+from shared.cluster.load import PodLoad, is_read_by_others, load_of
 from shared.errors import FlotillaError, InvariantBroken
 from shared.messages.state import Decision, Nominate
 from shared.messages.watch import PodChange
-from shared.model.objects import Pod, dec_hook
+from shared.model.objects import Pod, Volume, dec_hook, encode_msgpack
 from shared.model.resources import filter_requests
 
 NOTHING = msgspec.Raw(b"")
 OTHERWISE = "it requests something else"
-EPHEMERAL = b"ephemeral"
-"""Where a spec names it, what claims the pod has may depend on its name."""
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    labels: msgspec.Raw = NOTHING
-    deletion: msgspec.Raw = msgspec.field(default=NOTHING, name="deletionTimestamp")
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    """The fields that requests, ports, terms, claims and priority come from."""
+
+    scheduler_name: msgspec.Raw = NOTHING
+    priority: msgspec.Raw = NOTHING
+    preemption_policy: msgspec.Raw = NOTHING
+    containers: msgspec.Raw = NOTHING
+    init_containers: msgspec.Raw = NOTHING
+    affinity: msgspec.Raw = NOTHING
+    overhead: msgspec.Raw = NOTHING
+    resources: msgspec.Raw = NOTHING
+    host_network: msgspec.Raw = NOTHING
+    volumes: list[Volume] = []
+
+    def parts(self) -> Iterator[bytes]:
+        for part in msgspec.structs.astuple(self)[:-1]:
+            yield bytes(part)
+        # Each pod has a volume with its service account's token, under a name of its own, which no other pod meets.
+        for volume in self.volumes:
+            if is_read_by_others(volume):
+                yield encode_msgpack(volume)
 
 
 class _Status(msgspec.Struct, gc=False):
@@ -36,12 +52,13 @@ class _Status(msgspec.Struct, gc=False):
 
 
 class _Body(msgspec.Struct, gc=False):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: msgspec.Raw = NOTHING
+    """Labels are left out: those of one StatefulSet's pods differ, and a commit may be of before a change of them."""
+
+    spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-_BODY = msgspec.msgpack.Decoder(_Body)
+_BODY = msgspec.msgpack.Decoder(_Body, dec_hook=dec_hook)
 _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 
 
@@ -124,14 +141,13 @@ class Pending:
 
     def _kind_of(self, change: PodChange) -> _Kind:
         body = _BODY.decode(change.body)
-        meta, status, spec = body.metadata, body.status, bytes(body.spec)
+        status, spec = body.status, body.spec
+        names_claims = any(volume.ephemeral is not None for volume in spec.volumes)
         parts = b"\0".join(
             (
                 change.namespace.encode(),
-                change.name.encode() if EPHEMERAL in spec else b"",
-                bytes(meta.labels),
-                spec,
-                bytes(meta.deletion),
+                change.name.encode() if names_claims else b"",
+                *spec.parts(),
                 bytes(status.containers),
                 bytes(status.init_containers),
                 bytes(status.resources),

@@ -13,7 +13,8 @@ from services.snapshot.pending import Pending
 from shared.cluster.load import load_of
 from shared.messages.state import Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable
-from shared.model.objects import Pod, encode_msgpack
+from shared.model.objects import Pod, Volume, encode_msgpack
+from shared.model.volumes import AwsElasticBlockStore, EphemeralSource
 from testing.builders import node, pod
 from tests.rounds.support import refusals
 
@@ -124,12 +125,33 @@ def test_pods_of_a_kind_are_known_by_one_entry_until_none_waits() -> None:
     for change in changes:
         pending.see(change)
     assert (len(pending), pending.kinds) == (100, 1)
-    pending.see(shown(pod("p0").label({"app": "db"}).request(cpu="1").build()))
+    pending.see(shown(pod("p0").label({"app": "web"}).request(cpu="2").build()))
     assert pending.kinds == 2
     for change in changes:
         pending.forget(change.uid)
         pending.validate()
     assert (len(pending), pending.kinds) == (0, 0)
+
+
+def with_volume(name: str, volume: Volume) -> Pod:
+    """As an API server shows a pod of a StatefulSet: a label with its name, and a volume with a token."""
+    token = Volume(name=f"kube-api-access-{name}")
+    built = pod(name).label({"app": "web", "statefulset.kubernetes.io/pod-name": name}).request(cpu="1").build()
+    return replace(built, spec=replace(built.spec, volumes=[token, volume]))
+
+
+def test_what_differs_from_pod_to_pod_and_concerns_no_other_makes_no_kind() -> None:
+    pending = Pending()
+    for number in range(10):
+        pending.see(shown(with_volume(f"p{number}", Volume(name="scratch"))))
+    assert pending.kinds == 1
+    for number in range(10, 12):
+        disk = AwsElasticBlockStore(volume_id=f"disk{number}")
+        pending.see(shown(with_volume(f"p{number}", Volume(name="data", aws_elastic_block_store=disk))))
+    assert pending.kinds == 3
+    for number in range(12, 14):
+        pending.see(shown(with_volume(f"p{number}", Volume(name="data", ephemeral=EphemeralSource()))))
+    assert pending.kinds == 5
 
 
 def test_only_pods_of_ours_that_wait_and_can_be_read_are_known() -> None:
