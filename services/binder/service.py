@@ -52,7 +52,7 @@ from shared.bus.subjects import (
     SNAPSHOT_BOUND,
     binder,
 )
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.errors import FlotillaError, ProtocolError
 from shared.extenders.client import ExtenderClient
 from shared.kube.client import KubeClient

@@ -1,6 +1,6 @@
 """Whether services can be made of the scheduler's configuration, before anything starts."""
 
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.config.settings import Settings
 from shared.plugins.frameworks import load_frameworks
 

@@ -90,7 +90,7 @@ def _add_convert(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def validate(options: argparse.Namespace) -> int:
     from shared.config.document import parse_document
-    from shared.config.effects import idle_notes
+    from shared.config.structs import idle_notes
     from shared.plugins.frameworks import load_frameworks
 
     name, text = _shown_name(options.file), _text(options.file)
@@ -105,8 +105,8 @@ def validate(options: argparse.Namespace) -> int:
 def show(options: argparse.Namespace) -> int:
     import msgspec
 
+    from shared.config.kubernetes_yaml import write_yaml
     from shared.config.reading import read_config_values
-    from shared.config.yamlwriting import write_yaml
 
     written = (read_config_values(None) if options.file is None else _read(_text(options.file))).written
     if options.output == "json":
@@ -117,8 +117,8 @@ def show(options: argparse.Namespace) -> int:
 
 
 def convert(options: argparse.Namespace) -> int:
-    from shared.config.policy.conversion import convert_policy
-    from shared.config.yamlwriting import write_yaml
+    from shared.config.kubernetes_yaml import write_yaml
+    from shared.config.policy import convert_policy
 
     converted = convert_policy(_text(options.file))
     text = write_yaml(converted.config)

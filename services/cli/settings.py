@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output == "json":
         print(json.dumps(told, indent=2))
     elif options.output == "yaml":
-        from shared.config.yamlwriting import write_yaml
+        from shared.config.kubernetes_yaml import write_yaml
 
         print(write_yaml(told), end="")
     else:

@@ -29,7 +29,7 @@ from services.cycle.narrowing import AskAboutVictims
 from services.cycle.outcomes import outcome_of
 from services.cycle.spans import RoundSpans
 from shared.bus import Envelope
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.errors import ClusterError
 from shared.extenders.client import ExtenderClient
 from shared.framework.tiebreak import Ties

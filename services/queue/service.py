@@ -47,7 +47,7 @@ from shared.bus.subjects import (
     WATCHER_RELIST,
     WATCHER_SEEN,
 )
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.framework.clusterevents import Action, Resource
 from shared.framework.profile import Framework
 from shared.kube.connection import given_connection

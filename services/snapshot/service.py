@@ -52,7 +52,7 @@ from services.snapshot.spans import CommitSpans
 from services.snapshot.terms import Terms, ledger_is_lost
 from services.snapshot.words import event_of
 from shared.bus import Bus, Envelope, subjects
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection

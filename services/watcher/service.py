@@ -32,7 +32,7 @@ from services.watcher.resources import RESOURCES, Resource
 from services.watcher.spans import WatchSpans
 from shared.bus import Envelope
 from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection

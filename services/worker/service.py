@@ -8,7 +8,7 @@ from services.worker.core import WorkerCore
 from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick, Unnamed
 from services.worker.spans import EvaluationSpans
 from shared.bus import Envelope
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.errors import ClusterError, FlotillaError
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Preempt

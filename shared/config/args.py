@@ -1,113 +1,233 @@
-"""Arguments of the in-tree plugins, as their plugins take them: defaulted and checked as kube-scheduler v1.36 does."""
+"""Define the arguments of the in-tree plugins, with the defaults of kube-scheduler v1.36.
+
+Most are the same in a file and in force. For affinities and spread constraints, a file has kube-scheduler's lenient
+types (V1...), and plugins get the ones that pods have.
+"""
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, cast
 
 import msgspec
 
-from shared.model.objects import NodeAffinity, TopologySpreadConstraint
+from shared.config.struct_codec import CoreSection, Document, Filled, Int32, Int64, OmitEmpty, Seconds, Section
+from shared.model.objects import (
+    NodeAffinity,
+    NodeOperator,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+    TopologySpreadConstraint,
+)
 
-ScoringStrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
-DefaultingType = Literal["System", "List"]
-
-
-class DefaultPreemptionArgs(msgspec.Struct, frozen=True):
-    """How many nodes preemption looks at, at least: a percentage of all nodes, and an absolute number."""
-
-    min_candidate_nodes_percentage: int = 10
-    min_candidate_nodes_absolute: int = 100
-
-
-class DynamicResourcesArgs(msgspec.Struct, frozen=True):
-    """How long the search for devices may take a node, and how long devices may take to become ready; seconds.
-
-    A filter time-out of nought is none.
-    """
-
-    filter_timeout_seconds: float = 10.0
-    binding_timeout_seconds: float = 600.0
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+NODE_NAME: Final = "metadata.name"
 
 
-class InterPodAffinityArgs(msgspec.Struct, frozen=True):
-    """What a required affinity of a pod that runs already is worth to a new one, and whether preferences count."""
+class PluginArgs(Document, frozen=True):
+    """Arguments of a plugin that kube-scheduler has a type for."""
 
-    hard_pod_affinity_weight: int = 1
+    def in_force(self) -> object:
+        """As the plugin takes them."""
+        return self
+
+
+class DefaultPreemptionArgs(PluginArgs, frozen=True):
+    """How many candidate nodes preemption evaluates at least: a percentage of all nodes, and an absolute number."""
+
+    min_candidate_nodes_percentage: Int32 = 10
+    min_candidate_nodes_absolute: Int32 = 100
+
+
+class DynamicResourcesArgs(PluginArgs, frozen=True):
+    """Seconds to search for devices on one node (0: no limit), and to wait until devices are ready."""
+
+    filter_timeout: Seconds | None = 10.0
+    binding_timeout: OmitEmpty[Seconds | None] = 600.0
+
+
+class InterPodAffinityArgs(PluginArgs, frozen=True):
+    """The score of a running pod's required affinity to the new pod, and whether running pods' preferences count."""
+
+    hard_pod_affinity_weight: Int32 = 1
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
-class NodeAffinityArgs(msgspec.Struct, frozen=True):
-    """The affinity that every pod of the profile has on top of its own."""
-
-    added_affinity: NodeAffinity | None = None
-
-
-class ResourceSpec(msgspec.Struct, frozen=True):
-    """A resource that counts in a score, and how much."""
+class ResourceSpec(Section, frozen=True):
+    """A resource that counts in a score, and its weight."""
 
     name: str = ""
-    weight: int = 1
+    weight: OmitEmpty[Filled[Int64]] = 1
 
 
-class UtilizationShapePoint(msgspec.Struct, frozen=True):
+class UtilizationShapePoint(Section, frozen=True):
     """The score, from 0 to 10, at a utilization in percent."""
 
-    utilization: int = 0
-    score: int = 0
+    utilization: Int32 = 0
+    score: Int32 = 0
 
 
-class RequestedToCapacityRatioParam(msgspec.Struct, frozen=True):
-    """A score by utilization: straight lines between the points, which rise in utilization."""
+class RequestedToCapacityRatioParam(Section, frozen=True):
+    """A score by utilization: straight lines between points of rising utilization."""
 
-    shape: tuple[UtilizationShapePoint, ...] = ()
+    shape: OmitEmpty[tuple[UtilizationShapePoint, ...]] = ()
 
 
 DEFAULT_RESOURCES: Final = (ResourceSpec("cpu", 1), ResourceSpec("memory", 1))
 
 
-class ScoringStrategy(msgspec.Struct, frozen=True):
-    """How NodeResourcesFit scores a node."""
+class ScoringStrategy(Section, frozen=True):
+    """How NodeResourcesFit scores a node. A strategy that a file gives must have a type."""
 
-    type: ScoringStrategyType = "LeastAllocated"
-    resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
-    requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
-
-
-class NodeResourcesFitArgs(msgspec.Struct, frozen=True):
-    """Which extended resources NodeResourcesFit leaves to others, and how it scores."""
-
-    ignored_resources: tuple[str, ...] = ()
-    ignored_resource_groups: tuple[str, ...] = ()
-    scoring_strategy: ScoringStrategy = ScoringStrategy()
+    type: OmitEmpty[str] = ""
+    resources: OmitEmpty[Filled[tuple[ResourceSpec, ...]]] = DEFAULT_RESOURCES
+    requested_to_capacity_ratio: OmitEmpty[RequestedToCapacityRatioParam | None] = None
 
 
-class NodeResourcesBalancedAllocationArgs(msgspec.Struct, frozen=True):
-    """The resources between which a node shall be balanced."""
+DEFAULT_STRATEGY: Final = ScoringStrategy("LeastAllocated")
 
-    resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
+
+class NodeResourcesFitArgs(PluginArgs, frozen=True):
+    """The extended resources that NodeResourcesFit ignores, and how it scores."""
+
+    ignored_resources: OmitEmpty[tuple[str, ...]] = ()
+    ignored_resource_groups: OmitEmpty[tuple[str, ...]] = ()
+    scoring_strategy: OmitEmpty[ScoringStrategy | None] = DEFAULT_STRATEGY
+
+
+class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True):
+    """The resources whose utilization a node should balance."""
+
+    resources: OmitEmpty[Filled[tuple[ResourceSpec, ...]]] = DEFAULT_RESOURCES
+
+
+class VolumeBindingArgs(PluginArgs, frozen=True):
+    """Seconds to wait until volumes are bound. `shape` must be absent: its feature gate is off in v1.36."""
+
+    bind_timeout_seconds: Int64 = 600
+    shape: OmitEmpty[tuple[UtilizationShapePoint, ...] | None] = None
+
+
+class NodeAffinityArgs(msgspec.Struct, frozen=True):
+    """An affinity that every pod of the profile has in addition to its own."""
+
+    added_affinity: NodeAffinity | None = None
 
 
 class PodTopologySpreadArgs(msgspec.Struct, frozen=True):
-    """The constraints of pods that have none of their own: built in (System) or those listed here (List)."""
+    """The constraints of pods that have none of their own: built in (System), or those listed here (List)."""
 
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()
-    defaulting_type: DefaultingType = "System"
+    defaulting_type: str = "System"
 
 
-class VolumeBindingArgs(msgspec.Struct, frozen=True):
-    """How long volumes may take to be bound. `shape` stays empty: it belongs to a gate that v1.36 has off."""
+class V1Requirement(CoreSection, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: OmitEmpty[tuple[str, ...] | None] = None
 
-    bind_timeout_seconds: int = 600
-    shape: tuple[UtilizationShapePoint, ...] = ()
+
+class V1NodeSelectorTerm(CoreSection, frozen=True):
+    match_expressions: OmitEmpty[tuple[V1Requirement, ...]] = ()
+    match_fields: OmitEmpty[tuple[V1Requirement, ...]] = ()
+
+    def in_force(self) -> NodeSelectorTerm:
+        expressions = [_requirement(r.key, r.operator, *r.values or ()) for r in self.match_expressions]
+        fields = [_field_requirement(r.key, r.operator, *r.values or ()) for r in self.match_fields]
+        return NodeSelectorTerm(match_expressions=expressions, match_fields=fields)
 
 
-DEFAULT_ARGS: Final[Mapping[str, object]] = {
-    "DefaultPreemption": DefaultPreemptionArgs(),
-    "DynamicResources": DynamicResourcesArgs(),
-    "InterPodAffinity": InterPodAffinityArgs(),
-    "NodeAffinity": NodeAffinityArgs(),
-    "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs(),
-    "NodeResourcesFit": NodeResourcesFitArgs(),
-    "PodTopologySpread": PodTopologySpreadArgs(),
-    "VolumeBinding": VolumeBindingArgs(),
+class V1NodeSelector(CoreSection, frozen=True):
+    node_selector_terms: tuple[V1NodeSelectorTerm, ...] | None = None
+
+
+class V1PreferredTerm(CoreSection, frozen=True):
+    weight: Int32 = 0
+    preference: V1NodeSelectorTerm = V1NodeSelectorTerm()
+
+    def in_force(self) -> PreferredSchedulingTerm:
+        # A term of weight 0 is not validated, and has no effect.
+        preference = self.preference.in_force() if self.weight else NodeSelectorTerm()
+        return PreferredSchedulingTerm(weight=self.weight, preference=preference)
+
+
+class V1NodeAffinity(CoreSection, frozen=True):
+    required: OmitEmpty[V1NodeSelector | None] = msgspec.field(name=REQUIRED, default=None)
+    preferred: OmitEmpty[tuple[V1PreferredTerm, ...]] = msgspec.field(name=PREFERRED, default=())
+
+    def in_force(self) -> NodeAffinity:
+        required = self.required
+        terms = [term.in_force() for term in required.node_selector_terms or ()] if required else []
+        return NodeAffinity(
+            required=NodeSelector(node_selector_terms=terms) if required else None,
+            preferred=[term.in_force() for term in self.preferred],
+        )
+
+
+class V1NodeAffinityArgs(PluginArgs, frozen=True, tag="NodeAffinityArgs"):
+    added_affinity: OmitEmpty[V1NodeAffinity | None] = None
+
+    def in_force(self) -> NodeAffinityArgs:
+        return NodeAffinityArgs(self.added_affinity.in_force() if self.added_affinity else None)
+
+
+class V1LabelSelector(CoreSection, frozen=True):
+    match_labels: OmitEmpty[dict[str, str]] = msgspec.field(default_factory=dict)
+    match_expressions: OmitEmpty[tuple[V1Requirement, ...]] = ()
+
+
+class V1SpreadConstraint(CoreSection, frozen=True):
+    max_skew: Int32 = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: OmitEmpty[V1LabelSelector | None] = None
+    min_domains: OmitEmpty[Int32 | None] = None
+    node_affinity_policy: OmitEmpty[str | None] = None
+    node_taints_policy: OmitEmpty[str | None] = None
+    match_label_keys: OmitEmpty[tuple[str, ...]] = ()
+
+    def in_force(self) -> TopologySpreadConstraint:
+        return TopologySpreadConstraint(
+            max_skew=self.max_skew,
+            topology_key=self.topology_key,
+            when_unsatisfiable=self.when_unsatisfiable,
+            min_domains=self.min_domains,
+            # kube-scheduler does not validate policies; any but Honor is Ignore.
+            node_affinity_policy="Honor" if self.node_affinity_policy in (None, "Honor") else "Ignore",
+            node_taints_policy="Honor" if self.node_taints_policy == "Honor" else "Ignore",
+            match_label_keys=list(self.match_label_keys),
+        )
+
+
+class V1PodTopologySpreadArgs(PluginArgs, frozen=True, tag="PodTopologySpreadArgs"):
+    default_constraints: OmitEmpty[tuple[V1SpreadConstraint, ...]] = ()
+    defaulting_type: OmitEmpty[Filled[str]] = "System"
+
+    def in_force(self) -> PodTopologySpreadArgs:
+        return PodTopologySpreadArgs(tuple(c.in_force() for c in self.default_constraints), self.defaulting_type)
+
+
+ARGS: Final[Mapping[str, type[PluginArgs]]] = {
+    "DefaultPreemption": DefaultPreemptionArgs,
+    "DynamicResources": DynamicResourcesArgs,
+    "InterPodAffinity": InterPodAffinityArgs,
+    "NodeAffinity": V1NodeAffinityArgs,
+    "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs,
+    "NodeResourcesFit": NodeResourcesFitArgs,
+    "PodTopologySpread": V1PodTopologySpreadArgs,
+    "VolumeBinding": VolumeBindingArgs,
 }
-"""The arguments of a plugin that was given none, for each plugin whose arguments have a type."""
+"""The types of arguments by plugin. Arguments of other plugins are passed through as they are."""
+
+
+def _requirement(key: str, operator: str, *values: str) -> NodeSelectorRequirement:
+    return NodeSelectorRequirement(key=key, operator=cast(NodeOperator, operator), values=list(values))
+
+
+def _field_requirement(key: str, operator: str, value: str) -> NodeSelectorRequirement:
+    """Nodes have one field to select by, their name. Any other is empty, hence equal on all nodes."""
+    if key == NODE_NAME:
+        return _requirement(key, operator, value)
+    matches_all = (value == "") == (operator == "In")
+    return _requirement(NODE_NAME, "NotIn" if matches_all else "In", "")

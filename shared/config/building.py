@@ -1,36 +1,46 @@
-"""From a configuration without faults to extenders and profiles: whether what it names is there and fits together."""
+"""Build extenders and profiles from a valid configuration: check that what it names exists and fits together."""
 
-import copy
+import ssl
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
-from shared.config.defaults import DEFAULT_POINTS, OLDER_PLUGINS, PLACEMENT_POINTS, REMOVED_PLUGINS
-from shared.config.durations import SECOND, Duration
-from shared.config.extendertls import tls_problems
-from shared.config.points import POINTS_IN_ORDER, ExtensionPoint, PluginRef
+import msgspec
+from msgspec.structs import replace
+
+from shared.config.args import NodeResourcesFitArgs
+from shared.config.args_validation import fit_problems
+from shared.config.plugin_lists import (
+    DEFAULT_POINTS,
+    OLDER_PLUGINS,
+    PLACEMENT_POINTS,
+    REMOVED_PLUGINS,
+    Expansion,
+    PointsOf,
+)
+from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.problems import Fault, InvalidConfigFile, Problem, Stage, required, shown
-from shared.config.running import Expansion, PointsOf
-from shared.config.schema import MULTI_POINT, Tree, TypedArgs
-from shared.config.validation.arguments import args_problems
-from shared.config.validation.profiles import plain_args
+from shared.config.structs import ExtenderConfig, ExtenderTls, KubeSchedulerConfiguration, PluginConfig, Profile
+from shared.config.validation import plain_args
 
-DEFAULT_EXTENDER_TIMEOUT = Duration(5 * SECOND)
+DEFAULT_EXTENDER_TIMEOUT: Final = 5.0
+FIT: Final = "NodeResourcesFit"
+HIDDEN: Final = "(hidden)"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownPlugins:
-    """Which plugins there are. `removed`: those that a file must not name at a point or give arguments."""
+class KnownPlugins(msgspec.Struct, frozen=True):
+    """The plugins that exist. `removed`: those that a file must not name at a point or give arguments."""
 
     points_of: PointsOf
     removed: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What runs at each of all points, by scheduler name, and the configuration as it is in force."""
+class Built(msgspec.Struct, frozen=True):
+    """What runs at every point, by scheduler name, and the configuration as it is in force."""
 
-    plugins: Mapping[str, Mapping[str, tuple[PluginRef, ...]]] = field(default_factory=dict)
-    completed: Tree = field(default_factory=dict)
+    plugins: Mapping[str, Mapping[str, tuple[PluginRef, ...]]]
+    completed: KubeSchedulerConfiguration
 
 
 def kube_scheduler_plugins() -> KnownPlugins:
@@ -39,10 +49,7 @@ def kube_scheduler_plugins() -> KnownPlugins:
 
 
 def flotilla_plugins(points_of: Callable[[str], Collection[ExtensionPoint]] | None = None) -> KnownPlugins:
-    """Those and older ones; and whatever `points_of` knows.
-
-    It gives the points of a plugin, and nothing or a LookupError for names that it does not know.
-    """
+    """Those and older ones, and the ones that `points_of` knows; it gives nothing or a LookupError for others."""
 
     def points(name: str) -> Collection[str] | None:
         ours = OLDER_PLUGINS[name] if name in OLDER_PLUGINS else _in_tree(name)
@@ -56,26 +63,32 @@ def flotilla_plugins(points_of: Callable[[str], Collection[ExtensionPoint]] | No
     return KnownPlugins(points)
 
 
-def build(tree: Tree, registry: KnownPlugins) -> Built:
+def build(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> Built:
     """Raises InvalidConfigFile with everything for which extenders or profiles cannot be made."""
-    completed = copy.deepcopy(tree)
-    problems = list(_extender_problems(completed))
-    built: dict[str, Mapping[str, tuple[PluginRef, ...]]] = {}
-    for i, profile in enumerate(completed["profiles"] or ()):
+    problems: list[Problem] = []
+    for i, extender in enumerate(file.extenders):
+        problems += _tls_problems(extender, f"extenders[{i}].tlsConfig")
+    extenders = (replace(each, http_timeout=each.http_timeout or DEFAULT_EXTENDER_TIMEOUT) for each in file.extenders)
+    completed = replace(_without_managed(file, problems), extenders=tuple(extenders))
+    plugins: dict[str, Mapping[str, tuple[PluginRef, ...]]] = {}
+    profiles: list[Profile] = []
+    for i, profile in enumerate(completed.profiles):
         path = f"profiles[{i}]"
-        if profile["plugins"] is None:
+        if profile.plugins is None:
             problems.append(required(f"{path}.plugins", "is needed"))
             continue
-        problems += _fit_problems(profile, path)
-        expansion = Expansion(profile["plugins"], registry.points_of, path)
+        enabled = {plugin.name for plugin in profile.plugins.enabled()}
+        if FIT in enabled:
+            problems += _fit_problems(profile, path)
+        expansion = Expansion(profile.plugins, registry.points_of, path)
         problems += expansion.problems
-        built[profile["schedulerName"]] = expansion.running
-        profile["pluginConfig"] = _arguments_in_force(profile, registry)
+        plugins[profile.scheduler_name] = expansion.running
+        profiles.append(replace(profile, plugin_config=_args_in_force(profile, enabled, registry)))
     if not problems:
-        problems += _queue_sort_problems(tree["profiles"], built)
+        problems += _queue_sort_problems(file.profiles, plugins)
     if problems:
         raise InvalidConfigFile(Stage.BUILD, problems)
-    return Built(built, completed)
+    return Built(plugins, replace(completed, profiles=tuple(profiles)))
 
 
 def _in_tree(name: str) -> Collection[str] | None:
@@ -84,51 +97,53 @@ def _in_tree(name: str) -> Collection[str] | None:
     return DEFAULT_POINTS[name] | PLACEMENT_POINTS.get(name, frozenset())
 
 
-def _extender_problems(tree: Tree) -> Iterator[Problem]:
-    """Completes the extenders on the way: their time-outs, and the resources that they take from NodeResourcesFit."""
-    extenders: list[Tree] = tree["extenders"] or []
-    for i, extender in enumerate(extenders):
-        extender["httpTimeout"] = extender["httpTimeout"] or DEFAULT_EXTENDER_TIMEOUT
-        yield from tls_problems(extender, f"extenders[{i}]")
-    resources = [r for extender in extenders for r in extender["managedResources"] or ()]
-    ignored = [resource["name"] for resource in resources if resource["ignoredByScheduler"]]
+# Profiles
+
+
+def _without_managed(file: KubeSchedulerConfiguration, problems: list[Problem]) -> KubeSchedulerConfiguration:
+    """Make NodeResourcesFit ignore the resources that extenders manage with `ignoredByScheduler`."""
+    resources = [resource for extender in file.extenders for resource in extender.managed_resources]
+    ignored = tuple(resource.name for resource in resources if resource.ignored_by_scheduler)
     if not ignored:
-        return
-    for i, profile in enumerate(tree["profiles"] or ()):
-        fit = _args_of(profile, "NodeResourcesFit")
-        if isinstance(fit, TypedArgs):
-            fit.tree["ignoredResources"] = list(ignored)
-        else:
-            reason = "needs NodeResourcesFit, which is to leave resources of an extender out (ignoredByScheduler)"
-            yield Problem(f"profiles[{i}]", Fault.INVALID, ignored, f"{reason}: {', '.join(ignored)}")
+        return file
+    profiles = []
+    for i, profile in enumerate(file.profiles):
+        if not isinstance(profile.args_of(FIT), NodeResourcesFitArgs):
+            reason = "needs NodeResourcesFit to ignore resources of an extender (ignoredByScheduler)"
+            problems.append(Problem(f"profiles[{i}]", Fault.INVALID, ignored, f"{reason}: {', '.join(ignored)}"))
+        entries = tuple(
+            PluginConfig(FIT, replace(entry.args, ignored_resources=ignored))
+            if isinstance(entry.args, NodeResourcesFitArgs)
+            else entry
+            for entry in profile.plugin_config
+        )
+        profiles.append(replace(profile, plugin_config=entries))
+    return replace(file, profiles=tuple(profiles))
 
 
-def _fit_problems(profile: Tree, path: str) -> Iterator[Problem]:
-    if "NodeResourcesFit" not in _enabled(profile):
-        return
-    for i, entry in enumerate(profile["pluginConfig"] or ()):
-        if entry["name"] == "NodeResourcesFit" and isinstance(entry["args"], TypedArgs):
-            yield from args_problems(entry["args"], f"{path}.pluginConfig[{i}].args")
+def _fit_problems(profile: Profile, path: str) -> Iterator[Problem]:
+    for i, entry in enumerate(profile.plugin_config):
+        if isinstance(entry.args, NodeResourcesFitArgs):
+            yield from fit_problems(entry.args, f"{path}.pluginConfig[{i}].args")
 
 
-def _arguments_in_force(profile: Tree, registry: KnownPlugins) -> list[Tree] | None:
-    enabled = _enabled(profile)
-    entries = [
+def _args_in_force(profile: Profile, enabled: Collection[str], registry: KnownPlugins) -> tuple[PluginConfig, ...]:
+    entries = (
         entry
-        for entry in profile["pluginConfig"] or ()
-        if entry["name"] in enabled and entry["args"] is not None and registry.points_of(entry["name"]) is not None
-    ]
-    return sorted(entries, key=lambda entry: str(entry["name"])) or None
+        for entry in profile.plugin_config
+        if entry.name in enabled and entry.args is not None and registry.points_of(entry.name) is not None
+    )
+    return tuple(sorted(entries, key=lambda entry: entry.name))
 
 
 def _queue_sort_problems(
-    profiles: Sequence[Tree], built: Mapping[str, Mapping[str, tuple[PluginRef, ...]]]
+    profiles: Sequence[Profile], plugins: Mapping[str, Mapping[str, tuple[PluginRef, ...]]]
 ) -> Iterator[Problem]:
-    """All profiles share one queue, so they must sort it in one way."""
-    sorts = [built[profile["schedulerName"]][ExtensionPoint.QUEUE_SORT][0].name for profile in profiles]
-    first = plain_args(_args_of(profiles[0], sorts[0]))
+    """All profiles share one queue, so they must sort it in the same way."""
+    sorts = [plugins[profile.scheduler_name][ExtensionPoint.QUEUE_SORT][0].name for profile in profiles]
+    first = plain_args(profiles[0].args_of(sorts[0]))
     for i, (profile, name) in enumerate(zip(profiles[1:], sorts[1:], strict=True), start=1):
-        args = plain_args(_args_of(profile, name))
+        args = plain_args(profile.args_of(name))
         if name != sorts[0]:
             reason = f"sorts the queue by {name!r} where profiles[0] sorts it by {sorts[0]!r}; it must be one"
             yield Problem(f"profiles[{i}].plugins.queueSort", Fault.INVALID, name, reason)
@@ -137,10 +152,69 @@ def _queue_sort_problems(
             yield Problem(f"profiles[{i}].pluginConfig", Fault.INVALID, args, reason)
 
 
-def _enabled(profile: Tree) -> set[str]:
-    points = (*POINTS_IN_ORDER, MULTI_POINT)
-    return {plugin["name"] for point in points for plugin in profile["plugins"][point]["enabled"] or ()}
+# Keys and certificates of extenders
 
 
-def _args_of(profile: Tree, plugin: str) -> object:
-    return next((entry["args"] for entry in profile["pluginConfig"] or () if entry["name"] == plugin), None)
+def _tls_problems(extender: ExtenderConfig, path: str) -> Iterator[Problem]:
+    """What keeps a client for the extender from being made."""
+    tls = extender.tls
+    if tls is None:
+        return
+    has_ca = bool(tls.ca_data or tls.ca_file)
+    has_pair = bool((tls.cert_data or tls.cert_file) and (tls.key_data or tls.key_file))
+    insecure = tls.insecure or (extender.enable_https and not has_ca)
+    if not (has_ca or has_pair or insecure or tls.server_name):
+        return
+    if has_ca and tls.insecure:
+        yield Problem(f"{path}.insecure", Fault.INVALID, True, "cannot be true where there is a caData or caFile")
+        return
+    material: dict[str, bytes] = {}
+    for name in ("ca", "cert", "key"):
+        material[name], problem = _material(tls, name, path)
+        if problem is not None:
+            yield problem
+    if has_ca and material["ca"] and not _has_certificate(material["ca"]):
+        field = "caData" if tls.ca_data else "caFile"
+        yield Problem(f"{path}.{field}", Fault.INVALID, HIDDEN, "must have at least one certificate in PEM")
+    # A pair of files alone is read again while the extender is used, so it is not checked here.
+    files_alone = tls.cert_file and tls.key_file and not (tls.cert_data or tls.key_data)
+    given = has_pair and not files_alone and material["cert"] and material["key"]
+    if given and not _is_pair(material["cert"], material["key"]):
+        field = "certData" if tls.cert_data else "certFile"
+        yield Problem(f"{path}.{field}", Fault.INVALID, HIDDEN, "must be a certificate in PEM that matches the key")
+
+
+def _material(tls: ExtenderTls, name: str, path: str) -> tuple[bytes, Problem | None]:
+    data: bytes = getattr(tls, f"{name}_data")
+    file: str = getattr(tls, f"{name}_file")
+    if data or not file:
+        return data, None
+    try:
+        return Path(file).read_bytes(), None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no path"
+        reason = f"must be a file that can be read, not {file!r} ({why})"
+        return b"", Problem(f"{path}.{name}File", Fault.INVALID, file, reason)
+
+
+def _has_certificate(authority: bytes) -> bool:
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+        return bool(context.get_ca_certs()) or bool(context.cert_store_stats()["x509"])
+    except (ssl.SSLError, ValueError):
+        return False
+
+
+def _is_pair(certificate: bytes, key: bytes) -> bool:
+    try:
+        with tempfile.TemporaryDirectory(prefix="flotilla-") as folder:
+            chain, private = Path(folder, "certificate"), Path(folder, "key")
+            chain.write_bytes(certificate)
+            private.touch(mode=0o600)
+            private.write_bytes(key)
+            # A password is refused rather than asked for.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(chain, private, password=lambda: b"")
+            return True
+    except (ssl.SSLError, ValueError, OSError):
+        return False

@@ -1,18 +1,36 @@
-"""From the text of a configuration file to plain values: JSON where it begins with `{`, YAML otherwise."""
+"""Read a configuration file and parse its text into plain values: JSON where it begins with `{`, YAML otherwise."""
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from shared.config.yamltext import YamlFault, parse_yaml
+from shared.errors import InvalidConfig
 
 LARGEST: Final = 4 * 2**20
-"""A longer text is not read."""
+"""Bytes; a longer text is refused."""
 DEEPEST: Final = 100
-"""Maps and lists in each other."""
+"""Levels of maps and lists; what follows is recursive."""
 
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _MOST_DIGITS: Final = 4000
+
+
+class ConfigSource(NamedTuple):
+    """The text of a file, and its name for errors."""
+
+    name: str
+    text: bytes
+
+
+def read_config(path: str | None) -> ConfigSource | None:
+    """Read the file, if there is one; `load_config` takes the result. InvalidConfig where it cannot be read."""
+    if path is None:
+        return None
+    try:
+        return ConfigSource(path, Path(path).read_bytes())
+    except OSError as cause:
+        raise InvalidConfig(path, f"cannot be read: {cause.strerror}") from cause
 
 
 class DocumentFault(Exception):
@@ -20,20 +38,20 @@ class DocumentFault(Exception):
 
 
 class Document(NamedTuple):
-    """What a text says. `repeated`: a line for each key that is twice in a YAML map, wherever it is."""
+    """The value of a text. `repeated`: a line for each key that any of its YAML maps has twice."""
 
     value: object
     repeated: tuple[str, ...] = ()
 
 
 class JsonMap(dict[str, object]):
-    """A map of JSON, where a key may stand twice; the last value counts."""
+    """A JSON map. The last value of a key counts; `repeated` lists the keys given twice."""
 
     repeated: tuple[str, ...] = ()
 
 
 def parse_document(text: str | bytes) -> Document:
-    """Plain values: dicts, lists, texts, booleans, None, and numbers, which are ints where they are written as such.
+    """Parse into dicts, lists, strings, booleans, None and numbers, which are ints where they are written as such.
 
     Raises DocumentFault with a line that says where the text is wrong.
     """
@@ -47,6 +65,8 @@ def parse_document(text: str | bytes) -> Document:
 
 
 def _parse_yaml(raw: bytes) -> Document:
+    from shared.config.kubernetes_yaml import YamlFault, parse_yaml  # PyYAML takes long to import
+
     try:
         value, repeated = parse_yaml(raw)
     except YamlFault as fault:
@@ -85,7 +105,7 @@ def _parse_int(digits: str) -> int:
 
 
 def _check(value: object, depth: int) -> None:
-    """What comes after goes through values by recursion, and writes them as UTF-8."""
+    """Refuse what cannot be walked recursively or written as UTF-8."""
     if depth > DEEPEST:
         raise DocumentFault(f"is nested more than {DEEPEST} levels deep")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Durations as Kubernetes writes them: `1h2m3.5s`, in whole nanoseconds."""
+"""Read and write durations as Kubernetes does: `1h2m3.5s`, in whole nanoseconds."""
 
 import re
 from typing import Final
@@ -21,19 +21,29 @@ _UNIT_ENDS: Final = re.compile(r"[0-9.]|$")
 _MOST_DIGITS: Final = 40
 
 
-class Duration(int):
-    """Nanoseconds; a type of its own, because a file writes it as a text."""
+class Duration(float):
+    """Seconds, which also keep the exact number of nanoseconds that a file gives."""
+
+    nanoseconds: int
+
+    def __new__(cls, nanoseconds: int) -> "Duration":
+        duration = super().__new__(cls, nanoseconds / SECOND)
+        duration.nanoseconds = nanoseconds
+        return duration
+
+    def __getnewargs__(self) -> tuple[int]:
+        return (self.nanoseconds,)
 
     def __str__(self) -> str:
-        return format_duration(self)
+        return format_duration(self.nanoseconds)
 
-    @property
-    def seconds(self) -> float:
-        return int(self) / SECOND
+
+def nanoseconds_of(seconds: float) -> int:
+    return seconds.nanoseconds if isinstance(seconds, Duration) else round(seconds * SECOND)
 
 
 def parse_duration(text: str) -> Duration:
-    """The duration, or a ValueError that says what is allowed. Only `0` may stand without a unit."""
+    """Return the duration, or raise a ValueError that says what is allowed. Only `0` needs no unit."""
     complaint = ValueError('must be a duration like "1m30s" (units h, m, s, ms, us, ns)')
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     if rest == "0":
@@ -56,7 +66,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """As Kubernetes writes it back: `10m0s`, `1.5s`, `200ms`, `0s`."""
+    """Format a duration as Kubernetes does: `10m0s`, `1.5s`, `200ms`, `0s`."""
     if not nanoseconds:
         return "0s"
     sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", int(nanoseconds))
@@ -66,12 +76,8 @@ def format_duration(nanoseconds: int) -> str:
             return f"{sign}{_decimal(rest, size)}{unit}"
     minutes, left = divmod(rest, NANOSECONDS["m"])
     hours, minutes = divmod(minutes, 60)
-    text = f"{_decimal(left, SECOND)}s"
-    if hours:
-        text = f"{hours}h{minutes}m{text}"
-    elif minutes:
-        text = f"{minutes}m{text}"
-    return sign + text
+    whole = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{whole}{_decimal(left, SECOND)}s"
 
 
 def _nanoseconds(whole: str, fraction: str, unit: int) -> int:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 EVERY_PLUGIN: Final = "*"
+MULTI_POINT: Final = "multiPoint"
 PLACEMENT_GENERATE: Final = "placementGenerate"
 PLACEMENT_SCORE: Final = "placementScore"
 

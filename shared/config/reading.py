@@ -1,36 +1,51 @@
-"""A configuration file, from its text to what services run by: decode, fill in, validate, build."""
+"""Read a configuration file, from its text to what services run by: decode, fill in defaults, validate, build."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
+import msgspec
+from msgspec.structs import replace
+
+from shared.config.args import ARGS, PluginArgs
 from shared.config.building import Built, KnownPlugins, build, flotilla_plugins
-from shared.config.decodefile import decode_file, decode_tree
-from shared.config.document import DocumentFault, parse_document
-from shared.config.filling import fill_in
-from shared.config.problems import Fault, InvalidConfigFile, Problem, Stage, invalid
-from shared.config.schema import API_VERSION, CONFIGURATION, KIND, Tree
-from shared.config.structs import KubeSchedulerConfig
-from shared.config.typed import typed_config
-from shared.config.validation.configuration import configuration_problems
+from shared.config.document import ConfigSource, Document, DocumentFault, parse_document
+from shared.config.plugin_lists import DEFAULT_PLUGINS, merged_plugins
+from shared.config.points import MULTI_POINT, ExtensionPoint
+from shared.config.problems import Fault, InvalidConfigFile, Problem, Stage, invalid, required, shown
+from shared.config.struct_codec import API_VERSION, GROUP, HEAD, VERSION, Decoder, child, encode
+from shared.config.structs import (
+    KIND,
+    KubeSchedulerConfig,
+    KubeSchedulerConfiguration,
+    Plugin,
+    PluginConfig,
+    Plugins,
+    Profile,
+    ProfileConfig,
+)
+from shared.config.validation import configuration_problems
+
+INTERNAL_VERSION: Final = "__internal"
+"""kube-scheduler reads its own types, too: with Go's field names and without defaults."""
+DEFAULT_ARGS: Final[Mapping[str, object]] = {plugin: args().in_force() for plugin, args in ARGS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Defaulted:
+class Defaulted(msgspec.Struct, frozen=True):
     """A configuration that could be decoded, with its defaults; it may be wrong."""
 
-    tree: Tree
+    file: KubeSchedulerConfiguration
 
     def plain(self) -> dict[str, Any]:
-        """As a v1 file would say it."""
-        return plain_v1(self.tree)
+        """As a v1 file would give it."""
+        plain: dict[str, Any] = encode(self.file)
+        return plain
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
-    """A configuration without faults.
+class ConfigFile(msgspec.Struct, frozen=True):
+    """A valid configuration.
 
-    `config`: in types. `defaulted`: as plain data of v1, with defaults; `written`: the same as it is in force, so
-    with the arguments of plugins that run only, and with what extenders take from NodeResourcesFit.
+    `config`: what services take. `defaulted`: plain data of v1, with defaults. `written`: the same as it is in force:
+    with the arguments of plugins that run only, and with NodeResourcesFit ignoring what extenders manage.
     """
 
     config: KubeSchedulerConfig
@@ -39,25 +54,40 @@ class ConfigFile:
     built: Built
 
 
-def read_config_text(text: str | bytes, registry: KnownPlugins | None = None) -> ConfigFile:
-    """The configuration in the text of a file, YAML or JSON.
+def load_config(
+    given: object | None, points_of: Callable[[str], Collection[ExtensionPoint]] | None = None
+) -> KubeSchedulerConfig:
+    """Load what a process runs by: a file that was read, plain dicts, or None for all defaults.
 
-    Raises InvalidConfigFile with all that is wrong at the first stage that fails. `registry`: the plugins that there
-    are, by default Flotilla's own.
+    A KubeSchedulerConfig is returned as it is. `points_of` gives the points of plugins that are not in-tree, and
+    nothing or a LookupError for unknown names. Raises InvalidConfigFile with everything that is wrong.
+    """
+    if isinstance(given, KubeSchedulerConfig):
+        return given
+    registry = flotilla_plugins(points_of)
+    if not isinstance(given, ConfigSource):
+        return read_config_values(given, registry).config
+    try:
+        return read_config_text(given.text, registry).config
+    except InvalidConfigFile as wrong:
+        raise wrong.within(given.name) from None
+
+
+def read_config_text(text: str | bytes, registry: KnownPlugins | None = None) -> ConfigFile:
+    """Read the text of a file, YAML or JSON.
+
+    Raises InvalidConfigFile with everything that is wrong at the first stage that fails. `registry`: the plugins that
+    exist, by default Flotilla's own.
     """
     return finish(defaulted_text(text), registry or flotilla_plugins())
 
 
 def read_config_values(values: object, registry: KnownPlugins | None = None) -> ConfigFile:
-    """The same for a configuration in plain data, which need not say its kind and version; None: all defaults."""
+    """Read plain data, which needs neither kind nor version; None: all defaults."""
     given = {} if values is None else values
     if not isinstance(given, dict):
         raise InvalidConfigFile(Stage.DECODE, [invalid("", given, "the configuration must be a map")])
-    tree, problems = decode_tree(_whole_numbers(given), internal=False)
-    if problems:
-        raise InvalidConfigFile(Stage.DECODE, problems)
-    fill_in(tree)
-    return finish(Defaulted(CONFIGURATION.settled(tree)), registry or flotilla_plugins())
+    return finish(Defaulted(_decode(_whole_numbers(given), internal=False)), registry or flotilla_plugins())
 
 
 def defaulted_text(text: str | bytes) -> Defaulted:
@@ -66,32 +96,154 @@ def defaulted_text(text: str | bytes) -> Defaulted:
         document = parse_document(text)
     except DocumentFault as fault:
         raise InvalidConfigFile(Stage.DECODE, [Problem("", Fault.INVALID, "", str(fault))]) from None
-    tree, internal = decode_file(document)
-    if not internal:
-        fill_in(tree)
-    return Defaulted(CONFIGURATION.settled(tree))
+    return Defaulted(_decode_document(document))
 
 
 def finish(defaulted: Defaulted, registry: KnownPlugins) -> ConfigFile:
-    """The stages after it: raises InvalidConfigFile where values are wrong, or name what is not there."""
-    tree = defaulted.tree
-    if problems := configuration_problems(tree, registry.removed):
+    """The stages after it: raises InvalidConfigFile where values are wrong, or name what does not exist."""
+    file = defaulted.file
+    if problems := configuration_problems(file, registry.removed):
         raise InvalidConfigFile(Stage.VALIDATE, problems)
-    built = build(tree, registry)
-    return ConfigFile(typed_config(built, tree), defaulted.plain(), plain_v1(built.completed), built)
+    built = build(file, registry)
+    return ConfigFile(_in_force(built, file), defaulted.plain(), encode(built.completed), built)
 
 
-def plain_v1(tree: Tree) -> dict[str, Any]:
-    """A tree as a v1 file would say it."""
-    fields = CONFIGURATION.written(tree)
-    assert isinstance(fields, dict)
-    return {"apiVersion": API_VERSION, "kind": KIND, **fields}
+# Decoding
+
+
+def _decode_document(document: Document) -> KubeSchedulerConfiguration:
+    value = document.value
+    problems = [Problem("", Fault.DUPLICATE, line, line) for line in document.repeated]
+    if value is None:
+        problems.append(required("", f"the file is empty; it must be a {KIND} of {API_VERSION}"))
+    elif not isinstance(value, dict):
+        problems.append(invalid("", value, "the file must be a map"))
+    elif version := _version(value, "", KIND, problems):
+        return _decode(value, version == INTERNAL_VERSION, problems)
+    raise InvalidConfigFile(Stage.DECODE, problems)
+
+
+def _decode(given: Mapping[str, Any], internal: bool, problems: Collection[Problem] = ()) -> KubeSchedulerConfiguration:
+    decoder = Decoder(internal)
+    decoder.problems += problems
+    file = decoder.section(KubeSchedulerConfiguration, given, "")
+    if not internal:
+        profiles = (_decode_args(profile, f"profiles[{i}]", decoder) for i, profile in enumerate(file.profiles))
+        file = replace(file, profiles=tuple(profiles))
+    if decoder.problems:
+        raise InvalidConfigFile(Stage.DECODE, decoder.problems)
+    return file if internal else _fill_in(file, given)
+
+
+def _decode_args(profile: Profile, path: str, decoder: Decoder) -> Profile:
+    entries = [
+        PluginConfig(entry.name, _typed_args(entry, f"{path}.pluginConfig[{i}].args", decoder))
+        if entry.name in ARGS
+        else entry
+        for i, entry in enumerate(profile.plugin_config)
+    ]
+    return replace(profile, plugin_config=tuple(entries))
+
+
+def _typed_args(entry: PluginConfig, path: str, decoder: Decoder) -> PluginArgs:
+    args = ARGS[entry.name]
+    given: Any = {} if entry.args is None else entry.args
+    if not isinstance(given, dict):
+        decoder.refuse(path, given, f"the arguments of {entry.name} must be a map")
+        return args()
+    version = _version(given, path, f"{entry.name}Args", decoder.problems, implied=True)
+    if version != INTERNAL_VERSION:
+        return decoder.section(args, given if version else {}, path)
+    internal = Decoder(internal=True)
+    found = internal.section(args, given, path)
+    decoder.problems += internal.problems
+    return found
+
+
+def _version(
+    value: Mapping[str, Any], path: str, kind: str, problems: list[Problem], implied: bool = False
+) -> str | None:
+    """The version of a map of this kind; None where a problem was found. `implied`: neither needs to be given."""
+    before = len(problems)
+    for key in HEAD:
+        if not isinstance(value.get(key, ""), str | None):
+            problems.append(invalid(child(path, key), value[key], "must be a string"))
+            return None
+    given_kind, api_version = value.get("kind") or "", value.get("apiVersion") or ""
+    group, _, version = api_version.rpartition("/")
+    if given_kind and given_kind != kind:
+        hint = "; `flotilla config convert` converts a Policy" if given_kind == "Policy" else ""
+        problems.append(
+            Problem(child(path, "kind"), Fault.INVALID, given_kind, f"must be {kind}, not {shown(given_kind)}{hint}")
+        )
+    elif not given_kind and not implied:
+        problems.append(required(child(path, "kind"), f"is missing; it must be {kind}"))
+    if not version and group in ("", GROUP):
+        group, version = GROUP, VERSION
+        if not implied:
+            problems.append(required(child(path, "apiVersion"), f"is missing; it must be {API_VERSION}"))
+    if group != GROUP or version not in (VERSION, INTERNAL_VERSION):
+        problems.append(invalid(child(path, "apiVersion"), api_version, f"must be {API_VERSION}"))
+    return version if len(problems) == before else None
 
 
 def _whole_numbers(value: object) -> Any:
-    """With 4.0 as 4, as YAML has it."""
+    """Replace 4.0 by 4, as YAML does."""
     if isinstance(value, dict):
         return {key: _whole_numbers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_whole_numbers(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# Defaults that depend on other fields
+
+
+def _fill_in(file: KubeSchedulerConfiguration, given: Mapping[str, Any]) -> KubeSchedulerConfiguration:
+    contention = file.enable_contention_profiling
+    if not file.enable_profiling and given.get("enableContentionProfiling") is None:
+        contention = False
+    profiles = [_fill_profile(profile, f"profiles[{i}]") for i, profile in enumerate(file.profiles)]
+    if len(profiles) > 1:
+        # Only a single profile gets the default name.
+        names = [(profile or {}).get("schedulerName") or "" for profile in given["profiles"]]
+        profiles = [replace(profile, scheduler_name=name) for profile, name in zip(profiles, names, strict=True)]
+    return replace(file, enable_contention_profiling=contention, profiles=tuple(profiles))
+
+
+def _fill_profile(profile: Profile, path: str) -> Profile:
+    given = profile.plugins or Plugins()
+    at = f"{path}.plugins.{MULTI_POINT}"
+    defaults = [Plugin(ref.name, ref.weight, at) for ref in DEFAULT_PLUGINS]
+    plugins = given.changed(lambda point, custom: merged_plugins(defaults if point == MULTI_POINT else [], custom))
+    configured = {entry.name for entry in profile.plugin_config}
+    missing = sorted({plugin.name for plugin in plugins.enabled()} & ARGS.keys() - configured)
+    added = (PluginConfig(name, ARGS[name]()) for name in missing)
+    return replace(profile, plugins=plugins, plugin_config=(*profile.plugin_config, *added))
+
+
+# What services take
+
+
+def _in_force(built: Built, file: KubeSchedulerConfiguration) -> KubeSchedulerConfig:
+    completed = built.completed
+    shared = {name: getattr(completed, name) for name in KubeSchedulerConfig.__struct_fields__ if name != "profiles"}
+    shared["percentage_of_nodes_to_score"] = completed.percentage_of_nodes_to_score or 0
+    profiles = [
+        ProfileConfig(
+            scheduler_name=profile.scheduler_name,
+            percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+            plugins={point: built.plugins[profile.scheduler_name][point] for point in ExtensionPoint},
+            args={**DEFAULT_ARGS, **_args(defaulted), **_args(profile)},
+        )
+        for profile, defaulted in zip(completed.profiles, file.profiles, strict=True)
+    ]
+    return KubeSchedulerConfig(profiles=tuple(profiles), **shared)
+
+
+def _args(profile: Profile) -> dict[str, object]:
+    return {
+        entry.name: entry.args.in_force() if isinstance(entry.args, PluginArgs) else entry.args
+        for entry in profile.plugin_config
+        if entry.args is not None
+    }

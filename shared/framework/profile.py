@@ -7,7 +7,7 @@ import msgspec
 
 from shared.cluster.load import load_of
 from shared.config.points import ExtensionPoint
-from shared.config.profiles import ProfileConfig
+from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.admitsall import AdmitsAll
 from shared.framework.clusterevents import Registration, completed, union

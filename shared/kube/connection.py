@@ -7,9 +7,8 @@ much a server can bear it says itself, by priority and fairness and 429.
 from dataclasses import dataclass
 from typing import Any
 
-from shared.config.document import DocumentFault, parse_document
-from shared.config.file import ConfigSource
-from shared.config.filling import DEFAULT_BURST, DEFAULT_QPS
+from shared.config.document import ConfigSource, DocumentFault, parse_document
+from shared.config.structs import DEFAULT_BURST, DEFAULT_QPS
 from shared.kube.bucket import TokenBucket
 
 

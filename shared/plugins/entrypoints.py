@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from shared.config.defaults import DEFAULT_POINTS
+from shared.config.plugin_lists import DEFAULT_POINTS
 from shared.config.points import ExtensionPoint
 from shared.errors import UserError
 from shared.framework.plugin import (

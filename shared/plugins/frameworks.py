@@ -1,8 +1,8 @@
 """From a KubeSchedulerConfiguration to frameworks that can run."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from shared.config.profiles import load_config
+from shared.config.reading import load_config
 from shared.config.structs import KubeSchedulerConfig
 from shared.framework.profile import Framework
 from shared.plugins.entrypoints import Registry

@@ -15,7 +15,7 @@ import uvloop
 
 from shared.bus import Bus, NatsAccess
 from shared.bus.subjects import check_name
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.config.settings import Settings
 from shared.errors import ClusterError, Unexpected, UserError
 from shared.runtime import stopping

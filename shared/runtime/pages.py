@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from shared.config import values
-from shared.config.file import ConfigSource
+from shared.config.document import ConfigSource
 from shared.config.settings import Settings
 from shared.config.sources import HTTP_FLAG, SOURCES
 from shared.errors import UserError

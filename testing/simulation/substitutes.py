@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import shared.runtime.leadership as leadership
 from shared.config.points import ExtensionPoint
-from shared.config.profiles import load_config
+from shared.config.reading import load_config
 from shared.framework.profile import Framework
 from shared.kube.client import KubeClient
 from shared.plugins.registry import IN_TREE

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from services.cli.main import main
-from shared.config.effects import EFFECTS
 from shared.config.reading import read_config_text
-from shared.config.schema import CONFIGURATION
+from shared.config.struct_codec import fields_of
+from shared.config.structs import EFFECTS, KubeSchedulerConfiguration
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
@@ -58,7 +58,7 @@ def test_what_means_nothing_here_is_noted(file: Path, capsys: pytest.CaptureFixt
 
 
 def test_what_becomes_of_a_field_is_told_for_every_field() -> None:
-    assert set(EFFECTS) == {field.name for field in CONFIGURATION.fields}
+    assert set(EFFECTS) == {field.key for field in fields_of(KubeSchedulerConfiguration)}
 
 
 def test_a_file_may_come_by_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,8 @@ from shared.config.args import (
     UtilizationShapePoint,
     VolumeBindingArgs,
 )
-from shared.config.names import label_key_fault, label_value_fault
-from shared.config.profiles import load_config
+from shared.config.label_names import label_key_faults, label_value_faults
+from shared.config.reading import load_config
 from shared.errors import InvalidConfig
 from shared.model.objects import (
     NodeSelector,
@@ -126,7 +126,7 @@ READ: list[tuple[str, str, Any, object]] = [
         "volume binding: a time-out",
         "VolumeBinding",
         {"bindTimeoutSeconds": 5, "shape": None},
-        VolumeBindingArgs(5, ()),
+        VolumeBindingArgs(5),
     ),
     ("preemption: none given", "DefaultPreemption", None, DefaultPreemptionArgs(10, 100)),
     (
@@ -382,16 +382,16 @@ def test_a_fault_names_its_path(name: str, raw: Any, path: str) -> None:
 
 @pytest.mark.parametrize("key", ["a", "A_b.c-9", "x" * 63, "example.com/a", "a.b-c.d/X", f"{'a' * 253}/b"])
 def test_label_keys(key: str) -> None:
-    assert label_key_fault(key) is None
+    assert label_key_faults(key) == []
 
 
 @pytest.mark.parametrize(
     "key", ["", "-a", "a-", "a b", "x" * 64, "/a", "a/", "a/b/c", "A.com/x", "a..b/x", f"{'a' * 254}/b", "ä", "a\n"]
 )
 def test_texts_that_are_no_label_keys(key: str) -> None:
-    assert label_key_fault(key)
+    assert label_key_faults(key)
 
 
 def test_label_values() -> None:
-    assert [label_value_fault(v) for v in ("", "a", "A_b.c-9", "x" * 63)] == [None] * 4
-    assert all(label_value_fault(v) for v in ("-a", "a/b", "a b", "x" * 64))
+    assert [label_value_faults(v) for v in ("", "a", "A_b.c-9", "x" * 63)] == [[]] * 4
+    assert all(label_value_faults(v) for v in ("-a", "a/b", "a b", "x" * 64))

@@ -3,6 +3,7 @@
 import pytest
 
 from shared.config.args import (
+    ARGS,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
     InterPodAffinityArgs,
@@ -14,9 +15,9 @@ from shared.config.args import (
     ScoringStrategy,
     VolumeBindingArgs,
 )
-from shared.config.defaults import DEFAULT_PLUGINS, DEFAULT_POINTS, PLACEMENT_POINTS, PLUGINS_WITH_ARGS
-from shared.config.points import ExtensionPoint
-from shared.config.profiles import PluginRef, load_config
+from shared.config.plugin_lists import DEFAULT_PLUGINS, DEFAULT_POINTS, PLACEMENT_POINTS
+from shared.config.points import ExtensionPoint, PluginRef
+from shared.config.reading import load_config
 
 EXPANDED: dict[str, tuple[str, ...]] = {
     "preEnqueue": ("SchedulingGates", "DynamicResources", "DefaultPreemption"),
@@ -112,7 +113,7 @@ def test_a_file_that_says_nothing_is_the_default(obj: object) -> None:
         "DynamicResources": DynamicResourcesArgs(10.0, 600.0),
         "InterPodAffinity": InterPodAffinityArgs(1, False),
         "PodTopologySpread": PodTopologySpreadArgs((), "System"),
-        "VolumeBinding": VolumeBindingArgs(600, ()),
+        "VolumeBinding": VolumeBindingArgs(600),
         "NodeAffinity": NodeAffinityArgs(added_affinity=None),
         "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs(
             (ResourceSpec("cpu", 1), ResourceSpec("memory", 1))
@@ -126,7 +127,7 @@ def test_a_file_that_says_nothing_is_the_default(obj: object) -> None:
 def test_every_default_plugin_and_every_plugin_with_arguments_is_in_tree() -> None:
     names = [ref.name for ref in DEFAULT_PLUGINS]
     assert len(set(names)) == len(names) == 20
-    assert set(DEFAULT_POINTS) >= set(names) | PLUGINS_WITH_ARGS | set(PLACEMENT_POINTS)
+    assert set(DEFAULT_POINTS) >= set(names) | set(ARGS) | set(PLACEMENT_POINTS)
     of_groups = {"GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
     assert set(DEFAULT_POINTS) - set(names) == of_groups | {"NodePreferAvoidPods"}
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from shared.config.building import kube_scheduler_plugins
-from shared.config.points import ExtensionPoint
+from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.problems import InvalidConfigFile, Stage
-from shared.config.profiles import KubeSchedulerConfig, PluginRef, ProfileConfig, load_config
-from shared.config.reading import read_config_values
+from shared.config.reading import load_config, read_config_values
+from shared.config.structs import KubeSchedulerConfig, ProfileConfig
 from shared.errors import InvalidConfig
 from tests.config.test_config_defaults import EXPANDED, SCORE
 

@@ -5,13 +5,18 @@ from typing import Any
 
 import pytest
 
-from shared.config.effects import EFFECTS
-from shared.config.file import read_config
+from shared.config.document import read_config
+from shared.config.kubernetes_yaml import write_yaml
 from shared.config.problems import Fault, InvalidConfigFile, Stage
-from shared.config.profiles import load_config
-from shared.config.reading import ConfigFile, read_config_text, read_config_values
-from shared.config.structs import ClientConnection, ExtenderConfig, ExtenderTls, LeaderElection, ManagedResource
-from shared.config.yamlwriting import write_yaml
+from shared.config.reading import ConfigFile, load_config, read_config_text, read_config_values
+from shared.config.structs import (
+    EFFECTS,
+    ClientConnection,
+    ExtenderConfig,
+    ExtenderTls,
+    LeaderElection,
+    ManagedResource,
+)
 from shared.errors import InvalidConfig
 from tests.config import pem
 
@@ -148,8 +153,8 @@ def test_tls_that_can_be_used(extender: dict[str, Any]) -> None:
         (tls(caFile="/no/such"), "caFile: must be a file that can be read, not '/no/such' (No such file or directory)"),
         (tls(caFile="a\x00b"), "caFile: must be a file that can be read"),
         (tls(caFile="/ca", insecure=True), "insecure: cannot be true where there is a caData or caFile"),
-        (tls(**PAIR | {"keyData": pem.base64(pem.OTHER_KEY)}), "certData: must be a certificate in PEM, and go with"),
-        (tls(**PAIR | {"certData": pem.base64("none")}), "certData: must be a certificate in PEM, and go with the key"),
+        (tls(**PAIR | {"keyData": pem.base64(pem.OTHER_KEY)}), "certData: must be a certificate in PEM that matches"),
+        (tls(**PAIR | {"certData": pem.base64("none")}), "certData: must be a certificate in PEM that matches the key"),
         (tls(certFile="/no/cert", keyFile="/no/key"), "certFile: must be a file that can be read"),
     ],
 )
@@ -186,7 +191,7 @@ def test_everything_that_is_wrong_is_told_with_path_value_and_what_is_allowed() 
         "paralelism: unknown field (did you mean parallelism?)",
         'podMaxBackoffSeconds: must be a whole number from -9223372036854775808 to 9223372036854775807, not "10"',
         'leaderElection.leaseDuration: must be a duration in quotes or with a unit, like "15s", not 15',
-        "profiles[0].schedulerName: must be a text (in quotes where YAML would take it for something else), not 1",
+        "profiles[0].schedulerName: must be a string (in quotes where YAML would take it for something else), not 1",
         "profiles[0].plugins.score.enabled[0].nme: unknown field (did you mean name?)",
         'extenders: must be a list, not {"urlPrefix":"u"}',
     ]

@@ -32,7 +32,7 @@ from shared.config.durations import LONGEST, format_duration, parse_duration
     ],
 )
 def test_reading_and_writing(text: str, nanoseconds: int, written: str) -> None:
-    assert parse_duration(text) == nanoseconds
+    assert parse_duration(text).nanoseconds == nanoseconds
     assert format_duration(nanoseconds) == written
     assert str(parse_duration(text)) == written
 
@@ -48,4 +48,4 @@ def test_what_is_no_duration(text: str) -> None:
 
 @given(st.integers(-LONGEST - 1, LONGEST))
 def test_what_is_written_is_read_back(nanoseconds: int) -> None:
-    assert parse_duration(format_duration(nanoseconds)) == nanoseconds
+    assert parse_duration(format_duration(nanoseconds)).nanoseconds == nanoseconds

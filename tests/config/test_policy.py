@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from shared.config.kubernetes_yaml import write_yaml
 from shared.config.points import ExtensionPoint
-from shared.config.policy.conversion import Converted, convert_policy
-from shared.config.policy.names import DEFAULT_PREDICATES, DEFAULT_PRIORITIES, PREDICATES, PRIORITIES
+from shared.config.policy import Converted, convert_policy
+from shared.config.policy_tables import DEFAULT_PREDICATES, DEFAULT_PRIORITIES, PREDICATES, PRIORITIES
 from shared.config.problems import InvalidConfigFile
 from shared.config.reading import read_config_text, read_config_values
 from shared.config.structs import KubeSchedulerConfig
-from shared.config.yamlwriting import write_yaml
 
 ALWAYS_FILTERING = ["NodeUnschedulable", "TaintToleration", "DynamicResources", "NodeDeclaredFeatures"]
 
@@ -225,7 +225,7 @@ WISH = {"labelPreference": {"label": "ssd", "presence": True}}
             },
             [
                 "priorities[1] (LeastRequestedPriority): NodeResourcesFit scores by MostAllocated already, "
-                "and in one way"
+                "and by one strategy only"
             ],
         ),
         (
@@ -243,7 +243,7 @@ WISH = {"labelPreference": {"label": "ssd", "presence": True}}
         ),
         (
             {"alwaysCheckAllPredicates": True},
-            ["alwaysCheckAllPredicates: a node is not looked at further once a plugin has rejected it"],
+            ["alwaysCheckAllPredicates: a node is not evaluated further once a plugin has rejected it"],
         ),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.building import kube_scheduler_plugins
-from shared.config.defaults import DEFAULT_PLUGINS, DEFAULT_POINTS, PLACEMENT_POINTS
+from shared.config.plugin_lists import DEFAULT_PLUGINS, DEFAULT_POINTS, PLACEMENT_POINTS
 from shared.config.points import EVERY_PLUGIN, POINTS_IN_ORDER
 from shared.config.problems import InvalidConfigFile, Stage
 from shared.config.reading import ConfigFile, read_config_values

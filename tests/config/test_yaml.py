@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.document import DocumentFault, parse_document
-from shared.config.yamlwriting import write_yaml
+from shared.config.kubernetes_yaml import write_yaml
 
 WORDS: list[tuple[str, object]] = [
     ("y", True),

@@ -10,7 +10,7 @@ from services.cli.faults.attendants import OVERLOOKED, OVERLOOKED_FOR, Approver
 from services.cli.faults.scheduler import PERMIT_PLUGIN, configured
 from services.cli.faults.servers import RewindingRedis
 from services.supervisor.servers import temporary_folder
-from shared.config.file import read_config
+from shared.config.document import read_config
 from shared.messages.binding import PermitAnswer
 from shared.messages.permits import PermitPending, Permits
 from shared.plugins.frameworks import load_scheduler_config

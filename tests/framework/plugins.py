@@ -7,7 +7,7 @@ import numpy as np
 
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
-from shared.config.profiles import ProfileConfig
+from shared.config.structs import ProfileConfig
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.normalize import ScaleToHighest, Scores

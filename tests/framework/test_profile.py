@@ -6,7 +6,7 @@ import pytest
 
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
-from shared.config.profiles import ProfileConfig
+from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.plugin import QueueSortPlugin

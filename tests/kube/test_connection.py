@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.config.file import ConfigSource
+from shared.config.document import ConfigSource
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.kube.connection import NOTHING_GIVEN, GivenConnection, given_connection

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.config.args import NodeResourcesFitArgs
+from shared.config.args import DEFAULT_STRATEGY, NodeResourcesFitArgs
 from shared.framework.status import Code, Status, unresolvable, unschedulable
 from shared.model.objects import Node, NodeAffinity, Pod, Taint
 from shared.model.resources import (
@@ -164,7 +164,7 @@ def truncated(dividend: int, divisor: int) -> int:
 
 
 def fit_score(pod: Pod, host: Host, args: NodeResourcesFitArgs) -> int:
-    strategy = args.scoring_strategy
+    strategy = args.scoring_strategy or DEFAULT_STRATEGY
     total = weights = 0
     for resource in strategy.resources:
         request, capacity = fit_score_request(pod, resource.name), host.capacity(resource.name)
@@ -182,7 +182,7 @@ def fit_score(pod: Pod, host: Host, args: NodeResourcesFitArgs) -> int:
 
 
 def share_score(used: int, capacity: int, args: NodeResourcesFitArgs) -> int:
-    strategy = args.scoring_strategy
+    strategy = args.scoring_strategy or DEFAULT_STRATEGY
     if strategy.type == "LeastAllocated":
         return 0 if used > capacity else (capacity - used) * 100 // capacity
     if strategy.type == "MostAllocated":

@@ -8,7 +8,6 @@ from shared.config.args import (
     RequestedToCapacityRatioParam,
     ResourceSpec,
     ScoringStrategy,
-    ScoringStrategyType,
     UtilizationShapePoint,
 )
 from shared.framework.cyclestate import CycleState
@@ -28,9 +27,7 @@ def specs(weights: dict[str, int]) -> tuple[ResourceSpec, ...]:
     return tuple(ResourceSpec(name, weight) for name, weight in weights.items())
 
 
-def fit(
-    strategy: ScoringStrategyType, weights: dict[str, int], shape: tuple[tuple[int, int], ...] = RISING
-) -> NodeResourcesFit:
+def fit(strategy: str, weights: dict[str, int], shape: tuple[tuple[int, int], ...] = RISING) -> NodeResourcesFit:
     ratio = RequestedToCapacityRatioParam(tuple(UtilizationShapePoint(*point) for point in shape))
     return NodeResourcesFit(NodeResourcesFitArgs(scoring_strategy=ScoringStrategy(strategy, specs(weights), ratio)))
 

@@ -8,7 +8,7 @@ from services.queue.core import QueueCore
 from services.queue.events import ClusterChange, Observed, PodPending, Problem
 from services.queue.places import Place
 from shared.cluster.objects import ClusterObjects
-from shared.config.profiles import load_config
+from shared.config.reading import load_config
 from shared.framework.clusterevents import Action, ClusterEvent, Registration, Resource
 from shared.framework.plugin import PreEnqueuePlugin
 from shared.framework.profile import Framework

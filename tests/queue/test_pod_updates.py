@@ -7,7 +7,7 @@ from services.queue.core import QueueCore
 from services.queue.events import ClusterChange, Ended, Observed, PodPending, PodUnreadable, Problem, Tick, Withdrawn
 from services.queue.places import TRANSITIONS, Place
 from services.queue.tally import Result
-from shared.config.profiles import load_config
+from shared.config.reading import load_config
 from shared.errors import InvariantBroken
 from shared.framework.plugin import PreEnqueuePlugin, QueueSortPlugin
 from shared.framework.profile import Framework

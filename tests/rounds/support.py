@@ -14,7 +14,7 @@ from services.worker.events import Effect as WorkerEffect
 from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
-from shared.config.profiles import load_config
+from shared.config.reading import load_config
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.pernode import PerNodeFilter

@@ -5,10 +5,10 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from services.simulator.service import Simulator, SimulatorOptions
 from services.supervisor.servers import NatsServer

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from shared.config.file import ConfigSource
+from shared.config.document import ConfigSource
 from shared.config.reading import read_config_values
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES

@@ -1,15 +1,14 @@
 """percentageOfNodesToScore: how many feasible nodes are considered, which, and that decisions keep to them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from services.cycle.events import Decided
 from services.inprocess.pipeline import Pipeline
 from services.worker.sampling import nodes_to_find, sample
 from shared.cluster.nodetable import NodeTable
-from shared.config.profiles import load_config
+from shared.config.reading import load_config
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework

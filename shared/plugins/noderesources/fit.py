@@ -11,7 +11,7 @@ import numpy as np
 
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import CPU, EPHEMERAL, MEMORY, PODS, Amounts
-from shared.config.args import NodeResourcesFitArgs
+from shared.config.args import DEFAULT_STRATEGY, NodeResourcesFitArgs
 from shared.errors import InvalidObject
 from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
@@ -63,7 +63,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
     reads_of_pod = PodParts.TEMPLATE
 
     def __init__(self, args: NodeResourcesFitArgs) -> None:
-        strategy = args.scoring_strategy
+        strategy = args.scoring_strategy or DEFAULT_STRATEGY
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._resources = tuple(resource.name for resource in strategy.resources)

@@ -1,4 +1,4 @@
-"""The rules for names that Kubernetes lets one write: label keys, label values, extended resources."""
+"""Check names by the rules that Kubernetes has for label keys and label values."""
 
 import re
 from typing import Final
@@ -7,8 +7,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _MAX_NAME: Final = 63
 _MAX_SUBDOMAIN: Final = 253
-_NATIVE: Final = "kubernetes.io/"
-_QUOTA_PREFIX: Final = "requests."
 
 
 def label_key_faults(key: str) -> list[str]:
@@ -19,20 +17,9 @@ def label_key_faults(key: str) -> list[str]:
     return [*(_prefix_faults(prefix) if slash else ()), *_name_faults(name)]
 
 
-def label_key_fault(key: str) -> str | None:
-    """Why this is no label key, or None if it is one."""
-    return "; ".join(label_key_faults(key)) or None
-
-
-def label_value_fault(value: str) -> str | None:
-    """Why this is no label value, or None if it is one; the empty text is."""
-    return "; ".join(_name_faults(value)) or None if value else None
-
-
-def is_extended_resource(name: str) -> bool:
-    """Whether a qualified name is that of a resource which is not Kubernetes' own."""
-    native = "/" not in name or _NATIVE in name
-    return not native and not name.startswith(_QUOTA_PREFIX) and not label_key_faults(_QUOTA_PREFIX + name)
+def label_value_faults(value: str) -> list[str]:
+    """Every reason why this is no label value: empty, or a name."""
+    return _name_faults(value) if value else []
 
 
 def _prefix_faults(prefix: str) -> list[str]:

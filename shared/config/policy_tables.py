@@ -1,7 +1,9 @@
-"""Which plugins did the work of which predicates and priorities, as kube-scheduler v1.22 had it."""
+"""List the plugins that replace the predicates and priorities of a Policy, as in kube-scheduler v1.22."""
 
 from collections.abc import Mapping
 from typing import Final
+
+from shared.config.points import ExtensionPoint as P
 
 PREDICATES: Final[Mapping[str, tuple[str, ...]]] = {
     "CheckNodeUnschedulable": ("NodeUnschedulable",),
@@ -22,7 +24,7 @@ PREDICATES: Final[Mapping[str, tuple[str, ...]]] = {
     "EvenPodsSpread": ("PodTopologySpread",),
     "MatchInterPodAffinity": ("InterPodAffinity",),
 }
-"""In the order in which predicates were asked, whatever their order in the file."""
+"""In the order in which predicates ran, whatever their order in the file."""
 
 MANDATORY_PREDICATES: Final = ("CheckNodeUnschedulable", "PodToleratesNodeTaints")
 DEFAULT_PREDICATES: Final = (
@@ -39,7 +41,7 @@ DEFAULT_PREDICATES: Final = (
     "CheckNodeUnschedulable",
     "EvenPodsSpread",
 )
-"""Those of a file that says nothing of predicates."""
+"""Those of a file without predicates."""
 
 PRIORITIES: Final[Mapping[str, str]] = {
     "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
@@ -65,14 +67,14 @@ DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {
     "ImageLocalityPriority": 1,
     "EvenPodsSpreadPriority": 2,
 }
-"""Those of a file that says nothing of priorities, with their weights."""
+"""Those of a file without priorities, with their weights."""
 
 STRATEGIES: Final[Mapping[str, str]] = {
     "LeastRequestedPriority": "LeastAllocated",
     "MostRequestedPriority": "MostAllocated",
     "RequestedToCapacityRatio": "RequestedToCapacityRatio",
 }
-"""Priorities that are one plugin's ways to score today, of which it has one."""
+"""Priorities that are strategies of NodeResourcesFit today, which has one."""
 
 OTHER_NAMES: Final[Mapping[str, str]] = {
     "PodFitsPorts": "PodFitsHostPorts",
@@ -87,4 +89,16 @@ GONE: Final[Mapping[str, str]] = {
     "EqualPriority": "it gave all nodes the same score",
     "ResourceLimitsPriority": "its plugin was removed",
 }
-"""Names that even the last versions did not do anything by, and why."""
+"""Names that had no effect even in the last versions, and why."""
+
+FILTERING: Final = (P.PRE_FILTER, P.FILTER, P.RESERVE, P.PRE_BIND)
+"""The points at which a plugin replaces a predicate."""
+SCORING: Final = (P.PRE_SCORE, P.SCORE)
+LATER: Final = ("SchedulingGates", "DynamicResources", "NodeDeclaredFeatures")
+"""Newer than Policy. Without them, pods of today would be bound that must not be."""
+LATER_POINTS: Final = (P.PRE_ENQUEUE, P.PRE_FILTER, P.FILTER, P.POST_FILTER, P.RESERVE, P.PRE_BIND)
+ALWAYS: Final[Mapping[str, tuple[P, ...]]] = {
+    "PrioritySort": (P.QUEUE_SORT,),
+    "DefaultPreemption": (P.PRE_ENQUEUE, P.POST_FILTER),
+    "DefaultBinder": (P.BIND,),
+}

@@ -1,0 +1,338 @@
+"""Convert a Policy file (kube-scheduler before v1.23) to a KubeSchedulerConfiguration with one equivalent profile."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from shared.config.args import REQUIRED, ResourceSpec, UtilizationShapePoint
+from shared.config.document import DocumentFault, parse_document
+from shared.config.plugin_lists import DEFAULT_POINTS, OLDER_PLUGINS
+from shared.config.points import EVERY_PLUGIN, MULTI_POINT, ExtensionPoint
+from shared.config.policy_tables import (
+    ALWAYS,
+    DEFAULT_PREDICATES,
+    DEFAULT_PRIORITIES,
+    FILTERING,
+    GONE,
+    LATER,
+    LATER_POINTS,
+    MANDATORY_PREDICATES,
+    OTHER_NAMES,
+    PREDICATES,
+    PRIORITIES,
+    SCORING,
+    STRATEGIES,
+)
+from shared.config.problems import Fault, InvalidConfigFile, Problem, Stage, invalid
+from shared.config.struct_codec import API_VERSION, Decoder, Document, Int32, Int64, Nanoseconds, Section, encode
+from shared.config.structs import KIND, ExtenderConfig
+
+MAX_WEIGHT: Final = 2**31 - 1
+MAX_HARD_WEIGHT: Final = 100
+
+
+class Labels(Section, frozen=True):
+    """Of serviceAffinity, and with `presence` of labelsPresence."""
+
+    labels: tuple[str, ...] = ()
+
+
+class LabelsPresence(Labels, frozen=True):
+    presence: bool = False
+
+
+class PredicateArgument(Section, frozen=True):
+    service_affinity: Labels | None = None
+    labels_presence: LabelsPresence | None = None
+
+
+class Predicate(Section, frozen=True):
+    name: str = ""
+    argument: PredicateArgument | None = None
+
+
+class Label(Section, frozen=True):
+    label: str = ""
+
+
+class LabelPreference(Label, frozen=True):
+    presence: bool = False
+
+
+class RatioArguments(Section, frozen=True):
+    shape: tuple[UtilizationShapePoint, ...] = ()
+    resources: tuple[ResourceSpec, ...] = ()
+
+
+class PriorityArgument(Section, frozen=True):
+    service_anti_affinity: Label | None = None
+    label_preference: LabelPreference | None = None
+    requested_to_capacity_ratio_arguments: RatioArguments | None = None
+
+
+class Priority(Section, frozen=True):
+    name: str = ""
+    weight: Int64 = 0
+    argument: PriorityArgument | None = None
+
+
+class PolicyExtender(ExtenderConfig, frozen=True):
+    """As in a profile, but for one field's name and the type of the time-out."""
+
+    enable_https: bool = msgspec.field(name="enableHttps", default=False)
+    http_timeout: Nanoseconds = 0.0
+
+    def plain(self) -> dict[str, Any]:
+        """As v1 writes it."""
+        plain = encode(ExtenderConfig(**msgspec.structs.asdict(self)))
+        return {key: value for key, value in plain.items() if key != "httpTimeout" or self.http_timeout}
+
+
+class Policy(Document, frozen=True):
+    predicates: tuple[Predicate, ...] | None = None
+    priorities: tuple[Priority, ...] | None = None
+    extenders: tuple[PolicyExtender, ...] = ()
+    hard_pod_affinity_symmetric_weight: Int32 = 0
+    always_check_all_predicates: bool = False
+
+
+class Converted(NamedTuple):
+    """`config`: plain data of v1. `notes`: a line for each thing that is not carried over, or not as it was."""
+
+    config: dict[str, Any]
+    notes: list[str]
+
+
+def convert_policy(text: str | bytes) -> Converted:
+    """Raises InvalidConfigFile where the text is no Policy, or one with wrong values."""
+    return _Conversion(_read(text)).run()
+
+
+def _read(text: str | bytes) -> Policy:
+    try:
+        document = parse_document(text)
+    except DocumentFault as fault:
+        raise InvalidConfigFile(Stage.DECODE, [Problem("", Fault.INVALID, "", str(fault))]) from None
+    value = document.value
+    if not isinstance(value, dict):
+        raise InvalidConfigFile(Stage.DECODE, [invalid("", value, "the file must be a map")])
+    decoder = Decoder()
+    decoder.problems += [Problem("", Fault.DUPLICATE, line, line) for line in document.repeated]
+    for key, allowed in (("kind", "Policy"), ("apiVersion", "v1")):
+        if value.get(key) != allowed:
+            decoder.refuse(key, value.get(key), f"must be {allowed}")
+    policy = decoder.section(Policy, value, "")
+    for i, priority in enumerate(policy.priorities or ()):
+        if not 0 < priority.weight <= MAX_WEIGHT and priority.name != "EqualPriority":
+            decoder.refuse(f"priorities[{i}].weight", priority.weight, f"must be from 1 to {MAX_WEIGHT}")
+    hard = policy.hard_pod_affinity_symmetric_weight
+    if not 0 <= hard <= MAX_HARD_WEIGHT:
+        decoder.refuse("hardPodAffinitySymmetricWeight", hard, f"must be from 0 to {MAX_HARD_WEIGHT}")
+    if decoder.problems:
+        raise InvalidConfigFile(Stage.DECODE, decoder.problems)
+    return policy
+
+
+class _PluginLists:
+    """What is enabled at each point, in order; nothing else runs."""
+
+    def __init__(self) -> None:
+        self._points: dict[ExtensionPoint, dict[str, int]] = {point: {} for point in ExtensionPoint}
+
+    def enable(self, plugin: str, points: tuple[ExtensionPoint, ...]) -> None:
+        own = OLDER_PLUGINS.get(plugin) or DEFAULT_POINTS[plugin]
+        for point in points:
+            if point in own:
+                self._points[point].setdefault(plugin, 0)
+
+    def score_with(self, plugin: str, weight: int) -> int:
+        """Return the weight in force: the first one given."""
+        self.enable(plugin, SCORING)
+        scores = self._points[ExtensionPoint.SCORE]
+        scores[plugin] = scores[plugin] or weight
+        return scores[plugin]
+
+    def runs(self, plugin: str, point: ExtensionPoint) -> bool:
+        return plugin in self._points[point]
+
+    def older(self) -> list[str]:
+        """Enabled plugins that kube-scheduler v1.36 does not have."""
+        names = dict.fromkeys(name for plugins in self._points.values() for name in plugins)
+        return [name for name in names if name in OLDER_PLUGINS]
+
+    def plain(self) -> dict[str, Any]:
+        """As `plugins` of a profile."""
+        lists: dict[str, Any] = {MULTI_POINT: {"disabled": [{"name": EVERY_PLUGIN}]}}
+        return lists | {p.value: {"enabled": list(_entries(plugins))} for p, plugins in self._points.items() if plugins}
+
+
+def _entries(plugins: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    for name, weight in plugins.items():
+        yield {"name": name, "weight": weight} if weight else {"name": name}
+
+
+class _Conversion:
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._plugins = _PluginLists()
+        self._notes: list[str] = []
+        self._args: dict[str, dict[str, Any]] = {}
+        self._label_conditions: list[dict[str, str]] = []
+        self._labels_from: list[str] = []
+
+    def run(self) -> Converted:
+        self._filter()
+        self._score()
+        self._enforce_labels()
+        self._weigh_hard_affinity()
+        for plugin in LATER:
+            self._plugins.enable(plugin, LATER_POINTS)
+        for plugin, points in ALWAYS.items():
+            self._plugins.enable(plugin, points)
+        if self._policy.always_check_all_predicates:
+            self._note("alwaysCheckAllPredicates", "a node is not evaluated further once a plugin has rejected it")
+        self._notes.append(f"added: {', '.join(LATER)}, which today's pods need and Policy did not have")
+        if older := self._plugins.older():
+            self._notes.append(f"for Flotilla only: kube-scheduler v1.36 does not have {', '.join(older)}")
+        profile: dict[str, Any] = {"schedulerName": "default-scheduler", "plugins": self._plugins.plain()}
+        if self._args:
+            profile["pluginConfig"] = [{"name": name, "args": args} for name, args in sorted(self._args.items())]
+        config: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "profiles": [profile]}
+        if self._policy.extenders:
+            config["extenders"] = [extender.plain() for extender in self._policy.extenders]
+        return Converted(config, self._notes)
+
+    # Predicates
+
+    def _filter(self) -> None:
+        wanted = set(DEFAULT_PREDICATES)
+        if self._policy.predicates is not None:
+            wanted = set(MANDATORY_PREDICATES)
+            for i, predicate in enumerate(self._policy.predicates):
+                wanted.add(self._predicate(predicate, f"predicates[{i}]"))
+        for name, plugins in PREDICATES.items():
+            for plugin in plugins if name in wanted else ():
+                self._plugins.enable(plugin, FILTERING)
+
+    def _predicate(self, predicate: Predicate, path: str) -> str:
+        """The name under which PREDICATES may have it."""
+        name = OTHER_NAMES.get(predicate.name, predicate.name)
+        argument = predicate.argument or PredicateArgument()
+        where = f"{path} ({name})"
+        if name in PREDICATES:
+            if argument != PredicateArgument():
+                self._note(f"{path}.argument", f"{name} takes none")
+            return name
+        if presence := argument.labels_presence:
+            operator = "Exists" if presence.presence else "DoesNotExist"
+            self._label_conditions += ({"key": key, "operator": operator} for key in presence.labels)
+            self._labels_from.append(where)
+        if affinity := argument.service_affinity:
+            self._note(where, f"there is no plugin for serviceAffinity any more (labels: {', '.join(affinity.labels)})")
+        if argument == PredicateArgument():
+            self._unknown(where, name, "predicate")
+        return name
+
+    def _enforce_labels(self) -> None:
+        """Labels that nodes must have become an affinity of every pod, if the affinity of pods is evaluated at all."""
+        where = ", ".join(self._labels_from)
+        if not where:
+            return
+        if not self._plugins.runs("NodeAffinity", ExtensionPoint.FILTER):
+            self._note(where, "labelsPresence needs NodeAffinity, which MatchNodeSelector or GeneralPredicates enable")
+            return
+        # Labels that must be there come first.
+        conditions = sorted(self._label_conditions, key=lambda condition: condition["operator"] != "Exists")
+        if conditions:
+            required = {"nodeSelectorTerms": [{"matchExpressions": conditions}]}
+            self._args["NodeAffinity"] = {"addedAffinity": {REQUIRED: required}}
+        self._notes.append(f"changed: {where}: is now addedAffinity of NodeAffinity")
+
+    # Priorities
+
+    def _score(self) -> None:
+        weights = self._weights()
+        # A plugin that replaces several priorities has the weight of the first of them by name, as it had then.
+        for name in sorted(weights):
+            plugin = PRIORITIES[name]
+            weight = self._plugins.score_with(plugin, weights[name])
+            if weight != weights[name]:
+                self._note(f"weight {weights[name]} of {name}", f"{plugin} has the weight {weight} already")
+        if "SelectorSpreadPriority" in weights:
+            self._args["PodTopologySpread"] = {"defaultingType": "System"}
+        elif "EvenPodsSpreadPriority" in weights:
+            self._args["PodTopologySpread"] = {"defaultingType": "List"}
+
+    def _weights(self) -> dict[str, int]:
+        if self._policy.priorities is None:
+            return dict(DEFAULT_PRIORITIES)
+        weights: dict[str, int] = {}
+        for i, priority in enumerate(self._policy.priorities):
+            path = f"priorities[{i}]"
+            name = self._priority(priority, path)
+            if name is None or not self._is_free(name, weights, path):
+                continue
+            if name in weights:
+                self._note(f"weight {weights[name]} of {name}", f"it is given once more, with {priority.weight}")
+            weights[name] = priority.weight
+        return weights
+
+    def _priority(self, priority: Priority, path: str) -> str | None:
+        """The name under which PRIORITIES has it; None, with a note, where no plugin replaces it."""
+        name = OTHER_NAMES.get(priority.name, priority.name)
+        argument = priority.argument or PriorityArgument()
+        where = f"{path} ({name})"
+        if name in PRIORITIES and name != "RequestedToCapacityRatio":
+            if argument != PriorityArgument():
+                self._note(f"{path}.argument", f"{name} takes none")
+            return name
+        if ratio := argument.requested_to_capacity_ratio_arguments:
+            self._score_by_shape(ratio)
+            return "RequestedToCapacityRatio"
+        if anti := argument.service_anti_affinity:
+            self._note(where, f"there is no plugin for serviceAntiAffinity any more (label: {anti.label})")
+        elif preference := argument.label_preference:
+            has = "has" if preference.presence else "does not have"
+            self._note(where, f"there is no plugin any more that prefers a node which {has} {preference.label}")
+        else:
+            self._unknown(where, name, "priority")
+        return None
+
+    def _is_free(self, name: str, weights: dict[str, int], path: str) -> bool:
+        """Whether no other strategy of NodeResourcesFit is taken: it scores by one."""
+        taken = next((other for other in weights if other in STRATEGIES), None)
+        if name not in STRATEGIES or taken in (None, name):
+            if name in STRATEGIES and name != "RequestedToCapacityRatio":
+                self._args["NodeResourcesFit"] = {"scoringStrategy": {"type": STRATEGIES[name]}}
+            return True
+        why = f"NodeResourcesFit scores by {STRATEGIES[taken or name]} already, and by one strategy only"
+        self._note(f"{path} ({name})", why)
+        return False
+
+    def _score_by_shape(self, ratio: RatioArguments) -> None:
+        other = self._args.get("NodeResourcesFit")
+        if other is not None and other["scoringStrategy"]["type"] != STRATEGIES["RequestedToCapacityRatio"]:
+            return
+        strategy: dict[str, Any] = {
+            "type": STRATEGIES["RequestedToCapacityRatio"],
+            "requestedToCapacityRatio": {"shape": encode(ratio.shape)},
+        }
+        if ratio.resources:
+            strategy["resources"] = encode(ratio.resources)
+        self._args["NodeResourcesFit"] = {"scoringStrategy": strategy}
+
+    def _weigh_hard_affinity(self) -> None:
+        weight = self._policy.hard_pod_affinity_symmetric_weight
+        if weight and self._plugins.runs("InterPodAffinity", ExtensionPoint.SCORE):
+            self._args["InterPodAffinity"] = {"hardPodAffinityWeight": weight}
+        elif weight:
+            self._note("hardPodAffinitySymmetricWeight", "it does nothing without InterPodAffinityPriority")
+
+    # Notes
+
+    def _unknown(self, where: str, name: str, what: str) -> None:
+        self._note(where, GONE.get(name, f"there is no such {what}"))
+
+    def _note(self, what: str, why: str) -> None:
+        self._notes.append(f"not carried over: {what}: {why}")
