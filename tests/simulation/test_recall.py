@@ -12,7 +12,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import Permission, PermitPlugin
 from shared.framework.status import Code, Status
 from shared.messages.binding import PermitAnswer
-from shared.plugins.frameworks import load_frameworks
+from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from testing.simulation import substitutes
 from testing.simulation.drawing import PROCESSES
 from testing.simulation.processes import Process
@@ -41,7 +41,7 @@ class Gate(PermitPlugin):
 @pytest.fixture
 def gate() -> Iterator[Gate]:
     made = Gate()
-    frameworks = load_frameworks(substitutes._config())
+    frameworks = load_frameworks(load_scheduler_config(None))
     for framework in frameworks.values():
         framework.permit = [made]
         framework.binding_reads_pod = True
