@@ -12,6 +12,7 @@ from services.inprocess.leaving import going, nominated
 from services.inprocess.pipeline import Fate, Outcome, Pipeline, reliable
 from services.queue import events as queue
 from services.queue.core import QueueCore
+from services.queue.scheduling.cluster_event import ClusterChange
 from services.snapshot import events as snapshot
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.framework.profile import Framework
@@ -53,11 +54,11 @@ class Queued(Pipeline):
     def observe(self, event: snapshot.Event) -> None:
         super().observe(event)
         if isinstance(event, snapshot.PodDeleted):
-            self._hear(queue.Observed([queue.PodGone(event.uid)]))
+            self._hear(queue.WatchEvents([queue.PodGone(event.uid)]))
 
     def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
         """Pods that were just created; whose turn it is, is the queue's to say."""
-        self._hear(queue.Observed([self._pending(pod) for pod in pods]))
+        self._hear(queue.WatchEvents([self._pending(pod) for pod in pods]))
 
     def run_for(self, seconds: float) -> None:
         """The queue always has something to wait for, so time is what ends it."""
@@ -79,7 +80,7 @@ class Queued(Pipeline):
         epoch, seq = self.snapshot.epoch, self.snapshot.seq
         for event in (Absorbed(epoch, seq, 0, 0), *events):
             self._carry_out_queue(self.queue.handle(event, self.now))
-        contents = self.queue.inspect()
+        contents = self.queue.contents()
         if not self._takes and (contents.active or contents.backoff):
             self._takes = True
             self._taken += 1
@@ -88,7 +89,7 @@ class Queued(Pipeline):
     def _carry_out_queue(self, effects: Iterable[queue.Effect]) -> None:
         for effect in effects:
             match effect:
-                case queue.Answer(batch=batch):
+                case queue.SendBatch(batch=batch):
                     self._takes = False
                     if batch.pods:
                         self._later(0.0, partial(self._hand_out, batch))
@@ -113,7 +114,7 @@ class Queued(Pipeline):
 
     def _bind(self, uid: str, attempt: int, node: str) -> None:
         super()._bind(uid, attempt, node)
-        self._hear(queue.Observed([queue.PodBound(uid)]))
+        self._hear(queue.WatchEvents([queue.PodBound(uid)]))
 
     # Making way
 
@@ -125,7 +126,7 @@ class Queued(Pipeline):
             if loser.uid in self._shown and not self._shown[loser.uid].spec.node_name:
                 pending = self._pending(nominated(self._pods[loser.uid], ""))
                 self.observe(snapshot.PodSeen(pending.pod))
-                self._hear(queue.Observed([pending]))
+                self._hear(queue.WatchEvents([pending]))
         for victim in evict.victims:
             pod = self._shown.get(victim.uid)
             if pod is None or pod.metadata.deletion_timestamp is not None:
@@ -142,7 +143,7 @@ class Queued(Pipeline):
         pod = self._shown.get(uid)
         if pod is not None:
             self.observe(snapshot.PodDeleted(uid))
-            self._hear(queue.Observed([queue.ClusterChange(LEFT, pod)]))
+            self._hear(queue.WatchEvents([ClusterChange(LEFT, pod)]))
 
     # Time
 

@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from services.inprocess.comparison import Difference, GroupResult
 from services.inprocess.objectlists import objects_of
-from services.queue.backoff import Backoff
 from services.queue.core import QueueCore
-from services.queue.events import Answer, ClusterChange, Event, PodBound, PodGone, PodPending, Tick
-from services.queue.places import Place
-from services.queue.scheduling.cluster_event import node_events, object_events, pod_events
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.scheduling.scheduling_queue import Patience
+from services.queue.events import Event, PodBound, PodGone, PodPending, SendBatch, Tick
+from services.queue.scheduling.cluster_event import ClusterChange, node_events, object_events, pod_events
+from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError
 from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
@@ -73,8 +72,8 @@ class Script:
         self.core = QueueCore(
             _frameworks(self._objects),
             self._objects,
-            backoff=Backoff(initial=config["podInitialBackoffSeconds"], longest=config["podMaxBackoffSeconds"]),
-            patience=Patience(unschedulable=config["podMaxInUnschedulablePodsSeconds"], away=NEVER),
+            backoff=BackoffPolicy(initial=config["podInitialBackoffSeconds"], maximum=config["podMaxBackoffSeconds"]),
+            timeouts=Timeouts(unschedulable=config["podMaxInUnschedulablePodsSeconds"], in_flight=NEVER),
         )
         self._now = 0.0
         self._numbers = 0
@@ -141,10 +140,12 @@ class Script:
         return {}
 
     def _pop(self, op: Op) -> State:
-        if not any(True for place in (Place.ACTIVE, Place.BACKOFF) for _ in self.core.entries(place)):
+        if not any(True for place in (PodState.ACTIVE, PodState.BACKOFF) for _ in self.core.pods_in(place)):
             return {"popped": None}
         self._numbers += 1
-        (batch,) = (effect.batch for effect in self._tell(Take(EPOCH, self._numbers, 1)) if isinstance(effect, Answer))
+        (batch,) = (
+            effect.batch for effect in self._tell(Take(EPOCH, self._numbers, 1)) if isinstance(effect, SendBatch)
+        )
         (queued,) = batch.pods
         self._taken[queued.pod.key] = queued.pod.uid
         return {"popped": queued.pod.key, "attempts": queued.attempt}
@@ -154,7 +155,7 @@ class Script:
         plugins, pending = tuple(op.get("unschedulable", ())), tuple(op.get("pending", ()))
         if uid in self._assumed:
             self._assumed.discard(uid)
-            if self.core.place_of(uid) is not None:
+            if self.core.state_of(uid) is not None:
                 failed = ForgottenPod(uid, "it could not be bound", next(iter(plugins), ""), bool(plugins))
                 self._tell(Forgotten(EPOCH, [failed]))
         else:
@@ -223,14 +224,16 @@ class Script:
         return effects
 
     def _state(self) -> State:
-        places = {place: list(self.core.entries(place)) for place in Place if place not in (Place.NEW, Place.DONE)}
-        resting = (*places[Place.BACKOFF], *places[Place.ERROR_BACKOFF])
+        places = {
+            place: list(self.core.pods_in(place)) for place in PodState if place not in (PodState.NEW, PodState.DONE)
+        }
+        resting = (*places[PodState.BACKOFF], *places[PodState.ERROR_BACKOFF])
         state: State = {
-            "active": _names(places[Place.ACTIVE]),
-            "backoff": _names(places[Place.BACKOFF]),
-            "error_backoff": _names(sorted(places[Place.ERROR_BACKOFF], key=lambda e: (e.backoff_until, e.pod.key))),
-            "unschedulable": sorted(_names(places[Place.UNSCHEDULABLE])),
-            "gated": sorted(_names(places[Place.GATED])),
+            "active": _names(places[PodState.ACTIVE]),
+            "backoff": _names(places[PodState.BACKOFF]),
+            "error_backoff": _names(sorted(places[PodState.ERROR_BACKOFF], key=lambda e: (e.backoff_until, e.pod.key))),
+            "unschedulable": sorted(_names(places[PodState.UNSCHEDULABLE])),
+            "gated": sorted(_names(places[PodState.GATED])),
             "inflight": sorted(self._taken),
         }
         if resting:
@@ -279,5 +282,5 @@ def _told(events: Iterable[ClusterEvent]) -> list[dict[str, str]]:
     return [{"resource": event.resource, "action": NAMES[event.action]} for event in events]
 
 
-def _names(entries: Iterable[Entry]) -> list[str]:
+def _names(entries: Iterable[QueuedPodInfo]) -> list[str]:
     return [entry.pod.key for entry in entries]

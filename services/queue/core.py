@@ -1,54 +1,49 @@
-"""Queue: which pod is to be decided next, and what becomes of those that could not be.
+"""The queue's core: which pod is decided next, and what becomes of pods that could not be scheduled.
 
-    new ---> gated <---------------------------------------------+
-     |         | its gates are gone                              |
-     +---> active <------------+------------------+              | a gate stands before
-               | taken         | its rest is over | may be       | active and back-off
-               v               |                  | helped       |
-           in flight --error--> error back-off    |              |
-               |   |                              |              |
-               |   +--rejected--> unschedulable --+--it rests--> back-off --taken, if nothing is active--> in flight
-               |   +--rejected, and something that may help has happened since--> back-off
-               | decided, or it holds a place already
+    new ---> gated <------------------------------------------------+
+     |         | its gates open                                     |
+     +---> active <-----------+---------------------+               | a gate closed before
+               | popped       | back-off complete   | an event      | active or back-off
+               v              |                     | may help      |
+           in flight --error--> error back-off      |               |
+               |   |                                |               |
+               |   +--rejected--> unschedulable ----+--backs off--> back-off --popped, if none is active--> in flight
+               |   +--rejected, and an event since it was popped may help--> back-off
+               | decided, or it has a node already
                v
             binding --seen bound--> done
-               +--forgotten--> as after an attempt that was rejected, or failed by an error
+               +--forgotten--> as after a rejected or failed attempt
 
-A pod that is in flight or binding for too long is active again: nothing that others lose can lose a pod. From
-everywhere a pod is done when it is seen bound or deleted, and binding when it is heard to be decided. The rules are
-kube-scheduler's: queue order, rests, what is taken when nothing is active, what wakes whom.
+A pod that is in flight or binding for too long becomes active again, so no lost message can lose a pod. From every
+state a pod is done when it is seen bound or deleted, and binding when the queue learns of its decision. The rules are
+those of kube-scheduler's scheduling queue: order, back-offs, queueing hints.
 
-`pods` has the rules, `holdings` moves along the table in `places`, `hints` asks plugins what helps; here is who says
-what to whom. Each pod has a short story, told when something impossible is about to happen.
+`scheduling` has the states and the rules, `watch` makes events of the watcher's stream, `status` is what others see.
+Here messages are dispatched and answered. InvariantBroken includes the pod's latest transitions.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from services.queue.backoff import Backoff
 from services.queue.events import (
     Acknowledge,
-    Answer,
     Effect,
     Event,
-    Lapse,
-    Listed,
+    ListingComplete,
     Notify,
-    Observed,
     Problem,
-    Remember,
+    SendBatch,
+    StoreRetry,
     Tick,
+    WatchEvents,
 )
-from services.queue.kept import Kept
-from services.queue.places import Place
-from services.queue.pulls import Pulls
-from services.queue.scheduling.attempt_results import Attempts
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.scheduling.queueing_hints import Hints
-from services.queue.scheduling.scheduling_queue import Patience, Pods
-from services.queue.status.pod_conditions import held_notice, unshown_notice
-from services.queue.tally import Tally
-from services.queue.watch.event_handlers import Watched
+from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
+from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryRecord
+from services.queue.scheduling.queueing_hints import HintCall, QueueingHints
+from services.queue.scheduling.scheduling_queue import Counters, SchedulingQueue, Timeouts
+from services.queue.status.pod_conditions import held_notice, unconfirmed_notice
+from services.queue.watch.event_handlers import EventHandlers
 from shared.cluster.objects import ClusterObjects
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
@@ -71,11 +66,11 @@ from shared.messages.queue import (
     Verdict,
 )
 
-POPPED = "PodPopped"
-MOST_GANG_BYTES = 7 << 20
-"""Of the pods of a gang, which go in one message."""
-MOST_BYTES = 4 << 20
-"""Of pods in one batch, half of what a message may hold; a larger pod goes alone."""
+IN_FLIGHT_PODS = "PodPopped"
+MAX_GANG_BYTES = 7 << 20
+"""Bytes of a gang's pods, which go in one message."""
+MAX_BATCH_BYTES = 4 << 20
+"""Bytes of a batch's pods, half of what a message may hold; a larger pod goes alone."""
 
 
 class QueueCore:
@@ -85,208 +80,197 @@ class QueueCore:
         objects: ClusterObjects | None = None,
         *,
         epoch: int = 0,
-        backoff: Backoff | None = None,
-        patience: Patience | None = None,
-        kept: Mapping[str, Kept] | None = None,
+        backoff: BackoffPolicy | None = None,
+        timeouts: Timeouts | None = None,
+        records: Mapping[str, RetryRecord] | None = None,
         stopwatch: Callable[[], float] | None = None,
         date: Callable[[float], float] = float,
     ) -> None:
-        """`frameworks` by scheduler name; pods of other names are not ours. `epoch`: the queue's own, 0 if it has none.
+        """`frameworks` by scheduler name; pods of other schedulers are ignored. `epoch`: the queue's term, 0 for none.
 
-        `objects`: the cluster as it is after what is told, kept so by whoever tells. `kept`: what Remember said of each
-        pod last, if Lapse was not said since. `stopwatch`: seconds, for how long plugins take to give
-        hints. `date` makes Unix times of times.
+        `objects`: the cluster after the events told so far; the teller updates it. `records`: what StoreRetry stored
+        before a restart. `stopwatch`: times hints, in seconds. `date` converts the core's times to Unix times.
         """
         self.epoch = epoch
-        self._date = date
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self.objects = ClusterObjects() if objects is None else objects
+        self._date = date
         self._problems: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
-        tally = Tally()
-        hints = Hints(frameworks.values(), self.objects, self._problems, tally, stopwatch)
-        self._pods = Pods(hints, self._problems, tally, backoff or Backoff(), patience or Patience(), kept or {})
-        self._watched = Watched(frameworks, self._pods, hints)
-        self._gangs = self._pods.held.gangs
-        self._attempts = Attempts(self._pods)
-        self._pulls = Pulls()
+        self._hints = QueueingHints(frameworks.values(), self.objects, self._problems, stopwatch)
+        self._queue = SchedulingQueue(
+            self._hints, self._problems, backoff or BackoffPolicy(), timeouts or Timeouts(), records or {}
+        )
+        self._handlers = EventHandlers(frameworks, self._queue, self._hints)
+        self._results = AttemptResults(self._queue)
+        self._session = CycleSession()
         self._snapshot_epoch = 0
         self._snapshot_seq = 0
 
-    # Events
-
     def handle(self, event: Event, now: float) -> list[Effect]:
-        self._pods.forget_hints()
-        effects = self._take_in(event, now)
-        self._pods.release(now)
-        effects += [Notify(held_notice(overdue)) for overdue in self._gangs.overdue(now)]
+        queue = self._queue
+        queue.clear_caches()
+        effects = self._dispatch(event, now)
+        queue.release_groups(now)
+        effects += [Notify(held_notice(held)) for held in queue.groups.held_too_long(now)]
         for effect in effects:
             if isinstance(effect, Notify):
-                self._pods.untold.said(effect.notice, now)
-        effects += self._say_again(now)
-        if self._pulls.waiting is not None:
-            effects += self._serve(self._pulls.waiting, now)
-        news, problems = self._pods.memory.news, self._problems
-        if news:
-            effects += [Lapse(uid) if kept is None else Remember(uid, kept) for uid, kept in news.items()]
-            news.clear()
-        while problems:
-            effects.append(Problem(problems.popleft()))
+                queue.conditions.sent(effect.notice, now)
+        effects += self._resend_conditions(now)
+        if self._session.waiting is not None:
+            effects += self._serve(self._session.waiting, now)
+        if changes := queue.retries.changes:
+            effects += [StoreRetry(uid, record) for uid, record in changes.items()]
+            changes.clear()
+        while self._problems:
+            effects.append(Problem(self._problems.popleft()))
         return effects
 
-    def _say_again(self, now: float) -> list[Effect]:
-        """What pods do not show. Whether those do that cannot be read nobody knows: of them it is said some times."""
-        untold = self._pods.untold
-        effects: list[Effect] = []
-        for notice, often in untold.due(now):
-            entry = self._pods.get(notice.uid)
-            if entry is None:
-                again = None if often else notice
-            else:
-                again = unshown_notice(entry.pod, notice, self._pods.nominations.unshown(entry.pod))
-            if again is None:
-                untold.drop(notice.uid)
-            else:
-                effects.append(Notify(again))
-        return effects
-
-    def _take_in(self, event: Event, now: float) -> list[Effect]:
+    def _dispatch(self, event: Event, now: float) -> list[Effect]:
         match event:
-            case Observed():
-                return self._watched.observe(event, now)
+            case WatchEvents():
+                return self._handlers.handle_all(event, now)
             case Take():
                 return self._on_take(event, now)
             case Outcomes():
                 return self._on_outcomes(event, now)
-            case Forgotten():
-                self._on_forgotten(event, now)
+            case Forgotten(epoch=epoch, pods=pods):
+                if not self._is_old(epoch, self._snapshot_epoch, "forgotten"):
+                    self._snapshot_epoch = epoch
+                    self._results.on_forgotten(pods, now)
             case Assumed():
                 self._on_assumed(event, now)
             case Absorbed():
                 self._on_absorbed(event, now)
             case Evicted():
-                self._attempts.preempted(event, now)
+                self._results.on_evicted(event, now)
             case Activate(uids=uids):
-                self._on_activate(uids, now)
-            case Listed(at=at):
-                self._pods.memory.lapse_all_but(self._pods.held.entries)
-                self._watched.listed(at)
+                for uid in uids:
+                    if (info := self._queue.pods.get(uid)) is not None:
+                        self._queue.activate(info, now)
+            case ListingComplete(at=at):
+                self._queue.retries.retain(self._queue.pods)
+                self._handlers.on_listing_complete(at)
             case Tick():
-                self._pods.pass_time(now)
+                self._queue.flush(now)
             case _:
-                return self._watched.see(event, now)
+                return self._handlers.handle(event, now)
         return []
 
     def next_deadline(self) -> float | None:
-        deadline = self._pods.next_deadline()
-        if self._pulls.waiting is None:
+        deadline = self._queue.next_deadline()
+        if self._session.waiting is None:
             return deadline
-        return self._pulls.patience_ends if deadline is None else min(deadline, self._pulls.patience_ends)
+        return self._session.wait_ends if deadline is None else min(deadline, self._session.wait_ends)
+
+    def _resend_conditions(self, now: float) -> list[Effect]:
+        """Re-sends conditions that the watch does not show yet; those of unreadable pods a limited number of times."""
+        queue = self._queue
+        effects: list[Effect] = []
+        for notice, is_last_delay in queue.conditions.due(now):
+            info = queue.pods.get(notice.uid)
+            if info is None:
+                again = None if is_last_delay else notice
+            else:
+                again = unconfirmed_notice(info.pod, notice, queue.nominator.unshown(info.pod))
+            if again is None:
+                queue.conditions.delete(notice.uid)
+            else:
+                effects.append(Notify(again))
+        return effects
 
     # Batches
 
     def _on_take(self, take: Take, now: float) -> list[Effect]:
-        if self._is_old(take.epoch, self._pulls.epoch, f"take {take.number}"):
+        if self._is_old(take.epoch, self._session.epoch, f"take {take.number}"):
             return []
-        self._notice_cycle(take.epoch, now)
+        self._check_cycle(take.epoch, now)
         try:
-            known = self._pulls.again(take)
+            batch = self._session.repeated(take)
         except ProtocolError as cause:
             self._refuse(cause)
             return []
-        if known is not None:
-            return [Answer(known, again=True)]
-        self._pulls.wait(take, now + TAKE_PATIENCE)
-        self._pods.pass_time(now)
+        if batch is not None:
+            return [SendBatch(batch, again=True)]
+        self._session.wait(take, now + TAKE_PATIENCE)
+        self._queue.flush(now)
         return []
 
     def _serve(self, take: Take, now: float) -> list[Effect]:
-        """Answers with what there is, and with nothing only when it has waited long enough."""
-        pods, effects = self._draw(take.most, now)
-        if not pods and now < self._pulls.patience_ends:
+        """Answers with the pods there are; without any, only when the Take has waited long enough."""
+        pods, effects = self._pop(take.most, now)
+        if not pods and now < self._session.wait_ends:
             return effects
         batch = Batch(take.epoch, take.number, pods, self._snapshot_seq, self.epoch)
-        self._pulls.answer(batch)
-        return [*effects, Answer(batch)]
+        self._session.answer(batch)
+        return [*effects, SendBatch(batch)]
 
-    def _draw(self, most: int, now: float) -> tuple[list[QueuedPod], list[Effect]]:
+    def _pop(self, most: int, now: float) -> tuple[list[QueuedPod], list[Effect]]:
         pods: list[QueuedPod] = []
         effects: list[Effect] = []
         size = 0
-        while len(pods) < most and (first := self._pods.next_up()) is not None:
-            drawn = self._gangs.draw(first)
-            if isinstance(drawn, Status):
-                self._pods.hold(first, drawn.plugin, now)
+        while len(pods) < most and (first := self._queue.peek()) is not None:
+            together = self._queue.groups.pop_with(first)
+            if isinstance(together, Status):
+                self._queue.hold(first, together.plugin, now)
                 continue
-            of_drawn = sum(entry.size for entry in drawn.entries)
-            if drawn.gang is not None and of_drawn > MOST_GANG_BYTES:
-                effects += self._fail_gang(drawn.entries, f"pod group {drawn.gang.key}: {_too_large(of_drawn)}", now)
+            added = sum(info.size for info in together.pods)
+            if together.gang is not None and added > MAX_GANG_BYTES:
+                too_large = f"its pods take {added} bytes, and only {MAX_GANG_BYTES} can be placed together"
+                effects += self._fail_gang(together.pods, f"pod group {together.gang.key}: {too_large}", now)
                 continue
-            size += of_drawn
-            if pods and (size > MOST_BYTES or len(pods) + len(drawn.entries) > most):
+            size += added
+            if pods and (size > MAX_BATCH_BYTES or len(pods) + len(together.pods) > most):
                 break
-            pods += [self._hand_out(entry, drawn.gang, now) for entry in drawn.entries]
+            pods += [self._hand_out(info, together.gang, now) for info in together.pods]
         return pods, effects
 
-    def _fail_gang(self, entries: Sequence[Entry], why: str, now: float) -> list[Effect]:
-        """An attempt that ends before it has begun: cycle cannot be told of all of them at once."""
+    def _fail_gang(self, pods: Sequence[QueuedPodInfo], why: str, now: float) -> list[Effect]:
+        """Ends an attempt at once, for a gang that fits in no message."""
         effects: list[Effect] = []
-        for entry in entries:
-            self._pods.hand_out(entry, now)
-            failed = Outcome(entry.uid, Verdict.FAILED, message=why)
-            effects += self._attempts.report(failed, self._snapshot_epoch, now)
+        for info in pods:
+            self._queue.pop(info, now)
+            failed = Outcome(info.uid, Verdict.FAILED, message=why)
+            effects += self._results.on_outcome(failed, self._snapshot_epoch, now)
         return effects
 
-    def _hand_out(self, entry: Entry, gang: Gang | None, now: float) -> QueuedPod:
-        self._pods.hand_out(entry, now)
-        entry.term = self._snapshot_epoch
-        pod = self._pods.nominations.applied(entry.pod)
-        return QueuedPod(pod, entry.attempts, self._date(entry.seen_at), self._date(now), gang)
+    def _hand_out(self, info: QueuedPodInfo, gang: Gang | None, now: float) -> QueuedPod:
+        self._queue.pop(info, now)
+        info.snapshot_epoch = self._snapshot_epoch
+        pod = self._queue.nominator.applied(info.pod)
+        return QueuedPod(pod, info.attempts, self._date(info.seen_at), self._date(now), gang)
 
-    def _notice_cycle(self, epoch: int, now: float) -> None:
-        """A new cycle knows nothing of what an earlier one had in flight."""
-        if epoch > self._pulls.epoch:
-            self._pulls.begin(epoch)
-            self._pods.take_back_all(now)
+    def _check_cycle(self, epoch: int, now: float) -> None:
+        """A new cycle does not know what an earlier one had in flight: takes it back."""
+        if epoch > self._session.epoch:
+            self._session.begin(epoch)
+            self._queue.take_back_in_flight(now)
 
     # Outcomes
 
     def _on_outcomes(self, message: Outcomes, now: float) -> list[Effect]:
-        if self._is_old(message.epoch, self._pulls.epoch, f"outcomes {message.number}"):
+        if self._is_old(message.epoch, self._session.epoch, f"outcomes {message.number}"):
             return []
-        self._notice_cycle(message.epoch, now)
+        self._check_cycle(message.epoch, now)
         effects: list[Effect] = []
-        if self._pulls.first_arrival(message.number):
+        if self._session.is_new(message.number):
             for outcome in message.outcomes:
-                effects += self._attempts.report(outcome, self._snapshot_epoch, now)
+                effects += self._results.on_outcome(outcome, self._snapshot_epoch, now)
         effects.append(Acknowledge(Received(message.epoch, message.number, self.epoch)))
         return effects
 
-    def _on_forgotten(self, message: Forgotten, now: float) -> None:
-        if not self._is_old(message.epoch, self._snapshot_epoch, "forgotten"):
-            self._snapshot_epoch = message.epoch
-            self._attempts.forget(message.pods, now)
-
-    def _on_activate(self, uids: Iterable[str], now: float) -> None:
-        for uid in uids:
-            if (entry := self._pods.get(uid)) is not None:
-                self._pods.activate(entry, now)
-
     def _on_assumed(self, message: Assumed, now: float) -> None:
-        """A new snapshot: decisions that it does not know of are lost, which is not the pods' affair."""
-        if self._is_old(message.epoch, self._snapshot_epoch, "assumed"):
-            return
-        self._snapshot_epoch = message.epoch
-        self._pods.take_back_bindings(frozenset(message.uids), now)
+        """Takes back decisions that a new snapshot does not know of."""
+        if not self._is_old(message.epoch, self._snapshot_epoch, "assumed"):
+            self._snapshot_epoch = message.epoch
+            self._queue.take_back_bindings(frozenset(message.uids), now)
 
     def _on_absorbed(self, message: Absorbed, now: float) -> None:
         if self._is_old(message.epoch, self._snapshot_epoch, "absorbed"):
             return
         if 0 < self._snapshot_epoch < message.epoch:
-            self._pods.take_back_bindings(frozenset(), now)  # what this snapshot has assumed should have been told
+            self._queue.take_back_bindings(frozenset(), now)  # the new snapshot's Assumed must have been lost
         self._snapshot_epoch, self._snapshot_seq = message.epoch, message.seq
-        self._watched.absorb((message.watch_epoch, message.watch_seq), now)
-
-    # Inside
+        self._handlers.on_absorbed((message.watch_epoch, message.watch_seq), now)
 
     def _is_old(self, epoch: int, newest: int, what: str) -> bool:
         if epoch < newest:
@@ -296,57 +280,65 @@ class QueueCore:
 
     def _refuse(self, cause: ProtocolError) -> None:
         self.refused.append(cause)
-        self.tally.refused += 1
+        self._queue.counters.refused += 1
 
-    # To look at
+    # Introspection
 
     @property
-    def tally(self) -> Tally:
-        return self._pods.held.tally
+    def counters(self) -> Counters:
+        return self._queue.counters
 
-    def counts(self) -> dict[Place, int]:
-        return self._pods.held.counts()
+    @property
+    def hint_calls(self) -> deque[HintCall]:
+        return self._hints.calls
 
-    def inspect(self) -> QueueContents:
-        return self._pods.held.contents()
+    def counts(self) -> dict[PodState, int]:
+        return {state: len(container) for state, container in self._queue.by_state.items()}
 
-    def entries(self, place: Place) -> Iterator[Entry]:
-        """In the order in which they leave it; to be looked at only."""
-        return self._pods.held.of(place)
+    def pods_in(self, state: PodState) -> Iterator[QueuedPodInfo]:
+        """In the order in which they leave the state; read only."""
+        return iter(self._queue.by_state[state])
+
+    def contents(self) -> QueueContents:
+        def uids(*states: PodState) -> list[str]:
+            return [info.uid for state in states for info in self.pods_in(state)]
+
+        return QueueContents(
+            active=uids(PodState.ACTIVE),
+            backoff=uids(PodState.BACKOFF, PodState.ERROR_BACKOFF),
+            unschedulable=uids(PodState.UNSCHEDULABLE),
+            gated=uids(PodState.GATED),
+            in_flight=uids(PodState.IN_FLIGHT),
+            binding=uids(PodState.BINDING),
+        )
 
     def nominated(self) -> dict[str, list[str]]:
-        """The uids of pods by the node that they are nominated to."""
-        return self._pods.nominations.by_node()
+        """Uids of nominated pods by node."""
+        return self._queue.nominator.by_node()
 
     def nominated_node(self, uid: str) -> str:
-        """That a pod is to have; empty for none."""
-        return self._pods.nominations.node_of(uid)
+        return self._queue.nominator.node_of(uid)
 
-    def inflight_events(self) -> Counter[str]:
-        """What is remembered for pods that are away, by label; and how many these are, as PodPopped."""
-        found = Counter(happening.label for happening in self._pods.away.log())
-        found[POPPED] = len(self._pods.away)
+    def in_flight_events(self) -> Counter[str]:
+        """In-flight events by label, and as PodPopped the number of in-flight pods."""
+        found = Counter(change.label for change in self._queue.events)
+        found[IN_FLIGHT_PODS] = len(self._queue.events)
         return found
 
-    def place_of(self, uid: str) -> Place | None:
-        entry = self._pods.get(uid)
-        return None if entry is None else entry.place
+    def pod(self, uid: str) -> QueuedPodInfo | None:
+        """Read only."""
+        return self._queue.pods.get(uid)
 
-    def queued_at(self, uid: str) -> float | None:
-        """Since when it waits for the attempt that is to come or under way."""
-        entry = self._pods.get(uid)
-        return None if entry is None else entry.queued_at
+    def state_of(self, uid: str) -> PodState | None:
+        info = self.pod(uid)
+        return None if info is None else info.state
 
-    def story(self, uid: str) -> str:
-        entry = self._pods.get(uid)
-        return "no such pod is known" if entry is None else entry.told()
+    def history(self, uid: str) -> str:
+        info = self.pod(uid)
+        return "unknown pod" if info is None else info.history()
 
     def validate(self) -> None:
-        """Every pod is in one place and knows it, counts and indices agree, and nobody waits for what is there."""
-        self._pods.validate()
-        if self._pulls.waiting is not None and self._pods.next_up() is not None:
-            raise InvariantBroken("cycle waits for pods that are there")
-
-
-def _too_large(size: int) -> str:
-    return f"its pods take {size} bytes, and only {MOST_GANG_BYTES} can be placed together"
+        """Raises InvariantBroken if the queue contradicts itself, or a Take waits though there are pods."""
+        self._queue.validate()
+        if self._session.waiting is not None and self._queue.peek() is not None:
+            raise InvariantBroken("a Take waits though there are pods")

@@ -1,23 +1,20 @@
-"""What the queue is told, and what it wants done. Effects are to be carried out in order."""
+"""The events that the queue's core handles, and the effects that its shell carries out in order."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from services.queue.kept import Kept
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.in_flight_events import Position
+from services.queue.scheduling.queued_pod_info import RetryRecord
 from shared.errors import FlotillaError
-from shared.framework.clusterevents import ClusterEvent
 from shared.messages.binding import Evicted, Notice
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Outcomes, Received, Take
 from shared.model.objects import Pod
 
-Position = tuple[int, int]
-"""In the watcher's stream: its epoch, and the number of a message."""
-
 
 class PodPending(msgspec.Struct, frozen=True):
-    """Event: the watch says that a pod without a node is so. `size`: bytes that it takes in a message."""
+    """Event: the watch shows a pod without a node. `size`: its bytes in a message."""
 
     pod: Pod
     seen_at: float
@@ -25,25 +22,25 @@ class PodPending(msgspec.Struct, frozen=True):
 
 
 class PodBound(msgspec.Struct, frozen=True):
-    """Event: the watch says that a pod has a node."""
+    """Event: the watch shows the pod on a node."""
 
     uid: str
 
 
 class PodGone(msgspec.Struct, frozen=True):
-    """Event: the watch says that a pod is no more, or has ended."""
+    """Event: the pod was deleted, or has finished."""
 
     uid: str
 
 
 class PodStale(msgspec.Struct, frozen=True):
-    """Event: the watch shows a pod of the past, without the node that it is on."""
+    """Event, and effect: the watch shows an old version of a pod, without the node it is on. The queue ignores it."""
 
     key: str
 
 
 class PodUnreadable(msgspec.Struct, frozen=True):
-    """Event: there is a pod without a node that cannot be used."""
+    """Event: a pod without a node cannot be decoded."""
 
     uid: str
     namespace: str
@@ -52,34 +49,23 @@ class PodUnreadable(msgspec.Struct, frozen=True):
     problem: str
 
 
-class ClusterChange(msgspec.Struct, frozen=True):
-    """Event: something else has changed that may help pods that were rejected.
+WatchEvent = PodPending | PodBound | PodGone | PodStale | PodUnreadable | ClusterChange
 
-    `before` is None for what was added, `now` for what was deleted. The ClusterObjects show it already.
+
+class WatchEvents(msgspec.Struct, frozen=True):
+    """Event: what the watch shows, in order; no pod is handed out before all of it is handled.
+
+    `at`: the position in the watcher's stream. Pods are requeued once the snapshot has absorbed it; if None, at once.
     """
 
-    event: ClusterEvent
-    before: Any = None
-    now: Any = None
-
-
-Seen = PodPending | PodBound | PodGone | PodStale | PodUnreadable | ClusterChange
-
-
-class Observed(msgspec.Struct, frozen=True):
-    """Event: what the watch says, in order; nothing is handed out before all of it is known.
-
-    `at`: where in the watcher's stream. Whom it may help is tried once the snapshot has absorbed it; none: at once.
-    """
-
-    seen: Sequence[Seen]
+    events: Sequence[WatchEvent]
     at: Position | None = None
 
 
-class Listed(msgspec.Struct, frozen=True):
-    """Event: all pods that there are have been told; what is kept of others is of no use.
+class ListingComplete(msgspec.Struct, frozen=True):
+    """Event: the queue has been told of every pod; it deletes the retry records of others.
 
-    `at`: where in the watcher's stream. What is rejected before the snapshot has absorbed it is tried again then.
+    `at`: the position in the watcher's stream. Pods rejected before the snapshot has absorbed it are requeued then.
     """
 
     at: Position
@@ -89,32 +75,26 @@ class Tick(msgspec.Struct, frozen=True):
     """Event: time has passed."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """Effect: to whoever sent the Take of this epoch and number. `again`: as it was answered before."""
+class SendBatch(msgspec.Struct, frozen=True):
+    """Effect: answer the Take of this epoch and number. `again`: it was answered before."""
 
     batch: Batch
     again: bool = False
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
-    """Effect: to whoever sent the Outcomes of this epoch and number."""
+    """Effect: answer the Outcomes of this epoch and number."""
 
     message: Received
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """Effect: let a binder tell the owner of a pod."""
+    """Effect: have a binder write the pod's condition and Event."""
 
     notice: Notice
 
 
-class Withdrawn(msgspec.Struct, frozen=True):
-    """Effect: cycle need not decide this pod any more."""
-
-    uid: str
-
-
-class Ended(msgspec.Struct, frozen=True):
+class PodEnded(msgspec.Struct, frozen=True):
     """Effect: a pod has left the queue for good, bound or not. `active_at`: when it was first active, if ever."""
 
     uid: str
@@ -127,30 +107,30 @@ class Ended(msgspec.Struct, frozen=True):
     ended_at: float
 
 
-class Remember(msgspec.Struct, frozen=True):
-    """Effect: this is to outlive the queue; it replaces what was to be remembered of the pod before."""
+class StoreRetry(msgspec.Struct, frozen=True):
+    """Effect: store the pod's retry record, in place of an earlier one; None deletes it."""
 
     uid: str
-    kept: Kept
-
-
-class Lapse(msgspec.Struct, frozen=True):
-    """Effect: nothing is to be remembered of this pod any more."""
-
-    uid: str
-
-
-class Stale(msgspec.Struct, frozen=True):
-    """Effect: the watch has shown a pod of the past, without the node that it is on. It was refused."""
-
-    key: str
+    record: RetryRecord | None
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Effect: somebody should know of this; nothing else was touched."""
+    """Effect: log an error that affects nothing else."""
 
     error: FlotillaError
 
 
-Event = Seen | Observed | Activate | Listed | Take | Outcomes | Evicted | Forgotten | Assumed | Absorbed | Tick
-Effect = Answer | Acknowledge | Notify | Withdrawn | Ended | Remember | Lapse | Stale | Problem
+Event = (
+    WatchEvent
+    | WatchEvents
+    | Activate
+    | ListingComplete
+    | Take
+    | Outcomes
+    | Evicted
+    | Forgotten
+    | Assumed
+    | Absorbed
+    | Tick
+)
+Effect = SendBatch | Acknowledge | Notify | PodEnded | StoreRetry | PodStale | Problem

@@ -1,38 +1,34 @@
-"""Queue's shell: the watch on one side, cycle, the snapshot and binders on the other; owners of pods to be told, and
-what is known of pods to be remembered."""
+"""The queue's shell: connects the core with the watcher, cycle, the snapshot, binders and Redis."""
 
 import asyncio
 from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
-from services.queue.backoff import Backoff
 from services.queue.core import QueueCore
 from services.queue.events import (
     Acknowledge,
-    Answer,
     Effect,
-    Ended,
     Event,
-    Lapse,
-    Listed,
+    ListingComplete,
     Notify,
-    Observed,
+    PodEnded,
+    PodStale,
     Problem,
-    Remember,
-    Seen,
-    Stale,
+    SendBatch,
+    StoreRetry,
     Tick,
-    Withdrawn,
+    WatchEvent,
+    WatchEvents,
 )
-from services.queue.inspecting import Inspection
-from services.queue.places import Place
-from services.queue.scheduling.scheduling_queue import Patience
-from services.queue.spans import PodSpans
-from services.queue.status.metrics import QueueMetrics
-from services.queue.status.pod_conditions import fitting
-from services.queue.status.retry_store import Remembering
-from services.queue.watch.watch_decoder import Sightings
+from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.scheduling.scheduling_queue import Timeouts
+from services.queue.status.introspection import Introspection
+from services.queue.status.metrics import PodSpans, QueueMetrics
+from services.queue.status.pod_conditions import count_for_one_message
+from services.queue.status.retry_store import RetryStore
+from services.queue.watch.watch_decoder import WatchDecoder
 from shared.bus import Envelope, Subscription
 from shared.bus.subjects import (
     BINDER_NOTICES,
@@ -67,8 +63,8 @@ from shared.watch.progress import Progress
 from shared.watch.reader import Effect as WatchEffect
 from shared.watch.reader import WatchReader
 
-LOOK = 0.25
-"""Seconds between two looks at whether a listing is late, and between two updates of metrics."""
+LOOK_INTERVAL = 0.25
+"""Seconds between two updates of metrics, and between two checks for a late listing."""
 LISTING = "listing"
 MEMORY = "memory"
 
@@ -77,39 +73,38 @@ async def main(context: Context) -> None:
     settings = context.settings
     source = read_config(settings.config)
     config = load_scheduler_config(source)
-    backoff = Backoff(initial=config.pod_initial_backoff_seconds, longest=config.pod_max_backoff_seconds)
-    patience = Patience(unschedulable=settings.unschedulable_patience)
     frameworks = load_frameworks(config)
-    annotations = waits_for_annotations(frameworks.values())
-    async with Remembering(
+    async with RetryStore(
         settings.redis_url, settings.prefix, context.telemetry, clock=context.clock, wall=context.wall
-    ) as remembering:
-        await remembering.try_out()
+    ) as store:
+        await store.probe()
         given = given_connection(source)
         async with (
             joined(context, config.leader_election, given, answers=True),
             leadership(context, config.leader_election, f"{settings.prefix}-queue", given) as lead,
         ):
             context.health.wait_for(LISTING, "the cluster has not been listed yet")
-            context.health.wait_for(MEMORY, "what was known of pods has not been read yet")
-            kept = await remembering.recall(lead, context.bus.pipeline.id)
+            context.health.wait_for(MEMORY, "retry records have not been read yet")
+            records = await store.load(lead, context.bus.pipeline.id)
             context.health.clear(MEMORY)
             core = QueueCore(
                 frameworks,
                 epoch=lead.epoch,
-                backoff=backoff,
-                patience=patience,
-                kept=kept,
+                backoff=BackoffPolicy(
+                    initial=config.pod_initial_backoff_seconds, maximum=config.pod_max_backoff_seconds
+                ),
+                timeouts=Timeouts(unschedulable=settings.unschedulable_patience),
+                records=records,
                 stopwatch=perf_counter,
                 date=context.date,
             )
-            shell = Shell(context, core, remembering, annotations=annotations)
+            shell = Shell(context, core, store, annotations=awaits_annotations(frameworks.values()))
             with on_dump_signal(shell.dump):
                 await lead.during(shell.run())
 
 
-def waits_for_annotations(frameworks: Iterable[Framework]) -> bool:
-    """Whether any plugin wants to know of changes of those of nodes."""
+def awaits_annotations(frameworks: Iterable[Framework]) -> bool:
+    """Whether any plugin waits for changes of nodes' annotations."""
     awaited = Action(0)
     for framework in frameworks:
         for resource in (Resource.NODE, Resource.ANY):
@@ -119,16 +114,16 @@ def waits_for_annotations(frameworks: Iterable[Framework]) -> bool:
 
 class Shell:
     def __init__(
-        self, context: Context, core: QueueCore, remembering: Remembering | None = None, *, annotations: bool = False
+        self, context: Context, core: QueueCore, store: RetryStore | None = None, *, annotations: bool = False
     ) -> None:
-        """`remembering`: without it, nothing outlives the queue. `annotations`: those of nodes matter."""
+        """`store`: without it, retry records do not survive a restart. `annotations`: of nodes, are kept for hints."""
         self._context = context
         self._bus = context.bus
         self._core = core
-        self._remembering = remembering
+        self._store = store
         self._reader = WatchReader(context.name)
         self._progress = Progress(context.name)
-        self._sightings = Sightings(core.objects, annotations=annotations)
+        self._decoder = WatchDecoder(core.objects, annotations=annotations)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core,
             Tick(),
@@ -137,17 +132,17 @@ class Shell:
             telemetry=context.telemetry,
             validate=core.validate if context.validates else None,
         )
-        self._inspection = Inspection(core.entries, core.counts, core.nominated, context.date)
+        self._introspection = Introspection(core, context.date)
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
         self._clocks = ClockOffsets(context)
-        said = "pods wait, and no cycle has asked for any"
-        self._cycle, self._cycle_epoch = Awaited(context.health, context.clock, "cycle", said), 0
+        missing = "pods wait, and no cycle has asked for any"
+        self._cycle, self._cycle_epoch = Awaited(context.health, context.clock, "cycle", missing), 0
         self._cycle.settled()
         self._sparingly = Repeated(context.log)
-        self._begun = False
-        self._asker: tuple[Take, Envelope] | None = None
-        self._reporter: tuple[Outcomes, Envelope] | None = None
+        self._listed = False
+        self._take: tuple[Take, Envelope] | None = None
+        self._outcomes: tuple[Outcomes, Envelope] | None = None
         self._notices: list[Notice] = []
 
     async def run(self) -> None:
@@ -160,29 +155,28 @@ class Shell:
             await bus.subscribe(QUEUE_INSPECT, Inspect, self._on_inspect),
             await bus.subscribe(QUEUE_LIST, ListQueue, self._on_list),
         ]
-        await bus.subscribe(QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_forgotten)
+        await bus.subscribe(QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_event)
         await bus.subscribe(QUEUE_EVICTED, Evicted, self._on_evicted)
-        await bus.subscribe(QUEUE_ACTIVATE, Activate, self._on_activate)
+        await bus.subscribe(QUEUE_ACTIVATE, Activate, self._on_event)
         self._on_watch_effects(self._reader.start(self._context.clock()))
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(every(LOOK, self._look))
+                tasks.create_task(every(LOOK_INTERVAL, self._look))
                 tasks.create_task(self._context.fault.raised())
-                if self._remembering is not None:
-                    tasks.create_task(self._remembering.run())
+                if self._store is not None:
+                    tasks.create_task(self._store.run())
         finally:
             self._runner.close()
             for subscription in answering:
                 await subscription.close()
-            if self._remembering is not None:
-                await self._remembering.finish()
+            if self._store is not None:
+                await self._store.finish()
 
     def dump(self) -> None:
-        """What it holds, as lines of the log."""
-        for line in self._inspection.lines(self._context.clock()):
+        for line in self._introspection.lines(self._context.clock()):
             self._context.log.info("dump: %s", line)
 
-    # What comes in
+    # Messages
 
     def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
         if isinstance(message, WatchBeat):
@@ -191,51 +185,47 @@ class Shell:
         seen = self._progress.due(self._reader.position, beat=isinstance(message, WatchBeat))
         if seen is not None:
             self._bus.post(WATCHER_SEEN, seen)
-        if self._reader.synced and not self._begun:
+        if self._reader.synced and not self._listed:
             self._begin()
 
     def _on_watch_effects(self, effects: Iterable[WatchEffect]) -> None:
         now, began = self._context.clock(), perf_counter()
-        seen: list[Seen] = []
+        events: list[WatchEvent] = []
         for effect in effects:
             if isinstance(effect, Relist):
                 self._bus.post(WATCHER_RELIST, effect)
             else:
-                seen += self._sightings.read(effect, now)
-        if seen:
-            labels = self._metrics.labels(seen, self._core)
-            self._feed(Observed(seen, self._reader.position if self._begun else None))
+                events += self._decoder.decode(effect, now)
+        if events:
+            labels = self._metrics.labels(events, self._core)
+            self._feed(WatchEvents(events, self._reader.position if self._listed else None))
             self._metrics.handled(labels, perf_counter() - began)
 
     def _begin(self) -> None:
-        """From here on the queue knows of every pod that there is, and answers. Before, nobody was to be tried."""
-        self._begun = True
-        self._feed(Listed(self._reader.position))
-        if self._asker is not None:
-            self._feed(self._asker[0])
+        """Answers messages from here on: the core knows every pod, so it pops them in the right order."""
+        self._listed = True
+        self._feed(ListingComplete(self._reader.position))
+        if self._take is not None:
+            self._feed(self._take[0])
         self._context.health.clear(LISTING)
-        waiting = ", ".join(f"{count} {place}" for place, count in self._core.counts().items() if count)
+        waiting = ", ".join(f"{count} {state}" for state, count in self._core.counts().items() if count)
         self._context.log.info("the cluster is listed; pods: %s", waiting or "none")
 
     def _on_take(self, take: Take, envelope: Envelope) -> None:
-        """A cycle that asks before the cluster is listed is answered when it is, or asks again."""
+        """A Take that comes before the cluster is listed is answered when it is."""
         self._cycle_epoch = max(self._cycle_epoch, take.epoch)
         if take.epoch == self._cycle_epoch:
             self._cycle.settled()
-        self._asker = (take, envelope)
-        if self._begun:
+        self._take = (take, envelope)
+        if self._listed:
             self._feed(take)
 
     def _on_outcomes(self, message: Outcomes, envelope: Envelope) -> None:
-        if not self._begun:
-            return  # cycle tells it again
-        self._reporter = (message, envelope)
-        self._feed(message)
+        if self._listed:  # until then cycle repeats them
+            self._outcomes = (message, envelope)
+            self._feed(message)
 
-    def _on_forgotten(self, message: Forgotten | Assumed | Absorbed, envelope: Envelope) -> None:
-        self._feed(message)
-
-    def _on_activate(self, message: Activate, envelope: Envelope) -> None:
+    def _on_event(self, message: Forgotten | Assumed | Absorbed | Activate, envelope: Envelope) -> None:
         self._feed(message)
 
     def _on_evicted(self, message: Evicted, envelope: Envelope) -> None:
@@ -243,27 +233,27 @@ class Shell:
         envelope.respond(Received(0, message.attempt, self._core.epoch))
 
     def _on_inspect(self, message: Inspect, envelope: Envelope) -> None:
-        if self._begun:
-            envelope.respond(self._core.inspect())
+        if self._listed:
+            envelope.respond(self._core.contents())
 
-    def _on_list(self, asked: ListQueue, envelope: Envelope) -> None:
-        if self._begun:
-            envelope.respond(self._inspection.answer(asked, self._context.clock()))
+    def _on_list(self, request: ListQueue, envelope: Envelope) -> None:
+        if self._listed:
+            envelope.respond(self._introspection.answer(request, self._context.clock()))
 
     def _look(self) -> None:
         self._on_watch_effects(self._reader.tick(self._context.clock()))
         for refused in (self._core.refused, self._reader.refused):
             while refused:
                 self._sparingly.warning("refused", "refused: %s", refused.popleft())
-        if self._core.counts().get(Place.ACTIVE):
+        if self._core.counts()[PodState.ACTIVE]:
             self._cycle.awaits()
         else:
             self._cycle.settled()
-        self._post_notices()  # those that time alone has brought
+        self._post_notices()  # those that a Tick has caused
         self._metrics.show(self._core)
-        self._inspection.expire(self._context.clock())
+        self._introspection.expire(self._context.clock())
 
-    # What goes out
+    # Effects
 
     def _feed(self, event: Event) -> None:
         self._runner.feed(event)
@@ -271,43 +261,34 @@ class Shell:
 
     def _post_notices(self) -> None:
         while self._notices:
-            count = fitting(self._notices)
+            count = count_for_one_message(self._notices)
             batch, self._notices = self._notices[:count], self._notices[count:]
             self._bus.post(BINDER_NOTICES, Notices(batch, self._core.epoch))
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Answer(batch=batch, again=again):
-                self._answer(batch)
+            case SendBatch(batch=batch, again=again):
+                self._respond(self._take, batch)
                 if not again:
-                    self._spans.taken(batch, self._context.clock())
+                    self._spans.popped(batch, self._context.clock())
             case Acknowledge(message=received):
-                self._acknowledge(received)
+                self._respond(self._outcomes, received)
             case Notify(notice=notice):
                 self._notices.append(notice)
-            case Ended():
+            case PodEnded():
                 self._metrics.ended(effect)
                 self._spans.ended(effect)
-            case Remember() | Lapse():
-                if self._remembering is not None:
-                    self._remembering.take(effect)
-            case Stale(key=key):
+            case StoreRetry():
+                if self._store is not None:
+                    self._store.save(effect)
+            case PodStale(key=key):
                 self._metrics.stale.inc()
-                self._sparingly.warning("stale", "pod %s is shown without its node, as it was once: refused", key)
+                self._sparingly.warning("stale", "pod %s: ignored an old version without its node", key)
                 self._on_watch_effects(self._reader.doubt(self._context.clock()))
             case Problem(error=error):
                 self._sparingly.warning(str(error), "%s", error)
-            case Withdrawn():
-                pass  # cycle decides it in vain: the binding will find no pod
 
-    def _answer(self, batch: Batch) -> None:
-        if self._asker is not None:
-            take, envelope = self._asker
-            if (take.epoch, take.number) == (batch.epoch, batch.number):
-                envelope.respond(batch)
-
-    def _acknowledge(self, received: Received) -> None:
-        if self._reporter is not None:
-            outcomes, envelope = self._reporter
-            if (outcomes.epoch, outcomes.number) == (received.epoch, received.number):
-                envelope.respond(received)
+    def _respond(self, request: tuple[Take | Outcomes, Envelope] | None, answer: Batch | Received) -> None:
+        """Only the latest request of its kind has an envelope to answer."""
+        if request is not None and (request[0].epoch, request[0].number) == (answer.epoch, answer.number):
+            request[1].respond(answer)

@@ -16,7 +16,7 @@ import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.evictor import Evictor
 from services.binder.permits import LONGEST_WAIT, PermitWait
-from services.queue.watch.watch_decoder import Sightings
+from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.core import SnapshotCore
 from services.snapshot.judging import Judge
 from services.snapshot.owner import Owner
@@ -93,7 +93,7 @@ def _past_is_news() -> Iterator[None]:
         patch.object(History, "listed", lambda *_: True),
         patch.object(History, "happened", lambda *_: True),
         patch.object(SnapshotCore, "_on_unplaced", believes),
-        patch.object(Sightings, "_refuse", lambda *_: []),
+        patch.object(WatchDecoder, "_stale", lambda *_: []),
     ):
         yield
 

@@ -270,7 +270,7 @@ class World:
 
     def story(self, uid: str) -> str:
         queue = self.leading("queue").core
-        return str(queue.story(uid)) if queue is not None else ""
+        return str(queue.history(uid)) if queue is not None else ""
 
     def _left_over(self) -> list[str]:
         """Pods that fit somewhere and are not bound."""

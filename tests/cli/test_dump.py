@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.queue.inspecting import Inspection
-from services.queue.places import Place
+from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.status.introspection import Introspection
 from services.simulator.calls import Answer
 from services.snapshot.comparing import PlacedPod, View, compared, differences, lasting
 from services.snapshot.dumping import MOST_LINES, Cache, Dumps, comparison_lines, lines
@@ -47,7 +47,7 @@ from shared.runtime.profiling import PROFILE
 from testing.builders import node, pod
 from tests.bus.support import LOG, a_bus, a_telemetry, until
 from tests.cli.operating import Operator
-from tests.cli.test_queue import Waiting, an_entry
+from tests.cli.test_queue import Waiting, an_info
 from tests.servers import nats_server
 from tests.simulator.support import PODS, Desk
 from tests.simulator.support import node as plain_node
@@ -316,16 +316,18 @@ async def test_those_who_ask_at_once_are_answered_by_one_comparison() -> None:
 @asynccontextmanager
 async def services(server: NatsServer, held: Held, desk: Desk) -> AsyncIterator[None]:
     """They answer as the queue and the snapshot do."""
-    waiting = Waiting(an_entry(pod("web", "shop"), Place.UNSCHEDULABLE))
+    waiting = Waiting(an_info(pod("web", "shop"), PodState.UNSCHEDULABLE))
     inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
     async with a_bus(server) as bus:
-        await bus.subscribe(QUEUE_LIST, ListQueue, lambda asked, envelope: answer(waiting.inspection, asked, envelope))
+        await bus.subscribe(
+            QUEUE_LIST, ListQueue, lambda asked, envelope: answer(waiting.introspection, asked, envelope)
+        )
         await bus.subscribe(SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), inspecting.answer)
         yield
     inspecting.close()
 
 
-def answer(inspection: Inspection, asked: ListQueue, envelope: Envelope) -> None:
+def answer(inspection: Introspection, asked: ListQueue, envelope: Envelope) -> None:
     envelope.respond(inspection.answer(asked, time.time()))
 
 

@@ -1,7 +1,8 @@
-"""flotilla queue: what a pod's entry is told as, in pages over NATS, and how it is printed."""
+"""flotilla queue: what a pod's info is told as, in pages over NATS, and how it is printed."""
 
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -11,10 +12,8 @@ from services.cli.pods import PodName, age
 from services.cli.queue import in_full, row
 from services.queue.core import QueueCore
 from services.queue.events import PodPending
-from services.queue.inspecting import MOST_LINES, Inspection
-from services.queue.places import Place
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.status.introspection import ANY_EVENT, awaited, described, labels
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from services.queue.status.introspection import ANY_EVENT, MAX_LINES, Introspection, awaited_events, describe, labels
 from services.supervisor.servers import NatsServer
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
@@ -34,30 +33,31 @@ FRAMEWORK = load_frameworks(None)[DEFAULT_SCHEDULER]
 NOW = 1000.0
 
 
-def an_entry(made: PodBuilder, place: Place, at: float = 990.0, why: str = "ScheduleAttemptFailure") -> Entry:
+def an_info(made: PodBuilder, place: PodState, at: float = 990.0, why: str = "ScheduleAttemptFailure") -> QueuedPodInfo:
     built = made.build()
-    entry = Entry(built.uid, built, FRAMEWORK, seen_at=900.0, queued_at=at, place=place)
-    entry.tell(900.0, Place.ACTIVE, "UnschedulablePodAdd")
-    if place is not Place.ACTIVE:
-        entry.tell(at, place, why)
-    return entry
+    info = QueuedPodInfo(built.uid, built, FRAMEWORK, seen_at=900.0, queued_at=at, state=place)
+    info.record(900.0, PodState.ACTIVE, "UnschedulablePodAdd")
+    if place is not PodState.ACTIVE:
+        info.record(at, place, why)
+    return info
 
 
 class Waiting:
-    """The pods of a queue, by place."""
+    """A queue that holds these pods; with `nominated`, all are nominated to this node."""
 
-    def __init__(self, *entries: Entry, nominated: str = "") -> None:
-        self.by_place: dict[Place, list[Entry]] = {}
-        for entry in entries:
-            self.by_place.setdefault(entry.place, []).append(entry)
-        uids = [entry.uid for entry in entries]
-        self.inspection = Inspection(self.entries, self.counts, lambda: {nominated: uids} if nominated else {})
+    def __init__(self, *infos: QueuedPodInfo, nominated: str = "") -> None:
+        self.infos = infos
+        self.node = nominated
+        self.introspection = Introspection(self)
 
-    def entries(self, place: Place) -> Iterator[Entry]:
-        return iter(self.by_place.get(place, []))
+    def pods_in(self, state: PodState) -> Iterator[QueuedPodInfo]:
+        return (info for info in self.infos if info.state is state)
 
-    def counts(self) -> dict[Place, int]:
-        return {place: len(entries) for place, entries in self.by_place.items()}
+    def counts(self) -> dict[PodState, int]:
+        return dict(Counter(info.state for info in self.infos))
+
+    def nominated(self) -> dict[str, list[str]]:
+        return {self.node: [info.uid for info in self.infos]} if self.node else {}
 
 
 def names(listed: QueueListed) -> list[str]:
@@ -68,10 +68,10 @@ def names(listed: QueueListed) -> list[str]:
 
 
 def test_a_rejected_pod_tells_why_and_what_it_waits_for() -> None:
-    entry = an_entry(pod("a", "shop").priority(7), Place.UNSCHEDULABLE)
-    entry.attempts, entry.rejections, entry.plugins = 3, 3, ("NodeResourcesFit",)
-    entry.said, entry.said_at = "0/1 nodes are available", 990.0
-    told = described(entry, "node-1")
+    info = an_info(pod("a", "shop").priority(7), PodState.UNSCHEDULABLE)
+    info.attempts, info.rejections, info.unschedulable_plugins = 3, 3, ("NodeResourcesFit",)
+    info.last_failure, info.failed_at = "0/1 nodes are available", 990.0
+    told = describe(info, "node-1")
     assert (told.namespace, told.name, told.priority, told.place) == ("shop", "a", 7, "unschedulable")
     assert (told.since, told.why, told.first_seen) == (990.0, "ScheduleAttemptFailure", 900.0)
     assert (told.attempts, told.plugins, told.nominated) == (3, ("NodeResourcesFit",), "node-1")
@@ -80,10 +80,10 @@ def test_a_rejected_pod_tells_why_and_what_it_waits_for() -> None:
 
 
 def test_asked_for_alone_it_tells_its_story_and_all_that_was_said() -> None:
-    entry = an_entry(pod("a"), Place.UNSCHEDULABLE)
-    entry.said = "x" * 5000
-    assert len(described(entry, "").message) == LONGEST_TEXT
-    told = described(entry, "", in_full=True)
+    info = an_info(pod("a"), PodState.UNSCHEDULABLE)
+    info.last_failure = "x" * 5000
+    assert len(describe(info, "").message) == LONGEST_TEXT
+    told = describe(info, "", in_full=True)
     assert len(told.message) == 5000
     assert told.story == (
         Move(900.0, "active", "UnschedulablePodAdd"),
@@ -92,33 +92,33 @@ def test_asked_for_alone_it_tells_its_story_and_all_that_was_said() -> None:
 
 
 def test_what_is_told_of_it_where_it_is_does_not_make_it_come_there_anew() -> None:
-    entry = an_entry(pod("a"), Place.BINDING, at=980.0, why="decided")
-    entry.tell(995.0, Place.BINDING, "forgotten: the binding failed")
-    told = described(entry, "")
+    info = an_info(pod("a"), PodState.BINDING, at=980.0, why="decided")
+    info.record(995.0, PodState.BINDING, "forgotten: the binding failed")
+    told = describe(info, "")
     assert (told.since, told.why) == (980.0, "decided")
 
 
 def test_a_gated_pod_waits_only_for_what_its_gate_waits_for() -> None:
-    entry = an_entry(pod("g").gate("x"), Place.GATED)
-    entry.gate, entry.plugins = "SchedulingGates", ("NodeResourcesFit", "SchedulingGates")
-    told = described(entry, "")
+    info = an_info(pod("g").gate("x"), PodState.GATED)
+    info.gating_plugin, info.unschedulable_plugins = "SchedulingGates", ("NodeResourcesFit", "SchedulingGates")
+    told = describe(info, "")
     assert told.gate == "SchedulingGates"
     assert set(told.awaits) == set(labels(FRAMEWORK.registrations["SchedulingGates"]))
 
 
 def test_a_gate_that_breaks_down_has_no_name() -> None:
-    entry = an_entry(pod("g"), Place.GATED)
-    entry.gate = ""
-    told = described(entry, "")
+    info = an_info(pod("g"), PodState.GATED)
+    info.gating_plugin = ""
+    told = describe(info, "")
     assert told.gate == "-"
     assert "breaks down" in row(told, NOW)[4]
 
 
 def test_who_does_not_say_what_it_waits_for_waits_for_anything() -> None:
-    entry = an_entry(pod("a"), Place.UNSCHEDULABLE)
-    entry.plugins = ("NodeResourcesFit", "http://extender")
-    assert awaited(entry) == (ANY_EVENT,) == ("*All",)
-    assert row(described(entry, ""), NOW)[5] == "any event"
+    info = an_info(pod("a"), PodState.UNSCHEDULABLE)
+    info.unschedulable_plugins = ("NodeResourcesFit", "http://extender")
+    assert awaited_events(info) == (ANY_EVENT,) == ("*All",)
+    assert row(describe(info, ""), NOW)[5] == "any event"
 
 
 def test_labels_are_those_of_kube_scheduler() -> None:
@@ -135,15 +135,15 @@ def test_labels_are_those_of_kube_scheduler() -> None:
 
 
 def test_a_pod_that_rests_or_is_with_others_tells_until_when() -> None:
-    resting = an_entry(pod("r"), Place.BACKOFF)
+    resting = an_info(pod("r"), PodState.BACKOFF)
     resting.backoff_until = 1002
-    assert described(resting, "").rests_until == 1003.0
-    away = an_entry(pod("b"), Place.BINDING)
+    assert describe(resting, "").rests_until == 1003.0
+    away = an_info(pod("b"), PodState.BINDING)
     away.deadline, away.node = 1030.0, "node-1"
-    told = described(away, "")
+    told = describe(away, "")
     assert (told.rests_until, told.deadline, told.node) == (None, 1030.0, "node-1")
     assert row(told, NOW)[5] == "being bound to node-1, 30 s at most"
-    assert row(described(resting, ""), NOW)[5] == "the end of its rest, 3.0 s"
+    assert row(describe(resting, ""), NOW)[5] == "the end of its rest, 3.0 s"
 
 
 # Pages
@@ -151,13 +151,13 @@ def test_a_pod_that_rests_or_is_with_others_tells_until_when() -> None:
 
 def test_pods_come_in_queue_order_and_filtered() -> None:
     waiting = Waiting(
-        an_entry(pod("u", "shop"), Place.UNSCHEDULABLE),
-        an_entry(pod("a"), Place.ACTIVE),
-        an_entry(pod("b"), Place.BINDING),
-        an_entry(pod("e"), Place.ERROR_BACKOFF),
-        an_entry(pod("a", "shop"), Place.BACKOFF),
+        an_info(pod("u", "shop"), PodState.UNSCHEDULABLE),
+        an_info(pod("a"), PodState.ACTIVE),
+        an_info(pod("b"), PodState.BINDING),
+        an_info(pod("e"), PodState.ERROR_BACKOFF),
+        an_info(pod("a", "shop"), PodState.BACKOFF),
     )
-    answer = waiting.inspection.answer
+    answer = waiting.introspection.answer
     everything = answer(ListQueue(), NOW)
     assert names(everything) == ["a", "a", "e", "u", "b"]
     assert (everything.total, everything.next, everything.now) == (5, 0, NOW)
@@ -170,41 +170,41 @@ def test_pods_come_in_queue_order_and_filtered() -> None:
 
 
 def test_pages_tell_where_pods_are_now_and_leave_out_who_has_gone() -> None:
-    entries = [an_entry(pod(f"p{i}"), Place.ACTIVE) for i in range(4)]
-    waiting = Waiting(*entries)
-    first = waiting.inspection.answer(ListQueue(limit=2), NOW)
+    infos = [an_info(pod(f"p{i}"), PodState.ACTIVE) for i in range(4)]
+    waiting = Waiting(*infos)
+    first = waiting.introspection.answer(ListQueue(limit=2), NOW)
     assert names(first) == ["p0", "p1"]
-    entries[2].place = Place.DONE
-    entries[3].place = Place.IN_FLIGHT
-    second = waiting.inspection.answer(ListQueue(first.listing, first.next), NOW)
+    infos[2].state = PodState.DONE
+    infos[3].state = PodState.IN_FLIGHT
+    second = waiting.introspection.answer(ListQueue(first.listing, first.next), NOW)
     assert [(each.name, each.place) for each in second.pods] == [("p3", "in-flight")]
     assert second.next == 0
-    assert waiting.inspection.answer(ListQueue("of another queue", 2), NOW).listing == ""
+    assert waiting.introspection.answer(ListQueue("of another queue", 2), NOW).listing == ""
 
 
 def test_the_largest_page_is_far_below_what_a_message_may_hold() -> None:
-    entries = []
+    infos = []
     for i in range(2 * MOST_PODS):
-        entry = an_entry(pod(f"{i:0>253}", "n" * 253), Place.UNSCHEDULABLE)
-        entry.plugins, entry.said = tuple(FRAMEWORK.registrations), "€" * 10_000
-        entries.append(entry)
-    page = Waiting(*entries).inspection.answer(ListQueue(limit=10**9), NOW)
+        info = an_info(pod(f"{i:0>253}", "n" * 253), PodState.UNSCHEDULABLE)
+        info.unschedulable_plugins, info.last_failure = tuple(FRAMEWORK.registrations), "€" * 10_000
+        infos.append(info)
+    page = Waiting(*infos).introspection.answer(ListQueue(limit=10**9), NOW)
     assert len(page.pods) == MOST_PODS
     assert len(encode(page)) < MOST_BYTES / 2
 
 
 def test_the_log_is_told_of_so_many_pods_and_no_more() -> None:
-    gated = an_entry(pod("g"), Place.GATED)
-    gated.gate, gated.plugins = "SchedulingGates", ("SchedulingGates",)
-    told = list(Waiting(gated, nominated="node-1").inspection.lines(NOW))
+    gated = an_info(pod("g"), PodState.GATED)
+    gated.gating_plugin, gated.unschedulable_plugins = "SchedulingGates", ("SchedulingGates",)
+    told = list(Waiting(gated, nominated="node-1").introspection.lines(NOW))
     assert told == [
         "the queue holds 1 gated",
         "pod default/g (default/g): gated for 10.0 s, tried 0x, gate SchedulingGates, nominated to node-1",
     ]
-    many = [an_entry(pod(f"p{i}"), Place.ACTIVE) for i in range(MOST_LINES + 5)]
-    lines = list(Waiting(*many).inspection.lines(NOW))
-    assert len(lines) == MOST_LINES + 2
-    assert lines[-1] == "and 5 more pods: flotilla dump tells of all"
+    many = [an_info(pod(f"p{i}"), PodState.ACTIVE) for i in range(MAX_LINES + 5)]
+    lines = list(Waiting(*many).introspection.lines(NOW))
+    assert len(lines) == MAX_LINES + 2
+    assert lines[-1] == "and 5 more pods: flotilla dump lists all"
 
 
 # The command
@@ -215,7 +215,7 @@ async def a_queue(server: NatsServer, waiting: Waiting) -> AsyncIterator[None]:
     """Answers as the service does."""
 
     def answer(asked: ListQueue, envelope: Envelope) -> None:
-        envelope.respond(waiting.inspection.answer(asked, time.time()))
+        envelope.respond(waiting.introspection.answer(asked, time.time()))
 
     async with a_bus(server) as bus:
         await bus.subscribe(QUEUE_LIST, ListQueue, answer)
@@ -224,10 +224,10 @@ async def a_queue(server: NatsServer, waiting: Waiting) -> AsyncIterator[None]:
 
 def some_pods() -> Waiting:
     now = time.time()
-    rejected = an_entry(pod("web", "shop"), Place.UNSCHEDULABLE, at=now - 65)
-    rejected.attempts, rejected.rejections, rejected.plugins = 2, 2, ("NodeAffinity",)
-    rejected.said, rejected.said_at = "0/3 nodes are available: 3 node(s) didn't match", now - 65
-    return Waiting(rejected, an_entry(pod("next"), Place.ACTIVE))
+    rejected = an_info(pod("web", "shop"), PodState.UNSCHEDULABLE, at=now - 65)
+    rejected.attempts, rejected.rejections, rejected.unschedulable_plugins = 2, 2, ("NodeAffinity",)
+    rejected.last_failure, rejected.failed_at = "0/3 nodes are available: 3 node(s) didn't match", now - 65
+    return Waiting(rejected, an_info(pod("next"), PodState.ACTIVE))
 
 
 @pytest.mark.asyncio
@@ -264,7 +264,7 @@ async def test_it_shows_one_pod_in_full(operator: Operator) -> None:
 
 @pytest.mark.asyncio
 async def test_json_has_every_page_and_every_field(operator: Operator) -> None:
-    waiting = Waiting(*(an_entry(pod(f"p{i}"), Place.ACTIVE) for i in range(2 * MOST_PODS + 1)))
+    waiting = Waiting(*(an_info(pod(f"p{i}"), PodState.ACTIVE) for i in range(2 * MOST_PODS + 1)))
     async with nats_server() as server, a_queue(server, waiting):
         operator.reaches(server)
         found = json.loads((await operator.types("queue", "-o", "json")).out)
@@ -339,9 +339,9 @@ def test_ages_have_two_units(seconds: float, shown: str) -> None:
 
 
 def test_a_pod_whose_victims_are_going_waits_for_that() -> None:
-    entry = an_entry(pod("p"), Place.GATED)
-    entry.gate = "DefaultPreemption"
-    told = described(entry, "node-1")
+    info = an_info(pod("p"), PodState.GATED)
+    info.gating_plugin = "DefaultPreemption"
+    told = describe(info, "node-1")
     assert row(told, NOW)[4:] == (
         "gate DefaultPreemption; nominated to node-1",
         "the victims of its preemption being told to go",
@@ -355,7 +355,7 @@ def test_names_of_pods() -> None:
 
 def test_the_queue_itself_tells_what_a_rejection_came_to_and_its_nomination() -> None:
     core = QueueCore({FRAMEWORK.name: FRAMEWORK})
-    inspection = Inspection(core.entries, core.counts, core.nominated)
+    introspection = Introspection(core)
     made = pod("a", "shop").build()
     core.handle(PodPending(made, NOW), NOW)
     core.handle(Take(1, 1, 10), NOW)
@@ -363,7 +363,7 @@ def test_the_queue_itself_tells_what_a_rejection_came_to_and_its_nomination() ->
         made.uid, Verdict.UNSCHEDULABLE, message="0/1 nodes", plugins=("NodeAffinity",), nominated="node-1"
     )
     core.handle(Outcomes(1, 1, [rejected]), NOW + 1)
-    (told,) = inspection.answer(ListQueue(namespace="shop", name="a"), NOW + 2).pods
+    (told,) = introspection.answer(ListQueue(namespace="shop", name="a"), NOW + 2).pods
     assert (told.place, told.since, told.attempts, told.plugins) == ("unschedulable", NOW + 1, 1, ("NodeAffinity",))
     assert (told.message, told.said_at, told.nominated) == ("0/1 nodes", NOW + 1, "node-1")
     assert [move.place for move in told.story] == ["active", "in-flight", "unschedulable"]

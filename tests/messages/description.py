@@ -6,7 +6,7 @@ from typing import Any, get_args
 import msgspec
 import msgspec.inspect as inspect
 
-from services.queue.kept import Kept
+from services.queue.scheduling.queued_pod_info import RetryRecord
 from shared.cluster.load import PodLoad
 from shared.messages.codec import Message
 from shared.messages.state import LedgerEntry
@@ -16,8 +16,10 @@ from shared.store.schema import StoredPod
 MESSAGES: tuple[type[msgspec.Struct], ...] = get_args(Message)
 BODIES: tuple[type[msgspec.Struct], ...] = (Pod, Node, *get_args(ClusterObject))
 """What messages carry encoded, and Redis has as well."""
-STORED: tuple[type[msgspec.Struct], ...] = (LedgerEntry, PodLoad, StoredPod, Kept)
+STORED: tuple[type[msgspec.Struct], ...] = (LedgerEntry, PodLoad, StoredPod, RetryRecord)
 ROOTS = (*MESSAGES, *BODIES, *STORED)
+RELEASED_NAMES: dict[type, str] = {RetryRecord: "Kept"}
+"""Names in the record of types that Python calls otherwise by now. No message carries the name of a stored struct."""
 
 Struct = dict[str, Any]
 
@@ -34,7 +36,11 @@ class Wire(msgspec.Struct):
 
 
 def structs(roots: Iterable[type[msgspec.Struct]] = ROOTS) -> dict[str, Struct]:
-    return {found.cls.__name__: _struct(found) for found in _reached(roots) if isinstance(found, inspect.StructType)}
+    return {name_of(found.cls): _struct(found) for found in _reached(roots) if isinstance(found, inspect.StructType)}
+
+
+def name_of(cls: type) -> str:
+    return RELEASED_NAMES.get(cls, cls.__name__)
 
 
 def enums(roots: Iterable[type[msgspec.Struct]] = ROOTS) -> dict[str, list[str]]:
@@ -95,7 +101,7 @@ def spelt(type_: inspect.Type) -> str:
     """The type in one line; the same for types that take the same."""
     match type_:
         case inspect.StructType() | inspect.EnumType() | inspect.CustomType():
-            return type_.cls.__name__
+            return name_of(type_.cls)
         case inspect.UnionType():
             return " | ".join(sorted(spelt(each) for each in type_.types))
         case inspect.LiteralType():

@@ -8,7 +8,7 @@ import msgspec
 
 from shared.model.objects import encode_msgpack
 from shared.store.schema import SCHEMA
-from tests.messages.description import MESSAGES, ROOTS, Wire, enums, structs
+from tests.messages.description import MESSAGES, ROOTS, Wire, enums, name_of, structs
 from tests.messages.examples import example
 
 HERE = Path(__file__).parent
@@ -21,7 +21,7 @@ def today() -> Wire:
         structs=structs(),
         enums=enums(),
         messages=sorted(message.__name__ for message in MESSAGES),
-        examples={root.__name__: base64.b64encode(encode_msgpack(example(root))).decode() for root in ROOTS},
+        examples={name_of(root): base64.b64encode(encode_msgpack(example(root))).decode() for root in ROOTS},
     )
 
 

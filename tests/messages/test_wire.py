@@ -11,7 +11,7 @@ import pytest
 from shared.model.objects import dec_hook, encode_msgpack
 from shared.store.schema import OLDEST_READABLE, SCHEMA
 from tests.messages.compatibility import misunderstandings
-from tests.messages.description import ROOTS, Wire
+from tests.messages.description import ROOTS, Wire, name_of
 from tests.messages.examples import example
 from tests.messages.record import recorded, today
 
@@ -31,7 +31,7 @@ ONLY_READ: frozenset[str] = frozenset(
 Named without a value: a field that takes any text, as the API server has it. A text that the last release refuses comes
 only from a cluster of whose objects it refused the same.
 """
-BY_NAME = {root.__name__: root for root in ROOTS}
+BY_NAME = {name_of(root): root for root in ROOTS}
 KNOWN = [name for name in BEFORE.examples if name in BY_NAME]
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.cycle.events import Decided, Failed, Unschedulable
 from services.inprocess.pipeline import Pipeline
-from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
 from shared.framework.classify import Classifier
@@ -325,8 +325,8 @@ def test_a_worker_names_the_plugin_that_has_no_key() -> None:
 def test_hints_are_asked_about_each_pod_that_a_plugin_may_tell_apart() -> None:
     """A plugin without hints is asked nothing that could tell them apart."""
     one, other = wishing("p", "a"), wishing("q", "b")
-    assert _entry(Gated, one).likeness != _entry(Gated, other).likeness
-    assert _entry(ByAnnotation, one).likeness == _entry(ByAnnotation, other).likeness
+    assert _entry(Gated, one).equivalence != _entry(Gated, other).equivalence
+    assert _entry(ByAnnotation, one).equivalence == _entry(ByAnnotation, other).equivalence
 
 
 class Gated(ByAnnotation):
@@ -338,6 +338,6 @@ class Gated(ByAnnotation):
         return (Registration(Resource.NODE, Action.ADD, lambda pod, before, now, objects: self.wish(pod) == now.name),)
 
 
-def _entry(plugin: type[ByAnnotation], rejected: Pod) -> Entry:
+def _entry(plugin: type[ByAnnotation], rejected: Pod) -> QueuedPodInfo:
     (framework,) = framework_with(plugin, FILTER).values()
-    return Entry(rejected.uid, rejected, framework, 0.0, plugins=(plugin.name,))
+    return QueuedPodInfo(rejected.uid, rejected, framework, 0.0, unschedulable_plugins=(plugin.name,))

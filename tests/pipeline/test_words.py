@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.queue.untold import PAUSES
+from services.queue.status.pod_conditions import RETRY_DELAYS
 from services.supervisor.options import PipelineOptions
 from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings
@@ -33,7 +33,7 @@ async def test_a_condition_that_could_not_be_written_is_said_again() -> None:
 
             await until(is_refused, "nobody has tried to write the condition")
             assert not await is_told()
-            await until(is_told, "the condition is not written", PAUSES[0] + SOON)
+            await until(is_told, "the condition is not written", RETRY_DELAYS[0] + SOON)
             events = await corner.cluster.events_of(corner.namespace, "large", "FailedScheduling")
             assert len(events) == 1
             corner.left.add("large")

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from services.queue.places import Place
-from services.queue.scheduling.pod_groups import Gangs
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.standing import HOLDERS
+from services.queue.scheduling.pod_groups import GANG_PLUGINS, PodGroups
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.framework.status import Status
 from shared.model.objects import GROUP_LABEL, GroupApi, GroupRef, ObjectKind, PodGroup, object_from, pod_from
 from shared.plugins.frameworks import load_frameworks
@@ -27,65 +25,65 @@ def a_group(least: int | None, timeout: int | None = None, ref: GroupRef = OURS)
     return group
 
 
-def an_entry(name: str, ref: GroupRef | None = OURS, priority: int = 0, seen_at: float = 0.0) -> Entry:
+def a_pod_info(name: str, ref: GroupRef | None = OURS, priority: int = 0, seen_at: float = 0.0) -> QueuedPodInfo:
     labels = {GROUP_LABEL: ref.name} if ref is not None and ref.api is GroupApi.COSCHEDULING else {}
     group = {"podGroupName": ref.name} if ref is not None and ref.api is GroupApi.SCHEDULING else None
     spec = {"schedulingGroup": group, "priority": priority}
     pod = pod_from({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec})
-    return Entry(name, pod, FRAMEWORK, seen_at)
+    return QueuedPodInfo(name, pod, FRAMEWORK, seen_at)
 
 
-class Line:
-    """As the queue uses it: pods are drawn in the order in which they became active."""
+class GroupQueue:
+    """As the queue uses it: pods are together in the order in which they became active."""
 
     def __init__(self) -> None:
-        self.gangs = Gangs()
-        self.entries: dict[str, Entry] = {}
-        self.active: list[Entry] = []
+        self.groups = PodGroups()
+        self.pods: dict[str, QueuedPodInfo] = {}
+        self.active: list[QueuedPodInfo] = []
         self.now = 0.0
 
     def add(self, *names: str, ref: GroupRef | None = OURS, shut: bool = False, priority: int = 0) -> None:
         for name in names:
-            entry = self.entries[name] = an_entry(name, ref, priority, self.now)
+            info = self.pods[name] = a_pod_info(name, ref, priority, self.now)
             if shut:
-                self.put(entry, Place.GATED, SHUT)
+                self.put(info, PodState.GATED, SHUT)
             else:
-                self.queue(entry)
+                self.queue(info)
 
-    def queue(self, entry: Entry, place: Place = Place.ACTIVE) -> None:
-        status = self.gangs.gate(entry)
-        self.put(entry, place if status.ok else Place.GATED, status.plugin)
+    def queue(self, info: QueuedPodInfo, place: PodState = PodState.ACTIVE) -> None:
+        status = self.groups.pre_enqueue(info)
+        self.put(info, place if status.ok else PodState.GATED, status.plugin)
 
-    def put(self, entry: Entry, place: Place, gate: str = "") -> None:
-        if entry in self.active:
-            self.active.remove(entry)
-        entry.place, entry.gate = place, gate if place is Place.GATED else None
-        if place is Place.ACTIVE:
-            self.active.append(entry)
-        self.gangs.moved(entry, self.now)
+    def put(self, info: QueuedPodInfo, place: PodState, gate: str = "") -> None:
+        if info in self.active:
+            self.active.remove(info)
+        info.state, info.gating_plugin = place, gate if place is PodState.GATED else None
+        if place is PodState.ACTIVE:
+            self.active.append(info)
+        self.groups.moved(info, self.now)
         self.settle()
 
     def settle(self) -> None:
-        for entry in self.gangs.released():
-            self.queue(entry)
-        self.gangs.validate()
+        for info in self.groups.released():
+            self.queue(info)
+        self.groups.validate()
 
     def see(self, least: int | None, timeout: int | None = None, ref: GroupRef = OURS) -> None:
-        self.gangs.see(a_group(least, timeout, ref))
+        self.groups.set_group(a_group(least, timeout, ref))
         self.settle()
 
     def take(self) -> tuple[list[str], int]:
-        """The names of those who are drawn next, and how many of them are needed; 0 if there is no gang."""
+        """The names of those who are together next, and how many of them are needed; 0 if there is no gang."""
         while self.active:
             first = self.active[0]
-            drawn = self.gangs.draw(first)
-            if isinstance(drawn, Status):
-                self.put(first, Place.GATED, drawn.plugin)
+            together = self.groups.pop_with(first)
+            if isinstance(together, Status):
+                self.put(first, PodState.GATED, together.plugin)
                 continue
-            assert first in drawn.entries
-            for entry in drawn.entries:
-                self.put(entry, Place.IN_FLIGHT)
-            return [entry.uid for entry in drawn.entries], drawn.gang.least if drawn.gang else 0
+            assert first in together.pods
+            for info in together.pods:
+                self.put(info, PodState.IN_FLIGHT)
+            return [info.uid for info in together.pods], together.gang.least if together.gang else 0
         return [], 0
 
     def all_taken(self) -> list[tuple[list[str], int]]:
@@ -96,30 +94,30 @@ class Line:
 
     def decide(self, *names: str) -> None:
         for name in names:
-            self.put(self.entries[name], Place.BINDING)
+            self.put(self.pods[name], PodState.BINDING)
 
-    def reject(self, *names: str, place: Place = Place.UNSCHEDULABLE) -> None:
+    def reject(self, *names: str, place: PodState = PodState.UNSCHEDULABLE) -> None:
         for name in names:
-            entry = self.entries[name]
-            if place in (Place.UNSCHEDULABLE, Place.GATED):
-                self.put(entry, place)
+            info = self.pods[name]
+            if place in (PodState.UNSCHEDULABLE, PodState.GATED):
+                self.put(info, place)
             else:
-                self.queue(entry, place)
+                self.queue(info, place)
 
     def wake(self, name: str) -> None:
-        self.queue(self.entries[name])
+        self.queue(self.pods[name])
 
     def bound(self, *names: str) -> None:
         for name in names:
-            self.gangs.on_node(name, OURS)
-            self.put(self.entries.pop(name), Place.DONE)
+            self.groups.assigned(name, OURS)
+            self.put(self.pods.pop(name), PodState.DONE)
 
     def delete(self, *names: str) -> None:
         for name in names:
-            self.gangs.gone(name)
-            if name in self.entries:
-                self.put(self.entries.pop(name), Place.DONE)
+            self.groups.remove(name)
+            if name in self.pods:
+                self.put(self.pods.pop(name), PodState.DONE)
         self.settle()
 
     def held(self) -> list[str]:
-        return [entry.uid for entry in self.entries.values() if entry.gate in HOLDERS]
+        return [info.uid for info in self.pods.values() if info.gating_plugin in GANG_PLUGINS]

@@ -5,25 +5,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from services.queue.backoff import Backoff
 from services.queue.core import QueueCore
 from services.queue.events import (
     Acknowledge,
-    Answer,
-    ClusterChange,
     Effect,
     Event,
-    Lapse,
     Notify,
     PodBound,
     PodGone,
     PodPending,
-    Remember,
+    SendBatch,
+    StoreRetry,
     Tick,
 )
-from services.queue.kept import Kept
-from services.queue.places import Place
-from services.queue.scheduling.scheduling_queue import Patience
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.queued_pod_info import PodState, RetryRecord
+from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice
@@ -48,21 +46,21 @@ class Queue:
 
     def __init__(
         self,
-        backoff: Backoff | None = None,
+        backoff: BackoffPolicy | None = None,
         *,
         frameworks: Mapping[str, Framework] = FRAMEWORKS,
-        patience: Patience | None = None,
-        kept: Mapping[str, Kept] | None = None,
+        timeouts: Timeouts | None = None,
+        records: Mapping[str, RetryRecord] | None = None,
     ) -> None:
-        self.core = QueueCore(frameworks, backoff=backoff, patience=patience, kept=kept)
+        self.core = QueueCore(frameworks, backoff=backoff, timeouts=timeouts, records=records)
         self.now = 100.0
         self.epoch = 1
         self.snapshot_epoch = 1
         self.takes = 0
         self.reports = 0
         self.effects: list[Effect] = []
-        self.kept: dict[str, Kept] = {}
-        """What it wants to be remembered."""
+        self.stored: dict[str, RetryRecord] = {}
+        """Retry records that would survive a restart."""
 
     def at(self, now: float) -> "Queue":
         """Time passes, with a tick at every deadline on the way."""
@@ -80,10 +78,11 @@ class Queue:
         self.effects = self.core.handle(event, self.now)
         self.core.validate()
         for effect in self.effects:
-            if isinstance(effect, Remember):
-                self.kept[effect.uid] = effect.kept
-            elif isinstance(effect, Lapse):
-                del self.kept[effect.uid]
+            if isinstance(effect, StoreRetry):
+                if effect.record is None:
+                    del self.stored[effect.uid]
+                else:
+                    self.stored[effect.uid] = effect.record
         return self.effects
 
     def add(self, *pods: PodBuilder | Pod | str) -> None:
@@ -135,8 +134,11 @@ class Queue:
     def evicted(self, name: str, number: int, failure: str = "") -> None:
         self.tell(Evicted(uid(name), number, failure))
 
-    def place(self, name: str) -> Place | None:
-        return self.core.place_of(uid(name))
+    def state(self, name: str) -> PodState | None:
+        return self.core.state_of(uid(name))
+
+    def history(self, name: str) -> str:
+        return self.core.history(uid(name))
 
 
 def uid(name: str) -> str:
@@ -163,7 +165,7 @@ def names(batch: Batch | None) -> list[str]:
 
 
 def batch_in(effects: Sequence[Effect]) -> Batch | None:
-    answers = [effect.batch for effect in effects if isinstance(effect, Answer)]
+    answers = [effect.batch for effect in effects if isinstance(effect, SendBatch)]
     assert len(answers) <= 1
     return answers[0] if answers else None
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from services.queue.backoff import Backoff
-from services.queue.events import Ended, PodPending
-from services.queue.places import Place
-from services.queue.scheduling.scheduling_queue import Patience
-from services.queue.tally import Result
+from services.queue.events import PodEnded, PodPending
+from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.scheduling.scheduling_queue import AttemptResult, Timeouts
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Absorbed, Assumed, Verdict
 from testing.builders import pod
@@ -42,17 +41,17 @@ def attempt(queue: Queue, name: str) -> None:
 
 def test_a_rejected_pod_waits_for_a_change_and_rests_at_least_its_time() -> None:
     queue = rejected("a")
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
     queue.at(101.9).change()
-    assert queue.place("a") is Place.BACKOFF  # until 101, so through all of that second
+    assert queue.state("a") is PodState.BACKOFF  # until 101, so through all of that second
     queue.at(102.0)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_after_its_rest_a_change_makes_it_active_at_once() -> None:
     queue = rejected("a")
     queue.at(102.0).change()
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_rests_double_up_to_ten_seconds() -> None:
@@ -64,7 +63,7 @@ def test_rests_double_up_to_ten_seconds() -> None:
         queue.reject("a")
         queue.change()
         due = queue.core.next_deadline()
-        assert due is not None and queue.place("a") is Place.BACKOFF
+        assert due is not None and queue.state("a") is PodState.BACKOFF
         rests.append(due - 1 - queue.now)
         queue.at(due)
     assert rests == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
@@ -89,7 +88,7 @@ def test_errors_count_by_themselves_and_a_rejection_ends_their_row() -> None:
 
 
 def test_how_long_pods_rest_can_be_set() -> None:
-    queue = Queue(Backoff(initial=2.0, longest=3.0))
+    queue = Queue(BackoffPolicy(initial=2.0, maximum=3.0))
     queue.add("a")
     attempt(queue, "a")
     queue.fail("a")
@@ -120,8 +119,8 @@ def test_a_rest_is_rounded_down_to_a_second() -> None:
 
 def test_rejected_by_no_plugin_it_rests_as_after_an_error_since_no_change_would_wake_it() -> None:
     queue = rejected("a", plugins=())
-    assert queue.place("a") is Place.ERROR_BACKOFF
-    assert queue.core.tally.attempts == {(Result.UNSCHEDULABLE, "default-scheduler"): 1}
+    assert queue.state("a") is PodState.ERROR_BACKOFF
+    assert queue.core.counters.attempts == {(AttemptResult.UNSCHEDULABLE, "default-scheduler"): 1}
 
 
 # What wakes it
@@ -147,13 +146,13 @@ def test_rejected_by_no_plugin_it_rests_as_after_an_error_since_no_change_would_
 def test_a_change_wakes_whom_it_may_help(plugin: str, kind: ClusterEvent, woken: bool) -> None:
     queue = rejected("a", plugins=(plugin,))
     queue.at(102.0).change(kind)
-    assert (queue.place("a") is Place.ACTIVE) is woken
+    assert (queue.state("a") is PodState.ACTIVE) is woken
 
 
 def test_any_one_of_its_plugins_is_enough() -> None:
     queue = rejected("a", plugins=("NodeName", "NodePorts"))
     queue.at(102.0).change(POD_DELETED)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_what_helps_while_it_is_in_flight_counts_when_it_comes_back() -> None:
@@ -162,7 +161,7 @@ def test_what_helps_while_it_is_in_flight_counts_when_it_comes_back() -> None:
     queue.take()
     queue.change(NODE_ADDED)
     queue.reject("a")
-    assert queue.place("a") is Place.BACKOFF
+    assert queue.state("a") is PodState.BACKOFF
 
 
 def test_what_does_not_help_or_was_before_does_not_count() -> None:
@@ -172,7 +171,7 @@ def test_what_does_not_help_or_was_before_does_not_count() -> None:
     queue.take()
     queue.change(NODE_LABELS)
     queue.reject("a")
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
 def test_active_and_resting_pods_are_not_touched_by_changes() -> None:
@@ -181,7 +180,7 @@ def test_active_and_resting_pods_are_not_touched_by_changes() -> None:
     queue.take(1)
     queue.fail("a")
     queue.change()
-    assert (queue.place("a"), queue.place("b")) == (Place.ERROR_BACKOFF, Place.ACTIVE)
+    assert (queue.state("a"), queue.state("b")) == (PodState.ERROR_BACKOFF, PodState.ACTIVE)
 
 
 def test_after_five_minutes_it_is_tried_again_at_the_next_half_minute() -> None:
@@ -190,18 +189,18 @@ def test_after_five_minutes_it_is_tried_again_at_the_next_half_minute() -> None:
     queue.at(110.0)
     assert queue.core.next_deadline() == 420.0
     queue.at(419.0)
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
     queue.at(420.0)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_the_time_limit_can_be_set_and_pods_that_only_it_has_had_scheduled_are_counted() -> None:
-    queue = Queue(patience=Patience(unschedulable=60.0))
+    queue = Queue(timeouts=Timeouts(unschedulable=60.0))
     queue.add("a", "b")
     queue.take()
     queue.reject("a", "b")
     queue.at(179.0)
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
     queue.at(180.0)
     assert queue.take() == ["a", "b"]
     queue.decide("a")
@@ -211,7 +210,7 @@ def test_the_time_limit_can_be_set_and_pods_that_only_it_has_had_scheduled_are_c
     queue.take()
     queue.decide("b")
     queue.bound("b")
-    assert queue.core.tally.scheduled_after_flush == 1
+    assert queue.core.counters.scheduled_after_flush == 1
 
 
 def test_a_gated_pod_past_the_time_limit_stays_and_counts_for_who_is_in_flight() -> None:
@@ -221,7 +220,7 @@ def test_a_gated_pod_past_the_time_limit_stays_and_counts_for_who_is_in_flight()
     attempt(queue, "a")
     queue.at(420.0)
     queue.reject("a")
-    assert (queue.place("gated"), queue.place("a")) == (Place.GATED, Place.BACKOFF)
+    assert (queue.state("gated"), queue.state("a")) == (PodState.GATED, PodState.BACKOFF)
 
 
 def test_the_time_limit_of_one_counts_for_who_is_in_flight() -> None:
@@ -230,7 +229,7 @@ def test_the_time_limit_of_one_counts_for_who_is_in_flight() -> None:
     attempt(queue, "b")
     queue.at(420.0)
     queue.reject("b", plugins=("SchedulingGates",))
-    assert queue.place("b") is Place.BACKOFF
+    assert queue.state("b") is PodState.BACKOFF
 
 
 # Decided
@@ -241,11 +240,11 @@ def test_decided_then_bound_is_done() -> None:
     queue.add("a")
     attempt(queue, "a")
     queue.decide("a")
-    assert queue.place("a") is Place.BINDING
+    assert queue.state("a") is PodState.BINDING
     queue.at(101.5)
-    assert queue.bound("a") == [Ended(uid("a"), "default/a", "default-scheduler", True, 1, 100.0, 100.0, 101.5)]
-    assert queue.place("a") is None
-    assert queue.core.tally.attempts == {(Result.SCHEDULED, "default-scheduler"): 1}
+    assert queue.bound("a") == [PodEnded(uid("a"), "default/a", "default-scheduler", True, 1, 100.0, 100.0, 101.5)]
+    assert queue.state("a") is None
+    assert queue.core.counters.attempts == {(AttemptResult.SCHEDULED, "default-scheduler"): 1}
     assert queue.bound("a") == []
 
 
@@ -257,9 +256,9 @@ def test_superseded_is_binding_too_and_was_no_attempt() -> None:
     queue.at(160.0)
     attempt(queue, "a")
     queue.report(Verdict.SUPERSEDED, "a")
-    assert queue.place("a") is Place.BINDING
+    assert queue.state("a") is PodState.BINDING
     (ended,) = queue.bound("a")
-    assert isinstance(ended, Ended) and ended.attempts == 1
+    assert isinstance(ended, PodEnded) and ended.attempts == 1
 
 
 def test_without_an_outcome_it_is_handed_out_again_after_a_minute() -> None:
@@ -267,7 +266,7 @@ def test_without_an_outcome_it_is_handed_out_again_after_a_minute() -> None:
     queue.add("a")
     attempt(queue, "a")
     queue.at(159.9)
-    assert queue.place("a") is Place.IN_FLIGHT
+    assert queue.state("a") is PodState.IN_FLIGHT
     queue.at(160.0).add("b")
     assert queue.take() == ["a", "b"]
 
@@ -278,9 +277,9 @@ def test_decided_and_never_seen_bound_it_is_handed_out_again_after_a_minute() ->
     attempt(queue, "a")
     queue.at(110.0).decide("a")
     queue.at(169.9)
-    assert queue.place("a") is Place.BINDING
+    assert queue.state("a") is PodState.BINDING
     queue.at(170.0)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_forgotten_it_rests_as_after_an_error_and_others_may_have_its_room() -> None:
@@ -290,7 +289,7 @@ def test_forgotten_it_rests_as_after_an_error_and_others_may_have_its_room() -> 
     queue.decide("a")
     queue.reject("b")
     queue.at(105.0).forget("a")
-    assert (queue.place("a"), queue.place("b")) == (Place.ERROR_BACKOFF, Place.ACTIVE)
+    assert (queue.state("a"), queue.state("b")) == (PodState.ERROR_BACKOFF, PodState.ACTIVE)
     assert queue.core.next_deadline() == 107.0
 
 
@@ -299,9 +298,9 @@ def test_forgotten_before_its_decision_is_heard_of() -> None:
     queue.add("a")
     queue.take()
     queue.forget("a")
-    assert queue.place("a") is Place.IN_FLIGHT
+    assert queue.state("a") is PodState.IN_FLIGHT
     queue.decide("a")
-    assert queue.place("a") is Place.ERROR_BACKOFF
+    assert queue.state("a") is PodState.ERROR_BACKOFF
 
 
 def test_forgotten_because_it_is_gone_the_watch_will_say_so_or_its_deadline_passes() -> None:
@@ -310,9 +309,9 @@ def test_forgotten_because_it_is_gone_the_watch_will_say_so_or_its_deadline_pass
     queue.take()
     queue.decide("a")
     queue.forget("a", reason="the pod is gone: not found")
-    assert queue.place("a") is Place.BINDING
+    assert queue.state("a") is PodState.BINDING
     queue.at(160.0)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -323,7 +322,7 @@ def test_forgotten_again_or_late_changes_nothing(times: int) -> None:
     queue.decide("a")
     for _ in range(times):
         queue.forget("a", "b", "unknown")
-    assert (queue.place("a"), queue.place("b")) == (Place.ERROR_BACKOFF, Place.ACTIVE)
+    assert (queue.state("a"), queue.state("b")) == (PodState.ERROR_BACKOFF, PodState.ACTIVE)
     assert queue.core.next_deadline() == 102.0
 
 
@@ -336,8 +335,8 @@ def test_an_older_snapshot_is_not_listened_to() -> None:
     queue.forget("unknown")
     queue.snapshot_epoch = 1
     queue.forget("a")
-    assert queue.place("a") is Place.BINDING
-    assert queue.core.tally.refused == 1
+    assert queue.state("a") is PodState.BINDING
+    assert queue.core.counters.refused == 1
 
 
 def test_a_decision_heard_of_late_counts_wherever_the_pod_is_and_a_late_rejection_does_not() -> None:
@@ -345,26 +344,26 @@ def test_a_decision_heard_of_late_counts_wherever_the_pod_is_and_a_late_rejectio
     queue.add("active", "rejected", "failed", "late")
     queue.take()
     queue.at(160.0)
-    assert queue.place("late") is Place.ACTIVE
+    assert queue.state("late") is PodState.ACTIVE
     assert queue.reject("late") != []  # it is acknowledged all the same
-    assert queue.place("late") is Place.ACTIVE
+    assert queue.state("late") is PodState.ACTIVE
     assert len(queue.take()) == 4
     queue.reject("rejected")
     queue.fail("failed")
     queue.at(220.0)
     queue.report(Verdict.DECIDED, "active", "rejected", "failed", "late")
-    assert {queue.place(name) for name in ("active", "rejected", "failed", "late")} == {Place.BINDING}
+    assert {queue.state(name) for name in ("active", "rejected", "failed", "late")} == {PodState.BINDING}
 
 
 def test_rejecting_plugins_are_counted_until_the_next_attempt() -> None:
     queue = rejected("a", plugins=("NodeName", "NodePorts"))
-    assert +queue.core.tally.rejecting == {
+    assert +queue.core.counters.rejecting == {
         ("NodeName", "default-scheduler"): 1,
         ("NodePorts", "default-scheduler"): 1,
     }
     queue.at(102.0).change()
     attempt(queue, "a")
-    assert not +queue.core.tally.rejecting
+    assert not +queue.core.counters.rejecting
 
 
 def test_the_size_of_a_story_is_bounded_and_tells_the_last_things() -> None:
@@ -373,7 +372,7 @@ def test_the_size_of_a_story_is_bounded_and_tells_the_last_things() -> None:
     for _ in range(50):
         attempt(queue, "a")
         queue.at(queue.now + 60.0)
-    story = queue.core.story(uid("a"))
+    story = queue.history("a")
     assert story.count(";") == 15 and story.endswith("active (Overdue)")
 
 
@@ -393,7 +392,12 @@ def test_what_the_new_snapshot_does_not_know_of_is_decided_anew_at_once() -> Non
     assert queue.take(most=3) == ["a", "b", "c"]
     queue.decide("a", "b", "c")
     queue.tell(Assumed(queue.snapshot_epoch + 1, [uid("b")]))
-    assert [queue.place(name) for name in "abcd"] == [Place.ACTIVE, Place.BINDING, Place.ACTIVE, Place.ACTIVE]
+    assert [queue.state(name) for name in "abcd"] == [
+        PodState.ACTIVE,
+        PodState.BINDING,
+        PodState.ACTIVE,
+        PodState.ACTIVE,
+    ]
     assert queue.take() == ["a", "c", "d"], "where they were in the order"
 
 
@@ -404,7 +408,7 @@ def test_what_an_earlier_snapshot_assumes_is_of_no_interest() -> None:
     queue.decide("a")
     queue.tell(Assumed(5, [uid("a")]))
     queue.tell(Assumed(4, []))
-    assert queue.place("a") is Place.BINDING
+    assert queue.state("a") is PodState.BINDING
 
 
 def test_if_what_the_new_snapshot_knows_of_was_not_heard_all_is_decided_anew() -> None:
@@ -414,11 +418,11 @@ def test_if_what_the_new_snapshot_knows_of_was_not_heard_all_is_decided_anew() -
     queue.take()
     queue.decide("a")
     queue.tell(Absorbed(1, 11, 1, 2))
-    assert queue.place("a") is Place.BINDING
+    assert queue.state("a") is PodState.BINDING
     queue.tell(Absorbed(2, 20, 1, 3))
     assert queue.take() == ["a"]
     queue.report(Verdict.SUPERSEDED, "a")
-    assert queue.place("a") is Place.BINDING
+    assert queue.state("a") is PodState.BINDING
 
 
 def test_a_decision_that_is_told_late_may_be_one_of_the_snapshot_before() -> None:
@@ -431,4 +435,4 @@ def test_a_decision_that_is_told_late_may_be_one_of_the_snapshot_before() -> Non
     queue.decide("a")
     assert queue.take() == ["a"]
     queue.decide("a")
-    assert queue.place("a") is Place.BINDING
+    assert queue.state("a") is PodState.BINDING

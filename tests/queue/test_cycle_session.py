@@ -1,7 +1,7 @@
 """The conversation with cycle, with messages lost, doubled and late."""
 
-from services.queue.events import Answer, PodPending
-from services.queue.places import Place
+from services.queue.events import PodPending, SendBatch
+from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.queue import TAKE_PATIENCE, Outcome, Outcomes, Received, Take, Verdict
 from tests.queue.support import FIT, Queue, acknowledged, batch_in, built, names, refusals, uid
 
@@ -12,7 +12,7 @@ def test_the_same_take_gets_the_same_batch() -> None:
     first = queue.ask()
     queue.add("b")
     assert queue.ask_again() == first
-    assert queue.effects == [Answer(first, again=True)] if first else False
+    assert queue.effects == [SendBatch(first, again=True)] if first else False
     assert names(queue.ask()) == ["b"]
 
 
@@ -58,7 +58,7 @@ def test_a_take_of_nothing_is_refused() -> None:
     queue.add("a")
     assert queue.ask(0) is None
     assert refusals(queue) == ["take 1 of epoch 1: most: must be at least 1, not 0"]
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_a_new_cycle_gets_what_the_old_one_had_where_it_was_in_the_order() -> None:
@@ -69,7 +69,7 @@ def test_a_new_cycle_gets_what_the_old_one_had_where_it_was_in_the_order() -> No
     queue.add("c")
     queue.epoch, queue.takes = 2, 0
     assert queue.take() == ["a", "c"]
-    assert queue.place("b") is Place.BINDING
+    assert queue.state("b") is PodState.BINDING
 
 
 def test_a_new_cycle_is_noticed_by_its_outcomes_as_well() -> None:
@@ -78,7 +78,7 @@ def test_a_new_cycle_is_noticed_by_its_outcomes_as_well() -> None:
     queue.take()
     queue.epoch = 2
     queue.report(Verdict.DECIDED)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_an_old_cycle_is_refused_and_gets_no_answer() -> None:
@@ -88,9 +88,9 @@ def test_an_old_cycle_is_refused_and_gets_no_answer() -> None:
     queue.take(1)
     assert queue.tell(Take(1, 9, 10)) == []
     assert queue.tell(Outcomes(1, 9, [Outcome(uid("a"), Verdict.DECIDED)])) == []
-    assert queue.place("a") is Place.IN_FLIGHT
+    assert queue.state("a") is PodState.IN_FLIGHT
     assert refusals(queue) == ["take 9 of epoch 1, now 2", "outcomes 9 of epoch 1, now 2"]
-    assert queue.core.tally.refused == 2
+    assert queue.core.counters.refused == 2
 
 
 def test_a_take_that_an_old_cycle_left_waiting_is_not_answered() -> None:
@@ -99,7 +99,7 @@ def test_a_take_that_an_old_cycle_left_waiting_is_not_answered() -> None:
     queue.epoch = 2
     queue.report(Verdict.DECIDED)
     assert batch_in(queue.tell(PodPending(built("a"), 100.0))) is None
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_doubled_outcomes_count_once_and_are_acknowledged_each_time() -> None:
@@ -111,7 +111,7 @@ def test_doubled_outcomes_count_once_and_are_acknowledged_each_time() -> None:
     queue.at(102.0).change()
     assert queue.take() == ["a"]
     assert acknowledged(queue.tell(message)) == [Received(1, 1)]
-    assert queue.place("a") is Place.IN_FLIGHT
+    assert queue.state("a") is PodState.IN_FLIGHT
 
 
 def test_outcomes_may_overtake_each_other() -> None:
@@ -120,7 +120,7 @@ def test_outcomes_may_overtake_each_other() -> None:
     queue.take()
     for number, name in ((2, "a"), (1, "b")):
         queue.tell(Outcomes(1, number, [Outcome(uid(name), Verdict.DECIDED)]))
-    assert (queue.place("a"), queue.place("b")) == (Place.BINDING, Place.BINDING)
+    assert (queue.state("a"), queue.state("b")) == (PodState.BINDING, PodState.BINDING)
 
 
 def test_what_is_remembered_of_outcomes_is_bounded_and_old_ones_never_count_again() -> None:
@@ -129,10 +129,10 @@ def test_what_is_remembered_of_outcomes_is_bounded_and_old_ones_never_count_agai
     for number in range(1, 20_000):
         queue.core.handle(Outcomes(1, number, []), queue.now)
     queue.take()
-    assert len(queue.core._pulls._arrived) < 10_000
+    assert len(queue.core._session._received) < 10_000
     for number in (1, 10_000, 19_999):
         queue.tell(Outcomes(1, number, [Outcome(uid("a"), Verdict.FAILED)]))
-    assert queue.place("a") is Place.IN_FLIGHT
+    assert queue.state("a") is PodState.IN_FLIGHT
 
 
 def test_a_queue_that_has_just_started_understands_a_cycle_that_has_not() -> None:
@@ -141,4 +141,4 @@ def test_a_queue_that_has_just_started_understands_a_cycle_that_has_not() -> Non
     queue.add("decided", "other")
     queue.report(Verdict.DECIDED, "decided", "never heard of")
     assert queue.take() == ["other"]
-    assert queue.place("decided") is Place.BINDING
+    assert queue.state("decided") is PodState.BINDING

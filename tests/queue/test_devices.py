@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.queue.places import Place
-from services.queue.watch.watch_decoder import Sightings
+from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.watch.watch_decoder import WatchDecoder
 from shared.messages.watch import ObjectChange
 from shared.model.objects import ObjectKind, encode_msgpack, key_of, object_from
 from testing.builders import pod
@@ -42,12 +42,12 @@ class Cluster:
 
     def __init__(self, *known: ObjectChange) -> None:
         self.queue = Queue()
-        self._sightings = Sightings(self.queue.core.objects)
+        self._decoder = WatchDecoder(self.queue.core.objects)
         self.tell(*known)
 
     def tell(self, *changes: ObjectChange) -> None:
         for change in changes:
-            for seen in self._sightings.read(change, self.queue.now):
+            for seen in self._decoder.decode(change, self.queue.now):
                 self.queue.tell(seen)
 
     def rejects(self, waiting: Any, plugins: tuple[str, ...] = PLUGIN) -> None:
@@ -57,9 +57,9 @@ class Cluster:
         self.queue.at(110.0)
 
     def woken_by(self, change: ObjectChange) -> bool:
-        assert self.queue.place("p") is Place.UNSCHEDULABLE
+        assert self.queue.state("p") is PodState.UNSCHEDULABLE
         self.tell(change)
-        return self.queue.place("p") is Place.ACTIVE
+        return self.queue.state("p") is PodState.ACTIVE
 
 
 @pytest.mark.parametrize(

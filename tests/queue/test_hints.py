@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from services.queue.core import QueueCore
-from services.queue.events import ClusterChange, Observed, PodPending, Problem
-from services.queue.places import Place
+from services.queue.events import PodPending, Problem, WatchEvents
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.queued_pod_info import PodState
 from shared.cluster.objects import ClusterObjects
 from shared.config.reading import load_config
 from shared.framework.clusterevents import Action, ClusterEvent, Registration, Resource
@@ -54,9 +55,9 @@ def test_a_node_that_is_too_small_wakes_nobody_and_one_that_is_not_wakes_whom_it
     queue.take()
     queue.reject("a", "b", plugins=FIT)
     queue.at(110.0).change(NODE_ADDED, None, SMALL)
-    assert (queue.place("a"), queue.place("b")) == (Place.UNSCHEDULABLE, Place.UNSCHEDULABLE)
+    assert (queue.state("a"), queue.state("b")) == (PodState.UNSCHEDULABLE, PodState.UNSCHEDULABLE)
     queue.change(NODE_ADDED, None, LARGE)
-    assert (queue.place("a"), queue.place("b")) == (Place.ACTIVE, Place.UNSCHEDULABLE)
+    assert (queue.state("a"), queue.state("b")) == (PodState.ACTIVE, PodState.UNSCHEDULABLE)
 
 
 def test_pods_that_are_alike_cost_one_question_however_many_they_are() -> None:
@@ -64,7 +65,7 @@ def test_pods_that_are_alike_cost_one_question_however_many_they_are() -> None:
     hint, queue = curious()
     core, now = queue.core, queue.now
     pods = [pod(f"p{i}").label(half=str(i % 2)).build() for i in range(10_000)]
-    core.handle(Observed([PodPending(one, now) for one in pods]), now)
+    core.handle(WatchEvents([PodPending(one, now) for one in pods]), now)
     assert len(queue.take(20_000)) == 10_000
     core.handle(Outcomes(1, 1, [Outcome(one.uid, Verdict.UNSCHEDULABLE, plugins=("Curious",)) for one in pods]), now)
     for i in range(500):
@@ -74,7 +75,7 @@ def test_pods_that_are_alike_cost_one_question_however_many_they_are() -> None:
     for _ in range(10):
         core.handle(ClusterChange(NODE_ADDED, None, SMALL), now)
     assert len(hint.asked) == 2 * 10
-    assert core.counts()[Place.UNSCHEDULABLE] == 10_000
+    assert core.counts()[PodState.UNSCHEDULABLE] == 10_000
     core.validate()
 
 
@@ -86,7 +87,7 @@ def test_pods_that_come_back_together_cost_one_question() -> None:
     assert hint.asked == []
     queue.reject(*taken, plugins=("Curious",))
     assert len(hint.asked) == 1
-    assert queue.core.counts()[Place.UNSCHEDULABLE] == 50
+    assert queue.core.counts()[PodState.UNSCHEDULABLE] == 50
 
 
 def test_pods_in_flight_hear_of_each_others_changes_and_pods_that_wait_do_not() -> None:
@@ -99,8 +100,8 @@ def test_pods_in_flight_hear_of_each_others_changes_and_pods_that_wait_do_not() 
     queue.add(pod("a").label(v="2"), pod("waits").tolerate("k"))
     queue.take()
     queue.reject("a", "b", "c", plugins=("Curious",))
-    places = [queue.place(name) for name in ("waits", "a", "b", "c")]
-    assert places == [Place.UNSCHEDULABLE, Place.BACKOFF, Place.BACKOFF, Place.UNSCHEDULABLE]
+    places = [queue.state(name) for name in ("waits", "a", "b", "c")]
+    assert places == [PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.BACKOFF, PodState.UNSCHEDULABLE]
 
 
 def test_whoever_waits_for_something_need_not_rest_when_it_comes() -> None:
@@ -111,11 +112,11 @@ def test_whoever_waits_for_something_need_not_rest_when_it_comes() -> None:
     queue.reject("b", plugins=("NodeName",), pending=("NodePorts",))
     queue.reject("c", plugins=("NodeAffinity",), pending=("NodeName",))
     queue.change(NODE_LABELS)
-    assert [queue.place(name) for name in "abc"] == [Place.UNSCHEDULABLE, Place.UNSCHEDULABLE, Place.BACKOFF]
+    assert [queue.state(name) for name in "abc"] == [PodState.UNSCHEDULABLE, PodState.UNSCHEDULABLE, PodState.BACKOFF]
     queue.change(POD_DELETED)
-    assert queue.place("b") is Place.ACTIVE
+    assert queue.state("b") is PodState.ACTIVE
     queue.change(NODE_ADDED)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_what_a_pod_waited_for_may_come_while_it_is_in_flight() -> None:
@@ -125,7 +126,7 @@ def test_what_a_pod_waited_for_may_come_while_it_is_in_flight() -> None:
     queue.change(POD_DELETED)
     queue.change(NODE_ADDED)
     queue.reject("a", plugins=("NodePorts",), pending=("NodeName",))
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_a_hint_that_breaks_down_counts_as_yes_and_is_told() -> None:
@@ -137,10 +138,10 @@ def test_a_hint_that_breaks_down_counts_as_yes_and_is_told() -> None:
     queue.take()
     queue.reject("a", plugins=("Broken",))
     queue.at(110.0).change(NODE_ADDED, None, SMALL)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
     (problem,) = (effect for effect in queue.effects if isinstance(effect, Problem))
     assert str(problem.error) == (
-        "Pod default/a: Broken could not tell whether NodeAdd helps: ZeroDivisionError: of what?"
+        "Pod default/a: queueing hint of Broken raised on NodeAdd: ZeroDivisionError: of what?"
     )
 
 
@@ -152,7 +153,7 @@ def test_how_long_plugins_take_is_told_if_anybody_wants_to_know() -> None:
     core.handle(Outcomes(1, 1, [Outcome(uid("a"), Verdict.UNSCHEDULABLE, plugins=FIT)]), 100.0)
     core.handle(ClusterChange(NODE_ADDED, None, SMALL), 110.0)
     core.handle(ClusterChange(NODE_ADDED, None, LARGE), 110.0)
-    assert list(core.tally.hints) == [
+    assert list(core.hint_calls) == [
         ("NodeResourcesFit", "NodeAdd", "QueueSkip", 1.0),
         ("NodeResourcesFit", "NodeAdd", "Queue", 1.0),
     ]
@@ -164,7 +165,7 @@ def test_an_update_that_is_no_particular_one_is_nothing_to_who_waits_for_one() -
     queue.take()
     queue.reject("a", plugins=("NodeAffinity",))
     queue.at(110.0).change(ClusterEvent(Resource.NODE, Action.UPDATE))
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
 def test_who_waits_for_new_nodes_waits_for_taints_that_go() -> None:
@@ -173,7 +174,7 @@ def test_who_waits_for_new_nodes_waits_for_taints_that_go() -> None:
     queue.take()
     queue.reject("a", plugins=("NodeName",))
     queue.at(110.0).change(NODE_TAINTS, SMALL, LARGE)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_a_gated_pod_is_looked_at_only_for_what_its_gate_waits_for() -> None:
@@ -193,12 +194,12 @@ def test_a_gated_pod_is_looked_at_only_for_what_its_gate_waits_for() -> None:
     queue.reject("a", plugins=("NodeName",))
     framework.pre_enqueue = [*framework.pre_enqueue, door]
     queue.at(110.0).change(NODE_ADDED)
-    assert queue.place("a") is Place.GATED
+    assert queue.state("a") is PodState.GATED
     door.shut = False
     queue.change(NODE_ADDED)
-    assert queue.place("a") is Place.GATED, "NodeName waits for it, but it is Door that keeps the pod out"
+    assert queue.state("a") is PodState.GATED, "NodeName waits for it, but it is Door that keeps the pod out"
     queue.change(NODE_LABELS)
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 @pytest.mark.parametrize("same_name", [True, False])
@@ -212,7 +213,7 @@ def test_only_pods_of_lower_or_equal_priority_hear_of_a_lost_nomination(same_nam
         queue.add(pod("nominated").priority(5))
     else:
         queue.gone("nominated")
-    assert (queue.place("high"), queue.place("low")) == (Place.UNSCHEDULABLE, Place.ACTIVE)
+    assert (queue.state("high"), queue.state("low")) == (PodState.UNSCHEDULABLE, PodState.ACTIVE)
 
 
 def test_a_binding_that_was_rejected_is_no_news_to_the_pod_itself_and_one_that_failed_comes_first() -> None:
@@ -222,7 +223,7 @@ def test_a_binding_that_was_rejected_is_no_news_to_the_pod_itself_and_one_that_f
     queue.decide("a")
     queue.reject("b", plugins=("NodePorts",))
     queue.at(110.0).forget("a", plugin="NodeResourcesFit")
-    assert (queue.place("a"), queue.place("b")) == (Place.UNSCHEDULABLE, Place.UNSCHEDULABLE)
+    assert (queue.state("a"), queue.state("b")) == (PodState.UNSCHEDULABLE, PodState.UNSCHEDULABLE)
     queue.core.handle(ClusterChange(POD_DELETED), queue.now)
-    assert (queue.place("a"), queue.place("b")) == (Place.BACKOFF, Place.ACTIVE)
-    assert queue.core.story(uid("a")).count("forgotten") == 1
+    assert (queue.state("a"), queue.state("b")) == (PodState.BACKOFF, PodState.ACTIVE)
+    assert queue.history("a").count("forgotten") == 1

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.queue.events import ClusterChange
-from services.queue.places import Place
-from services.queue.scheduling.in_flight_pods import MOST, MOST_ASKED
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.in_flight_events import MAX_EVENTS, MAX_HINTS
+from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.messages.queue import Activate
 from testing.builders import node, pod
@@ -15,7 +15,7 @@ ANNOTATED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ANNOTATION)
 
 
 def remembered(queue: Queue) -> int:
-    events = queue.core.inflight_events()
+    events = queue.core.in_flight_events()
     return events.total() - events["PodPopped"]
 
 
@@ -57,37 +57,37 @@ def test_a_pod_that_is_bound_is_still_away(queue: Queue) -> None:
     queue.decide("a")
     queue.change(POD_DELETED)
     queue.forget("a", plugin="NodePorts")
-    assert queue.place("a") is Place.BACKOFF
+    assert queue.state("a") is PodState.BACKOFF
 
 
 def test_objects_are_looked_at_when_the_pod_comes_back(queue: Queue) -> None:
     queue.change(NODE_ADDED, None, SMALL)
     queue.reject("a", plugins=FIT)
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
 def test_who_was_away_for_too_much_is_taken_to_be_helped(queue: Queue) -> None:
-    for _ in range(MOST + 1):
+    for _ in range(MAX_EVENTS + 1):
         queue.core.handle(ClusterChange(NODE_LABELS), queue.now)
     queue.add("c")
     queue.take()
     queue.reject("a", "c", plugins=FIT)
-    assert (queue.place("a"), queue.place("c")) == (Place.BACKOFF, Place.UNSCHEDULABLE)
-    assert remembered(queue) == MOST
+    assert (queue.state("a"), queue.state("c")) == (PodState.BACKOFF, PodState.UNSCHEDULABLE)
+    assert remembered(queue) == MAX_EVENTS
 
 
 def test_so_much_that_does_not_help_is_looked_at_and_no_more(queue: Queue) -> None:
-    for _ in range(MOST_ASKED):
+    for _ in range(MAX_HINTS):
         queue.core.handle(ClusterChange(NODE_ADDED, None, SMALL), queue.now)
     queue.reject("a", plugins=FIT)
-    assert queue.place("a") is Place.BACKOFF
+    assert queue.state("a") is PodState.BACKOFF
 
 
 def test_what_is_not_asked_about_does_not_count_as_much(queue: Queue) -> None:
-    for _ in range(2 * MOST_ASKED):
+    for _ in range(2 * MAX_HINTS):
         queue.core.handle(ClusterChange(POD_ADDED, None, pod("other").on("n").build()), queue.now)
     queue.reject("a", plugins=FIT)
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
 # Activation
@@ -95,9 +95,9 @@ def test_what_is_not_asked_about_does_not_count_as_much(queue: Queue) -> None:
 
 def test_activated_in_flight_it_rests_when_it_comes_back_and_nobody_else_does(queue: Queue) -> None:
     queue.tell(Activate([uid("a"), uid("unknown")]))
-    assert queue.place("a") is Place.IN_FLIGHT
+    assert queue.state("a") is PodState.IN_FLIGHT
     queue.reject("a", "b")
-    assert (queue.place("a"), queue.place("b")) == (Place.BACKOFF, Place.UNSCHEDULABLE)
+    assert (queue.state("a"), queue.state("b")) == (PodState.BACKOFF, PodState.UNSCHEDULABLE)
 
 
 def test_activated_it_need_not_rest_wherever_it_is(queue: Queue) -> None:
@@ -105,13 +105,13 @@ def test_activated_it_need_not_rest_wherever_it_is(queue: Queue) -> None:
     queue.fail("b")
     queue.add(pod("gated").gate("x"))
     queue.tell(Activate([uid("a"), uid("b"), uid("gated")]))
-    assert [queue.place(name) for name in ("a", "b", "gated")] == [Place.ACTIVE, Place.ACTIVE, Place.GATED]
-    assert queue.core.tally.incoming[Place.ACTIVE, "ForceActivate"] == 2
+    assert [queue.state(name) for name in ("a", "b", "gated")] == [PodState.ACTIVE, PodState.ACTIVE, PodState.GATED]
+    assert queue.core.counters.incoming[PodState.ACTIVE, "ForceActivate"] == 2
 
 
 def test_activated_from_back_off_its_gates_are_not_asked_again(queue: Queue) -> None:
     queue.change(POD_DELETED)
     queue.reject("a")
-    assert queue.place("a") is Place.BACKOFF
+    assert queue.state("a") is PodState.BACKOFF
     queue.tell(Activate([uid("a")]))
     assert queue.take() == ["a"]

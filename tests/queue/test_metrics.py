@@ -1,8 +1,9 @@
 """The queue's metrics: by kube-scheduler's names and labels, and right."""
 
 from services.queue.core import QueueCore
-from services.queue.events import ClusterChange, Ended, PodBound, PodGone, PodPending, Seen
-from services.queue.scheduling.scheduling_queue import Patience
+from services.queue.events import PodBound, PodEnded, PodGone, PodPending, WatchEvent
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.scheduling_queue import Timeouts
 from services.queue.status.metrics import QueueMetrics
 from shared.telemetry import Telemetry
 from testing.builders import node, pod
@@ -26,7 +27,7 @@ class Shown:
 
     def end(self) -> None:
         for effect in self.queue.effects:
-            if isinstance(effect, Ended):
+            if isinstance(effect, PodEnded):
                 self.metrics.ended(effect)
 
 
@@ -97,7 +98,7 @@ def test_pods_that_are_scheduled() -> None:
 
 
 def test_pods_that_only_the_time_limit_helped() -> None:
-    queue = Queue(patience=Patience(unschedulable=60.0))
+    queue = Queue(timeouts=Timeouts(unschedulable=60.0))
     shown = Shown(queue)
     queue.add("a")
     queue.take()
@@ -135,7 +136,7 @@ def test_how_long_events_take() -> None:
     queue = Queue()
     queue.add("a")
     core: QueueCore = queue.core
-    seen: list[Seen] = [
+    seen: list[WatchEvent] = [
         PodPending(pod("a").build(), 1.0),
         PodPending(pod("b").build(), 1.0),
         PodGone(uid("a")),

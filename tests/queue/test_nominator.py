@@ -3,7 +3,7 @@
 import pytest
 
 from services.queue.events import Notify
-from services.queue.places import Place
+from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.queue import Verdict
 from testing.builders import pod
 from tests.queue.support import Queue, notices, uid
@@ -114,7 +114,7 @@ def test_room_that_was_kept_by_an_attempt_of_an_earlier_queue_is_not_forgotten()
     queue.add("a")
     (notice,) = notices(queue.reject("a", nominated="n"))
     assert notice.nominated == "n"
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
     batch = queue.ask()
     assert batch is not None
     (queued,) = batch.pods
@@ -169,7 +169,7 @@ def test_room_that_no_status_has_shown_to_be_kept_helps_others_when_it_is_free(q
     assert queue.take() == ["b"]
     queue.reject("b")
     queue.at(queue.now + 20.0)
-    assert queue.place("b") is Place.UNSCHEDULABLE
+    assert queue.state("b") is PodState.UNSCHEDULABLE
     if end == "deleted":
         queue.gone("a")
     else:
@@ -177,4 +177,4 @@ def test_room_that_no_status_has_shown_to_be_kept_helps_others_when_it_is_free(q
         queue.take()
         queue.reject("b")
         queue.reject("a", nominated="")
-    assert queue.place("b") is not Place.UNSCHEDULABLE
+    assert queue.state("b") is not PodState.UNSCHEDULABLE

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from services.queue.core import MOST_BYTES
-from services.queue.events import Observed, PodPending
-from services.queue.places import Place
+from services.queue.core import MAX_BATCH_BYTES
+from services.queue.events import PodPending, WatchEvents
+from services.queue.scheduling.queued_pod_info import PodState
 from testing.builders import pod
 from tests.queue.support import Queue, batch_in, built, names
 
@@ -62,10 +62,10 @@ def test_resting_pods_are_taken_only_when_nothing_is_active_and_by_their_second_
     queue.take()
     queue.change()
     queue.reject("a", "b", "c")
-    assert queue.place("a") is Place.BACKOFF
+    assert queue.state("a") is PodState.BACKOFF
     queue.add(pod("d").priority(-5))
     assert queue.take() == ["d", "b", "a", "c"]
-    assert queue.core.tally.incoming[Place.ACTIVE, "PopFromBackoffQ"] == 3
+    assert queue.core.counters.incoming[PodState.ACTIVE, "PopFromBackoffQ"] == 3
 
 
 def test_after_an_error_a_pod_is_never_taken_before_its_time() -> None:
@@ -73,12 +73,12 @@ def test_after_an_error_a_pod_is_never_taken_before_its_time() -> None:
     queue.add("a")
     queue.take()
     queue.fail("a")
-    assert queue.place("a") is Place.ERROR_BACKOFF
+    assert queue.state("a") is PodState.ERROR_BACKOFF
     assert queue.take() == []
     queue.at(101.9)
     assert queue.take() == []
     queue.at(102.0)
-    assert queue.place("a") is Place.IN_FLIGHT  # the last Take was still waiting
+    assert queue.state("a") is PodState.IN_FLIGHT  # the last Take was still waiting
 
 
 def test_pods_that_are_tried_for_ever_keep_no_other_from_being_tried() -> None:
@@ -103,13 +103,19 @@ def test_pods_that_are_tried_for_ever_keep_no_other_from_being_tried() -> None:
 def test_pods_of_other_schedulers_are_not_ours() -> None:
     queue = Queue()
     queue.add(pod("a").scheduler("somebody-else"))
-    assert queue.place("a") is None
+    assert queue.state("a") is None
     assert queue.take() == []
 
 
 def test_a_batch_is_no_larger_than_a_message_may_be_and_a_large_pod_goes_alone() -> None:
     queue = Queue()
-    for name, size in [("a", MOST_BYTES // 2), ("b", MOST_BYTES // 2), ("c", 1), ("d", 2 * MOST_BYTES), ("e", 1)]:
+    for name, size in [
+        ("a", MAX_BATCH_BYTES // 2),
+        ("b", MAX_BATCH_BYTES // 2),
+        ("c", 1),
+        ("d", 2 * MAX_BATCH_BYTES),
+        ("e", 1),
+    ]:
         queue.tell(PodPending(built(name), queue.now, size))
     assert [queue.take() for _ in range(4)] == [["a", "b"], ["c"], ["d"], ["e"]]
 
@@ -132,5 +138,5 @@ def test_what_is_seen_at_once_is_handed_out_at_once() -> None:
     queue = Queue()
     queue.ask()
     pods = [pod("a"), pod("b").priority(1), pod("c")]
-    batch = batch_in(queue.tell(Observed([PodPending(built(one), queue.now) for one in pods])))
+    batch = batch_in(queue.tell(WatchEvents([PodPending(built(one), queue.now) for one in pods])))
     assert names(batch) == ["b", "a", "c"]

@@ -4,9 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable, Tick
-from services.queue.places import Place
-from services.queue.status.pod_conditions import MOST_CHARACTERS, MOST_NOTICES, fitting
-from services.queue.untold import PAUSES, Untold
+from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.status.pod_conditions import (
+    MAX_CHARACTERS,
+    MAX_NOTICES,
+    RETRY_DELAYS,
+    UnconfirmedConditions,
+    count_for_one_message,
+)
 from shared.messages.binding import Notice
 from tests.queue.support import Queue, built, notices, telling
 
@@ -100,7 +105,7 @@ def test_what_a_binder_should_have_said_of_a_rejected_binding_is_said_for_it() -
     queue.decide("a")
     assert notices(queue.tell(Tick())) == []
     queue.forget("a", reason="0/1 nodes are available: 1 full.", plugin="NodeResourcesFit")
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
     ((at, notice),) = said_again(queue, 15.0)
     assert (at, notice.reason, notice.message) == (110.0, "Unschedulable", "0/1 nodes are available: 1 full.")
     assert not notice.event
@@ -118,22 +123,22 @@ def test_of_a_pod_that_cannot_be_read_it_is_said_some_times() -> None:
 
 
 def test_a_pod_has_one_word_however_many_are_said() -> None:
-    untold = Untold()
+    conditions = UnconfirmedConditions()
     for i in range(5):
-        untold.said(replace(NOTICE, message=f"{i}"), float(i))
-        untold.said(replace(NOTICE, uid="v"), float(i))
-    untold.validate()
-    assert len(untold) == 2
-    assert [(notice.uid, notice.message) for notice, _ in untold.due(100.0)] == [("u", "4"), ("v", "no room")]
-    assert untold.next_deadline() == 100.0 + PAUSES[1]
-    untold.said(replace(NOTICE, patch=False), 200.0)
-    untold.drop("v")
-    assert (len(untold), untold.next_deadline()) == (0, None)
+        conditions.sent(replace(NOTICE, message=f"{i}"), float(i))
+        conditions.sent(replace(NOTICE, uid="v"), float(i))
+    conditions.validate()
+    assert len(conditions) == 2
+    assert [(notice.uid, notice.message) for notice, _ in conditions.due(100.0)] == [("u", "4"), ("v", "no room")]
+    assert conditions.next_deadline() == 100.0 + RETRY_DELAYS[1]
+    conditions.sent(replace(NOTICE, patch=False), 200.0)
+    conditions.delete("v")
+    assert (len(conditions), conditions.next_deadline()) == (0, None)
 
 
 def test_so_many_words_go_together_as_fit_into_a_message() -> None:
-    assert fitting([]) == 0
-    assert fitting([NOTICE] * 1000) == MOST_NOTICES
-    long = replace(NOTICE, message="x" * (MOST_CHARACTERS // 2))
-    assert fitting([long, long, NOTICE]) == 2
-    assert fitting([replace(NOTICE, message="x" * 2 * MOST_CHARACTERS), NOTICE]) == 1
+    assert count_for_one_message([]) == 0
+    assert count_for_one_message([NOTICE] * 1000) == MAX_NOTICES
+    long = replace(NOTICE, message="x" * (MAX_CHARACTERS // 2))
+    assert count_for_one_message([long, long, NOTICE]) == 2
+    assert count_for_one_message([replace(NOTICE, message="x" * 2 * MAX_CHARACTERS), NOTICE]) == 1

@@ -1,59 +1,59 @@
 """What owners are told of gangs whose members are held."""
 
-from services.queue.standing import PATIENCE
-from tests.queue.pod_group_support import THEIRS, Line
+from services.queue.scheduling.pod_groups import GROUP_TIMEOUT
+from tests.queue.pod_group_support import THEIRS, GroupQueue
 
 
-def told(line: Line, now: float) -> dict[str, str]:
+def told(line: GroupQueue, now: float) -> dict[str, str]:
     line.now = now
-    return {overdue.entry.uid: overdue.message for overdue in line.gangs.overdue(now)}
+    return {overdue.info.uid: overdue.message for overdue in line.groups.held_too_long(now)}
 
 
 def test_the_owners_of_an_incomplete_gang_are_told_once() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3, timeout=10, ref=THEIRS)
     line.add("a", ref=THEIRS)
     line.now = 4.0
     line.add("b", ref=THEIRS)
-    assert line.gangs.next_deadline() == 10.0
+    assert line.groups.next_deadline() == 10.0
     assert told(line, 9.9) == {}
     why = "2 of its pods are there, and none is scheduled before there are 3"
     assert told(line, 10.0) == {"a": f"waiting for pod group scheduling.x-k8s.io/default/g since 10 s: {why}"}
     assert list(told(line, 14.0)) == ["b"]
     assert told(line, 1000.0) == {}
-    assert line.gangs.next_deadline() is None
-    line.gangs.validate()
+    assert line.groups.next_deadline() is None
+    line.groups.validate()
 
 
 def test_owners_are_told_that_a_group_does_not_exist() -> None:
-    line = Line()
+    line = GroupQueue()
     line.add("a")
-    assert line.gangs.next_deadline() == PATIENCE
-    assert told(line, PATIENCE)["a"].endswith("default/g since 60 s: there is no such object")
+    assert line.groups.next_deadline() == GROUP_TIMEOUT
+    assert told(line, GROUP_TIMEOUT)["a"].endswith("default/g since 60 s: there is no such object")
 
 
 def test_owners_are_told_that_gates_keep_some_out() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(2)
     line.add("a")
     line.add("b", shut=True)
     line.take()
-    assert told(line, PATIENCE)["a"].endswith("scheduled together, but 1 of them are kept out by their gates")
+    assert told(line, GROUP_TIMEOUT)["a"].endswith("scheduled together, but 1 of them are kept out by their gates")
 
 
 def test_a_group_that_appears_or_changes_says_anew_how_long_that_takes() -> None:
-    line = Line()
+    line = GroupQueue()
     line.add("a", ref=THEIRS)
     line.see(2, timeout=5, ref=THEIRS)
-    assert line.gangs.next_deadline() == 5.0
+    assert line.groups.next_deadline() == 5.0
     line.see(2, timeout=90, ref=THEIRS)
-    assert line.gangs.next_deadline() == 90.0
+    assert line.groups.next_deadline() == 90.0
 
 
 def test_who_is_let_go_is_not_spoken_of() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(2)
     line.add("a")
     line.add("b")
-    assert line.gangs.next_deadline() is None
+    assert line.groups.next_deadline() is None
     assert told(line, 1000.0) == {}

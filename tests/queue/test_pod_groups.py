@@ -4,26 +4,25 @@ from random import Random
 
 import pytest
 
-from services.queue.places import Place
 from services.queue.scheduling import pod_groups as module
-from services.queue.scheduling.pod_groups import Drawn, Gangs
-from services.queue.standing import HOLDERS
+from services.queue.scheduling.pod_groups import GANG_PLUGINS, PodGroups, PoppedTogether
+from services.queue.scheduling.queued_pod_info import PodState
 from shared.model.objects import GroupApi, GroupRef
-from tests.queue.pod_group_support import OURS, THEIRS, Line, a_group, an_entry
+from tests.queue.pod_group_support import OURS, THEIRS, GroupQueue, a_group, a_pod_info
 
 # Who is let in
 
 
 def test_a_pod_of_no_group_goes_its_way() -> None:
-    line = Line()
+    line = GroupQueue()
     line.add("a", ref=None)
     assert line.take() == (["a"], 0)
-    assert len(line.gangs) == 0
+    assert len(line.groups) == 0
 
 
 def test_pods_wait_for_their_group_and_it_says_so() -> None:
-    line = Line()
-    status = line.gangs.gate(an_entry("a"))
+    line = GroupQueue()
+    status = line.groups.pre_enqueue(a_pod_info("a"))
     assert status.message == 'waiting for pods\'s pod group "g" to appear in scheduling queue'
     assert (status.plugin, status.rejected) == ("GangScheduling", True)
     line.add("a", "b")
@@ -36,19 +35,19 @@ def test_pods_wait_for_their_group_and_it_says_so() -> None:
     ("ref", "plugin", "count"), [(OURS, "GangScheduling", "minCount"), (THEIRS, "Coscheduling", "minMember")]
 )
 def test_pods_wait_until_so_many_are_there(ref: GroupRef, plugin: str, count: str) -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3, ref=ref)
     line.add("a", "b", ref=ref)
-    status = line.gangs.gate(line.entries["a"])
+    status = line.groups.pre_enqueue(line.pods["a"])
     assert status.message == f"waiting for {count} pods from a gang to appear in scheduling queue"
-    assert (status.plugin, line.held(), line.gangs.ready(ref)) == (plugin, ["a", "b"], False)
+    assert (status.plugin, line.held(), line.groups.can_schedule(ref)) == (plugin, ["a", "b"], False)
     line.add("c", ref=ref)
-    assert (line.held(), line.gangs.ready(ref)) == ([], True)
+    assert (line.held(), line.groups.can_schedule(ref)) == ([], True)
     assert line.take() == (["a", "b", "c"], 3)
 
 
 def test_groups_of_one_name_and_two_apis_are_two() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(2)
     line.add("a")
     line.add("b", ref=THEIRS)
@@ -59,7 +58,7 @@ def test_groups_of_one_name_and_two_apis_are_two() -> None:
 
 @pytest.mark.parametrize("least", [None, 1])
 def test_where_none_needs_another_each_goes_alone(least: int | None) -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(least)
     line.add("a", "b")
     assert line.all_taken() == [(["a"], 0), (["b"], 0)]
@@ -68,9 +67,9 @@ def test_where_none_needs_another_each_goes_alone(least: int | None) -> None:
 # Who comes along
 
 
-@pytest.mark.parametrize("place", [Place.UNSCHEDULABLE, Place.BACKOFF, Place.ERROR_BACKOFF])
-def test_when_one_is_drawn_all_are_that_rest_or_were_rejected(place: Place) -> None:
-    line = Line()
+@pytest.mark.parametrize("place", [PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.ERROR_BACKOFF])
+def test_when_one_is_drawn_all_are_that_rest_or_were_rejected(place: PodState) -> None:
+    line = GroupQueue()
     line.see(2)
     line.add("a", "b", "c")
     assert line.take() == (["a", "b", "c"], 2)
@@ -81,7 +80,7 @@ def test_when_one_is_drawn_all_are_that_rest_or_were_rejected(place: Place) -> N
 
 
 def test_they_are_decided_by_priority_and_then_by_age() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(4)
     line.add("a", "b")
     line.now = 1.0
@@ -91,27 +90,27 @@ def test_they_are_decided_by_priority_and_then_by_age() -> None:
 
 
 def test_very_large_gangs_are_drawn_in_parts_that_can_be_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_TOGETHER", 3)
-    line = Line()
+    monkeypatch.setattr(module, "MAX_POPPED_TOGETHER", 3)
+    line = GroupQueue()
     line.see(2)
     line.add("a", "b", "c", "d", "e")
     assert line.all_taken() == [(["a", "b", "c"], 2), (["d", "e"], 2)]
-    line = Line()
+    line = GroupQueue()
     line.see(4)
     line.add("a", "b", "c", "d", "e")
     assert line.take() == (["a", "b", "c", "d"], 4)
 
 
 def test_who_has_a_place_is_not_needed_any_more() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3)
-    line.gangs.on_node("elsewhere", OURS)
+    line.groups.assigned("elsewhere", OURS)
     line.add("a", "b")
     assert line.take() == (["a", "b"], 2)
 
 
 def test_once_enough_have_a_place_the_others_go_alone() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(2)
     line.add("a", "b", "c")
     line.take()
@@ -125,7 +124,7 @@ def test_once_enough_have_a_place_the_others_go_alone() -> None:
 
 
 def test_who_comes_while_the_others_are_being_decided_waits_for_the_outcome() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
     line.take()
@@ -137,7 +136,7 @@ def test_who_comes_while_the_others_are_being_decided_waits_for_the_outcome() ->
 
 
 def test_who_comes_while_the_others_are_being_decided_goes_with_them_when_they_are_rejected() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
     line.take()
@@ -148,7 +147,7 @@ def test_who_comes_while_the_others_are_being_decided_goes_with_them_when_they_a
 
 
 def test_a_member_with_gates_of_its_own_keeps_the_others() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3)
     line.add("a", "b")
     line.add("c", shut=True)
@@ -161,7 +160,7 @@ def test_a_member_with_gates_of_its_own_keeps_the_others() -> None:
 
 
 def test_those_that_a_lost_cycle_had_go_together_again() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
     line.take()
@@ -174,16 +173,16 @@ def test_those_that_a_lost_cycle_had_go_together_again() -> None:
 
 
 def test_a_member_whose_binding_fails_goes_alone_and_two_go_together() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
     line.take()
     line.decide("a", "b", "c")
     line.bound("a")
-    line.reject("b", place=Place.ERROR_BACKOFF)
+    line.reject("b", place=PodState.ERROR_BACKOFF)
     line.wake("b")
     assert line.take() == (["b"], 0)
-    line.reject("c", place=Place.ERROR_BACKOFF)
+    line.reject("c", place=PodState.ERROR_BACKOFF)
     line.wake("c")
     assert line.take() == ([], 0)
     line.reject("b")
@@ -191,7 +190,7 @@ def test_a_member_whose_binding_fails_goes_alone_and_two_go_together() -> None:
 
 
 def test_members_that_go_are_missing_again() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
     line.take()
@@ -205,7 +204,7 @@ def test_members_that_go_are_missing_again() -> None:
 
 
 def test_a_member_that_is_deleted_while_they_wait_their_turn_holds_the_others() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
     line.delete("b")
@@ -216,17 +215,17 @@ def test_a_member_that_is_deleted_while_they_wait_their_turn_holds_the_others() 
 
 
 def test_a_group_that_is_deleted_holds_its_members_until_it_is_back() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(2)
     line.add("a", "b")
-    line.gangs.lose(OURS)
+    line.groups.delete_group(OURS)
     assert line.take() == ([], 0)
     line.see(2)
     assert line.take() == (["a", "b"], 2)
 
 
 def test_a_group_that_asks_for_more_or_less() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(2, ref=THEIRS)
     line.add("a", "b", ref=THEIRS)
     line.see(3, ref=THEIRS)
@@ -236,18 +235,18 @@ def test_a_group_that_asks_for_more_or_less() -> None:
 
 
 def test_a_pod_that_changes_its_group() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(2, ref=THEIRS)
     line.add("a", ref=THEIRS)
     line.add("b", ref=None)
-    entry = line.entries["b"]
-    entry.pod = an_entry("b", THEIRS).pod
-    line.gangs.moved(entry, line.now)
+    entry = line.pods["b"]
+    entry.pod = a_pod_info("b", THEIRS).pod
+    line.groups.moved(entry, line.now)
     line.settle()
     assert line.take() == (["b", "a"][::-1], 2)
     line.reject("a", "b")
-    entry.pod = an_entry("b", None).pod
-    line.gangs.moved(entry, line.now)
+    entry.pod = a_pod_info("b", None).pod
+    line.groups.moved(entry, line.now)
     line.wake("a")
     line.wake("b")
     assert line.all_taken() == [(["b"], 0)]
@@ -255,18 +254,18 @@ def test_a_pod_that_changes_its_group() -> None:
 
 
 def test_nothing_is_remembered_of_what_is_gone() -> None:
-    line = Line()
+    line = GroupQueue()
     line.see(2)
     line.add("a", "b")
     line.take()
     line.decide("a", "b")
     line.bound("a")
     line.delete("a", "b")
-    assert len(line.gangs) == 1
-    line.gangs.lose(OURS)
-    assert len(line.gangs) == 0
-    line.gangs.lose(OURS)
-    line.gangs.gone("a")
+    assert len(line.groups) == 1
+    line.groups.delete_group(OURS)
+    assert len(line.groups) == 0
+    line.groups.delete_group(OURS)
+    line.groups.remove("a")
 
 
 # All of it
@@ -274,11 +273,11 @@ def test_nothing_is_remembered_of_what_is_gone() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_happens_nobody_is_stuck_and_no_gang_is_torn(seed: int) -> None:
-    line, random, number = Line(), Random(seed), 0
+    line, random, number = GroupQueue(), Random(seed), 0
     groups = [OURS, THEIRS, GroupRef(GroupApi.SCHEDULING, "default/h"), None]
     for _ in range(200):
         line.now += random.random() * 20
-        at = {place: [e for e in line.entries.values() if e.place is place] for place in Place}
+        at = {place: [e for e in line.pods.values() if e.state is place] for place in PodState}
         match random.choice(["add", "add", "group", "lose", "take", "take", "decide", "reject", "wake", "end", "time"]):
             case "add":
                 number += 1
@@ -289,32 +288,34 @@ def test_whatever_happens_nobody_is_stuck_and_no_gang_is_torn(seed: int) -> None
                     line.see(random.choice([1, 2, 3, 5]), random.choice([None, 5, 50]), ref)
             case "lose":
                 if (ref := random.choice(groups)) is not None and random.random() < 0.3:
-                    line.gangs.lose(ref)
+                    line.groups.delete_group(ref)
             case "take":
                 names, least = line.take()
                 assert len(names) >= least
             case "decide":
-                line.decide(*[entry.uid for entry in at[Place.IN_FLIGHT]][: random.randrange(5)])
+                line.decide(*[entry.uid for entry in at[PodState.IN_FLIGHT]][: random.randrange(5)])
             case "reject":
-                place = random.choice([Place.UNSCHEDULABLE, Place.BACKOFF, Place.ERROR_BACKOFF, Place.ACTIVE])
-                away = at[Place.IN_FLIGHT] if random.random() < 0.7 else at[Place.BINDING]
+                place = random.choice(
+                    [PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.ERROR_BACKOFF, PodState.ACTIVE]
+                )
+                away = at[PodState.IN_FLIGHT] if random.random() < 0.7 else at[PodState.BINDING]
                 line.reject(*[entry.uid for entry in away][: random.randrange(5)], place=place)
             case "wake":
-                for entry in random.sample(list(line.entries.values()), min(2, len(line.entries))):
-                    if entry.place not in (Place.IN_FLIGHT, Place.BINDING, Place.ACTIVE):
+                for entry in random.sample(list(line.pods.values()), min(2, len(line.pods))):
+                    if entry.state not in (PodState.IN_FLIGHT, PodState.BINDING, PodState.ACTIVE):
                         line.wake(entry.uid)
             case "end":
-                for entry in at[Place.BINDING][:2]:
+                for entry in at[PodState.BINDING][:2]:
                     line.bound(entry.uid) if entry.pod.spec.scheduling_group else line.delete(entry.uid)
-                if at[Place.ACTIVE] and random.random() < 0.5:
-                    line.delete(at[Place.ACTIVE][0].uid)
+                if at[PodState.ACTIVE] and random.random() < 0.5:
+                    line.delete(at[PodState.ACTIVE][0].uid)
             case "time":
-                line.gangs.overdue(line.now)
+                line.groups.held_too_long(line.now)
         line.settle()
     finish(line, groups)
 
 
-def finish(line: Line, groups: list[GroupRef | None]) -> None:
+def finish(line: GroupQueue, groups: list[GroupRef | None]) -> None:
     """With groups that need no more than are there, and with no gate shut, everybody gets a place.
 
     Those that rest or were rejected are woken; those that are held must be let go without.
@@ -323,27 +324,27 @@ def finish(line: Line, groups: list[GroupRef | None]) -> None:
         if ref is not None:
             line.see(2, ref=ref)
             line.add(f"last-{ref}", f"last-but-one-{ref}", ref=ref)
-    for entry in list(line.entries.values()):
-        if entry.place is Place.IN_FLIGHT:
+    for entry in list(line.pods.values()):
+        if entry.state is PodState.IN_FLIGHT:
             line.reject(entry.uid)
-    for entry in list(line.entries.values()):
-        if entry.place not in (Place.BINDING, Place.ACTIVE) and entry.gate not in HOLDERS:
+    for entry in list(line.pods.values()):
+        if entry.state not in (PodState.BINDING, PodState.ACTIVE) and entry.gating_plugin not in GANG_PLUGINS:
             line.wake(entry.uid)
     while (taken := line.take())[0]:
         line.decide(*taken[0])
-    assert {entry.place for entry in line.entries.values()} == {Place.BINDING}
-    assert line.gangs.next_deadline() is None
+    assert {entry.state for entry in line.pods.values()} == {PodState.BINDING}
+    assert line.groups.next_deadline() is None
 
 
 def test_what_the_watch_tells_of() -> None:
-    gangs, group = Gangs(), a_group(2, ref=THEIRS)
-    pod = an_entry("a", THEIRS).pod
+    gangs, group = PodGroups(), a_group(2, ref=THEIRS)
+    pod = a_pod_info("a", THEIRS).pod
     gangs.observe(None, group)
     gangs.observe(None, pod)
     gangs.observe(None, "something else")
     gangs.validate()
     assert "a" in gangs
-    gangs.observe(pod, an_entry("a", None).pod)
+    gangs.observe(pod, a_pod_info("a", None).pod)
     assert "a" not in gangs
     gangs.observe(None, pod)
     gangs.observe(pod, None)
@@ -352,5 +353,5 @@ def test_what_the_watch_tells_of() -> None:
 
 
 def test_drawn_is_what_is_handed_out() -> None:
-    entry = an_entry("a", None)
-    assert Gangs().draw(entry) == Drawn([entry])
+    entry = a_pod_info("a", None)
+    assert PodGroups().pop_with(entry) == PoppedTogether([entry])

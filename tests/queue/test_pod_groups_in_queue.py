@@ -4,10 +4,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from services.queue.core import MOST_GANG_BYTES
-from services.queue.events import ClusterChange, Observed, PodBound, PodPending, Tick
-from services.queue.places import Place
-from services.queue.standing import PATIENCE
+from services.queue.core import MAX_GANG_BYTES
+from services.queue.events import PodBound, PodPending, Tick, WatchEvents
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.pod_groups import GROUP_TIMEOUT
+from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.messages.queue import Gang
 from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, object_from
@@ -56,7 +57,7 @@ def of_gang(least: int, *names: str) -> list[tuple[str, Gang | None]]:
 def test_a_gang_is_handed_out_when_it_is_complete() -> None:
     queue = a_gang("a", "b", least=3)
     assert taken(queue) == []
-    assert {queue.place(name) for name in "ab"} == {Place.GATED}
+    assert {queue.state(name) for name in "ab"} == {PodState.GATED}
     queue.add(member("c"))
     assert answered(queue) == of_gang(3, "a", "b", "c")
 
@@ -86,14 +87,14 @@ def test_it_waits_for_the_next_batch_where_others_come_first() -> None:
 def test_what_no_message_holds_is_told_to_its_owners_and_holds_up_nobody() -> None:
     queue = Queue()
     queue.tell(group(2))
-    queue.tell(Observed([PodPending(member(name).build(), queue.now, MOST_GANG_BYTES // 2 + 1) for name in "ab"]))
+    queue.tell(WatchEvents([PodPending(member(name).build(), queue.now, MAX_GANG_BYTES // 2 + 1) for name in "ab"]))
     queue.add("x")
     queue.ask(100)
     assert [told.message for told in notices(queue.effects)] == 2 * [
         "pod group scheduling.x-k8s.io/default/g: its pods take 7340034 bytes, and only 7340032 can be placed together"
     ]
     assert answered(queue) == [("x", None)]
-    assert {queue.place(name) for name in "ab"} == {Place.ERROR_BACKOFF}
+    assert {queue.state(name) for name in "ab"} == {PodState.ERROR_BACKOFF}
 
 
 def test_when_one_is_woken_all_are_tried_again() -> None:
@@ -101,7 +102,7 @@ def test_when_one_is_woken_all_are_tried_again() -> None:
     taken(queue)
     queue.reject("a", plugins=("NodeResourcesFit", GANG))
     queue.reject("b", plugins=(GANG,))
-    assert queue.place("a") is queue.place("b") is Place.UNSCHEDULABLE
+    assert queue.state("a") is queue.state("b") is PodState.UNSCHEDULABLE
     assert taken(queue) == []
     queue.now += 5.0
     queue.change(POD_DELETED)
@@ -126,7 +127,7 @@ def test_what_is_seen_on_nodes_counts_and_counts_no_more_when_it_is_gone() -> No
     queue.tell(ClusterChange(POD_DELETED, other, None))
     queue.at(queue.now + 5.0)
     assert taken(queue) == []
-    assert queue.place("a") is Place.GATED
+    assert queue.state("a") is PodState.GATED
 
 
 def test_of_a_gang_that_is_seen_bound_nothing_is_held() -> None:
@@ -150,9 +151,9 @@ def test_gates_of_its_own_are_gone_before_its_gang_holds_it() -> None:
 
 def test_what_happens_in_the_cluster_is_nothing_to_who_is_held() -> None:
     queue = a_gang("a", least=2)
-    before = queue.core.story(uid("a"))
+    before = queue.history("a")
     queue.change(POD_DELETED)
-    assert queue.core.story(uid("a")) == before
+    assert queue.history("a") == before
 
 
 def test_owners_are_told_after_the_time_of_the_group() -> None:
@@ -163,7 +164,7 @@ def test_owners_are_told_after_the_time_of_the_group() -> None:
     said = notices(queue.tell(Tick()))
     assert [(notice.name, notice.reason, notice.patch) for notice in said] == [("a", "Unschedulable", True)]
     assert "1 of its pods are there" in said[0].message
-    queue.now += PATIENCE
+    queue.now += GROUP_TIMEOUT
     assert [notice.name for notice in notices(queue.tell(Tick())) if notice.event] == ["b"]
 
 

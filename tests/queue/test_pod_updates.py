@@ -4,9 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from services.queue.core import QueueCore
-from services.queue.events import ClusterChange, Ended, Observed, PodPending, PodUnreadable, Problem, Tick, Withdrawn
-from services.queue.places import TRANSITIONS, Place
-from services.queue.tally import Result
+from services.queue.events import PodEnded, PodPending, PodUnreadable, Problem, Tick, WatchEvents
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState
+from services.queue.scheduling.scheduling_queue import AttemptResult
 from shared.config.reading import load_config
 from shared.errors import InvariantBroken
 from shared.framework.plugin import PreEnqueuePlugin, QueueSortPlugin
@@ -39,11 +40,11 @@ def test_a_rejected_pod_that_changes_is_another_attempts_reason() -> None:
     queue.take()
     queue.reject("a", plugins=TAINTS)
     queue.add(pod("a").tolerate("k"))
-    assert queue.place("a") is Place.BACKOFF
+    assert queue.state("a") is PodState.BACKOFF
     queue.take()
     queue.reject("a", plugins=TAINTS)
     queue.at(110.0).add(pod("a").tolerate("k").tolerate("l"))
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
 
 
 def test_a_change_that_none_of_its_plugins_waits_for_is_no_reason() -> None:
@@ -52,7 +53,7 @@ def test_a_change_that_none_of_its_plugins_waits_for_is_no_reason() -> None:
     queue.take()
     queue.reject("a", plugins=FIT)
     queue.add(pod("a").tolerate("k").label(app="x"))
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
 def test_a_change_of_its_status_is_none() -> None:
@@ -61,7 +62,7 @@ def test_a_change_of_its_status_is_none() -> None:
     queue.take()
     queue.reject("a")
     queue.add(pod("a").condition("PodScheduled", "False", "Unschedulable"))
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
 def test_the_newest_version_is_handed_out() -> None:
@@ -77,9 +78,9 @@ def test_a_change_in_flight_counts_when_it_comes_back() -> None:
     queue.add("a", "b")
     queue.take()
     queue.add(pod("a").tolerate("k").label(v="2"))
-    assert queue.place("a") is Place.IN_FLIGHT
+    assert queue.state("a") is PodState.IN_FLIGHT
     queue.reject("a", "b", plugins=TAINTS)
-    assert (queue.place("a"), queue.place("b")) == (Place.BACKOFF, Place.UNSCHEDULABLE)
+    assert (queue.state("a"), queue.state("b")) == (PodState.BACKOFF, PodState.UNSCHEDULABLE)
     batch = queue.ask()
     assert batch is not None and batch.pods[0].pod.metadata.labels == {"v": "2"}
 
@@ -91,7 +92,7 @@ def test_a_resting_pod_that_changes_rests_on() -> None:
     queue.change()
     queue.reject("a", "b")
     queue.add(pod("b").priority(9))
-    assert queue.place("b") is Place.BACKOFF
+    assert queue.state("b") is PodState.BACKOFF
     assert queue.take() == ["b", "a"]
 
 
@@ -101,9 +102,9 @@ def test_a_version_told_twice_is_no_change() -> None:
     queue.take()
     queue.reject("a", plugins=TAINTS)
     queue.add(versioned("k", "7"))
-    assert queue.place("a") is Place.UNSCHEDULABLE
+    assert queue.state("a") is PodState.UNSCHEDULABLE
     queue.add(versioned("k", "8"))
-    assert queue.place("a") is Place.BACKOFF
+    assert queue.state("a") is PodState.BACKOFF
 
 
 # Gates
@@ -112,15 +113,15 @@ def test_a_version_told_twice_is_no_change() -> None:
 def test_a_gated_pod_comes_in_when_its_gates_are_gone() -> None:
     queue = Queue()
     queue.add(pod("a").gate("x").gate("y"))
-    assert queue.place("a") is Place.GATED
+    assert queue.state("a") is PodState.GATED
     queue.add(pod("a").gate("y"))
     queue.change()
-    assert queue.place("a") is Place.GATED
-    assert +queue.core.tally.rejecting == {("SchedulingGates", "default-scheduler"): 1}
+    assert queue.state("a") is PodState.GATED
+    assert +queue.core.counters.rejecting == {("SchedulingGates", "default-scheduler"): 1}
     queue.at(105.0).add("a")
     assert queue.take() == ["a"]
     (ended,) = queue.bound("a")
-    assert isinstance(ended, Ended) and (ended.seen_at, ended.active_at) == (100.0, 105.0)
+    assert isinstance(ended, PodEnded) and (ended.seen_at, ended.active_at) == (100.0, 105.0)
 
 
 def test_nobody_is_told_of_a_gated_pod() -> None:
@@ -134,7 +135,7 @@ def test_a_gated_pod_is_never_flushed() -> None:
     queue.add(pod("a").gate("x"))
     assert queue.core.next_deadline() is None
     queue.at(1000.0)
-    assert queue.place("a") is Place.GATED
+    assert queue.state("a") is PodState.GATED
 
 
 class Door(PreEnqueuePlugin):
@@ -165,12 +166,12 @@ def test_a_gate_may_shut_on_the_way_back_and_open_at_a_change_its_plugin_waits_f
     core.handle(Take(1, 1, 5), 100.0)
     door.state = "shut"
     core.handle(Tick(), 160.0)
-    assert core.place_of(uid("a")) is Place.GATED
+    assert core.state_of(uid("a")) is PodState.GATED
     core.handle(ClusterChange(NODE_DELETED), 161.0)
-    assert core.place_of(uid("a")) is Place.GATED
+    assert core.state_of(uid("a")) is PodState.GATED
     door.state = "open"
     core.handle(ClusterChange(NODE_DELETED), 162.0)
-    assert core.place_of(uid("a")) is Place.ACTIVE
+    assert core.state_of(uid("a")) is PodState.ACTIVE
     core.validate()
 
 
@@ -179,8 +180,8 @@ def test_a_gate_that_breaks_down_is_told_of_and_keeps_only_its_pod_out() -> None
     door.state = "broken"
     (problem,) = core.handle(PodPending(pod("a").build(), 100.0), 100.0)
     assert isinstance(problem, Problem)
-    assert str(problem.error) == "Pod default/a: a PreEnqueue plugin broke down: ZeroDivisionError: hinge"
-    assert core.place_of(uid("a")) is Place.GATED
+    assert str(problem.error) == "Pod default/a: a PreEnqueue plugin raised: ZeroDivisionError: hinge"
+    assert core.state_of(uid("a")) is PodState.GATED
     door.state = "shut"
     core.handle(ClusterChange(NODE_ADDED), 101.0)
     core.validate()
@@ -195,10 +196,10 @@ def test_a_gate_that_broke_down_after_an_error_lets_its_pod_rest_as_after_one() 
     core.handle(Take(1, 1, 5), 100.0)
     door.state = "broken"
     core.handle(Outcomes(1, 1, [Outcome(uid("a"), Verdict.FAILED)]), 100.0)
-    assert core.place_of(uid("a")) is Place.GATED
+    assert core.state_of(uid("a")) is PodState.GATED
     door.state = "open"
     core.handle(ClusterChange(NODE_ADDED), 100.5)
-    assert core.place_of(uid("a")) is Place.ERROR_BACKOFF
+    assert core.state_of(uid("a")) is PodState.ERROR_BACKOFF
     core.validate()
 
 
@@ -211,9 +212,9 @@ def test_a_pod_that_cannot_be_sorted_costs_no_other() -> None:
         def sort_key(self, pod: Pod, queued_at: float) -> int:
             return {"a": 1, "c": 0}[pod.name]
 
-    core._watched._frameworks["default-scheduler"].queue_sort = Picky()
+    core._handlers._frameworks["default-scheduler"].queue_sort = Picky()
     seen = [PodPending(pod(name).build(), 100.0) for name in "abc"]
-    (problem,) = core.handle(Observed(seen), 100.0)
+    (problem,) = core.handle(WatchEvents(seen), 100.0)
     assert isinstance(problem, Problem)
     assert str(problem.error) == "Pod default/b: cannot be queued: KeyError: 'b'"
     core.validate()
@@ -242,9 +243,8 @@ def test_a_deleted_pod_leaves_from_everywhere(place: str, how: str) -> None:
         queue.gone("a")
     else:
         queue.add(pod("a").terminating() if how == "terminating" else pod("a").phase("Failed"))
-    assert queue.place("a") is None
-    assert any(isinstance(effect, Ended) and not effect.bound for effect in queue.effects)
-    assert (Withdrawn(uid("a")) in queue.effects) == (place == "flight")
+    assert queue.state("a") is None
+    assert any(isinstance(effect, PodEnded) and not effect.bound for effect in queue.effects)
     queue.gone("a")
     assert queue.effects == []
     queue.reject("a")
@@ -260,15 +260,15 @@ def test_a_pod_deleted_while_binding_may_leave_room() -> None:
     queue.decide("a")
     queue.reject("b")
     queue.at(110.0).gone("a")
-    assert queue.place("b") is Place.ACTIVE
+    assert queue.state("b") is PodState.ACTIVE
 
 
 def test_bound_by_somebody_else_it_is_no_success_of_ours() -> None:
     queue = Queue()
     queue.add("a")
     queue.bound("a")
-    assert queue.place("a") is None
-    assert not queue.core.tally.attempts
+    assert queue.state("a") is None
+    assert not queue.core.counters.attempts
 
 
 # Unreadable pods
@@ -281,10 +281,10 @@ def test_the_owner_of_an_unreadable_pod_is_told_once() -> None:
     (notice,) = notices(effects)
     assert (notice.reason, notice.message) == ("SchedulerError", UNREADABLE.problem)
     assert (notice.namespace, notice.name, notice.patch, notice.event) == ("default", "a", True, True)
-    assert queue.place("a") is None
+    assert queue.state("a") is None
     assert notices(queue.tell(UNREADABLE)) == []
     queue.add("a")
-    assert queue.place("a") is Place.ACTIVE
+    assert queue.state("a") is PodState.ACTIVE
     assert len(notices(queue.tell(UNREADABLE))) == 1
 
 
@@ -310,7 +310,7 @@ def test_the_owner_of_a_rejected_pod_is_told_why() -> None:
     )
     (notice,) = notices(queue.fail("b"))
     assert (notice.reason, notice.message) == ("SchedulerError", "a plugin broke down")
-    assert queue.core.tally.attempts[Result.ERROR, "default-scheduler"] == 1
+    assert queue.core.counters.attempts[AttemptResult.ERROR, "default-scheduler"] == 1
 
 
 @pytest.mark.parametrize(
@@ -335,31 +335,31 @@ def test_the_condition_is_written_only_where_it_differs(status: str, reason: str
 
 
 def test_the_table_has_every_place_and_every_place_but_the_last_can_be_left_for_good() -> None:
-    assert set(TRANSITIONS) == set(Place)
+    assert set(TRANSITIONS) == set(PodState)
     for place, ways in TRANSITIONS.items():
-        assert Place.NEW not in ways
-        if place not in (Place.NEW, Place.DONE):
-            assert {Place.DONE} | ({Place.BINDING} - {place}) <= ways
-    assert TRANSITIONS[Place.DONE] == frozenset()
+        assert PodState.NEW not in ways
+        if place not in (PodState.NEW, PodState.DONE):
+            assert {PodState.DONE} | ({PodState.BINDING} - {place}) <= ways
+    assert TRANSITIONS[PodState.DONE] == frozenset()
 
 
-@pytest.mark.parametrize("place", [place for place in Place if place not in (Place.NEW, Place.DONE)])
-def test_an_impossible_move_tells_the_pods_story(place: Place) -> None:
+@pytest.mark.parametrize("place", [place for place in PodState if place not in (PodState.NEW, PodState.DONE)])
+def test_an_impossible_move_tells_the_pods_story(place: PodState) -> None:
     queue = Queue()
     queue.add("a")
-    held = queue.core._pods.held
-    entry = held.entries[uid("a")]
-    if place in TRANSITIONS[Place.ACTIVE]:
-        held.move(entry, place, 101.0, "test")
-        place = Place.UNSCHEDULABLE if place is Place.BINDING else place
-        if place in TRANSITIONS[entry.place]:
+    scheduling_queue = queue.core._queue
+    info = scheduling_queue.pods[uid("a")]
+    if place in TRANSITIONS[PodState.ACTIVE]:
+        scheduling_queue.move(info, place, 101.0, "test")
+        place = PodState.UNSCHEDULABLE if place is PodState.BINDING else place
+        if place in TRANSITIONS[info.state]:
             return
     with pytest.raises(InvariantBroken, match=r"pod default/a: .* before: 100.000 active \(UnschedulablePodAdd\)"):
-        held.move(entry, place, 102.0, "test")
+        scheduling_queue.move(info, place, 102.0, "test")
 
 
 def test_frameworks_of_several_profiles_each_have_their_pods() -> None:
     other = {"default-scheduler": FRAMEWORKS["default-scheduler"], "second": FRAMEWORKS["default-scheduler"]}
     core = QueueCore(other)
     core.handle(PodPending(pod("a").scheduler("second").build(), 1.0), 1.0)
-    assert core.place_of(uid("a")) is Place.ACTIVE
+    assert core.state_of(uid("a")) is PodState.ACTIVE

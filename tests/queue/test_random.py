@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.queue.events import Listed, PodUnreadable
-from services.queue.places import Place
+from services.queue.events import ListingComplete, PodUnreadable
+from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import Action, ClusterEvent, Resource
 from shared.messages.queue import Activate, Batch, Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod
@@ -153,10 +153,10 @@ class Anything(RuleBasedStateMachine):
         if not self.sent:
             return
         message = data.draw(st.sampled_from(self.sent))
-        before = self.queue.core.inspect()
+        before = self.queue.core.contents()
         effects = self.queue.tell(message)
         assert bool(acknowledged(effects)) == (message.epoch == self.queue.epoch)
-        assert self.queue.core.inspect() == before or batch_in(effects) is not None
+        assert self.queue.core.contents() == before or batch_in(effects) is not None
 
     @rule(told=names_of, old=st.booleans(), plugin=st.sampled_from(["", "NodeResourcesFit"]))
     def forget(self, told: list[str], old: bool, plugin: str) -> None:
@@ -167,17 +167,17 @@ class Anything(RuleBasedStateMachine):
     def start_again(self) -> None:
         """With what it wanted to be remembered, and a listing."""
         before = self.queue
-        self.queue = Queue(kept=before.kept)
-        self.queue.kept |= before.kept
+        self.queue = Queue(records=before.stored)
+        self.queue.stored |= before.stored
         self.queue.now, self.queue.epoch = before.now, before.epoch + 1
         self.sent.clear()
         self.batches.clear()
         self.queue.add(*(self.told[name] for name in self.pending))
-        self.queue.tell(Listed((1, 1)))
+        self.queue.tell(ListingComplete((1, 1)))
 
     @invariant()
     def only_what_there_is_is_remembered(self) -> None:
-        assert set(self.queue.kept) <= {uid(name) for name in self.pending}
+        assert set(self.queue.stored) <= {uid(name) for name in self.pending}
 
     @rule()
     def begin_a_new_cycle(self) -> None:
@@ -188,10 +188,10 @@ class Anything(RuleBasedStateMachine):
     @invariant()
     def every_pending_pod_is_somewhere_and_no_other_is(self) -> None:
         for name in NAMES:
-            place = self.queue.place(name)
-            assert (place is not None) == (name in self.pending), self.queue.core.story(uid(name))
-            if place is Place.GATED:
-                assert self.pending[name] or uid(name) in self.queue.core._pods.preempting
+            place = self.queue.state(name)
+            assert (place is not None) == (name in self.pending), self.queue.history(name)
+            if place is PodState.GATED:
+                assert self.pending[name] or uid(name) in self.queue.core._queue.preemptions
 
 
 TestAnything = Anything.TestCase

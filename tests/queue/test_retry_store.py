@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 
-from services.queue.events import Lapse, Remember
-from services.queue.kept import Kept
-from services.queue.status import retry_store as remembering
-from services.queue.status.retry_store import Remembering
+from services.queue.events import StoreRetry
+from services.queue.scheduling.queued_pod_info import RetryRecord
+from services.queue.status import retry_store
+from services.queue.status.retry_store import RetryStore
 from services.supervisor.servers import RedisServer
 from shared.errors import UserError
 from shared.store.memory import Memory
@@ -31,22 +31,22 @@ class OnlyTerm:
 
 
 TERM = OnlyTerm()
-ONE = Kept(attempts=1, rejections=1, errors=0, queued_at=7.5, backoff_until=9)
-TWO = Kept(attempts=2, rejections=1, errors=1, queued_at=8.5, backoff_until=10)
+ONE = RetryRecord(attempts=1, rejections=1, errors=0, queued_at=7.5, backoff_until=9)
+TWO = RetryRecord(attempts=2, rejections=1, errors=1, queued_at=8.5, backoff_until=10)
 
 
-def a_remembering(
+def a_store(
     server: RedisServer, telemetry: Telemetry | None = None, clock: float = 100.0, wall: float = 1_767_225_600.0
-) -> Remembering:
-    return Remembering(server.url, PREFIX, telemetry or a_telemetry(), clock=lambda: clock, wall=lambda: wall)
+) -> RetryStore:
+    return RetryStore(server.url, PREFIX, telemetry or a_telemetry(), clock=lambda: clock, wall=lambda: wall)
 
 
 @asynccontextmanager
 async def at_work(
     server: RedisServer, telemetry: Telemetry | None = None, clock: float = 100.0
-) -> AsyncIterator[Remembering]:
-    async with a_remembering(server, telemetry, clock) as memory:
-        await memory.recall(TERM)
+) -> AsyncIterator[RetryStore]:
+    async with a_store(server, telemetry, clock) as memory:
+        await memory.load(TERM)
         running = asyncio.create_task(memory.run())
         try:
             yield memory
@@ -56,12 +56,12 @@ async def at_work(
                 await running
 
 
-async def recalled(server: RedisServer) -> dict[str, Kept]:
-    async with a_remembering(server) as memory:
-        return await memory.recall(TERM)
+async def recalled(server: RedisServer) -> dict[str, RetryRecord]:
+    async with a_store(server) as memory:
+        return await memory.load(TERM)
 
 
-async def comes_to(server: RedisServer, expected: dict[str, Kept]) -> None:
+async def comes_to(server: RedisServer, expected: dict[str, RetryRecord]) -> None:
     async with asyncio.timeout(10.0):
         while await recalled(server) != expected:
             await asyncio.sleep(0.01)
@@ -70,11 +70,11 @@ async def comes_to(server: RedisServer, expected: dict[str, Kept]) -> None:
 async def test_what_is_to_be_remembered_is_recalled() -> None:
     async with redis_server() as server:
         async with at_work(server) as memory:
-            memory.take(Remember("a", ONE))
-            memory.take(Remember("b", ONE))
+            memory.save(StoreRetry("a", ONE))
+            memory.save(StoreRetry("b", ONE))
             await comes_to(server, {"a": ONE, "b": ONE})
-            memory.take(Remember("a", TWO))
-            memory.take(Lapse("b"))
+            memory.save(StoreRetry("a", TWO))
+            memory.save(StoreRetry("b", None))
             await comes_to(server, {"a": TWO})
         assert await recalled(server) == {"a": TWO}
 
@@ -83,85 +83,85 @@ async def test_a_rest_goes_on_by_a_clock_that_begins_elsewhere() -> None:
     """The machine was started again between, so its monotonic clock is another one."""
     async with redis_server() as server:
         async with at_work(server, clock=5_000_000.0) as memory:
-            memory.take(Remember("a", Kept(1, 1, 0, queued_at=4_999_998.5, backoff_until=5_000_004)))
-        async with a_remembering(server, clock=20.0, wall=1_767_225_603.0) as memory:
-            assert await memory.recall(TERM) == {"a": Kept(1, 1, 0, queued_at=15.5, backoff_until=21)}
+            memory.save(StoreRetry("a", RetryRecord(1, 1, 0, queued_at=4_999_998.5, backoff_until=5_000_004)))
+        async with a_store(server, clock=20.0, wall=1_767_225_603.0) as memory:
+            assert await memory.load(TERM) == {"a": RetryRecord(1, 1, 0, queued_at=15.5, backoff_until=21)}
 
 
 async def test_what_was_written_by_a_clock_that_is_ahead_is_not_of_the_future() -> None:
     async with redis_server() as server:
         async with at_work(server, clock=100.0) as memory:
-            memory.take(Remember("a", Kept(1, 1, 0, queued_at=99.5, backoff_until=104)))
-        async with a_remembering(server, clock=100.0, wall=1_767_225_540.0) as memory:
-            (kept,) = (await memory.recall(TERM)).values()
+            memory.save(StoreRetry("a", RetryRecord(1, 1, 0, queued_at=99.5, backoff_until=104)))
+        async with a_store(server, clock=100.0, wall=1_767_225_540.0) as memory:
+            (kept,) = (await memory.load(TERM)).values()
         assert (kept.queued_at, kept.backoff_until) == (100.0, 164)  # no rest that is resumed exceeds the longest
 
 
 async def test_what_was_not_written_yet_is_written_at_the_end() -> None:
     async with redis_server() as server:
-        async with Remembering(server.url, PREFIX, a_telemetry()) as memory:
-            await memory.recall(TERM)
-            for number in range(remembering.MOST_AT_ONCE + 1):
-                memory.take(Remember(f"uid-{number}", ONE))
-        assert len(await recalled(server)) == remembering.MOST_AT_ONCE + 1
+        async with RetryStore(server.url, PREFIX, a_telemetry()) as memory:
+            await memory.load(TERM)
+            for number in range(retry_store.MAX_BATCH + 1):
+                memory.save(StoreRetry(f"uid-{number}", ONE))
+        assert len(await recalled(server)) == retry_store.MAX_BATCH + 1
 
 
 async def test_redis_that_goes_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = a_telemetry()
     async with redis_server() as server, at_work(server, telemetry) as memory:
-        memory.take(Remember("a", ONE))
+        memory.save(StoreRetry("a", ONE))
         await comes_to(server, {"a": ONE})
         await server.kill()
         with caplog.at_level(logging.WARNING):
-            memory.take(Remember("a", TWO))
-            memory.take(Remember("b", ONE))
+            memory.save(StoreRetry("a", TWO))
+            memory.save(StoreRetry("b", ONE))
             await until(lambda: sample(telemetry, "flotilla_queue_memory_failures_total") > 0)
-            memory.take(Remember("b", TWO))
+            memory.save(StoreRetry("b", TWO))
         await server.start()
         await comes_to(server, {"a": TWO, "b": TWO})
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1
-    assert lines[0].endswith("what is known of pods will be written later")
+    assert lines[0].endswith("retry records will be written later")
 
 
 async def test_a_queue_that_finds_no_redis_begins_all_the_same(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(remembering, "RECALL_PATIENCE", 0.2)
+    monkeypatch.setattr(retry_store, "LOAD_TIMEOUT", 0.2)
     async with redis_server() as server:
         await server.kill()
         with caplog.at_level(logging.WARNING):
             async with at_work(server) as memory:
-                assert caplog.records[-1].getMessage().endswith("what was known of pods is not, and they begin anew")
-                memory.take(Remember("a", ONE))
+                assert caplog.records[-1].getMessage().endswith("pods start without their retry history")
+                memory.save(StoreRetry("a", ONE))
                 await server.start()
                 await comes_to(server, {"a": ONE})
 
 
 async def test_a_url_that_cannot_be_is_refused() -> None:
-    async with Remembering("http://nowhere", PREFIX, a_telemetry()) as memory:
+    async with RetryStore("http://nowhere", PREFIX, a_telemetry()) as memory:
         with pytest.raises(UserError, match="redis URL"):
-            await memory.recall(TERM)
+            await memory.load(TERM)
 
 
 async def test_a_record_that_cannot_be_read_is_left_out_and_removed() -> None:
     async with redis_server() as server:
         async with linked(server) as link:
             await Memory(link, PREFIX).write(1, {"a": msgspec.msgpack.encode(ONE), "b": b"\xc1"})
-        async with a_remembering(server, clock=1_767_225_600.0) as memory:
-            assert await memory.recall(TERM) == {"a": ONE}
+        async with a_store(server, clock=1_767_225_600.0) as memory:
+            assert await memory.load(TERM) == {"a": ONE}
         async with linked(server) as link:
             assert list(await Memory(link, PREFIX).load()) == ["a"]
 
 
 async def test_no_more_wait_for_redis_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembering, "MOST_WAITING", 2)
+    monkeypatch.setattr(retry_store, "MAX_WAITING", 2)
     telemetry = a_telemetry()
     async with redis_server() as server:
-        async with a_remembering(server, telemetry) as memory:
-            await memory.recall(TERM)
+        async with a_store(server, telemetry) as memory:
+            await memory.load(TERM)
             for name in "abc":
-                memory.take(Remember(name, ONE))
-            memory.take(Remember("a", TWO))
+                memory.save(StoreRetry(name, ONE))
+            memory.save(StoreRetry("a", TWO))
         assert sample(telemetry, "flotilla_queue_memory_dropped_total") == 1.0
         assert await recalled(server) == {"a": TWO, "b": ONE}

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from services.queue.service import main
-from services.queue.status import retry_store as remembering
+from services.queue.status import retry_store
 from services.supervisor.servers import NatsServer, RedisServer
 from shared.bus import Bus, Envelope, NoAnswer
 from shared.config.settings import ApiSettings, Settings
@@ -383,7 +383,7 @@ async def attempts(world: World, names: set[str]) -> dict[str, int]:
 
 
 async def test_the_queue_goes_on_without_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembering, "RECALL_PATIENCE", 0.2)
+    monkeypatch.setattr(retry_store, "LOAD_TIMEOUT", 0.2)
     async with servers() as world:
         await world.redis.kill()
         world.pods = [pod("a")]

@@ -2,8 +2,8 @@
 
 import random
 
-from services.queue.events import Answer, Ended
-from services.queue.spans import PodSpans
+from services.queue.events import PodEnded, SendBatch
+from services.queue.status.metrics import PodSpans
 from shared.telemetry.export import SpanSink
 from shared.telemetry.tracing import Tracer
 from tests.queue.support import Queue
@@ -21,9 +21,9 @@ def told(ratio: float) -> list[tuple[str, int, int, str]]:
 
         def trace() -> None:
             for effect in queue.effects:
-                if isinstance(effect, Answer) and not effect.again:
-                    spans.taken(effect.batch, queue.now)
-                elif isinstance(effect, Ended):
+                if isinstance(effect, SendBatch) and not effect.again:
+                    spans.popped(effect.batch, queue.now)
+                elif isinstance(effect, PodEnded):
                     spans.ended(effect)
 
         queue.add("a", "b")

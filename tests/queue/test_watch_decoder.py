@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodStale, PodUnreadable, Seen
-from services.queue.nodes import Nodes
-from services.queue.scheduling.cluster_event import node_events, pod_events
-from services.queue.watch.object_cache import AssignedPods
-from services.queue.watch.watch_decoder import Sightings
+from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
+from services.queue.scheduling.cluster_event import ClusterChange, node_events, pod_events
+from services.queue.watch.object_cache import AssignedPods, Nodes
+from services.queue.watch.watch_decoder import WatchDecoder
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -63,12 +62,12 @@ def node_change(one: NodeBuilder | Node) -> NodeChange:
     return NodeChange(built.name, body=msgspec.Raw(encode_msgpack(built)))
 
 
-def events(seen: list[Seen]) -> list[str]:
+def events(seen: list[WatchEvent]) -> list[str]:
     changes = [one.event for one in seen if isinstance(one, ClusterChange)]
     return [f"{event.resource}/{NAMES[event.action]}" for event in changes]
 
 
-def only(seen: list[Seen]) -> ClusterChange:
+def only(seen: list[WatchEvent]) -> ClusterChange:
     changes = [one for one in seen if isinstance(one, ClusterChange)]
     assert len(changes) == 1
     return changes[0]
@@ -79,44 +78,44 @@ def only(seen: list[Seen]) -> ClusterChange:
 
 def test_a_pod_without_a_node_is_pending_since_it_was_read_whatever_time_it_is_at_the_watcher() -> None:
     change = pod_change(pod("a").priority(3))
-    assert Sightings().read(change, 9.0) == [PodPending(pod("a").priority(3).build(), 9.0, len(change.body))]
+    assert WatchDecoder().decode(change, 9.0) == [PodPending(pod("a").priority(3).build(), 9.0, len(change.body))]
 
 
 def test_a_pod_comes_to_a_node_once_and_leaves_it_once() -> None:
-    sightings = Sightings()
+    decoder = WatchDecoder()
     added = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), None, A.build())
     deleted = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), A.build(), None)
-    assert sightings.read(pod_change(A), 9.0) == [added, PodBound(uid("a"))]
-    assert sightings.read(pod_change(A), 9.0) == []
-    assert sightings.read(pod_change(A, finished=True), 9.0) == [PodGone(uid("a")), deleted]
-    assert sightings.read(pod_change(A, gone=True), 9.0) == [PodGone(uid("a"))]
+    assert decoder.decode(pod_change(A), 9.0) == [added, PodBound(uid("a"))]
+    assert decoder.decode(pod_change(A), 9.0) == []
+    assert decoder.decode(pod_change(A, finished=True), 9.0) == [PodGone(uid("a")), deleted]
+    assert decoder.decode(pod_change(A, gone=True), 9.0) == [PodGone(uid("a"))]
 
 
 def test_a_deleted_pod_that_had_no_node_leaves_no_room() -> None:
-    assert Sightings().read(pod_change(pod("a"), gone=True), 9.0) == [PodGone(uid("a"))]
+    assert WatchDecoder().decode(pod_change(pod("a"), gone=True), 9.0) == [PodGone(uid("a"))]
 
 
 def test_a_pod_on_a_node_changes() -> None:
-    sightings = Sightings()
-    sightings.read(pod_change(A), 9.0)
-    labelled = only(sightings.read(pod_change(A.label(app="db")), 9.0))
+    decoder = WatchDecoder()
+    decoder.decode(pod_change(A), 9.0)
+    labelled = only(decoder.decode(pod_change(A.label(app="db")), 9.0))
     assert labelled == ClusterChange(
         ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL), A.build(), A.label(app="db").build()
     )
-    assert events(sightings.read(pod_change(A.request(cpu="500m")), 9.0)) == [
+    assert events(decoder.decode(pod_change(A.request(cpu="500m")), 9.0)) == [
         "AssignedPod/UpdatePodLabel",
         "AssignedPod/UpdatePodScaleDown",
     ]
 
 
 def test_what_nobody_is_shown_of_a_pod_on_a_node_is_no_change() -> None:
-    sightings = Sightings()
-    sightings.read(pod_change(A), 9.0)
+    decoder = WatchDecoder()
+    decoder.decode(pod_change(A), 9.0)
     running = A.phase("Running").started("2024-01-01T00:00:00Z").condition("Ready").owner("ReplicaSet", "r")
-    assert sightings.read(pod_change(running), 9.0) == []
+    assert decoder.decode(pod_change(running), 9.0) == []
     built = running.build()
     annotated = msgspec.structs.replace(built.metadata, annotations={"a": "b"}, resource_version="7")
-    assert sightings.read(pod_change(msgspec.structs.replace(built, metadata=annotated)), 9.0) == []
+    assert decoder.decode(pod_change(msgspec.structs.replace(built, metadata=annotated)), 9.0) == []
 
 
 def test_a_pod_that_was_resized_in_place_asks_for_less() -> None:
@@ -125,13 +124,13 @@ def test_a_pod_that_was_resized_in_place_asks_for_less() -> None:
         return A.with_status(PodStatus(container_statuses=[ContainerStatus(name="", resources=resources)]))
 
     assert A.build().spec.containers == [Container(resources=ResourceRequirements(requests=resource_list(cpu=1)))]
-    sightings = Sightings()
-    sightings.read(pod_change(granted(3)), 9.0)
-    assert events(sightings.read(pod_change(granted(2)), 9.0)) == ["AssignedPod/UpdatePodScaleDown"]
+    decoder = WatchDecoder()
+    decoder.decode(pod_change(granted(3)), 9.0)
+    assert events(decoder.decode(pod_change(granted(2)), 9.0)) == ["AssignedPod/UpdatePodScaleDown"]
 
 
 def test_pods_that_are_alike_are_kept_once_and_told_as_they_are() -> None:
-    sightings = Sightings()
+    decoder = WatchDecoder()
     constraint = selector(app="web")
     pods = [
         pod(f"p{number}")
@@ -141,7 +140,7 @@ def test_pods_that_are_alike_are_kept_once_and_told_as_they_are() -> None:
         .volume(Volume(name=f"token-{number}"))
         for number in range(5)
     ]
-    told = [only(sightings.read(pod_change(one), 9.0)).now for one in pods]
+    told = [only(decoder.decode(pod_change(one), 9.0)).now for one in pods]
     assert [one.key for one in told] == [one.build().key for one in pods]
     assert [one.spec.node_name for one in told] == ["n0", "n1", "n0", "n1", "n0"]
     assert len({id(one.spec.affinity) for one in told}) == 1
@@ -151,22 +150,22 @@ def test_pods_that_are_alike_are_kept_once_and_told_as_they_are() -> None:
 
 
 def test_volumes_of_pods_that_are_alike_otherwise() -> None:
-    sightings = Sightings()
+    decoder = WatchDecoder()
     pods = [pod(name).on("n").claim(f"data-{name}") for name in ("web-0", "web-1")]
-    told = [only(sightings.read(pod_change(one), 9.0)).now for one in pods]
+    told = [only(decoder.decode(pod_change(one), 9.0)).now for one in pods]
     assert [one.spec for one in told] == [one.build().spec for one in pods]
 
 
 def test_different_pods_are_told_apart_even_when_more_are_known_than_are_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("services.queue.watch.object_cache.MOST_PARTS", 2)
+    monkeypatch.setattr("services.queue.watch.object_cache.MAX_PARTS", 2)
     assigned = AssignedPods()
     pods = [pod(f"p{number}").on("n").request(cpu=number % 7).label(number=str(number % 5)) for number in range(50)]
     for one in pods:
-        assert assigned.see(pod_change(one)) == (None, one.build())
-        assert assigned.see(pod_change(one)) is None
-    assert [assigned.drop(one.build().uid) for one in pods] == [one.build() for one in pods]
+        assert assigned.update(pod_change(one)) == (None, one.build())
+        assert assigned.update(pod_change(one)) is None
+    assert [assigned.delete(one.build().uid) for one in pods] == [one.build() for one in pods]
     assert len(assigned) == 0
 
 
@@ -175,9 +174,9 @@ def test_pods_on_nodes_are_kept_whole_enough(case: dict[str, Any]) -> None:
     old, new = (pod_from(case[which]) for which in ("old", "new"))
     if not old.spec.node_name:
         return
-    sightings = Sightings()
-    sightings.read(pod_change(old), 9.0)
-    told = events(sightings.read(pod_change(new), 9.0))
+    decoder = WatchDecoder()
+    decoder.decode(pod_change(old), 9.0)
+    told = events(decoder.decode(pod_change(new), 9.0))
     assert told == case["events"] or (told == [] and case["events"] == ["AssignedPod/Update"])
 
 
@@ -185,15 +184,15 @@ def test_pods_on_nodes_are_kept_whole_enough(case: dict[str, Any]) -> None:
 
 
 def test_what_cannot_be_read() -> None:
-    sightings = Sightings()
+    decoder = WatchDecoder()
     bad = Unreadable(Kind.POD, "u", "ns", "a", "requests are odd", scheduler="s")
-    assert sightings.read(bad, 9.0) == [PodUnreadable("u", "ns", "a", "s", "requests are odd")]
+    assert decoder.decode(bad, 9.0) == [PodUnreadable("u", "ns", "a", "s", "requests are odd")]
     broken = PodChange(uid("b"), "default", "b", "s", body=msgspec.Raw(b"\xc1"))
-    told = sightings.read(broken, 9.0)
+    told = decoder.decode(broken, 9.0)
     assert isinstance(told[0], PodUnreadable)
     assert told[0].problem.startswith("Pod default/b: ")
-    assert sightings.read(NodeChange("n", body=msgspec.Raw(b"\xc1")), 9.0) == []
-    assert sightings.read(ObjectChange(ObjectKind.SERVICE, "default/x", body=msgspec.Raw(b"\xc1")), 9.0) == []
+    assert decoder.decode(NodeChange("n", body=msgspec.Raw(b"\xc1")), 9.0) == []
+    assert decoder.decode(ObjectChange(ObjectKind.SERVICE, "default/x", body=msgspec.Raw(b"\xc1")), 9.0) == []
 
 
 @pytest.mark.parametrize(
@@ -205,22 +204,22 @@ def test_what_cannot_be_read() -> None:
     ],
 )
 def test_a_pod_that_cannot_be_read_takes_room_on_its_node(change: PodChange | Unreadable) -> None:
-    sightings = Sightings()
+    decoder = WatchDecoder()
     nothing_else = pod("a", "ns").uid("u").on("n").build().spec.node_name
-    told = sightings.read(change, 9.0)
+    told = decoder.decode(change, 9.0)
     assert told[1:] == [PodBound("u")]
     assert only(told).now.key == "ns/a"
     assert only(told).now.spec.node_name == nothing_else
-    assert sightings.read(change, 9.0) == []
-    assert events(sightings.read(PodChange("u", "ns", "a", gone=True), 9.0)) == ["AssignedPod/Delete"]
+    assert decoder.decode(change, 9.0) == []
+    assert events(decoder.decode(PodChange("u", "ns", "a", gone=True), 9.0)) == ["AssignedPod/Delete"]
 
 
 def test_what_is_known_of_a_pod_counts_until_it_can_be_read_again() -> None:
-    sightings = Sightings()
-    sightings.read(pod_change(A), 9.0)
-    assert sightings.read(Unreadable(Kind.POD, uid("a"), "default", "a", "odd", node="n"), 9.0) == []
-    assert sightings.read(pod_change(A), 9.0) == []
-    assert only(sightings.read(pod_change(A, gone=True), 9.0)).before == A.build()
+    decoder = WatchDecoder()
+    decoder.decode(pod_change(A), 9.0)
+    assert decoder.decode(Unreadable(Kind.POD, uid("a"), "default", "a", "odd", node="n"), 9.0) == []
+    assert decoder.decode(pod_change(A), 9.0) == []
+    assert only(decoder.decode(pod_change(A, gone=True), 9.0)).before == A.build()
 
 
 # Nodes
@@ -240,32 +239,32 @@ def test_what_is_known_of_a_pod_counts_until_it_can_be_read_again() -> None:
     ],
 )
 def test_changes_of_a_node(change: Callable[[NodeBuilder], NodeBuilder], told: list[str]) -> None:
-    sightings = Sightings()
+    decoder = WatchDecoder()
     added = ClusterChange(ClusterEvent(Resource.NODE, Action.ADD), None, N.build())
-    assert sightings.read(node_change(N), 9.0) == [added]
-    assert events(sightings.read(node_change(change(N)), 9.0)) == told
+    assert decoder.decode(node_change(N), 9.0) == [added]
+    assert events(decoder.decode(node_change(change(N)), 9.0)) == told
 
 
 def test_a_node_that_takes_pods_again_and_one_that_goes() -> None:
-    sightings = Sightings()
-    sightings.read(node_change(N.unschedulable()), 9.0)
-    again = only(sightings.read(node_change(N), 9.0))
+    decoder = WatchDecoder()
+    decoder.decode(node_change(N.unschedulable()), 9.0)
+    again = only(decoder.decode(node_change(N), 9.0))
     assert again.event == ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
     assert (again.before, again.now) == (N.unschedulable().build(), N.build())
     gone = ClusterChange(ClusterEvent(Resource.NODE, Action.DELETE), N.build(), None)
-    assert sightings.read(NodeChange("n", gone=True), 9.0) == [gone]
-    assert sightings.read(NodeChange("n", gone=True), 9.0) == []
-    sightings.read(node_change(N), 9.0)
-    assert sightings.read(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == []
-    assert sightings.read(NodeChange("n", gone=True), 9.0) == [gone]
+    assert decoder.decode(NodeChange("n", gone=True), 9.0) == [gone]
+    assert decoder.decode(NodeChange("n", gone=True), 9.0) == []
+    decoder.decode(node_change(N), 9.0)
+    assert decoder.decode(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == []
+    assert decoder.decode(NodeChange("n", gone=True), 9.0) == [gone]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["kind"] == "Node" and case["old"] and case["new"]])
 def test_nodes_are_kept_whole_enough(case: dict[str, Any]) -> None:
     old, new = (node_from(case[which]) for which in ("old", "new"))
-    sightings = Sightings(annotations=True)
-    sightings.read(node_change(old), 9.0)
-    assert events(sightings.read(node_change(new), 9.0)) == case["events"]
+    decoder = WatchDecoder(annotations=True)
+    decoder.decode(node_change(old), 9.0)
+    assert events(decoder.decode(node_change(new), 9.0)) == case["events"]
 
 
 def test_annotations_of_nodes_are_kept_only_for_those_who_wait_for_them() -> None:
@@ -273,13 +272,13 @@ def test_annotations_of_nodes_are_kept_only_for_those_who_wait_for_them() -> Non
         N.build(), metadata=msgspec.structs.replace(N.build().metadata, annotations={"a": "1"}, resource_version="2")
     )
     for annotations, told in ((False, []), (True, ["Node/UpdateNodeAnnotation"])):
-        sightings = Sightings(annotations=annotations)
-        sightings.read(node_change(N), 9.0)
-        assert events(sightings.read(node_change(annotated), 9.0)) == told
+        decoder = WatchDecoder(annotations=annotations)
+        decoder.decode(node_change(N), 9.0)
+        assert events(decoder.decode(node_change(annotated), 9.0)) == told
     nodes = Nodes()
-    assert nodes.see("n", encode_msgpack(annotated)) == (None, N.build())
-    assert nodes.see("n", encode_msgpack(N.build())) is None
-    assert nodes.drop("n") == N.build()
+    assert nodes.update("n", encode_msgpack(annotated)) == (None, N.build())
+    assert nodes.update("n", encode_msgpack(N.build())) is None
+    assert nodes.delete("n") == N.build()
     assert len(nodes) == 0
 
 
@@ -293,12 +292,12 @@ def object_change(kind: ObjectKind, **metadata: Any) -> ObjectChange:
 
 @pytest.mark.parametrize("kind", [kind for kind in ObjectKind if kind is not ObjectKind.POD_DISRUPTION_BUDGET])
 def test_objects_of_other_kinds(kind: ObjectKind) -> None:
-    sightings = Sightings()
+    decoder = WatchDecoder()
     key = key_of(an_object(kind))
-    known = sightings.objects.of(kind)
+    known = decoder.objects.of(kind)
 
     def actions(change: ObjectChange | Unreadable) -> list[Action]:
-        return [told.event.action for told in sightings.read(change, 9.0) if isinstance(told, ClusterChange)]
+        return [told.event.action for told in decoder.decode(change, 9.0) if isinstance(told, ClusterChange)]
 
     registered = kind in {*WATCHED, ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP}
     assert actions(object_change(kind)) == [Action.ADD] * registered
@@ -317,21 +316,21 @@ def test_objects_of_other_kinds(kind: ObjectKind) -> None:
 
 def test_a_pod_that_is_on_a_node_is_never_taken_for_one_that_waits() -> None:
     """A cache that went back in time shows it as it was before it was bound. It waits for nothing."""
-    sightings = Sightings()
+    decoder = WatchDecoder()
     before = pod("a").request(cpu=1)
-    assert [type(seen) for seen in sightings.read(pod_change(before), 9.0)] == [PodPending]
-    sightings.read(pod_change(A), 9.0)
-    assert sightings.read(pod_change(before), 9.0) == [PodStale("default/a")]
-    assert sightings.read(Unreadable(Kind.POD, uid("a"), "default", "a", "wrong"), 9.0) == [PodStale("default/a")]
-    sightings.read(pod_change(A, gone=True), 9.0)
-    assert [type(seen) for seen in sightings.read(pod_change(before), 9.0)] == [PodPending], "that one is gone"
+    assert [type(seen) for seen in decoder.decode(pod_change(before), 9.0)] == [PodPending]
+    decoder.decode(pod_change(A), 9.0)
+    assert decoder.decode(pod_change(before), 9.0) == [PodStale("default/a")]
+    assert decoder.decode(Unreadable(Kind.POD, uid("a"), "default", "a", "wrong"), 9.0) == [PodStale("default/a")]
+    decoder.decode(pod_change(A, gone=True), 9.0)
+    assert [type(seen) for seen in decoder.decode(pod_change(before), 9.0)] == [PodPending], "that one is gone"
 
 
 def test_a_node_that_cannot_be_read_any_more_is_still_there() -> None:
-    sightings = Sightings()
-    sightings.read(node_change(N), 9.0)
-    assert sightings.read(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == []
-    assert sightings.read(node_change(N), 9.0) == []
+    decoder = WatchDecoder()
+    decoder.decode(node_change(N), 9.0)
+    assert decoder.decode(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == []
+    assert decoder.decode(node_change(N), 9.0) == []
 
 
 WATCHED = {
@@ -350,35 +349,35 @@ WATCHED = {
 
 def test_who_gives_objects_sees_them_kept_even_if_there_were_none() -> None:
     objects = ClusterObjects()
-    Sightings(objects).read(object_change(ObjectKind.NAMESPACE), 9.0)
+    WatchDecoder(objects).decode(object_change(ObjectKind.NAMESPACE), 9.0)
     assert len(objects) == 1
 
 
 @pytest.mark.parametrize("kind", WATCHED)
 def test_events_of_objects_show_them(kind: ObjectKind) -> None:
-    sightings = Sightings()
+    decoder = WatchDecoder()
     obj, resource = an_object(kind), WATCHED[kind]
     changed = an_object(kind, deletionTimestamp="2024-01-01T00:00:00Z")
-    assert only(sightings.read(object_change(kind), 9.0)) == ClusterChange(
+    assert only(decoder.decode(object_change(kind), 9.0)) == ClusterChange(
         ClusterEvent(resource, Action.ADD), None, obj
     )
-    update = only(sightings.read(object_change(kind, deletionTimestamp="2024-01-01T00:00:00Z"), 9.0))
+    update = only(decoder.decode(object_change(kind, deletionTimestamp="2024-01-01T00:00:00Z"), 9.0))
     assert update == ClusterChange(ClusterEvent(resource, Action.UPDATE), obj, changed)
-    deleted = only(sightings.read(ObjectChange(kind, key_of(obj), gone=True), 9.0))
+    deleted = only(decoder.decode(ObjectChange(kind, key_of(obj), gone=True), 9.0))
     assert deleted == ClusterChange(ClusterEvent(resource, Action.DELETE), changed, None)
 
 
 def test_disruption_budgets_are_none_of_the_queues_business() -> None:
-    sightings = Sightings()
-    assert sightings.read(object_change(ObjectKind.POD_DISRUPTION_BUDGET), 9.0) == []
-    assert len(sightings.objects) == 0
+    decoder = WatchDecoder()
+    assert decoder.decode(object_change(ObjectKind.POD_DISRUPTION_BUDGET), 9.0) == []
+    assert len(decoder.objects) == 0
 
 
 def test_events_agree_with_what_the_objects_show() -> None:
     """The events of a change are those of the objects that it is told with."""
-    sightings = Sightings()
+    decoder = WatchDecoder()
     for change in (node_change(N), pod_change(A), node_change(N.taint("k")), pod_change(A.label(app="db"))):
-        for told in sightings.read(change, 9.0):
+        for told in decoder.decode(change, 9.0):
             if isinstance(told, ClusterChange):
                 of = node_events if told.event.resource is Resource.NODE else pod_events
                 assert told.event in of(told.before, told.now)

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from services.queue.places import Place
+from services.queue.scheduling.queued_pod_info import PodState
 from testing.builders import node
 from testing.simulation.substitutes import run_on_virtual_time
 from testing.simulation.world import World
 from tests.simulation.test_simulation import small_world
 
-WAITING = frozenset(Place) - {Place.NEW, Place.DONE}
+WAITING = frozenset(PodState) - {PodState.NEW, PodState.DONE}
 A_WHILE = 0.5
 """Seconds in which Redis has heard of everything."""
 
@@ -88,7 +88,7 @@ def known(world: World) -> dict[str, tuple[int, int, int, float]]:
     queue, ahead = process.core, process.clock() - asyncio.get_running_loop().time()
     if queue is None:
         return {}
-    entries = [entry for place in Place for entry in (queue.entries(place) if place in WAITING else ())]
+    entries = [entry for place in PodState for entry in (queue.pods_in(place) if place in WAITING else ())]
     return {
         each.uid: (each.attempts, each.rejections, each.errors, max(each.backoff_until - ahead, 0.0))
         for each in entries

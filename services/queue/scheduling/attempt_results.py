@@ -1,119 +1,162 @@
-"""What becomes of pods that were handed out: what cycle, the snapshot and binders say of them."""
+"""What cycle, the snapshot and binders report on pods that were handed out, and the dialogue with cycle."""
 
 from collections.abc import Sequence
 
 from services.queue.events import Effect, Notify
-from services.queue.happenings import room
-from services.queue.places import Place
-from services.queue.preempting import Report
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.scheduling.scheduling_queue import Pods
-from services.queue.status.pod_conditions import notice_of, unbound_notice
-from services.queue.tally import Result
+from services.queue.scheduling.cluster_event import freed_room
+from services.queue.scheduling.nominator import Eviction
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue
+from services.queue.status.pod_conditions import binding_rejected_notice, failure_notice
+from shared.errors import ProtocolError
 from shared.messages.binding import Evicted
-from shared.messages.queue import POD_GONE, ForgottenPod, Outcome, Verdict
+from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Outcome, Take, Verdict
+
+MAX_NUMBERS = 1 << 12
+"""Outcomes' numbers that are remembered; older ones count as received."""
 
 
-class Attempts:
-    def __init__(self, pods: Pods) -> None:
-        self._pods = pods
+class CycleSession:
+    """The messages of the cycle of one epoch: its last batch, its waiting Take, the Outcomes it has sent."""
 
-    def report(self, outcome: Outcome, snapshot_epoch: int, now: float) -> list[Effect]:
-        entry = self._pods.get(outcome.uid)
-        if entry is None:
+    def __init__(self) -> None:
+        self.begin(0)
+
+    def begin(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.last_batch: Batch | None = None
+        self.waiting: Take | None = None
+        self.wait_ends = 0.0
+        self._received: set[int] = set()
+        self._newest = 0
+
+    def repeated(self, take: Take) -> Batch | None:
+        """The batch that this Take was answered with before. Raises ProtocolError if the Take is old or malformed."""
+        if take.most < 1:
+            raise ProtocolError(f"take {take.number} of epoch {take.epoch}: most: must be at least 1, not {take.most}")
+        if self.last_batch is not None and take.number == self.last_batch.number:
+            return self.last_batch
+        known = [message.number for message in (self.last_batch, self.waiting) if message is not None]
+        if take.number < (newest := max(known, default=take.number)):
+            raise ProtocolError(f"take {take.number} of epoch {take.epoch}: number: {newest} has come already")
+        return None
+
+    def wait(self, take: Take, until: float) -> None:
+        self.waiting, self.wait_ends = take, until
+
+    def answer(self, batch: Batch) -> None:
+        self.last_batch, self.waiting = batch, None
+
+    def is_new(self, number: int) -> bool:
+        """Whether the Outcomes of this number arrive for the first time."""
+        if number <= self._newest - MAX_NUMBERS or number in self._received:
+            return False
+        self._received.add(number)
+        self._newest = max(self._newest, number)
+        if len(self._received) > 2 * MAX_NUMBERS:
+            self._received = {known for known in self._received if known > self._newest - MAX_NUMBERS}
+        return True
+
+
+class AttemptResults:
+    def __init__(self, queue: SchedulingQueue) -> None:
+        self._queue = queue
+
+    def on_outcome(self, outcome: Outcome, snapshot_epoch: int, now: float) -> list[Effect]:
+        queue, info = self._queue, self._queue.pods.get(outcome.uid)
+        if info is None:
             return []
         if outcome.verdict in (Verdict.DECIDED, Verdict.SUPERSEDED):
-            self._on_placed(entry, outcome, snapshot_epoch, now)
+            self._on_decided(info, outcome, snapshot_epoch, now)
             return []
-        if entry.place is not Place.IN_FLIGHT:
-            return self._of_given_up(entry, outcome)
-        notice = Notify(notice_of(entry.pod, outcome, self._pods.nominations.unshown(entry.pod)))
-        entry.said, entry.said_at = outcome.message, now
-        activated = outcome.preemption and self._await(entry, outcome.preemption, now)
-        rejected = outcome.verdict is Verdict.UNSCHEDULABLE
-        plugins = outcome.plugins if rejected else ()
-        pending = outcome.pending if rejected else ()
-        self._end(entry, Result.UNSCHEDULABLE if rejected else Result.ERROR, plugins, pending, now)
+        if info.state is not PodState.IN_FLIGHT:
+            return self._on_late_rejection(info, outcome)
+        notice = failure_notice(info.pod, outcome, queue.nominator.unshown(info.pod))
+        preemption_failed = (
+            outcome.preemption != 0 and queue.preemptions.start(info.uid, outcome.preemption, now) is Eviction.FAILED
+        )
+        if outcome.verdict is Verdict.UNSCHEDULABLE:
+            self._fail(info, outcome.message, AttemptResult.UNSCHEDULABLE, outcome.plugins, outcome.pending, now)
+        else:
+            self._fail(info, outcome.message, AttemptResult.ERROR, (), (), now)
         if outcome.nominated is not None:
-            self._nominate(entry, outcome.nominated, now)
-        if activated:
-            self._pods.activate(entry, now)
-        return [notice]
+            self._nominate(info, outcome.nominated, now)
+        if preemption_failed:
+            queue.activate(info, now)
+        return [Notify(notice)]
 
-    def forget(self, pods: Sequence[ForgottenPod], now: float) -> None:
-        """After an error they make room for others before they come back themselves; after a rejection, then."""
+    def on_forgotten(self, pods: Sequence[ForgottenPod], now: float) -> None:
         for pod in pods:
-            entry = self._pods.get(pod.uid)
-            if entry is None or entry.place is not Place.BINDING:
-                self._pods.wake(room(), now)
-                if entry is not None and entry.place is Place.IN_FLIGHT and not pod.reason.startswith(POD_GONE):
-                    entry.tell(now, entry.place, f"forgotten: {pod.reason}")
-                    entry.forgotten = pod
-            elif pod.reason.startswith(POD_GONE):
-                self._pods.wake(room(entry.assumed()), now)
+            info = self._queue.pods.get(pod.uid)
+            is_gone = pod.reason.startswith(POD_GONE)
+            if info is not None and not is_gone and info.state in (PodState.IN_FLIGHT, PodState.BINDING):
+                info.record(now, info.state, f"forgotten: {pod.reason}")
+            if info is None or info.state is not PodState.BINDING:
+                self._queue.move_all(freed_room(), now)
+                if info is not None and info.state is PodState.IN_FLIGHT and not is_gone:
+                    info.forgotten = pod
+            elif is_gone:
+                self._queue.move_all(freed_room(info.assumed()), now)
             else:
-                entry.tell(now, entry.place, f"forgotten: {pod.reason}")
-                self._fail_binding(entry, pod, now)
+                self._fail_binding(info, pod, now)
 
-    def preempted(self, evicted: Evicted, now: float) -> None:
-        report = self._pods.preempting.report(evicted)
-        if report is Report.DONE:
-            self._pods.preempted(evicted.uid, now)
-        elif report is Report.FAILED and (entry := self._pods.get(evicted.uid)) is not None:
-            self._pods.activate(entry, now)
+    def on_evicted(self, evicted: Evicted, now: float) -> None:
+        eviction = self._queue.preemptions.report(evicted)
+        if eviction is Eviction.DONE:
+            self._queue.end_preemption(evicted.uid, now)
+        elif eviction is Eviction.FAILED and (info := self._queue.pods.get(evicted.uid)) is not None:
+            self._queue.activate(info, now)
 
-    # Inside
-
-    def _of_given_up(self, entry: Entry, outcome: Outcome) -> list[Effect]:
-        """The attempt counts for nothing here, but room that is kept for the pod is for it to be known."""
-        if not outcome.nominated or entry.place is Place.BINDING:
+    def _on_late_rejection(self, info: QueuedPodInfo, outcome: Outcome) -> list[Effect]:
+        """Ignores an attempt that was taken back, except for its nomination: the node is reserved for the pod."""
+        if not outcome.nominated or info.state is PodState.BINDING:
             return []
-        self._pods.nominations.say(entry.uid, outcome.nominated)
-        return [Notify(notice_of(entry.pod, outcome))]
+        self._queue.nominator.nominate(info.uid, outcome.nominated)
+        return [Notify(failure_notice(info.pod, outcome))]
 
-    def _await(self, entry: Entry, number: int, now: float) -> bool:
-        """Whether its preemption is known to have failed already."""
-        return self._pods.preempting.begin(entry.uid, number, now) is Report.FAILED
+    def _nominate(self, info: QueuedPodInfo, node: str, now: float) -> None:
+        """Frees the node of a lost nomination: the watch reports no loss of one that the status never showed."""
+        before = self._queue.nominator.applied(info.pod)
+        self._queue.nominator.nominate(info.uid, node)
+        if before.status.nominated_node_name not in ("", node, info.pod.status.nominated_node_name):
+            freed = freed_room(before, max_priority=before.priority, except_uid=info.uid)
+            self._queue.move_all(freed, now)
 
-    def _nominate(self, entry: Entry, node: str, now: float) -> None:
-        """What it loses is free for others; if its status has never shown it, nothing else will tell them."""
-        before = self._pods.nominations.applied(entry.pod)
-        self._pods.nominations.say(entry.uid, node)
-        if before.status.nominated_node_name not in ("", node, entry.pod.status.nominated_node_name):
-            self._pods.wake(room(before, at_most=before.priority, but=entry.uid), now)
-
-    def _on_placed(self, entry: Entry, outcome: Outcome, snapshot_epoch: int, now: float) -> None:
-        if entry.place is Place.BINDING:
+    def _on_decided(self, info: QueuedPodInfo, outcome: Outcome, snapshot_epoch: int, now: float) -> None:
+        if info.state is PodState.BINDING:
             return
         if outcome.verdict is Verdict.SUPERSEDED:
-            entry.attempts = max(1, entry.attempts - 1)  # nothing was attempted
-        forgotten = entry.forgotten
-        if entry.place is Place.IN_FLIGHT and forgotten is not None:
-            self._pods.decide(entry, outcome.node, now, outcome.verdict)
-            self._fail_binding(entry, forgotten, now)
-        elif entry.place is Place.IN_FLIGHT and 0 < entry.term < snapshot_epoch:
-            self._pods.take_back(entry, now)  # decided by a snapshot that is not there any more, it may be
-        else:
-            self._pods.decide(entry, outcome.node, now, outcome.verdict)
+            info.attempts = max(1, info.attempts - 1)  # nothing was attempted
+        in_flight = info.state is PodState.IN_FLIGHT
+        forgotten = info.forgotten if in_flight else None
+        if in_flight and forgotten is None and 0 < info.snapshot_epoch < snapshot_epoch:
+            self._queue.take_back(info, now)  # the decision may have been lost with the earlier snapshot
+            return
+        self._queue.start_binding(info, outcome.node, now, outcome.verdict)
+        if forgotten is not None:
+            self._fail_binding(info, forgotten, now)
 
-    def _fail_binding(self, entry: Entry, forgotten: ForgottenPod, now: float) -> None:
-        """The place that it had is free again; if it was not wanted there, that is no news to itself."""
-        free = entry.assumed()
-        rejected = forgotten.rejected and bool(forgotten.plugin)
-        if not rejected:
-            self._pods.wake(room(free), now)
-        plugins = (forgotten.plugin,) if rejected else ()
-        entry.said, entry.said_at = forgotten.reason, now
-        self._end(entry, Result.UNSCHEDULABLE if rejected else Result.ERROR, plugins, (), now)
-        self._pods.nominations.say(entry.uid, "")
-        if rejected:
-            self._pods.untold.said(unbound_notice(entry.pod, forgotten.reason), now)
-            self._pods.wake(room(free, but=entry.uid), now)
-
-    def _end(self, entry: Entry, result: Result, plugins: Sequence[str], pending: Sequence[str], now: float) -> None:
-        """A pod that no plugin has rejected rests as after an error: no event would wake it."""
-        self._pods.held.tally.attempts[result, entry.framework.name] += 1
-        if plugins or pending:
-            self._pods.reject(entry, tuple(sorted({*plugins})), tuple(sorted({*pending})), now)
+    def _fail_binding(self, info: QueuedPodInfo, forgotten: ForgottenPod, now: float) -> None:
+        """Frees the pod's room: after an error before the pod itself comes back, after a rejection for others only."""
+        pod = info.assumed()
+        if forgotten.rejected and forgotten.plugin:
+            self._fail(info, forgotten.reason, AttemptResult.UNSCHEDULABLE, (forgotten.plugin,), (), now)
+            self._queue.nominator.nominate(info.uid, "")
+            self._queue.conditions.sent(binding_rejected_notice(info.pod, forgotten.reason), now)
+            self._queue.move_all(freed_room(pod, except_uid=info.uid), now)
         else:
-            self._pods.fail(entry, now)
+            self._queue.move_all(freed_room(pod), now)
+            self._fail(info, forgotten.reason, AttemptResult.ERROR, (), (), now)
+            self._queue.nominator.nominate(info.uid, "")
+
+    def _fail(
+        self,
+        info: QueuedPodInfo,
+        message: str,
+        result: AttemptResult,
+        plugins: Sequence[str],
+        pending: Sequence[str],
+        now: float,
+    ) -> None:
+        info.last_failure, info.failed_at = message, now
+        self._queue.end_attempt(info, result, plugins, pending, now)

@@ -1,19 +1,21 @@
-"""Which events the change of an object is, if any. Rejected pods are woken by these, never by a change as such.
+"""What happens in the cluster, as the events that rejected pods wait for.
 
-Several things can change at once, so an update may be several events, in an order that is told from the outside: the
-first one that helps a pod is why it is tried again. For nodes what is not among them is nothing (a heartbeat, say);
-for pods it is the general update.
+An update may be several events. Their order shows from outside: the first one that helps a pod is the reason why the
+pod moves. A node's update that is none of them is no event (a heartbeat, say); a pod's is the general update.
 """
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from shared.framework.clusterevents import Action, ClusterEvent, Resource
+import msgspec
+
+from shared.framework.clusterevents import EVERYTHING, NAMES, Action, ClusterEvent, Resource
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.model.resources import pod_requests
 
 T = TypeVar("T")
 
+ASSIGNED_POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 _RESOURCES: Mapping[ObjectKind, Resource] = {
     ObjectKind.PERSISTENT_VOLUME: Resource.PERSISTENT_VOLUME,
     ObjectKind.PERSISTENT_VOLUME_CLAIM: Resource.PERSISTENT_VOLUME_CLAIM,
@@ -30,62 +32,107 @@ _RESOURCES: Mapping[ObjectKind, Resource] = {
 }
 
 
+class ClusterChange(msgspec.Struct, frozen=True):
+    """Event: something changed that may help rejected pods. Without objects, no hint is asked: all who wait are helped.
+
+    `before` is None for what was added, `now` for what was deleted; the ClusterObjects show it already. `why`: the
+    reason for moves, if not the event's label. It concerns pods of priority `max_priority` or less, except the pod
+    `except_uid`; with `only_uid`, that pod alone.
+    """
+
+    event: ClusterEvent
+    before: Any = None
+    now: Any = None
+    why: str = ""
+    max_priority: int | None = None
+    except_uid: str = ""
+    only_uid: str = ""
+
+    def __hash__(self) -> int:
+        return id(self)  # a key of the hints' cache, and the objects in it have no hash
+
+    @property
+    def label(self) -> str:
+        return self.why or label(self.event)
+
+    @property
+    def changed_uid(self) -> str:
+        """The uid of the pod that changed; empty if it was another object."""
+        subject = self.before if self.now is None else self.now
+        return subject.uid if isinstance(subject, Pod) else ""
+
+    @property
+    def has_objects(self) -> bool:
+        return self.before is not None or self.now is not None
+
+
+def anything(why: str = "") -> ClusterChange:
+    """Helps every pod that waits."""
+    return ClusterChange(EVERYTHING, why=why)
+
+
+def freed_room(pod: Pod | None = None, *, max_priority: int | None = None, except_uid: str = "") -> ClusterChange:
+    """A pod left its node, or will not come to it; None if it is unknown which."""
+    return ClusterChange(ASSIGNED_POD_DELETED, pod, max_priority=max_priority, except_uid=except_uid)
+
+
+def label(event: ClusterEvent) -> str:
+    """The event's name in kube-scheduler's metrics."""
+    return event.resource + NAMES[event.action]
+
+
 def node_events(before: Node | None, now: Node | None) -> list[ClusterEvent]:
-    """Cordoning is nothing; uncordoning is a change of taints, and so are taints: that event can come twice."""
+    """Cordoning is no event; uncordoning is a change of taints, so that event can come twice."""
     if before is None or now is None:
-        return _come_or_gone(Resource.NODE, before, now)
-    actions = []
+        return _added_or_deleted(Resource.NODE, before, now)
+    changed = {
+        Action.UPDATE_NODE_ALLOCATABLE: before.status.allocatable != now.status.allocatable,
+        Action.UPDATE_NODE_LABEL: before.metadata.labels != now.metadata.labels,
+        Action.UPDATE_NODE_TAINT: before.spec.taints != now.spec.taints,
+        Action.UPDATE_NODE_CONDITION: _conditions(before) != _conditions(now),
+        Action.UPDATE_NODE_ANNOTATION: before.metadata.annotations != now.metadata.annotations,
+        Action.UPDATE_NODE_DECLARED_FEATURE: before.status.declared_features != now.status.declared_features,
+    }
+    actions = [action for action, is_changed in changed.items() if is_changed]
     if before.spec.unschedulable and not now.spec.unschedulable:
-        actions.append(Action.UPDATE_NODE_TAINT)
-    if before.status.allocatable != now.status.allocatable:
-        actions.append(Action.UPDATE_NODE_ALLOCATABLE)
-    if before.metadata.labels != now.metadata.labels:
-        actions.append(Action.UPDATE_NODE_LABEL)
-    if before.spec.taints != now.spec.taints:
-        actions.append(Action.UPDATE_NODE_TAINT)
-    if _conditions(before) != _conditions(now):
-        actions.append(Action.UPDATE_NODE_CONDITION)
-    if before.metadata.annotations != now.metadata.annotations:
-        actions.append(Action.UPDATE_NODE_ANNOTATION)
-    if before.status.declared_features != now.status.declared_features:
-        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
+        actions.insert(0, Action.UPDATE_NODE_TAINT)
     return [ClusterEvent(Resource.NODE, action) for action in actions]
 
 
 def pod_events(before: Pod | None, now: Pod | None) -> list[ClusterEvent]:
-    """Of a pod on a node or of one that has none yet, whichever it is by now. Coming to a node is being added there."""
+    """The events of an assigned or of an unscheduled pod, whichever it is now; being assigned is being added."""
     pod = now or before
     assigned = pod is not None and pod.spec.node_name != ""
     resource = Resource.ASSIGNED_POD if assigned else Resource.UNSCHEDULABLE_POD
     if before is None or now is None:
-        return _come_or_gone(resource, before, now)
+        return _added_or_deleted(resource, before, now)
     if assigned and not before.spec.node_name:
         return [ClusterEvent(resource, Action.ADD)]
-    actions = []
-    if before.metadata.labels != now.metadata.labels:
-        actions.append(Action.UPDATE_POD_LABEL)
-    if _asks_for_less(before, now):
-        actions.append(Action.UPDATE_POD_SCALE_DOWN)
-    if before.spec.scheduling_gates and not now.spec.scheduling_gates:
-        actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-    if len(before.spec.tolerations) != len(now.spec.tolerations):
-        actions.append(Action.UPDATE_POD_TOLERATION)
-    if before.status.resource_claim_statuses != now.status.resource_claim_statuses:
-        actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+    gates_eliminated = bool(before.spec.scheduling_gates) and not now.spec.scheduling_gates
+    tolerations_changed = len(before.spec.tolerations) != len(now.spec.tolerations)
+    claims_changed = before.status.resource_claim_statuses != now.status.resource_claim_statuses
+    changed = {
+        Action.UPDATE_POD_LABEL: before.metadata.labels != now.metadata.labels,
+        Action.UPDATE_POD_SCALE_DOWN: _scaled_down(before, now),
+        Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: gates_eliminated,
+        Action.UPDATE_POD_TOLERATION: tolerations_changed,
+        Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: claims_changed,
+    }
+    actions = [action for action, is_changed in changed.items() if is_changed]
     return [ClusterEvent(resource, action) for action in actions or (Action.UPDATE,)]
 
 
 def object_events(kind: ObjectKind, before: ClusterObject | None, now: ClusterObject | None) -> list[ClusterEvent]:
-    """None of a kind that plugins cannot register for."""
+    """No events for kinds that plugins cannot register for."""
     resource = _RESOURCES.get(kind)
     if resource is None:
         return []
     if before is None or now is None:
-        return _come_or_gone(resource, before, now)
+        return _added_or_deleted(resource, before, now)
     return [ClusterEvent(resource, Action.UPDATE)]
 
 
-def _come_or_gone(resource: Resource, before: T | None, now: T | None) -> list[ClusterEvent]:
+def _added_or_deleted(resource: Resource, before: T | None, now: T | None) -> list[ClusterEvent]:
     if now is not None:
         return [ClusterEvent(resource, Action.ADD)]
     return [] if before is None else [ClusterEvent(resource, Action.DELETE)]
@@ -95,12 +142,12 @@ def _conditions(node: Node) -> dict[str, str]:
     return {condition.type: condition.status for condition in node.status.conditions}
 
 
-def _asks_for_less(before: Pod, now: Pod) -> bool:
-    """Of anything, in thousandths; what was granted in place counts as well as what is asked for."""
+def _scaled_down(before: Pod, now: Pod) -> bool:
+    """Whether the pod requests less of any resource; resources granted in place count like requested ones."""
     if before.spec == now.spec and before.status == now.status:
         return False
-    wanted = pod_requests(now, use_status=True)
+    requests = pod_requests(now, use_status=True)
     return any(
-        resource not in wanted or amount.milli > wanted[resource].milli
+        resource not in requests or amount.milli > requests[resource].milli
         for resource, amount in pod_requests(before, use_status=True).items()
     )

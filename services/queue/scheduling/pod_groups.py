@@ -1,284 +1,355 @@
-"""Gangs: pods of a group of which so many must find a place that none may have one before.
+"""Pod groups: gangs, of which a minimum number of members must be placed together or none.
 
-Of each member it matters only where it stands:
+What matters of each member is its state in its group:
 
-    ready     active, backing off or unschedulable: it comes along when another member is drawn
-    held      kept out here, for the sake of the others
-    blocked   kept out by something else
-    away      with cycle
-    placed    decided, or seen on a node; also if another scheduler has put it there
+    ready       active, backing off or unschedulable: it is popped together with another member
+    held        gated here, to wait for other members
+    blocked     gated by something else
+    in flight   with cycle
+    placed      decided, or seen on a node, also if another scheduler has bound it
 
-A member is let in while its group exists and has members enough, wherever they stand. It is drawn together with all
-that are ready, if they are enough to make up what is missing; else it is held. What is held is let go as soon as those
-that are ready or held are enough, so nobody waits for who waits: whatever moves a member, comes here. Once no more than
-one is missing, each member goes by itself.
+A member passes the gate while its group exists and has enough members, in any state. It is popped together with all
+ready members if they are as many as are missing, and is held otherwise. Held members are released as soon as the ready
+and held ones are enough, so no two members wait for each other: every move of a member must be reported here. Once at
+most one is missing, each member is popped by itself.
 
-Nothing is kept free for a member that is held, so there is no harm in its waiting for ever. When it has waited for as
-long as its group says, its owner is told.
+The queue reserves nothing for held members, so they may wait for ever. Owners are told after the group's time-out.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.standing import Group, Stand, no_group, not_ready, reproach, stand_of, too_few
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.errors import InvariantBroken
-from shared.framework.status import SUCCESS, Status
+from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.messages.queue import Gang
-from shared.model.objects import GroupRef, Pod, PodGroup, group_of
+from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
 
-MOST_TOGETHER = 1024
-"""Pods that are handed out together, unless more are needed; the others follow. So many are decided at once."""
+_PLUGINS: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "GangScheduling", GroupApi.COSCHEDULING: "Coscheduling"}
+_MINIMUM: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "minCount", GroupApi.COSCHEDULING: "minMember"}
+GANG_PLUGINS = frozenset(_PLUGINS.values())
+"""The plugins that hold members. No cluster event opens these gates: PodGroups releases them."""
+GROUP_TIMEOUT = 60.0
+"""Seconds until the owner of a held pod is told, if its group does not say."""
+MAX_POPPED_TOGETHER = 1024
+"""Members popped together, unless more are missing; the rest follow."""
 RELEASED = "GangChanged"
-"""Why a member moves that is not held any more."""
+"""The reason for a released member's move."""
 
 
-class Drawn(NamedTuple):
-    """Pods to be handed out next to each other; `gang` is None where the first goes by itself."""
+class MemberState(Enum):
+    READY = "ready"
+    HELD = "held"
+    BLOCKED = "blocked"
+    IN_FLIGHT = "in flight"
+    PLACED = "placed"
 
-    entries: list[Entry]
+    __hash__ = object.__hash__  # counted at every move, and Enum's own hash is slow
+
+
+_STATES: Mapping[PodState, MemberState] = {
+    PodState.ACTIVE: MemberState.READY,
+    PodState.BACKOFF: MemberState.READY,
+    PodState.ERROR_BACKOFF: MemberState.READY,
+    PodState.UNSCHEDULABLE: MemberState.READY,
+    PodState.IN_FLIGHT: MemberState.IN_FLIGHT,
+    PodState.BINDING: MemberState.PLACED,
+}
+
+
+@dataclass(slots=True, eq=False)
+class GroupInfo:
+    ref: GroupRef
+    object: PodGroup | None = None
+    """None while there is no such object."""
+    pods: dict[str, QueuedPodInfo] = field(default_factory=dict)
+    """The members that the queue has; others are on nodes."""
+    counts: dict[MemberState, int] = field(default_factory=lambda: dict.fromkeys(MemberState, 0))
+
+    @property
+    def minimum(self) -> int:
+        return 0 if self.object is None else self.object.least
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def missing(self) -> int:
+        """Members still to be placed; if at most one, each goes by itself."""
+        return max(self.minimum - self.counts[MemberState.PLACED], 0)
+
+    @property
+    def can_release(self) -> bool:
+        ready, held = self.counts[MemberState.READY], self.counts[MemberState.HELD]
+        return self.object is not None and ready + held >= self.missing
+
+    @property
+    def timeout(self) -> float:
+        return GROUP_TIMEOUT if self.object is None else self.object.timeout or GROUP_TIMEOUT
+
+    def why_held(self, seconds: float) -> str:
+        if self.object is None:
+            why = "there is no such object"
+        elif self.total < self.minimum:
+            why = f"{self.total} of its pods are there, and none is scheduled before there are {self.minimum}"
+        else:
+            blocked = f"{self.counts[MemberState.BLOCKED]} of them are kept out by their gates"
+            why = f"{self.missing} more of its pods must be scheduled together, but {blocked}"
+        return f"waiting for pod group {self.ref} since {seconds:.0f} s: {why}"
+
+
+class PoppedTogether(NamedTuple):
+    """Pods to hand out next to each other; `gang` is None if the first goes by itself."""
+
+    pods: list[QueuedPodInfo]
     gang: Gang | None = None
 
 
-class Overdue(NamedTuple):
-    """A held pod, and what its owner is to know."""
-
-    entry: Entry
+class HeldTooLong(NamedTuple):
+    info: QueuedPodInfo
     message: str
 
 
 class _Member(NamedTuple):
-    group: Group
-    stand: Stand
+    group: GroupInfo
+    state: MemberState
 
 
-class Gangs:
+class PodGroups:
     def __init__(self) -> None:
-        self._groups: dict[GroupRef, Group] = {}
+        self._groups: dict[GroupRef, GroupInfo] = {}
         self._members: dict[str, _Member] = {}
-        self._to_release: dict[GroupRef, Group] = {}
-        self._since: dict[str, float] = {}
-        """Of those that are held."""
-        self._due: dict[str, float] = {}
-        """When their owners are to be told; told ones have none."""
-        self._deadlines: list[tuple[float, str]] = []
+        self._to_release: dict[GroupRef, GroupInfo] = {}
+        self._held_since: dict[str, float] = {}
+        self._deadlines: dict[str, float] = {}
+        """When the owners of held members are told; removed once they are."""
+        self._deadline_heap: list[tuple[float, str]] = []
 
-    # What the watch tells of
+    # What the watch shows
 
     def observe(self, before: object, now: object) -> None:
-        """A group, or a pod on a node, has come (`before` is None), changed or gone (`now` is). All else is nothing."""
+        """Takes in a group or an assigned pod, added (`before` is None), updated, or deleted (`now` is None)."""
         match before if now is None else now:
             case PodGroup() as group:
-                self.lose(group.ref) if now is None else self.see(group)
+                self.delete_group(group.ref) if now is None else self.set_group(group)
             case Pod() as pod:
-                self.gone(pod.uid) if now is None else self.on_node(pod.uid, group_of(pod))
+                self.remove(pod.uid) if now is None else self.assigned(pod.uid, group_of(pod))
 
-    def see(self, told: PodGroup) -> None:
-        group = self._group(told.ref)
-        group.told = told
-        self._look(group)
-        self._put_off(group)
+    def set_group(self, pod_group: PodGroup) -> None:
+        group = self._group(pod_group.ref)
+        group.object = pod_group
+        self._check_release(group)
+        self._update_deadlines(group)
 
-    def lose(self, ref: GroupRef) -> None:
-        """There is no such object any more. Members that are drawn from now on are held."""
+    def delete_group(self, ref: GroupRef) -> None:
+        """Members popped from now on are held."""
         group = self._groups.get(ref)
         if group is not None:
-            group.told = None
-            self._put_off(group)
-            self._tidy(group)
+            group.object = None
+            self._update_deadlines(group)
+            self._drop_if_empty(group)
 
     # Members
 
-    def moved(self, entry: Entry, now: float) -> None:
-        """The pod has come to its place, or has changed where it is.
-
-        One that is in no group, and was in none, need not be told of.
-        """
-        uid, ref = entry.uid, group_of(entry.pod)
+    def moved(self, info: QueuedPodInfo, now: float) -> None:
+        """Takes in a pod's new state or new group. Pods that never were in a group need not be reported."""
+        uid, ref = info.uid, group_of(info.pod)
         known = self._members.get(uid)
-        if (ref is None and known is None) or (known is not None and uid not in known.group.entries):
-            return  # in no group; or on a node already, which counts more
-        stand = stand_of(entry)
-        if ref is None or stand is None:
-            self._leave(uid)
+        if (ref is None and known is None) or (known is not None and uid not in known.group.pods):
+            return  # in no group; or seen on a node, which outweighs the queue's state
+        state = _member_state(info)
+        if ref is None or state is None:
+            self.remove(uid)
             return
         if known is not None and known.group.ref != ref:
-            self._leave(uid)
+            self.remove(uid)
         group = self._group(ref)
-        group.entries[uid] = entry
-        self._put(uid, group, stand, now)
+        group.pods[uid] = info
+        self._set(uid, group, state, now)
 
-    def on_node(self, uid: str, ref: GroupRef | None) -> None:
-        """A pod is seen on a node."""
+    def assigned(self, uid: str, ref: GroupRef | None) -> None:
+        """Takes in that a pod is on a node."""
         known = self._members.get(uid)
         if known is not None and known.group.ref != ref:
-            self._leave(uid)
+            self.remove(uid)
         if ref is not None:
             group = self._group(ref)
-            group.entries.pop(uid, None)
-            self._put(uid, group, Stand.PLACED, 0.0)
+            group.pods.pop(uid, None)
+            self._set(uid, group, MemberState.PLACED, 0.0)
 
-    def gone(self, uid: str) -> None:
-        """A pod, on a node or not, is no more."""
-        self._leave(uid)
-
-    # Who may go
-
-    def gate(self, entry: Entry) -> Status:
-        """Whether the pod may be queued: its group must exist, and as many members as are to be placed."""
-        ref = group_of(entry.pod)
-        if ref is None:
-            return SUCCESS
-        group = self._groups.get(ref)
-        if group is None or group.told is None:
-            return no_group(ref)
-        known = self._members.get(entry.uid)
-        total = group.total + (known is None or known.group is not group)
-        return too_few(ref) if total < group.least else SUCCESS
-
-    def draw(self, first: Entry) -> Drawn | Status:
-        """The pod with all that must come along, in the order in which they are to be decided; or why it is held."""
-        known = self._members.get(first.uid)
-        if known is None:
-            return Drawn([first])
-        group = known.group
-        ref, missing = group.ref, group.missing
-        if group.told is None:
-            return no_group(ref)
-        if missing <= 1:
-            return Drawn([first])
-        if group.total < group.least:
-            return too_few(ref)
-        if group.counts[Stand.READY] < missing:
-            return not_ready(ref)
-        members = self._members
-        entries = [entry for uid, entry in group.entries.items() if members[uid].stand is Stand.READY]
-        entries.sort(key=_order)
-        return Drawn(entries[: max(missing, MOST_TOGETHER)], Gang(str(ref), missing))
-
-    def released(self) -> list[Entry]:
-        """Those that were held and need not be any more: they are to be queued again, through all their gates."""
-        if not self._to_release:
-            return []
-        groups, self._to_release = self._to_release, {}
-        members = self._members
-        return [
-            entry
-            for group in groups.values()
-            if group.can_go
-            for uid, entry in group.entries.items()
-            if members[uid].stand is Stand.HELD
-        ]
-
-    # Owners
-
-    def overdue(self, now: float) -> list[Overdue]:
-        """Who has been held for too long. Each is told once for every time that it is held."""
-        found: list[Overdue] = []
-        while (deadline := self.next_deadline()) is not None and deadline <= now:
-            uid = heappop(self._deadlines)[1]
-            del self._due[uid]
-            group = self._members[uid].group
-            found.append(Overdue(group.entries[uid], reproach(group, now - self._since[uid])))
-        return found
-
-    def next_deadline(self) -> float | None:
-        while self._deadlines and self._due.get(self._deadlines[0][1]) != self._deadlines[0][0]:
-            heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
-
-    # Inside
-
-    def _group(self, ref: GroupRef) -> Group:
-        group = self._groups.get(ref)
-        if group is None:
-            group = self._groups[ref] = Group(ref)
-        return group
-
-    def _put(self, uid: str, group: Group, stand: Stand, now: float) -> None:
-        known = self._members.get(uid)
-        before = None if known is None else known.stand
-        if before is stand:
-            return
-        if before is not None:
-            group.counts[before] -= 1
-        group.counts[stand] += 1
-        self._members[uid] = _Member(group, stand)
-        if before is Stand.HELD:
-            self._let_go(uid)
-        if stand is Stand.HELD:
-            self._since[uid] = now
-            self._remind(uid, group)
-        self._look(group)
-
-    def _leave(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         known = self._members.pop(uid, None)
         if known is None:
             return
         group = known.group
-        group.counts[known.stand] -= 1
-        group.entries.pop(uid, None)
-        if known.stand is Stand.HELD:
-            self._let_go(uid)
-        self._tidy(group)
+        group.counts[known.state] -= 1
+        group.pods.pop(uid, None)
+        if known.state is MemberState.HELD:
+            self._end_hold(uid)
+        self._drop_if_empty(group)
 
-    def _look(self, group: Group) -> None:
-        if group.counts[Stand.HELD] and group.can_go:
+    # Gate, pop, release
+
+    def pre_enqueue(self, info: QueuedPodInfo) -> Status:
+        """Rejects the pod unless its group exists and has the minimum of members."""
+        ref = group_of(info.pod)
+        if ref is None:
+            return SUCCESS
+        group = self._groups.get(ref)
+        if group is None or group.object is None:
+            return _no_group(ref)
+        known = self._members.get(info.uid)
+        total = group.total + (known is None or known.group is not group)
+        return _too_few(ref) if total < group.minimum else SUCCESS
+
+    def pop_with(self, first: QueuedPodInfo) -> PoppedTogether | Status:
+        """The pod with the members to pop together with it, in the order of their decisions; or why it is held."""
+        known = self._members.get(first.uid)
+        if known is None:
+            return PoppedTogether([first])
+        group = known.group
+        ref, missing = group.ref, group.missing
+        if group.object is None:
+            return _no_group(ref)
+        if missing <= 1:
+            return PoppedTogether([first])
+        if group.total < group.minimum:
+            return _too_few(ref)
+        if group.counts[MemberState.READY] < missing:
+            return _rejected(ref, "waiting for pods from a gang that cannot be scheduled yet")
+        pods = self._in_state(group, MemberState.READY)
+        pods.sort(key=lambda info: (-info.pod.priority, info.seen_at, info.uid))
+        return PoppedTogether(pods[: max(missing, MAX_POPPED_TOGETHER)], Gang(str(ref), missing))
+
+    def released(self) -> list[QueuedPodInfo]:
+        """Members that need not be held any more, to be queued again through all their gates."""
+        if not self._to_release:
+            return []
+        groups, self._to_release = self._to_release, {}
+        return [
+            info for group in groups.values() if group.can_release for info in self._in_state(group, MemberState.HELD)
+        ]
+
+    # Owners of held members
+
+    def held_too_long(self, now: float) -> list[HeldTooLong]:
+        """Members whose owners are to be told, once for each time that they are held."""
+        found: list[HeldTooLong] = []
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            uid = heappop(self._deadline_heap)[1]
+            del self._deadlines[uid]
+            group = self._members[uid].group
+            found.append(HeldTooLong(group.pods[uid], group.why_held(now - self._held_since[uid])))
+        return found
+
+    def next_deadline(self) -> float | None:
+        heap = self._deadline_heap
+        while heap and self._deadlines.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    # Inside
+
+    def _group(self, ref: GroupRef) -> GroupInfo:
+        group = self._groups.get(ref)
+        if group is None:
+            group = self._groups[ref] = GroupInfo(ref)
+        return group
+
+    def _in_state(self, group: GroupInfo, state: MemberState) -> list[QueuedPodInfo]:
+        members = self._members
+        return [info for uid, info in group.pods.items() if members[uid].state is state]
+
+    def _set(self, uid: str, group: GroupInfo, state: MemberState, now: float) -> None:
+        known = self._members.get(uid)
+        before = None if known is None else known.state
+        if before is state:
+            return
+        if before is not None:
+            group.counts[before] -= 1
+        group.counts[state] += 1
+        self._members[uid] = _Member(group, state)
+        if before is MemberState.HELD:
+            self._end_hold(uid)
+        if state is MemberState.HELD:
+            self._held_since[uid] = now
+            self._set_deadline(uid, group)
+        self._check_release(group)
+
+    def _check_release(self, group: GroupInfo) -> None:
+        if group.counts[MemberState.HELD] and group.can_release:
             self._to_release[group.ref] = group
 
-    def _tidy(self, group: Group) -> None:
-        if group.told is None and not group.total:
+    def _drop_if_empty(self, group: GroupInfo) -> None:
+        if group.object is None and not group.total:
             del self._groups[group.ref]
             self._to_release.pop(group.ref, None)
 
-    def _let_go(self, uid: str) -> None:
-        del self._since[uid]
-        self._due.pop(uid, None)
+    def _end_hold(self, uid: str) -> None:
+        del self._held_since[uid]
+        self._deadlines.pop(uid, None)
 
-    def _remind(self, uid: str, group: Group) -> None:
-        self._due[uid] = due = self._since[uid] + group.patience
-        heappush(self._deadlines, (due, uid))
+    def _set_deadline(self, uid: str, group: GroupInfo) -> None:
+        self._deadlines[uid] = deadline = self._held_since[uid] + group.timeout
+        heappush(self._deadline_heap, (deadline, uid))
 
-    def _put_off(self, group: Group) -> None:
-        """Its patience may be another."""
-        if group.counts[Stand.HELD]:
-            for uid in group.entries:
-                if uid in self._due and self._due[uid] != self._since[uid] + group.patience:
-                    self._remind(uid, group)
+    def _update_deadlines(self, group: GroupInfo) -> None:
+        if group.counts[MemberState.HELD]:
+            for uid in group.pods:
+                if uid in self._deadlines and self._deadlines[uid] != self._held_since[uid] + group.timeout:
+                    self._set_deadline(uid, group)
 
-    # To look at
+    # Introspection
 
-    def ready(self, ref: GroupRef) -> bool:
-        """Whether members of this group would be handed out, were it their turn."""
+    def can_schedule(self, ref: GroupRef) -> bool:
+        """Whether members of this group would be handed out if it were their turn."""
         group = self._groups.get(ref)
-        return group is not None and group.can_go
+        return group is not None and group.can_release
 
     def __contains__(self, uid: str) -> bool:
         """Whether the pod is a member of any group."""
         return uid in self._members
 
     def __len__(self) -> int:
-        """Groups that exist, or have members."""
+        """Groups that exist or have members."""
         return len(self._groups)
 
     def validate(self) -> None:
-        """Counts are right, nobody who may go is held unnoticed, and the owners of all who are held will be told."""
-        counted = {ref: dict.fromkeys(Stand, 0) for ref in self._groups}
-        for uid, (group, stand) in self._members.items():
-            counted[group.ref][stand] += 1
-            entry = group.entries.get(uid)
-            if stand_of(entry) is not stand if entry is not None else stand is not Stand.PLACED:
-                raise InvariantBroken(f"pod {uid} counts as {stand}: {entry.told() if entry else 'on a node'}")
+        """Counts are right, no releasable member stays held, and every held member's owner will be told."""
+        counted = {ref: dict.fromkeys(MemberState, 0) for ref in self._groups}
+        for uid, (group, state) in self._members.items():
+            counted[group.ref][state] += 1
+            info = group.pods.get(uid)
+            if _member_state(info) is not state if info is not None else state is not MemberState.PLACED:
+                raise InvariantBroken(f"pod {uid} counts as {state}: {info.history() if info else 'on a node'}")
         for ref, group in self._groups.items():
-            if counted[ref] != group.counts or not group.entries.keys() <= self._members.keys():
+            if counted[ref] != group.counts or not group.pods.keys() <= self._members.keys():
                 raise InvariantBroken(f"group {ref} is counted as {group.counts}, is {counted[ref]}")
-            if group.counts[Stand.HELD] and group.can_go and ref not in self._to_release:
-                raise InvariantBroken(f"group {ref} is held: {group.counts}")
-        held = {uid for uid, member in self._members.items() if member.stand is Stand.HELD}
-        if held != set(self._since) or not self._due.keys() <= held:
-            raise InvariantBroken(f"held {sorted(held)}, since {sorted(self._since)}, due {sorted(self._due)}")
+            if group.counts[MemberState.HELD] and group.can_release and ref not in self._to_release:
+                raise InvariantBroken(f"group {ref} is held, but can be released: {group.counts}")
+        held = {uid for uid, member in self._members.items() if member.state is MemberState.HELD}
+        if held != set(self._held_since) or not self._deadlines.keys() <= held:
+            raise InvariantBroken(f"held: {sorted(held)}, since: {self._held_since}, deadlines: {self._deadlines}")
 
 
-def _order(entry: Entry) -> tuple[int, float, str]:
-    """In which the members of a gang are decided."""
-    return -entry.pod.priority, entry.seen_at, entry.uid
+def _member_state(info: QueuedPodInfo) -> MemberState | None:
+    """None if the pod is new or done."""
+    if info.state is PodState.GATED:
+        return MemberState.HELD if info.gating_plugin in GANG_PLUGINS else MemberState.BLOCKED
+    return _STATES.get(info.state)
+
+
+def _rejected(ref: GroupRef, why: str) -> Status:
+    return unresolvable(why).by(_PLUGINS[ref.api])
+
+
+def _no_group(ref: GroupRef) -> Status:
+    return _rejected(ref, f'waiting for pods\'s pod group "{ref.name}" to appear in scheduling queue')
+
+
+def _too_few(ref: GroupRef) -> Status:
+    return _rejected(ref, f"waiting for {_MINIMUM[ref.api]} pods from a gang to appear in scheduling queue")

@@ -1,132 +1,140 @@
-"""Whether what has happened makes another attempt at a rejected pod worth while: the one place that asks plugins."""
+"""Decides whether an event is worth another attempt at a rejected pod. No other module calls plugins' hints."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
-from services.queue.happenings import Happening
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.tally import HintTaken, Tally
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError, UserError
 from shared.framework.clusterevents import EVERYTHING, ClusterEvent, Hint
 from shared.framework.profile import Framework
 
-Listeners = Mapping[str, tuple[Hint, ...]]
-"""By plugin, whom to ask; a plugin that has registered without a hint has none, and is always helped."""
+MAX_CALLS = 1 << 14
+
+HintsOfPlugins = Mapping[str, tuple[Hint, ...]]
+"""By plugin; empty if a registration has no hint: the event always helps."""
 
 
-class Worth(IntEnum):
-    """Of another attempt; the greater one prevails."""
+class QueueStrategy(IntEnum):
+    """What to do with a rejected pod; the greatest of several prevails."""
 
-    NOTHING = 0
-    AFTER_REST = 1
-    AT_ONCE = 2
+    SKIP = 0
+    AFTER_BACKOFF = 1
+    IMMEDIATELY = 2
 
 
-class Hints:
-    """A plugin is asked once about pods that are alike; what it said is known until the next event is handled."""
+class HintCall(NamedTuple):
+    """`answer`: Queue, QueueSkip or Error."""
+
+    plugin: str
+    event: str
+    answer: str
+    seconds: float
+
+
+class QueueingHints:
+    """Asks a plugin once for equivalent pods, and caches its answer until the next event is handled."""
 
     def __init__(
         self,
         frameworks: Iterable[Framework],
         objects: ClusterObjects,
         problems: deque[FlotillaError],
-        tally: Tally,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
-        """Tells `tally` of every question, if it is timed by a stopwatch."""
         self.objects = objects
+        self.calls: deque[HintCall] = deque(maxlen=MAX_CALLS)
+        """The latest calls, if there is a stopwatch; the reader clears it."""
         self._frameworks = list(frameworks)
         self._problems = problems
-        self._tally = tally
         self._stopwatch = stopwatch
-        self._listeners: dict[tuple[str, ClusterEvent], Listeners] = {}
+        self._registered: dict[tuple[str, ClusterEvent], HintsOfPlugins] = {}
         self._awaited: dict[ClusterEvent, bool] = {}
-        self._said: dict[tuple[Happening, str, bytes, str], bool] = {}
+        self._answers: dict[tuple[ClusterChange, str, bytes, str], bool] = {}
 
-    def forget(self) -> None:
-        """The cluster may have changed."""
-        if self._said:
-            self._said = {}
+    def clear_cache(self) -> None:
+        """Called when the cluster may have changed."""
+        if self._answers:
+            self._answers = {}
 
-    def awaits(self, event: ClusterEvent) -> bool:
+    def is_awaited(self, event: ClusterEvent) -> bool:
         """Whether any plugin of any profile waits for such events."""
         known = self._awaited.get(event)
         if known is None:
-            known = event == EVERYTHING or any(self.listeners(framework, event) for framework in self._frameworks)
+            known = event == EVERYTHING or any(self._hints(framework, event) for framework in self._frameworks)
             self._awaited[event] = known
         return known
 
-    def listeners(self, framework: Framework, event: ClusterEvent) -> Listeners:
+    def may_help(self, framework: Framework, plugin: str, event: ClusterEvent) -> bool:
+        """Whether such events may move a pod that the plugin rejected. Without registrations, every event may."""
+        return plugin in self._hints(framework, event) or plugin not in framework.registrations
+
+    def may_help_pod(self, info: QueuedPodInfo, event: ClusterEvent) -> bool:
+        plugins = (*info.unschedulable_plugins, *info.pending_plugins)
+        return event == EVERYTHING or any(self.may_help(info.framework, plugin, event) for plugin in plugins)
+
+    def strategy(self, info: QueuedPodInfo, change: ClusterChange) -> QueueStrategy:
+        if not info.unschedulable_plugins and not info.pending_plugins:
+            return QueueStrategy.AFTER_BACKOFF
+        if change.event == EVERYTHING:
+            return QueueStrategy.AFTER_BACKOFF if change.only_uid in ("", info.uid) else QueueStrategy.SKIP
+        if any(self._helps(plugin, info, change) for plugin in info.pending_plugins):
+            return QueueStrategy.IMMEDIATELY
+        if any(self._helps(plugin, info, change) for plugin in info.unschedulable_plugins):
+            return QueueStrategy.AFTER_BACKOFF
+        return QueueStrategy.SKIP
+
+    def _hints(self, framework: Framework, event: ClusterEvent) -> HintsOfPlugins:
         key = (framework.name, event)
-        known = self._listeners.get(key)
+        known = self._registered.get(key)
         if known is None:
-            known = self._listeners[key] = _listeners(framework, event)
+            known = self._registered[key] = _registered(framework, event)
         return known
 
-    def hears(self, framework: Framework, plugin: str, event: ClusterEvent) -> bool:
-        """Whether such events may move a pod that this plugin keeps out. One that is not known hears of everything."""
-        return plugin in self.listeners(framework, event) or plugin not in framework.registrations
-
-    def concerns(self, entry: Entry, event: ClusterEvent) -> bool:
-        """Whether there is anything to be asked about this pod."""
-        return event == EVERYTHING or any(
-            self.hears(entry.framework, p, event) for p in (*entry.plugins, *entry.pending)
-        )
-
-    def worth(self, entry: Entry, happening: Happening) -> Worth:
-        if not entry.plugins and not entry.pending:
-            return Worth.AFTER_REST
-        if happening.event == EVERYTHING:
-            return Worth.AFTER_REST if happening.only in ("", entry.uid) else Worth.NOTHING
-        if any(self._helps(plugin, entry, happening) for plugin in entry.pending):
-            return Worth.AT_ONCE
-        if any(self._helps(plugin, entry, happening) for plugin in entry.plugins):
-            return Worth.AFTER_REST
-        return Worth.NOTHING
-
-    def _helps(self, plugin: str, entry: Entry, happening: Happening) -> bool:
-        hints = self.listeners(entry.framework, happening.event).get(plugin)
+    def _helps(self, plugin: str, info: QueuedPodInfo, change: ClusterChange) -> bool:
+        hints = self._hints(info.framework, change.event).get(plugin)
         if hints is None:
-            return plugin not in entry.framework.registrations
-        if not hints or not happening.is_shown:
+            return plugin not in info.framework.registrations
+        if not hints or not change.has_objects:
             return True
-        if happening.about == entry.uid:
-            return self._ask(plugin, hints, entry, happening)
-        key = (happening, entry.framework.name, entry.likeness, plugin)
-        said = self._said.get(key)
-        if said is None:
-            said = self._said[key] = self._ask(plugin, hints, entry, happening)
-        return said
+        if change.changed_uid == info.uid:
+            return self._call(plugin, hints, info, change)
+        key = (change, info.framework.name, info.equivalence, plugin)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._call(plugin, hints, info, change)
+        return answer
 
-    def _ask(self, plugin: str, hints: tuple[Hint, ...], entry: Entry, happening: Happening) -> bool:
-        """A hint that breaks down is no reason to leave a pod where it is."""
+    def _call(self, plugin: str, hints: tuple[Hint, ...], info: QueuedPodInfo, change: ClusterChange) -> bool:
+        """A hint that raises counts as Queue, as in kube-scheduler."""
         began = self._stopwatch() if self._stopwatch else 0.0
         try:
-            helps = any(hint(entry.pod, happening.before, happening.now, self.objects) for hint in hints)
+            helps = any(hint(info.pod, change.before, change.now, self.objects) for hint in hints)
             answer = "Queue" if helps else "QueueSkip"
         except Exception as cause:
-            self._problems.append(_broken(plugin, entry, happening, cause))
+            self._problems.append(_hint_raised(plugin, info, change, cause))
             helps, answer = True, "Error"
         if self._stopwatch:
-            self._tally.hints.append(HintTaken(plugin, happening.label, answer, self._stopwatch() - began))
+            self.calls.append(HintCall(plugin, change.label, answer, self._stopwatch() - began))
         return helps
 
 
-def _listeners(framework: Framework, event: ClusterEvent) -> Listeners:
+def _registered(framework: Framework, event: ClusterEvent) -> HintsOfPlugins:
     found: dict[str, tuple[Hint, ...]] = {}
     for plugin, registrations in framework.registrations.items():
-        hints = [registration.hint for registration in registrations if registration.matches(event)]
-        if hints:
-            asked = [hint for hint in hints if hint is not None]
-            found[plugin] = tuple(asked) if len(asked) == len(hints) else ()
+        matching = [registration.hint for registration in registrations if registration.matches(event)]
+        if matching:
+            hints = tuple(hint for hint in matching if hint is not None)
+            found[plugin] = hints if len(hints) == len(matching) else ()
     return found
 
 
-def _broken(plugin: str, entry: Entry, happening: Happening, cause: Exception) -> FlotillaError:
+def _hint_raised(plugin: str, info: QueuedPodInfo, change: ClusterChange, cause: Exception) -> FlotillaError:
     problem = UserError(
-        f"Pod {entry.pod.key}: {plugin} could not tell whether {happening.label} helps: {type(cause).__name__}: {cause}"
+        f"Pod {info.pod.key}: queueing hint of {plugin} raised on {change.label}: {type(cause).__name__}: {cause}"
     )
     problem.__cause__ = cause
     return problem

@@ -1,36 +1,36 @@
-"""The rules by which pods move from place to place."""
+"""The scheduling queue: every pod in exactly one state, and the rules by which pods move from state to state."""
 
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from math import floor
 
-from services.queue.backoff import Backoff, rests, wakes_at
-from services.queue.happenings import Happening, anything, room
-from services.queue.holdings import AWAY, Holdings
-from services.queue.kept import Kept, Memory
-from services.queue.places import Place
-from services.queue.preempting import PREEMPTION, Preempting
-from services.queue.scheduling.cluster_event import pod_events
-from services.queue.scheduling.in_flight_pods import Away
-from services.queue.scheduling.nominator import Nominations
-from services.queue.scheduling.pod_groups import RELEASED
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.scheduling.queueing_hints import Hints, Worth
-from services.queue.tally import Tally
-from services.queue.untold import Untold
-from shared.errors import FlotillaError, UserError
+from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, pod_events
+from services.queue.scheduling.in_flight_events import InFlightEvents
+from services.queue.scheduling.nominator import PREEMPTION, Nominator, PendingPreemptions
+from services.queue.scheduling.pod_groups import RELEASED, PodGroups
+from services.queue.scheduling.pod_queues import BackoffPolicy, DeadlineQueue, PodContainer, PodHeap
+from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState, QueuedPodInfo, RetryHistory, RetryRecord
+from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
+from services.queue.scheduling.unschedulable_pods import UnschedulablePods
+from services.queue.status.pod_conditions import UnconfirmedConditions
+from shared.errors import FlotillaError, InvariantBroken, UserError
 from shared.framework.profile import Framework
 from shared.model.objects import Pod
 
 FLUSH_INTERVAL = 30.0
-"""Seconds between two looks at whether pods are unschedulable for too long."""
+"""Seconds between two flushes of pods that have been unschedulable for too long."""
+IN_FLIGHT = frozenset({PodState.IN_FLIGHT, PodState.BINDING})
+"""With cycle or a binder: events are collected until the pod comes back."""
+WAITING = frozenset({PodState.UNSCHEDULABLE, PodState.GATED})
 
+# Reasons for moves, as kube-scheduler's metrics call them; the last four are our own.
 ADDED = "UnschedulablePodAdd"
 UPDATED = "UnschedulablePodUpdate"
 ATTEMPT_FAILED = "ScheduleAttemptFailure"
-REST_OVER = "BackoffComplete"
-TAKEN_FROM_BACKOFF = "PopFromBackoffQ"
+BACKOFF_COMPLETE = "BackoffComplete"
+POPPED_FROM_BACKOFF = "PopFromBackoffQ"
 TIME_LIMIT = "UnschedulableTimeout"
 ACTIVATED = "ForceActivate"
 OVERDUE = "Overdue"
@@ -40,343 +40,422 @@ PREEMPTION_OVER = "PreemptionOver"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """Seconds.
+class Timeouts:
+    """Seconds. `unschedulable`: until a pod is tried again without an event.
 
-    `unschedulable`: after which a pod is tried again though nothing has happened. `away`: that cycle may take for a
-    pod, or that may pass until a decided pod is seen bound, before it is handed out again.
+    `in_flight`: until a pod is tried again that cycle has, or that is decided and not seen bound.
     """
 
     unschedulable: float = 300.0
-    away: float = 60.0
+    in_flight: float = 60.0
 
 
-class Pods:
+class AttemptResult(StrEnum):
+    SCHEDULED = "scheduled"
+    UNSCHEDULABLE = "unschedulable"
+    ERROR = "error"
+
+
+class Counters:
+    """Sums since the start, for metrics."""
+
+    def __init__(self) -> None:
+        self.incoming: Counter[tuple[PodState, str]] = Counter()
+        """By state and reason, the pods that came."""
+        self.attempts: Counter[tuple[AttemptResult, str]] = Counter()
+        """By result and profile."""
+        self.rejecting: Counter[tuple[str, str]] = Counter()
+        """By plugin and profile, the pods that it rejected and that have not been tried since."""
+        self.scheduled_after_flush = 0
+        self.refused = 0
+        """Messages that were not accepted."""
+
+
+class SchedulingQueue:
     def __init__(
         self,
-        hints: Hints,
+        hints: QueueingHints,
         problems: deque[FlotillaError],
-        tally: Tally,
-        backoff: Backoff,
-        patience: Patience,
-        kept: Mapping[str, Kept],
+        backoff: BackoffPolicy,
+        timeouts: Timeouts,
+        records: Mapping[str, RetryRecord],
     ) -> None:
-        """`kept`: what was known of pods before a restart."""
-        self.memory = Memory(kept)
-        self.nominations = Nominations()
-        self.preempting = Preempting()
-        self.untold = Untold()
+        """`records`: of pods whose last attempt failed before a restart."""
+        self.pods: dict[str, QueuedPodInfo] = {}
+        self.counters = Counters()
+        self.retries = RetryHistory(records)
+        self.nominator = Nominator()
+        self.preemptions = PendingPreemptions()
+        self.conditions = UnconfirmedConditions()
+        self.groups = PodGroups()
+        self.events = InFlightEvents(hints)
+        self._active = PodHeap(lambda info: info.sort_key)
+        self._backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key))
+        self._error_backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key))
+        self._unschedulable = UnschedulablePods()
+        self._gated = UnschedulablePods()
+        self._in_flight = DeadlineQueue(timeouts.in_flight)
+        self._binding = DeadlineQueue(timeouts.in_flight)
+        self.by_state: Mapping[PodState, PodContainer] = {
+            PodState.ACTIVE: self._active,
+            PodState.BACKOFF: self._backoff,
+            PodState.ERROR_BACKOFF: self._error_backoff,
+            PodState.UNSCHEDULABLE: self._unschedulable,
+            PodState.GATED: self._gated,
+            PodState.IN_FLIGHT: self._in_flight,
+            PodState.BINDING: self._binding,
+        }
         self._hints = hints
         self._problems = problems
-        self.away = Away(hints)
-        self.held = Holdings(self.away, tally, patience.away)
-        self._backoff_rule = backoff
-        self._patience = patience.unschedulable
-        self._orders = 0
+        self._backoff_policy = backoff
+        self._unschedulable_timeout = timeouts.unschedulable
+        self._sequence = 0
         self._flushed_at: float | None = None
 
-    def get(self, uid: str) -> Entry | None:
-        return self.held.entries.get(uid)
-
-    # Coming and going
+    # Pods
 
     def add(self, pod: Pod, framework: Framework, seen_at: float, size: int, now: float) -> None:
-        entry = Entry(pod.uid, pod, framework, seen_at, size)
-        self.untold.drop(pod.uid)
-        kept = self.memory.of(pod.uid)
-        self._line_up(entry, seen_at if kept is None else kept.queued_at)
-        self.held.entries[pod.uid] = entry
-        if kept is not None:
-            self.nominations.read(pod)
-            entry.attempts, entry.rejections, entry.errors = kept.attempts, kept.rejections, kept.errors
-            entry.backoff_until = self._backoff_rule.resumed(kept.backoff_until, now)
-        resting = Place.ERROR_BACKOFF if entry.errors else Place.BACKOFF
-        self._enter(entry, resting if rests(entry, now) else Place.ACTIVE, now, ADDED)
+        info = QueuedPodInfo(pod.uid, pod, framework, seen_at, size)
+        self.conditions.delete(pod.uid)
+        record = self.retries.get(pod.uid)
+        self._set_queued_at(info, seen_at if record is None else record.queued_at)
+        self.pods[pod.uid] = info
+        if record is not None:
+            self.nominator.take_from_status(pod)
+            info.attempts, info.rejections, info.errors = record.attempts, record.rejections, record.errors
+            info.backoff_until = self._backoff_policy.restored(record.backoff_until, now)
+        backoff = PodState.ERROR_BACKOFF if info.errors else PodState.BACKOFF
+        self._enqueue(info, backoff if info.backs_off(now) else PodState.ACTIVE, now, ADDED)
 
-    def update(self, entry: Entry, pod: Pod, size: int, now: float) -> Happening | None:
-        """The new version counts from now on, wherever the pod is; what has changed may help it.
-
-        And others, if it has lost a nomination.
-        """
-        old = entry.pod
-        rank = self._rank(entry, pod)
-        if entry.place in (Place.UNSCHEDULABLE, Place.GATED):
-            self._update_waiting(entry, pod, size, rank, now)
-        else:
-            entry.renew(pod, size)
-            entry.rank = rank
-            self.held.gangs.moved(entry, now)
-            if (heap := self.held.heaps.get(entry.place)) is not None:
-                heap.resort(entry)
-        if entry.place is Place.BINDING:
+    def update(self, info: QueuedPodInfo, pod: Pod, size: int, now: float) -> ClusterChange | None:
+        """Takes in a new version of the pod. Returns the event for other pods if it has lost a nomination."""
+        old, state = info.pod, info.state
+        sort_key = self._sort_key(info, pod)
+        if state in WAITING:
+            self.by_state[state].discard(info)
+        info.update(pod, size)
+        info.sort_key = sort_key
+        if state in WAITING:
+            self.by_state[state].add(info)
+        elif isinstance(heap := self.by_state[state], PodHeap):
+            heap.update(info)
+        self.groups.moved(info, now)
+        if state is PodState.BINDING:
             return None
         nominated = old.status.nominated_node_name
-        is_news = nominated != pod.status.nominated_node_name
-        if entry.place is not Place.IN_FLIGHT:
-            self.nominations.update(old, pod)
-        else:
-            if is_news:  # it counts unless the attempt comes to another one
-                self.nominations.read(pod)
+        nomination_changed = nominated != pod.status.nominated_node_name
+        if state is not PodState.IN_FLIGHT:
+            self.nominator.update(old, pod)
+        elif nomination_changed:  # until the attempt ends with another one
+            self.nominator.take_from_status(pod)
+        if state in WAITING:
+            self._requeue_updated(info, old, now)
+        elif state is PodState.IN_FLIGHT:
             for event in pod_events(old, pod):
-                if self._hints.awaits(event):
-                    self._touch(entry, Happening(event, old, pod))
-        return room(old, at_most=old.priority) if nominated and is_news else None
+                if self._hints.is_awaited(event):
+                    self._add_own_event(info, ClusterChange(event, old, pod))
+        return freed_room(old, max_priority=old.priority) if nominated and nomination_changed else None
 
-    def _update_waiting(self, entry: Entry, pod: Pod, size: int, rank: tuple[object, int], now: float) -> None:
-        """It is tried again if it is worth it, and for the first of the changes that makes it so."""
-        old = entry.pod
-        waiting = self.held.unschedulable if entry.place is Place.UNSCHEDULABLE else self.held.gated
-        waiting.discard(entry)
-        entry.renew(pod, size)
-        entry.rank = rank
-        waiting.add(entry)
-        self.held.gangs.moved(entry, now)
-        self.nominations.update(old, pod)
-        for event in pod_events(old, pod):
-            happening = Happening(event, old, pod)
-            worth = self._hints.worth(entry, happening)
-            if worth:
-                self._requeue(entry, worth, now, happening.label)
-            if entry.place not in (Place.UNSCHEDULABLE, Place.GATED):
+    def _requeue_updated(self, info: QueuedPodInfo, old: Pod, now: float) -> None:
+        """Requeues a waiting pod for the first of its own changes that helps it."""
+        for event in pod_events(old, info.pod):
+            change = ClusterChange(event, old, info.pod)
+            if strategy := self._hints.strategy(info, change):
+                self._requeue(info, strategy, now, change.label)
+            if info.state not in WAITING:
                 return
 
-    def drop(self, entry: Entry, now: float, why: str) -> None:
-        self.held.move(entry, Place.DONE, now, why)
-        self.held.blame(entry, (), ())
-        del self.held.entries[entry.uid]
-        self.nominations.end(entry.uid)
-        self.preempting.end(entry.uid)
-        self.untold.drop(entry.uid)
-        self.memory.lapse(entry.uid)
+    def delete(self, info: QueuedPodInfo, now: float, why: str) -> None:
+        self.move(info, PodState.DONE, now, why)
+        self._set_rejectors(info, (), ())
+        del self.pods[info.uid]
+        self.nominator.delete(info.uid)
+        self.preemptions.delete(info.uid)
+        self.conditions.delete(info.uid)
+        self.retries.delete(info.uid)
 
     # Attempts
 
-    def next_up(self) -> Entry | None:
-        """The first active pod; when there is none, the first that rests after a rejection."""
-        return self.held.active.first() or self.held.backoff.first()
+    def peek(self) -> QueuedPodInfo | None:
+        """The first active pod; if none is active, the first that backs off after a rejection."""
+        return self._active.first() or self._backoff.first()
 
-    def hand_out(self, entry: Entry, now: float) -> None:
-        if entry.place is not Place.ACTIVE:
-            why = TAKEN_FROM_BACKOFF if entry.place is Place.BACKOFF else ACTIVATED
-            self.held.tally.incoming[Place.ACTIVE, why] += 1
-        self.held.in_flight.start(entry, now)
-        self.held.move(entry, Place.IN_FLIGHT, now, "taken")
-        self.held.blame(entry, (), ())
-        self.preempting.end(entry.uid)
-        self.untold.drop(entry.uid)
-        entry.attempts += 1
-        entry.active_at = now if entry.active_at is None else entry.active_at
-        entry.taken, entry.node = entry.pod, ""
-        entry.touched, entry.forgotten = False, None
+    def pop(self, info: QueuedPodInfo, now: float) -> None:
+        """Hands the pod to cycle."""
+        if info.state is not PodState.ACTIVE:
+            why = POPPED_FROM_BACKOFF if info.state is PodState.BACKOFF else ACTIVATED
+            self.counters.incoming[PodState.ACTIVE, why] += 1
+        self._in_flight.start(info, now)
+        self.move(info, PodState.IN_FLIGHT, now, "popped")
+        self._set_rejectors(info, (), ())
+        self.preemptions.delete(info.uid)
+        self.conditions.delete(info.uid)
+        info.attempts += 1
+        info.active_at = now if info.active_at is None else info.active_at
+        info.popped, info.node = info.pod, ""
+        info.has_own_event, info.forgotten = False, None
 
-    def hold(self, entry: Entry, plugin: str, now: float) -> None:
-        """It was about to be taken, and cannot go without others."""
-        self.held.move(entry, Place.GATED, now, plugin, plugin)
+    def hold(self, info: QueuedPodInfo, plugin: str, now: float) -> None:
+        """Gates a pod that was about to be popped and needs other members of its group."""
+        self.move(info, PodState.GATED, now, plugin, plugin)
 
-    def release(self, now: float) -> None:
-        """Who was held for the sake of others that are there by now."""
-        while released := self.held.gangs.released():
-            for entry in released:
-                self._requeue(entry, Worth.AFTER_REST, now, RELEASED)
+    def release_groups(self, now: float) -> None:
+        while released := self.groups.released():
+            for info in released:
+                self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, RELEASED)
 
-    def take_back_all(self, now: float) -> None:
-        """What was in flight is active again, where it was in the order."""
-        for entry in list(self.held.in_flight):
-            self._enter(entry, Place.ACTIVE, now, CYCLE_CHANGED)
+    def take_back_in_flight(self, now: float) -> None:
+        """Makes the pods of an earlier cycle active, where they were in queue order."""
+        for info in list(self._in_flight):
+            self._enqueue(info, PodState.ACTIVE, now, CYCLE_CHANGED)
 
-    def take_back(self, entry: Entry, now: float, why: str = DECISION_LOST) -> None:
-        """Whether its decision is lost is not known; if it holds a place, that is found out when it is decided anew."""
-        if entry.place is Place.BINDING:
-            self.nominations.read(entry.pod)
-        self._enter(entry, Place.ACTIVE, now, why)
+    def take_back(self, info: QueuedPodInfo, now: float, why: str = DECISION_LOST) -> None:
+        """Makes a decided pod active. If the decision holds after all, the next one is a conflict, and harmless."""
+        if info.state is PodState.BINDING:
+            self.nominator.take_from_status(info.pod)
+        self._enqueue(info, PodState.ACTIVE, now, why)
 
-    def take_back_bindings(self, but: frozenset[str], now: float) -> None:
-        """What was decided, but for these, is active again, where it was in the order."""
-        for entry in [entry for entry in self.held.binding if entry.uid not in but]:
-            self.take_back(entry, now)
+    def take_back_bindings(self, assumed: frozenset[str], now: float) -> None:
+        """Makes decided pods active, except the assumed ones."""
+        for info in [info for info in self._binding if info.uid not in assumed]:
+            self.take_back(info, now)
 
-    def decide(self, entry: Entry, node: str, now: float, why: str) -> None:
-        self.held.binding.start(entry, now)
-        self.held.move(entry, Place.BINDING, now, why)
-        self.nominations.end(entry.uid)
-        self.untold.drop(entry.uid)
-        entry.node = node
+    def start_binding(self, info: QueuedPodInfo, node: str, now: float, why: str) -> None:
+        self._binding.start(info, now)
+        self.move(info, PodState.BINDING, now, why)
+        self.nominator.delete(info.uid)
+        self.conditions.delete(info.uid)
+        info.node = node
 
-    def reject(self, entry: Entry, plugins: tuple[str, ...], pending: tuple[str, ...], now: float) -> None:
-        """An attempt has ended with plugins that would not have it. What happened meanwhile may have helped already."""
-        entry.rejections += 1
-        entry.errors = 0
-        self.held.blame(entry, plugins, pending)
-        self._start_rest(entry, now)
-        worth = self.away.worth(entry)
-        if worth:
-            self._requeue(entry, worth, now, ATTEMPT_FAILED)
+    def end_attempt(
+        self, info: QueuedPodInfo, result: AttemptResult, plugins: Sequence[str], pending: Sequence[str], now: float
+    ) -> None:
+        """Requeues a pod whose attempt failed, or leaves it unschedulable if no event since it was popped helps it.
+
+        A pod that no plugin rejected backs off as after an error: no event would wake it.
+        """
+        self.counters.attempts[result, info.framework.name] += 1
+        self._set_rejectors(info, tuple(sorted({*plugins})), tuple(sorted({*pending})))
+        if plugins or pending:
+            info.rejections += 1
+            info.errors = 0
         else:
-            self.held.move(entry, Place.UNSCHEDULABLE, now, ATTEMPT_FAILED)
+            info.errors += 1
+        self._start_backoff(info, now)
+        strategy = self.events.strategy(info) if plugins or pending else QueueStrategy.AFTER_BACKOFF
+        if strategy:
+            self._requeue(info, strategy, now, ATTEMPT_FAILED)
+        else:
+            self.move(info, PodState.UNSCHEDULABLE, now, ATTEMPT_FAILED)
 
-    def fail(self, entry: Entry, now: float) -> None:
-        """An attempt, or the binding after it, has ended with an error."""
-        entry.errors += 1
-        self.held.blame(entry, (), ())
-        self._start_rest(entry, now)
-        self._requeue(entry, Worth.AFTER_REST, now, ATTEMPT_FAILED)
+    # Events
 
-    # What may help
-
-    def wake(self, happening: Happening, now: float) -> None:
-        """Whoever is away hears of it when it comes back."""
-        if not self._hints.awaits(happening.event):
+    def move_all(self, change: ClusterChange, now: float) -> None:
+        """Requeues the pods that the change helps; in-flight pods are judged by it when they come back."""
+        if not self._hints.is_awaited(change.event):
             return
-        for waiting in (self.held.unschedulable, self.held.gated):
-            for entry, worth in waiting.woken(happening, self._hints) if len(waiting) else ():
-                was = entry.place
-                self._requeue(entry, worth, now, happening.label)
-                if was is entry.place is Place.GATED:
-                    self.held.tally.incoming[Place.GATED, happening.label] += 1
-        self.away.note(happening)
+        for waiting in (self._unschedulable, self._gated):
+            for info, strategy in waiting.helped_by(change, self._hints) if len(waiting) else ():
+                before = info.state
+                self._requeue(info, strategy, now, change.label)
+                if before is info.state is PodState.GATED:
+                    self.counters.incoming[PodState.GATED, change.label] += 1
+        self.events.add(change)
 
-    def activate(self, entry: Entry, now: float) -> None:
-        """Whatever it waits for; if it is in flight, it is tried again when it comes back and has rested."""
-        if entry.place in AWAY:
-            self._touch(entry, Happening(anything().event, why=ACTIVATED, only=entry.uid))
-        elif entry.place in (Place.BACKOFF, Place.ERROR_BACKOFF):
-            self.held.move(entry, Place.ACTIVE, now, ACTIVATED)
-        elif entry.place is not Place.ACTIVE:
-            self._enter(entry, Place.ACTIVE, now, ACTIVATED)
+    def activate(self, info: QueuedPodInfo, now: float) -> None:
+        """Makes the pod active from any state; an in-flight pod is requeued when its attempt ends."""
+        if info.state in IN_FLIGHT:
+            self._add_own_event(info, ClusterChange(anything().event, why=ACTIVATED, only_uid=info.uid))
+        elif info.state in (PodState.BACKOFF, PodState.ERROR_BACKOFF):
+            self.move(info, PodState.ACTIVE, now, ACTIVATED)
+        elif info.state is not PodState.ACTIVE:
+            self._enqueue(info, PodState.ACTIVE, now, ACTIVATED)
 
-    def preempted(self, uid: str, now: float) -> None:
-        """Its victims have been told to go. It is gated if something has helped meanwhile."""
-        entry = self.get(uid)
-        if entry is not None and entry.gate == PREEMPTION:
-            self._requeue(entry, Worth.AFTER_REST, now, PREEMPTION_OVER)
+    def end_preemption(self, uid: str, now: float) -> None:
+        """Opens the gate of a preemptor whose victims have been evicted, if another event helped it meanwhile."""
+        info = self.pods.get(uid)
+        if info is not None and info.gating_plugin == PREEMPTION:
+            self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, PREEMPTION_OVER)
 
     # Time
 
-    def pass_time(self, now: float) -> None:
-        for heap in (self.held.backoff, self.held.error_backoff):
-            while (entry := heap.first()) is not None and not rests(entry, now):
-                self.held.move(entry, Place.ACTIVE, now, REST_OVER)
-        self._flush(now)
-        while (uid := self.preempting.overdue(now)) is not None:
-            if (overdue := self.get(uid)) is not None:
-                self.activate(overdue, now)  # perhaps nobody was told, and then nothing would wake it
-        while (entry := self.held.in_flight.first()) is not None and entry.deadline <= now:
-            self._enter(entry, Place.ACTIVE, now, OVERDUE)
-        while (entry := self.held.binding.first()) is not None and entry.deadline <= now:
-            self.take_back(entry, now, OVERDUE)
+    def flush(self, now: float) -> None:
+        """Ends back-offs, time limits and deadlines."""
+        for heap in (self._backoff, self._error_backoff):
+            while (info := heap.first()) is not None and not info.backs_off(now):
+                self.move(info, PodState.ACTIVE, now, BACKOFF_COMPLETE)
+        self._flush_unschedulable(now)
+        while (uid := self.preemptions.pop_overdue(now)) is not None:
+            if (overdue := self.pods.get(uid)) is not None:
+                self.activate(overdue, now)  # perhaps no victim was evicted, and then no event would wake it
+        while (info := self._in_flight.first()) is not None and info.deadline <= now:
+            self._enqueue(info, PodState.ACTIVE, now, OVERDUE)
+        while (info := self._binding.first()) is not None and info.deadline <= now:
+            self.take_back(info, now, OVERDUE)
 
-    def _flush(self, now: float) -> None:
-        """Gated pods stay, but that there are some is reason enough for those in flight to be tried again."""
-        look = floor(now / FLUSH_INTERVAL) * FLUSH_INTERVAL
+    def _flush_unschedulable(self, now: float) -> None:
+        """Gated pods stay gated, but like kube-scheduler's they are an event for in-flight pods."""
+        flush = floor(now / FLUSH_INTERVAL) * FLUSH_INTERVAL
         moved = False
-        while (entry := self.held.unschedulable.first()) is not None and self._limit_of(entry) <= look:
-            moved = entry.flushed = True
-            self._requeue(entry, Worth.AFTER_REST, now, TIME_LIMIT)
-        if len(self.away) and self._flushed_at is not None and self._flushed_at < look:
-            stuck = [entry for entry in self.held.gated if self._limit_of(entry) <= look]
-            moved = moved or bool(stuck)
-            for entry in stuck:
-                entry.flushed = True
-        self._flushed_at = look
+        while (info := self._unschedulable.first()) is not None and self._flush_time(info) <= flush:
+            moved = info.was_flushed = True
+            self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, TIME_LIMIT)
+        if len(self.events) and self._flushed_at is not None and self._flushed_at < flush:
+            for info in self._gated:
+                if self._flush_time(info) <= flush:
+                    moved = info.was_flushed = True
+        self._flushed_at = flush
         if moved:
-            self.away.note(anything(TIME_LIMIT))
+            self.events.add(anything(TIME_LIMIT))
 
-    def _limit_of(self, entry: Entry) -> float:
-        """The first look at the unschedulable pods at which it has been there for longer than it may."""
-        return ((entry.queued_at + self._patience) // FLUSH_INTERVAL + 1) * FLUSH_INTERVAL
+    def _flush_time(self, info: QueuedPodInfo) -> float:
+        """The first flush after the pod's time limit."""
+        return ((info.queued_at + self._unschedulable_timeout) // FLUSH_INTERVAL + 1) * FLUSH_INTERVAL
 
     def next_deadline(self) -> float | None:
-        held = self.held
-        times = [wakes_at(entry) for entry in (held.backoff.first(), held.error_backoff.first()) if entry]
-        times += [entry.deadline for entry in (held.in_flight.first(), held.binding.first()) if entry]
-        if (oldest := held.unschedulable.first()) is not None:
-            times.append(self._limit_of(oldest))
-        if len(self.away) and len(held.gated) and self._flushed_at is not None:
+        times = [self.preemptions.next_deadline(), self.groups.next_deadline(), self.conditions.next_deadline()]
+        times += [info.backoff_ends for info in (self._backoff.first(), self._error_backoff.first()) if info]
+        times += [info.deadline for info in (self._in_flight.first(), self._binding.first()) if info]
+        if (oldest := self._unschedulable.first()) is not None:
+            times.append(self._flush_time(oldest))
+        if len(self.events) and len(self._gated) and self._flushed_at is not None:
             times.append(self._flushed_at + FLUSH_INTERVAL)
-        if (preempting := self.preempting.next_deadline()) is not None:
-            times.append(preempting)
-        if (reminder := held.gangs.next_deadline()) is not None:
-            times.append(reminder)
-        if (again := self.untold.next_deadline()) is not None:
-            times.append(again)
-        return min(times, default=None)
+        return min((time for time in times if time is not None), default=None)
 
-    def forget_hints(self) -> None:
-        """What plugins said holds for a cluster that may have changed."""
-        self._hints.forget()
-        self.away.forget()
+    def clear_caches(self) -> None:
+        """Called when the cluster may have changed."""
+        self._hints.clear_cache()
+        self.events.clear_cache()
 
-    # Inside
+    # Moves
 
-    def _requeue(self, entry: Entry, worth: Worth, now: float, why: str) -> None:
-        """It is worth another attempt, and need not rest if somebody only waited for this."""
-        if worth is Worth.AT_ONCE or not rests(entry, now):
-            self._enter(entry, Place.ACTIVE, now, why)
+    def move(
+        self, info: QueuedPodInfo, state: PodState, now: float, why: str, gating_plugin: str | None = None
+    ) -> None:
+        """The one way from state to state, along TRANSITIONS."""
+        before = info.state
+        if state not in TRANSITIONS[before]:
+            raise InvariantBroken(f"pod {info.pod.key}: {before} to {state} ({why}); before: {info.history()}")
+        if before is not PodState.NEW:
+            self.by_state[before].discard(info)
+        if gating_plugin is not None or info.gating_plugin is not None:
+            self._set_gating_plugin(info, gating_plugin)
+        if (before in IN_FLIGHT) is not (state in IN_FLIGHT):
+            self.events.end(info.uid) if before in IN_FLIGHT else self.events.start(info.uid)
+        info.state = state
+        info.record(now, state, why)
+        if before is PodState.NEW or info.uid in self.groups:
+            self.groups.moved(info, now)
+        if state is PodState.DONE:
+            return
+        if state is PodState.ACTIVE and info.active_at is None:
+            info.active_at = now
+        self.counters.incoming[state, why] += 1
+        self.by_state[state].add(info)
+
+    def _requeue(self, info: QueuedPodInfo, strategy: QueueStrategy, now: float, why: str) -> None:
+        if strategy is QueueStrategy.IMMEDIATELY or not info.backs_off(now):
+            self._enqueue(info, PodState.ACTIVE, now, why)
         else:
-            rejected = entry.plugins or entry.pending
-            self._enter(entry, Place.BACKOFF if rejected else Place.ERROR_BACKOFF, now, why)
+            rejected = info.unschedulable_plugins or info.pending_plugins
+            self._enqueue(info, PodState.BACKOFF if rejected else PodState.ERROR_BACKOFF, now, why)
 
-    def _enter(self, entry: Entry, place: Place, now: float, why: str) -> None:
-        """To active or a back-off, if its gates are open; they are not asked again when its rest is over."""
-        gate = self._gate(entry)
-        if gate is None:
-            self.held.move(entry, place, now, why)
-            if place is Place.ACTIVE and why in (ADDED, UPDATED):
-                self.nominations.read(entry.pod)
-        elif entry.place is not Place.GATED:
-            self.held.move(entry, Place.GATED, now, why, gate)
-        elif entry.gate != gate:
-            self.held.gated.discard(entry)
-            self.held.shut(entry, gate)
-            self.held.gated.add(entry)
-            self.held.gangs.moved(entry, now)
+    def _enqueue(self, info: QueuedPodInfo, state: PodState, now: float, why: str) -> None:
+        """Moves the pod to active or a back-off if all gates are open; they are not asked again after the back-off."""
+        plugin = self._run_pre_enqueue(info)
+        if plugin is None:
+            self.move(info, state, now, why)
+            if state is PodState.ACTIVE and why in (ADDED, UPDATED):
+                self.nominator.take_from_status(info.pod)
+        elif info.state is not PodState.GATED:
+            self.move(info, PodState.GATED, now, why, plugin)
+        elif info.gating_plugin != plugin:
+            self._gated.discard(info)
+            self._set_gating_plugin(info, plugin)
+            self._gated.add(info)
+            self.groups.moved(info, now)
 
-    def _gate(self, entry: Entry) -> str | None:
-        """The plugin that keeps it out; one that breaks down does, too, and has no name."""
-        if entry.uid in self.preempting:
+    def _run_pre_enqueue(self, info: QueuedPodInfo) -> str | None:
+        """The plugin that gates the pod; empty if a PreEnqueue plugin raised."""
+        if info.uid in self.preemptions:
             return PREEMPTION
-        if entry.framework.pre_enqueue:
+        if info.framework.pre_enqueue:
             try:
-                status = entry.framework.run_pre_enqueue(entry.pod)
+                status = info.framework.run_pre_enqueue(info.pod)
             except Exception as cause:
-                self._problems.append(_gate_broken(entry.pod, cause))
+                self._problems.append(as_problem(f"Pod {info.pod.key}: a PreEnqueue plugin raised", cause))
                 return ""
             if not status.ok:
                 return status.plugin
-        status = self.held.gangs.gate(entry)
+        status = self.groups.pre_enqueue(info)
         return None if status.ok else status.plugin
 
-    def _touch(self, entry: Entry, happening: Happening) -> None:
-        """It has happened to a pod that is away."""
-        entry.touched = True
-        self.away.note(happening)
+    def _set_gating_plugin(self, info: QueuedPodInfo, plugin: str | None) -> None:
+        """The gating plugin counts as one that rejected the pod, also after its gate has opened."""
+        info.gating_plugin = plugin
+        if plugin and plugin not in info.unschedulable_plugins:
+            if plugin not in info.pending_plugins:
+                self.counters.rejecting[plugin, info.framework.name] += 1
+            info.unschedulable_plugins = (*info.unschedulable_plugins, plugin)
 
-    def _start_rest(self, entry: Entry, now: float) -> None:
-        entry.flushed = False
-        self._line_up(entry, now)
-        entry.backoff_until = self._backoff_rule.until(entry)
-        counts = (entry.attempts, entry.rejections, entry.errors)
-        self.memory.keep(entry.uid, Kept(*counts, entry.queued_at, entry.backoff_until))
+    def _set_rejectors(self, info: QueuedPodInfo, plugins: tuple[str, ...], pending: tuple[str, ...]) -> None:
+        for plugin in info.rejecting_plugins:
+            self.counters.rejecting[plugin, info.framework.name] -= 1
+        info.unschedulable_plugins, info.pending_plugins = plugins, pending
+        for plugin in info.rejecting_plugins:
+            self.counters.rejecting[plugin, info.framework.name] += 1
 
-    def _line_up(self, entry: Entry, at: float) -> None:
-        """Behind all of its priority that are queued already."""
-        self._orders += 1
-        entry.queued_at, entry.order = at, self._orders
-        entry.rank = self._rank(entry, entry.pod)
+    def _add_own_event(self, info: QueuedPodInfo, change: ClusterChange) -> None:
+        info.has_own_event = True
+        self.events.add(change)
 
-    def _rank(self, entry: Entry, pod: Pod) -> tuple[object, int]:
-        return entry.framework.queue_sort.sort_key(pod, entry.queued_at), entry.order
+    def _start_backoff(self, info: QueuedPodInfo, now: float) -> None:
+        info.was_flushed = False
+        self._set_queued_at(info, now)
+        info.backoff_until = self._backoff_policy.until(info)
+        counts = (info.attempts, info.rejections, info.errors)
+        self.retries.set(info.uid, RetryRecord(*counts, info.queued_at, info.backoff_until))
+
+    def _set_queued_at(self, info: QueuedPodInfo, at: float) -> None:
+        """Behind all pods of its priority that are queued already."""
+        self._sequence += 1
+        info.queued_at, info.sequence = at, self._sequence
+        info.sort_key = self._sort_key(info, info.pod)
+
+    def _sort_key(self, info: QueuedPodInfo, pod: Pod) -> tuple[object, int]:
+        return info.framework.queue_sort.sort_key(pod, info.queued_at), info.sequence
 
     def validate(self) -> None:
-        self.held.validate()
-        self.nominations.validate(self.held.entries)
-        self.preempting.validate(self.held.entries)
-        self.untold.validate()
+        """Every pod is in one container and knows its state, and all counts and indices agree."""
+        for state, container in self.by_state.items():
+            container.validate()
+            pods = list(container)
+            if len(pods) != len(container):
+                raise InvariantBroken(f"{len(pods)} pods are {state}, counted as {len(container)}")
+            for info in pods:
+                if info.state is not state or self.pods.get(info.uid) is not info:
+                    raise InvariantBroken(f"pod {info.pod.key} is in the container of {state}: {info.history()}")
+                if (info.gating_plugin is not None) != (state is PodState.GATED):
+                    raise InvariantBroken(f"pod {info.pod.key}: {state}, gate {info.gating_plugin}: {info.history()}")
+        if sum(map(len, self.by_state.values())) != len(self.pods):
+            raise InvariantBroken(f"{len(self.pods)} pods are known, but not as many are in the containers")
+        self.groups.validate()
+        self.events.validate({info.uid for state in IN_FLIGHT for info in self.by_state[state]})
+        self.nominator.validate(self.pods)
+        self.preemptions.validate(self.pods)
+        self.conditions.validate()
+        self._validate_rejecting(self.pods.values())
+
+    def _validate_rejecting(self, pods: Iterable[QueuedPodInfo]) -> None:
+        due = Counter((plugin, info.framework.name) for info in pods for plugin in info.rejecting_plugins)
+        if +self.counters.rejecting != due or min(self.counters.rejecting.values(), default=0) < 0:
+            raise InvariantBroken("pods are counted wrongly by the plugins that rejected them")
 
 
-def _gate_broken(pod: Pod, cause: Exception) -> FlotillaError:
+def as_problem(what: str, cause: Exception) -> FlotillaError:
+    """What a plugin raised, as an error of ours."""
     if isinstance(cause, FlotillaError):
         return cause
-    problem = UserError(f"Pod {pod.key}: a PreEnqueue plugin broke down: {type(cause).__name__}: {cause}")
+    problem = UserError(f"{what}: {type(cause).__name__}: {cause}")
     problem.__cause__ = cause
     return problem

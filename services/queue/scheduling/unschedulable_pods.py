@@ -1,127 +1,126 @@
-"""Pods that wait for something to happen, found by the plugin that waits for it and grouped with those like them."""
+"""Pods that wait for an event: equivalent ones in a group, groups by the plugins whose events they wait for."""
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from services.queue.happenings import Happening
-from services.queue.preempting import PREEMPTION
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.scheduling.queueing_hints import Hints, Worth
-from services.queue.standing import HOLDERS
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.nominator import PREEMPTION
+from services.queue.scheduling.pod_groups import GANG_PLUGINS
+from services.queue.scheduling.pod_queues import PodList
+from services.queue.scheduling.queued_pod_info import QueuedPodInfo
+from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import EVERYTHING
 
 
-class _Alike(NamedTuple):
-    """What pods have in common that the same happenings move."""
+class _Key(NamedTuple):
+    """Pods that agree in it are moved by the same events."""
 
     profile: str
-    likeness: bytes
-    plugins: tuple[str, ...]
-    pending: tuple[str, ...]
-    gate: str | None
+    equivalence: bytes
+    unschedulable_plugins: tuple[str, ...]
+    pending_plugins: tuple[str, ...]
+    gating_plugin: str | None
 
 
-class _Group:
-    def __init__(self, key: _Alike, first: Entry) -> None:
+class _EqualPods:
+    def __init__(self, key: _Key, first: QueuedPodInfo) -> None:
         self.key = key
         self.framework = first.framework
-        self.waits_on = _waits_on(first)
+        self.plugins = _awaited_plugins(first)
         self.priority = first.pod.priority
-        self.entries: dict[str, Entry] = {}
+        self.pods: dict[str, QueuedPodInfo] = {}
 
 
-class Rejected:
-    """In the order in which they came. What happens costs by kinds of pods that may be moved, not by what waits."""
+class UnschedulablePods(PodList):
+    """An event costs by groups of equivalent pods that it may help, not by pods."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
-        self._groups: dict[_Alike, _Group] = {}
-        self._by_plugin: dict[tuple[str, str], dict[_Alike, _Group]] = {}
+        super().__init__()
+        self._groups: dict[_Key, _EqualPods] = {}
+        self._by_plugin: dict[tuple[str, str], dict[_Key, _EqualPods]] = {}
 
-    def add(self, entry: Entry) -> None:
-        key = _alike(entry)
+    def add(self, info: QueuedPodInfo) -> None:
+        super().add(info)
+        key = _key(info)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(key, entry)
-            for plugin in group.waits_on:
+            group = self._groups[key] = _EqualPods(key, info)
+            for plugin in group.plugins:
                 self._by_plugin.setdefault((key.profile, plugin), {})[key] = group
-        entry.group = group
-        group.entries[entry.uid] = entry
-        self._entries[entry.uid] = entry
+        info.equals = group
+        group.pods[info.uid] = info
 
-    def discard(self, entry: Entry) -> None:
-        group: _Group = entry.group
-        entry.group = None
-        del self._entries[entry.uid]
-        del group.entries[entry.uid]
-        if group.entries:
+    def discard(self, info: QueuedPodInfo) -> None:
+        super().discard(info)
+        group: _EqualPods = info.equals
+        info.equals = None
+        del group.pods[info.uid]
+        if group.pods:
             return
         del self._groups[group.key]
-        for plugin in group.waits_on:
+        for plugin in group.plugins:
             waiting = self._by_plugin[group.key.profile, plugin]
             del waiting[group.key]
             if not waiting:
                 del self._by_plugin[group.key.profile, plugin]
 
-    def woken(self, happening: Happening, hints: Hints) -> list[tuple[Entry, Worth]]:
-        """Whoever may be helped by it, and how much that is worth."""
-        found: list[tuple[Entry, Worth]] = []
-        for group in self._concerned(happening, hints):
-            if happening.at_most is not None and group.priority > happening.at_most:
+    def helped_by(self, change: ClusterChange, hints: QueueingHints) -> list[tuple[QueuedPodInfo, QueueStrategy]]:
+        """The pods to requeue. Hints are called for one pod of each group, and for the changed pod itself."""
+        found: list[tuple[QueuedPodInfo, QueueStrategy]] = []
+        for group in self._awaiting(change, hints):
+            if change.max_priority is not None and group.priority > change.max_priority:
                 continue
-            entries = group.entries
-            itself = entries.get(happening.about)
-            if itself is not None:
-                entries = {uid: entry for uid, entry in entries.items() if entry is not itself}
-                if itself.uid != happening.but and (worth := hints.worth(itself, happening)):
-                    found.append((itself, worth))
-            one = next(iter(entries.values()), None)
-            if one is not None and (worth := hints.worth(one, happening)):
-                found += [(entry, worth) for uid, entry in entries.items() if uid != happening.but]
+            pods = group.pods
+            changed = pods.get(change.changed_uid)
+            if changed is not None:
+                pods = {uid: info for uid, info in pods.items() if info is not changed}
+                if changed.uid != change.except_uid and (strategy := hints.strategy(changed, change)):
+                    found.append((changed, strategy))
+            any_pod = next(iter(pods.values()), None)
+            if any_pod is not None and (strategy := hints.strategy(any_pod, change)):
+                found += [(info, strategy) for uid, info in pods.items() if uid != change.except_uid]
         return found
 
-    def _concerned(self, happening: Happening, hints: Hints) -> list[_Group]:
-        if happening.event == EVERYTHING:
-            return list(self._groups.values())
-        found: dict[_Alike, _Group] = {}
+    def _awaiting(self, change: ClusterChange, hints: QueueingHints) -> Iterator[_EqualPods]:
+        if change.event == EVERYTHING:
+            return iter(list(self._groups.values()))
+        found: dict[_Key, _EqualPods] = {}
         for (_, plugin), groups in self._by_plugin.items():
             framework = next(iter(groups.values())).framework
-            if hints.hears(framework, plugin, happening.event):
+            if hints.may_help(framework, plugin, change.event):
                 found |= groups
-        return list(found.values())
-
-    def first(self) -> Entry | None:
-        return next(iter(self._entries.values()), None)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        return iter(found.values())
 
     def validate(self) -> None:
-        for entry in self:
-            group: _Group = entry.group
-            if group.key != _alike(entry) or group.entries.get(entry.uid) is not entry:
-                raise InvariantBroken(f"pod {entry.pod.key} waits with others than those like it: {entry.told()}")
+        for info in self:
+            group: _EqualPods = info.equals
+            if group.key != _key(info) or group.pods.get(info.uid) is not info:
+                raise InvariantBroken(
+                    f"pod {info.pod.key} is grouped with other pods than its equals: {info.history()}"
+                )
             if self._groups.get(group.key) is not group:
-                raise InvariantBroken(f"pod {entry.pod.key} waits where nobody looks: {entry.told()}")
-        if sum(len(group.entries) for group in self._groups.values()) != len(self):
-            raise InvariantBroken("pods wait in groups that are not waiting")
-        indexed = {(at, key) for at, groups in self._by_plugin.items() for key in groups}
-        due = {((key.profile, plugin), key) for key, group in self._groups.items() for plugin in group.waits_on}
+                raise InvariantBroken(f"pod {info.pod.key} is in a group that is not indexed: {info.history()}")
+        if sum(len(group.pods) for group in self._groups.values()) != len(self):
+            raise InvariantBroken("groups of unschedulable pods hold pods that are not unschedulable")
+        indexed = {(plugin, key) for plugin, groups in self._by_plugin.items() for key in groups}
+        due = {((key.profile, plugin), key) for key, group in self._groups.items() for plugin in group.plugins}
         if indexed != due:
-            raise InvariantBroken(f"rejected pods are not found by their plugins: {[at for at, _ in indexed ^ due]}")
+            raise InvariantBroken(f"index of plugins is wrong: {[plugin for plugin, _ in indexed ^ due]}")
 
 
-def _waits_on(entry: Entry) -> tuple[str, ...]:
-    """Who is held for its gang, or until its victims are told to go, waits for nothing else that happens."""
-    if entry.gate is None:
-        return entry.rejectors
-    return () if entry.gate in HOLDERS or entry.gate == PREEMPTION else (entry.gate,)
+def _awaited_plugins(info: QueuedPodInfo) -> tuple[str, ...]:
+    """The plugins whose events may move the pod; none if its pod group or its preemption gates it."""
+    if info.gating_plugin is None:
+        return info.rejecting_plugins
+    return () if info.gating_plugin in GANG_PLUGINS or info.gating_plugin == PREEMPTION else (info.gating_plugin,)
 
 
-def _alike(entry: Entry) -> _Alike:
-    return _Alike(entry.framework.name, entry.likeness, entry.plugins, entry.pending, entry.gate)
+def _key(info: QueuedPodInfo) -> _Key:
+    return _Key(
+        info.framework.name,
+        info.equivalence,
+        info.unschedulable_plugins,
+        info.pending_plugins,
+        info.gating_plugin,
+    )

@@ -1,83 +1,148 @@
-"""What of a pod's entry is told to whoever asks where a pod is, why, and what it waits for."""
+"""Describes the queue's pods: in pages for `flotilla queue`, and as lines of a log."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Protocol
 
-from services.queue.backoff import wakes_at
-from services.queue.places import Place
-from services.queue.scheduling.queued_pod_info import Entry
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from services.queue.scheduling.scheduling_queue import IN_FLIGHT, WAITING
 from shared.framework.clusterevents import NAMES, Action, Registration, Resource, names_of
 from shared.framework.profile import Framework
-from shared.messages.inspection import LONGEST_TEXT, DescribedPod, Move
+from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, DescribedPod, ListQueue, Move, QueueListed
+from shared.runtime.listings import Listings
 
-IN_ORDER = (
-    Place.ACTIVE,
-    Place.BACKOFF,
-    Place.ERROR_BACKOFF,
-    Place.UNSCHEDULABLE,
-    Place.GATED,
-    Place.IN_FLIGHT,
-    Place.BINDING,
+LISTED_STATES = (
+    PodState.ACTIVE,
+    PodState.BACKOFF,
+    PodState.ERROR_BACKOFF,
+    PodState.UNSCHEDULABLE,
+    PodState.GATED,
+    PodState.IN_FLIGHT,
+    PodState.BINDING,
 )
-"""First what is going to be taken, the next one before all others; last what has been."""
-RESTING = frozenset({Place.BACKOFF, Place.ERROR_BACKOFF})
-WITH_OTHERS = frozenset({Place.IN_FLIGHT, Place.BINDING})
-WAITING = frozenset({Place.UNSCHEDULABLE, Place.GATED})
+"""In the order of listings: the next pod to be popped first."""
 BROKEN_GATE = "-"
-MOST_KINDS = 256
 ANY_EVENT = f"{Resource.ANY}{NAMES[Action.ALL]}"
+MAX_LINES = 1000
+MAX_IN_FULL = 8
+"""Pods of one name described in full; there may be two while the earlier one terminates."""
+_PODS = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
 
 
-def described(entry: Entry, nominated: str, zero: float = 0.0, *, in_full: bool = False) -> DescribedPod:
-    """`nominated`: the node that it is to have, if any. `in_full`: with its story, and all of its last message.
+class QueueView(Protocol):
+    """The part of QueueCore that is read here."""
 
-    `zero`: the Unix time at which the queue's clock was zero; all times are told as Unix times.
+    def counts(self) -> dict[PodState, int]: ...
+    def pods_in(self, state: PodState) -> Iterator[QueuedPodInfo]: ...
+    def nominated(self) -> dict[str, list[str]]: ...
+
+
+class Introspection:
+    def __init__(self, core: QueueView, date: Callable[[float], float] = float) -> None:
+        """`date` converts the core's times to Unix times."""
+        self._core = core
+        self._date = date
+        self._listings: Listings[QueuedPodInfo] = Listings()
+
+    def answer(self, request: ListQueue, now: float) -> QueueListed:
+        wall = self._date(now)
+        limit = min(request.limit, MOST_PODS)
+        page = self._listings.page(request.listing, request.after, limit, lambda: self._list(request), now)
+        counts = {state.value: count for state, count in self._core.counts().items()}
+        if page is None:
+            return QueueListed("", wall, counts, 0, [])
+        in_full = bool(request.name) and page.total <= MAX_IN_FULL
+        nodes = self._nominated_nodes()
+        pods = [
+            describe(info, nodes.get(info.uid, ""), wall - now, in_full=in_full)
+            for info in page.items
+            if info.state is not PodState.DONE
+        ]
+        return QueueListed(page.listing, wall, counts, page.total, pods, page.next)
+
+    def expire(self, now: float) -> None:
+        self._listings.expire(now)
+
+    def lines(self, now: float) -> Iterator[str]:
+        """Counts by state, then the pods, up to a limit."""
+        counts = {state: count for state, count in self._core.counts().items() if count}
+        yield f"the queue holds {', '.join(f'{count} {state}' for state, count in counts.items()) or 'nothing'}"
+        nodes, lines = self._nominated_nodes(), 0
+        for state in LISTED_STATES:
+            for info in self._core.pods_in(state):
+                if lines == MAX_LINES:
+                    yield f"and {sum(counts.values()) - lines} more pods: flotilla dump lists all"
+                    return
+                lines += 1
+                yield _line(describe(info, nodes.get(info.uid, "")), now)
+
+    def _nominated_nodes(self) -> dict[str, str]:
+        return {uid: node for node, uids in self._core.nominated().items() for uid in uids}
+
+    def _list(self, request: ListQueue) -> Sequence[QueuedPodInfo]:
+        return [
+            info
+            for state in LISTED_STATES
+            if not request.places or state.value in request.places
+            for info in self._core.pods_in(state)
+            if request.namespace in ("", info.pod.namespace) and request.name in ("", info.pod.name)
+        ]
+
+
+def describe(info: QueuedPodInfo, nominated: str, zero: float = 0.0, *, in_full: bool = False) -> DescribedPod:
+    """`nominated`: the pod's nominated node, if any. `in_full`: with its transitions and its whole last message.
+
+    `zero`: the Unix time of the queue's time 0; all times of the description are Unix times.
     """
-    pod, place = entry.pod, entry.place
-    moves = tuple(_moves(entry, zero))
-    arrival = _arrival(moves, place)
+    pod, state = info.pod, info.state
+    log = info.transitions
+    moves = tuple(
+        Move(zero + float(at), str(state), str(why))
+        for at, state, why in zip(log[::3], log[1::3], log[2::3], strict=True)
+    )
+    arrival = _arrival(moves, state)
     return DescribedPod(
-        uid=entry.uid,
+        uid=info.uid,
         namespace=pod.namespace,
         name=pod.name,
-        scheduler=entry.framework.name,
-        place=place.value,
-        since=zero + entry.queued_at if arrival is None else arrival.at,
-        first_seen=zero + entry.seen_at,
-        queued_at=zero + entry.queued_at,
+        scheduler=info.framework.name,
+        place=state.value,
+        since=zero + info.queued_at if arrival is None else arrival.at,
+        first_seen=zero + info.seen_at,
+        queued_at=zero + info.queued_at,
         why="" if arrival is None else arrival.why,
         priority=pod.priority,
-        attempts=entry.attempts,
-        rejections=entry.rejections,
-        errors=entry.errors,
-        plugins=entry.rejectors,
-        gate=BROKEN_GATE if entry.gate == "" else entry.gate or "",
-        awaits=awaited(entry) if place in WAITING else (),
-        rests_until=zero + wakes_at(entry) if place in RESTING else None,
-        deadline=zero + entry.deadline if place in WITH_OTHERS else None,
-        node=entry.node if place is Place.BINDING else "",
-        message=entry.said if in_full else cut(entry.said),
-        said_at=None if entry.said_at is None else zero + entry.said_at,
+        attempts=info.attempts,
+        rejections=info.rejections,
+        errors=info.errors,
+        plugins=info.rejecting_plugins,
+        gate=BROKEN_GATE if info.gating_plugin == "" else info.gating_plugin or "",
+        awaits=awaited_events(info) if state in WAITING else (),
+        rests_until=zero + info.backoff_ends if state in (PodState.BACKOFF, PodState.ERROR_BACKOFF) else None,
+        deadline=zero + info.deadline if state in IN_FLIGHT else None,
+        node=info.node if state is PodState.BINDING else "",
+        message=info.last_failure if in_full else shorten(info.last_failure),
+        said_at=None if info.failed_at is None else zero + info.failed_at,
         nominated=nominated,
         story=moves if in_full else (),
     )
 
 
-def awaited(entry: Entry) -> tuple[str, ...]:
-    """The cluster events of which any may help it. A gated pod is looked at only for the plugin that gates it."""
-    return _awaited(entry.framework, entry.rejectors if entry.gate is None else (entry.gate,))
+def awaited_events(info: QueuedPodInfo) -> tuple[str, ...]:
+    """The events of which any may help the pod; for a gated pod, those of the gating plugin only."""
+    plugins = info.rejecting_plugins if info.gating_plugin is None else (info.gating_plugin,)
+    return _awaited_events(info.framework, plugins)
 
 
-@lru_cache(maxsize=MOST_KINDS)
-def _awaited(framework: Framework, plugins: tuple[str, ...]) -> tuple[str, ...]:
-    """Pods are many, and what has rejected them is the same few plugins."""
+@lru_cache(maxsize=256)
+def _awaited_events(framework: Framework, plugins: tuple[str, ...]) -> tuple[str, ...]:
     if any(plugin not in framework.registrations for plugin in plugins):
         return (ANY_EVENT,)
     return labels(each for plugin in plugins for each in framework.registrations[plugin])
 
 
 def labels(registrations: Iterable[Registration]) -> tuple[str, ...]:
-    """What was registered for, by kube-scheduler's labels: `NodeAdd`, `AssignedPodDelete`; each once."""
+    """The registered events by kube-scheduler's labels, each once: `NodeAdd`, `AssignedPodDelete`."""
     found: dict[str, None] = {}
     for registration in registrations:
         for resource in _PODS if registration.resource is Resource.POD else (registration.resource,):
@@ -85,24 +150,27 @@ def labels(registrations: Iterable[Registration]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 
-def _moves(entry: Entry, zero: float) -> Iterator[Move]:
-    story = entry.story
-    for at, place, why in zip(story[::3], story[1::3], story[2::3], strict=True):
-        yield Move(zero + float(at), str(place), str(why))
-
-
-def _arrival(moves: tuple[Move, ...], place: Place) -> Move | None:
-    """When it came to where it is: what was told of it there does not count."""
+def _arrival(moves: tuple[Move, ...], state: PodState) -> Move | None:
+    """The move to the current state; later entries of the same state are remarks."""
     found: Move | None = None
     for move in reversed(moves):
-        if move.place != place:
+        if move.place != state:
             break
         found = move
     return found
 
 
-_PODS = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
+def _line(pod: DescribedPod, now: float) -> str:
+    parts = [f"pod {pod.namespace}/{pod.name} ({pod.uid}): {pod.place} for {max(0.0, now - pod.since):.1f} s"]
+    parts.append(f"tried {pod.attempts}x")
+    if pod.gate:
+        parts.append(f"gate {pod.gate}")
+    if rejecting := [plugin for plugin in pod.plugins if plugin != pod.gate]:
+        parts.append(f"rejected by {', '.join(rejecting)}")
+    if pod.nominated:
+        parts.append(f"nominated to {pod.nominated}")
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""The queue's metrics: kube-scheduler's, by their names, labels and buckets."""
+"""The queue's metrics, by kube-scheduler's names, labels and buckets; and the traces of pods."""
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,46 +7,49 @@ from typing import Any
 from prometheus_client import Counter
 
 from services.queue.core import QueueCore
-from services.queue.events import ClusterChange, Ended, PodGone, PodPending, Seen
-from services.queue.happenings import label
-from services.queue.places import Place
-from services.queue.scheduling.scheduling_queue import ADDED, UPDATED
-from services.queue.tally import QUEUES
+from services.queue.events import PodEnded, PodGone, PodPending, WatchEvent
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.scheduling.scheduling_queue import ADDED, IN_FLIGHT, UPDATED
+from shared.messages.queue import Batch
 from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import AttributeValue, Tracer
 
 SLI_BUCKETS = [0.01 * 2**i for i in range(20)]
 HINT_BUCKETS = [0.00001 * 1.5**i for i in range(20)]
 EVENT_BUCKETS = [0.0001 * 2**i for i in range(12)]
 ATTEMPT_BUCKETS = [2.0**i for i in range(5)]
-MOST_ATTEMPTS = 15
-"""From here on, attempts have one label in common."""
+MAX_ATTEMPTS = 15
+"""Attempts from here on share a label."""
 DELETED = "UnschedulablePodDelete"
-PENDING = {
-    "active": (Place.ACTIVE,),
-    "backoff": (Place.BACKOFF, Place.ERROR_BACKOFF),
-    "unschedulable": (Place.UNSCHEDULABLE,),
-    "gated": (Place.GATED,),
+QUEUES = {
+    PodState.ACTIVE: "active",
+    PodState.BACKOFF: "backoff",
+    PodState.ERROR_BACKOFF: "backoff",
+    PodState.UNSCHEDULABLE: "unschedulable",
+    PodState.GATED: "gated",
 }
+"""The queue of each state in scheduler_pending_pods. In scheduler_queue_incoming_pods_total, gated is unschedulable."""
 
 
 class QueueMetrics:
     def __init__(self, metrics: Metrics) -> None:
-        self._pending = metrics.gauge("scheduler_pending_pods", "Pods that wait, by where.", ["queue"])
-        self._with_others = metrics.gauge("flotilla_queue_pods", "Pods that cycle has, or that are bound.", ["place"])
+        self._pending = metrics.gauge("scheduler_pending_pods", "Pending pods by queue.", ["queue"])
+        self._in_flight = metrics.gauge("flotilla_queue_pods", "Pods in flight or being bound.", ["place"])
         self._rejecting = metrics.gauge(
             "scheduler_unschedulable_pods", "Pods that a plugin rejected at their last attempt.", ["plugin", "profile"]
         )
-        self._incoming = _Growing(
+        self._incoming = _Sums(
             metrics.counter(
-                "scheduler_queue_incoming_pods_total",
-                "Pods that came to a queue, by what sent them.",
-                ["queue", "event"],
+                "scheduler_queue_incoming_pods_total", "Pods added to a queue, by event.", ["queue", "event"]
             )
         )
-        self._attempts = _Growing(
-            metrics.counter("scheduler_schedule_attempts_total", "Attempts, by how they ended.", ["result", "profile"])
+        self._attempts = _Sums(
+            metrics.counter(
+                "scheduler_schedule_attempts_total", "Scheduling attempts by result.", ["result", "profile"]
+            )
         )
-        self._refused = _Growing(metrics.counter("flotilla_queue_refused_total", "Messages that were not taken.", []))
+        self._refused = _Sums(metrics.counter("flotilla_queue_refused_total", "Messages that were refused.", []))
         self.stale = metrics.counter(
             "flotilla_stale_pods_total", "Pods refused because the watch showed them without the node that they are on."
         )
@@ -55,94 +58,94 @@ class QueueMetrics:
         )
         self._sli = metrics.histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "From a pod's first being active until it was seen bound.",
+            "Time from when a pod was first active until it was seen bound.",
             ["attempts"],
             buckets=SLI_BUCKETS,
         )
-
-        self._after_flush = _Growing(
+        self._after_flush = _Sums(
             metrics.counter(
                 "scheduler_pod_scheduled_after_flush_total",
-                "Pods that were scheduled by an attempt that nothing but the time limit gave them.",
+                "Pods scheduled by an attempt that only the time limit caused.",
                 [],
             )
         )
         self._hints = metrics.histogram(
             "scheduler_queueing_hint_execution_duration_seconds",
-            "How long plugins take to tell whether an event helps a pod.",
+            "Duration of queueing hints.",
             ["plugin", "event", "hint"],
             buckets=HINT_BUCKETS,
         )
-        self._away = metrics.gauge(
+        self._in_flight_events = metrics.gauge(
             "scheduler_inflight_events",
-            "Events that are remembered for pods which cycle or a binder has, and (PodPopped) how many these are.",
+            "Events kept for in-flight pods, by label, and (PodPopped) the number of in-flight pods.",
             ["event"],
         )
-        self._away_shown: set[str] = set()
+        self._shown_events: set[str] = set()
         self._handling = metrics.histogram(
             "scheduler_event_handling_duration_seconds",
-            "Of events of the cluster; those that come in one message share the time evenly.",
+            "Duration of event handling; events of one message share its time evenly.",
             ["event"],
             buckets=EVENT_BUCKETS,
         )
 
-    def labels(self, seen: Iterable[Seen], core: QueueCore) -> list[str]:
-        """Of the events among them; `core` has not been told yet."""
+    def labels(self, events: Iterable[WatchEvent], core: QueueCore) -> list[str]:
+        """The labels of events that `core` has not handled yet."""
         found = []
-        for one in seen:
-            match one:
-                case ClusterChange(event=event):
-                    found.append(label(event))
+        for event in events:
+            match event:
+                case ClusterChange():
+                    found.append(event.label)
                 case PodPending(pod=pod):
-                    found.append(ADDED if core.place_of(pod.uid) is None else UPDATED)
-                case PodGone(uid=uid) if core.place_of(uid) is not None:
+                    found.append(ADDED if core.pod(pod.uid) is None else UPDATED)
+                case PodGone(uid=uid) if core.pod(uid) is not None:
                     found.append(DELETED)
         return found
 
     def handled(self, labels: Sequence[str], seconds: float) -> None:
-        """All of them together took so long."""
-        for each, count in Counts(labels).items():
-            handling = self._handling.labels(each)
+        """`seconds`: for all of them together."""
+        for label, count in Counts(labels).items():
+            handling = self._handling.labels(label)
             for _ in range(count):
                 handling.observe(seconds / len(labels))
 
-    def ended(self, ended: Ended) -> None:
-        """Pods that were bound without an attempt of ours do not count."""
+    def ended(self, ended: PodEnded) -> None:
+        """Ignores pods that were bound without an attempt of ours."""
         if not ended.bound or not ended.attempts or ended.active_at is None:
             return
-        label = str(ended.attempts) if ended.attempts < MOST_ATTEMPTS else f"{MOST_ATTEMPTS}+"
+        label = str(ended.attempts) if ended.attempts < MAX_ATTEMPTS else f"{MAX_ATTEMPTS}+"
         self._pod_attempts.observe(ended.attempts)
         self._sli.labels(label).observe(max(0.0, ended.ended_at - ended.active_at))
 
     def show(self, core: QueueCore) -> None:
-        counts, tally = core.counts(), core.tally
-        for queue, places in PENDING.items():
-            self._pending.labels(queue).set(sum(counts[place] for place in places))
-        for place in (Place.IN_FLIGHT, Place.BINDING):
-            self._with_others.labels(place.value).set(counts[place])
-        for (plugin, profile), pods in tally.rejecting.items():
+        counts, counters = core.counts(), core.counters
+        pending: Counts[str] = Counts()
+        for state, queue in QUEUES.items():
+            pending[queue] += counts[state]
+        for queue, pods in pending.items():
+            self._pending.labels(queue).set(pods)
+        for state in IN_FLIGHT:
+            self._in_flight.labels(state.value).set(counts[state])
+        for (plugin, profile), pods in counters.rejecting.items():
             self._rejecting.labels(plugin, profile).set(pods)
         incoming: Counts[tuple[str, ...]] = Counts()
-        for (place, why), pods in tally.incoming.items():
-            if place in QUEUES:
-                incoming[QUEUES[place], why] += pods
+        for (state, why), pods in counters.incoming.items():
+            if state in QUEUES:
+                incoming["unschedulable" if state is PodState.GATED else QUEUES[state], why] += pods
         self._incoming.show(incoming)
-        self._attempts.show({(result.value, profile): count for (result, profile), count in tally.attempts.items()})
-        self._refused.show({(): tally.refused})
-        self._after_flush.show({(): tally.scheduled_after_flush})
-        self._show_away(core.inflight_events())
-        while tally.hints:
-            taken = tally.hints.popleft()
-            self._hints.labels(taken.plugin, taken.event, taken.answer).observe(taken.seconds)
-
-    def _show_away(self, counts: Mapping[str, int]) -> None:
-        self._away_shown |= counts.keys()
-        for event in self._away_shown:
-            self._away.labels(event).set(counts.get(event, 0))
+        self._attempts.show({(result.value, profile): count for (result, profile), count in counters.attempts.items()})
+        self._refused.show({(): counters.refused})
+        self._after_flush.show({(): counters.scheduled_after_flush})
+        events = core.in_flight_events()
+        self._shown_events |= events.keys()
+        for event in self._shown_events:
+            self._in_flight_events.labels(event).set(events[event])
+        while core.hint_calls:
+            call = core.hint_calls.popleft()
+            self._hints.labels(call.plugin, call.event, call.answer).observe(call.seconds)
 
 
-class _Growing:
-    """A counter that is told sums."""
+class _Sums:
+    """A counter that is set to growing sums."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter: Any = counter
@@ -150,6 +153,37 @@ class _Growing:
 
     def show(self, sums: Mapping[tuple[str, ...], int]) -> None:
         for labels, value in sums.items():
-            if (grown := value - self._shown[labels]) > 0:
-                (self._counter.labels(*labels) if labels else self._counter).inc(grown)
+            if (added := value - self._shown[labels]) > 0:
+                (self._counter.labels(*labels) if labels else self._counter).inc(added)
                 self._shown[labels] = value
+
+
+class PodSpans:
+    """Traces how long each pod waited for an attempt, and its time from the watch until it was seen bound."""
+
+    def __init__(self, tracer: Tracer, core: QueueCore) -> None:
+        self._tracer = tracer
+        self._core = core
+
+    def popped(self, batch: Batch, now: float) -> None:
+        if not self._tracer.enabled:
+            return
+        for queued in batch.pods:
+            uid = queued.pod.uid
+            root, info = self._tracer.pod(uid), self._core.pod(uid)
+            if root.sampled and info is not None:
+                attributes: dict[str, AttributeValue] = {"pod": queued.pod.key, "attempt": queued.attempt}
+                span = self._tracer.child(root)
+                self._tracer.record("queue", span, info.queued_at, now, parent=root, attributes=attributes)
+
+    def ended(self, ended: PodEnded) -> None:
+        if not self._tracer.enabled:
+            return
+        self._tracer.record(
+            "pod",
+            self._tracer.pod(ended.uid),
+            ended.seen_at,
+            ended.ended_at,
+            attributes={"pod": ended.key, "profile": ended.profile, "attempts": ended.attempts, "bound": ended.bound},
+            failed="" if ended.bound or not ended.attempts else "it was deleted before it was bound",
+        )

@@ -1,11 +1,14 @@
-"""What the owner of a pod is told when it could not be scheduled."""
+"""What the queue has binders write to a pod that could not be scheduled: its condition, nominated node, and Event."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable
-from services.queue.scheduling.pod_groups import Overdue
+from services.queue.scheduling.pod_groups import HeldTooLong
+from shared.errors import InvariantBroken
 from shared.messages.binding import Notice
 from shared.messages.queue import Outcome, Verdict
 from shared.model.objects import Pod
@@ -13,16 +16,18 @@ from shared.model.objects import Pod
 UNSCHEDULABLE_REASON = "Unschedulable"
 ERROR_REASON = "SchedulerError"
 CONDITION = "PodScheduled"
-MOST_NOTICES = 256
-"""In one message: they go to one binder."""
-MOST_CHARACTERS = 1 << 20
-"""Of what owners are to read, in one message that may hold far more; what is longer goes alone."""
+MAX_NOTICES = 256
+"""Notices in one message, which goes to one binder."""
+MAX_CHARACTERS = 1 << 20
+"""Characters of all texts in one message; a longer notice goes alone."""
+RETRY_DELAYS = (10.0, 20.0, 40.0, 80.0)
+"""Seconds until a notice is sent again; the last one repeats."""
 
 
-def notice_of(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
-    """An event always; the condition and the nominated node only if the pod does not say so already.
+def failure_notice(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
+    """Always an Event; the condition and the nominated node only if the pod does not show them.
 
-    `unshown`: what was said of its nomination before, and has not come to stand there. The word may have got lost.
+    `unshown`: the earlier nomination that the status does not show, whose notice may have been lost.
     """
     nominated = unshown if outcome.nominated is None else outcome.nominated
     reason = UNSCHEDULABLE_REASON if outcome.verdict is Verdict.UNSCHEDULABLE else ERROR_REASON
@@ -33,55 +38,44 @@ def notice_of(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
         scheduler=pod.spec.scheduler_name,
         reason=reason,
         message=outcome.message,
-        patch=not _says(pod, reason, outcome.message),
+        patch=not _shows(pod, reason, outcome.message),
         nominated=None if nominated == pod.status.nominated_node_name else nominated,
         version=pod.metadata.resource_version,
     )
 
 
-def unshown_notice(pod: Pod, said: Notice, unshown: str | None) -> Notice | None:
-    """What of it the pod does not show; None if it shows all of it. `unshown`: as above."""
-    patch = said.patch and not _says(pod, said.reason, said.message)
-    if not patch and unshown is None:
-        return None
-    return replace(said, patch=patch, nominated=unshown, version=pod.metadata.resource_version)
-
-
-def unbound_notice(pod: Pod, reason: str) -> Notice:
-    """Of a binding that a plugin would not have: what the binder has said already, with its Event."""
+def binding_rejected_notice(pod: Pod, reason: str) -> Notice:
+    """Repeats the condition that the binder wrote when a plugin rejected the binding; the binder sent the Event."""
     outcome = Outcome(pod.uid, Verdict.UNSCHEDULABLE, message=reason, nominated="")
-    return replace(notice_of(pod, outcome), event=False)
+    return replace(failure_notice(pod, outcome), event=False)
 
 
-def held_notice(overdue: Overdue) -> Notice:
-    """To the owner of a pod that has waited long for others of its group."""
-    outcome = Outcome(overdue.entry.uid, Verdict.UNSCHEDULABLE, message=overdue.message)
-    return notice_of(overdue.entry.pod, outcome)
+def held_notice(held: HeldTooLong) -> Notice:
+    return failure_notice(held.info.pod, Outcome(held.info.uid, Verdict.UNSCHEDULABLE, message=held.message))
 
 
 def unreadable_notice(event: PodUnreadable) -> Notice:
-    """What its condition says is not known."""
-    return Notice(
-        uid=event.uid,
-        namespace=event.namespace,
-        name=event.name,
-        scheduler=event.scheduler,
-        reason=ERROR_REASON,
-        message=event.problem,
-    )
+    return Notice(event.uid, event.namespace, event.name, event.scheduler, ERROR_REASON, event.problem)
 
 
-def fitting(notices: Sequence[Notice]) -> int:
-    """How many of the first go in one message."""
+def unconfirmed_notice(pod: Pod, sent: Notice, unshown: str | None) -> Notice | None:
+    """The part of a sent notice that the pod does not show; None if it shows all of it."""
+    patch = sent.patch and not _shows(pod, sent.reason, sent.message)
+    if not patch and unshown is None:
+        return None
+    return replace(sent, patch=patch, nominated=unshown, version=pod.metadata.resource_version)
+
+
+def count_for_one_message(notices: Sequence[Notice]) -> int:
     characters = 0
-    for count, notice in enumerate(notices[:MOST_NOTICES]):
+    for count, notice in enumerate(notices[:MAX_NOTICES]):
         characters += len(notice.message)
-        if count and characters > MOST_CHARACTERS:
+        if count and characters > MAX_CHARACTERS:
             return count
-    return min(len(notices), MOST_NOTICES)
+    return min(len(notices), MAX_NOTICES)
 
 
-def _says(pod: Pod, reason: str, message: str) -> bool:
+def _shows(pod: Pod, reason: str, message: str) -> bool:
     return any(
         condition.type == CONDITION
         and condition.status == "False"
@@ -89,3 +83,49 @@ def _says(pod: Pod, reason: str, message: str) -> bool:
         and condition.message == message
         for condition in pod.status.conditions
     )
+
+
+class UnconfirmedConditions:
+    """The last notice of each pod until the watch shows its content: it is sent again, without the Event.
+
+    A notice may be lost on the way, with a binder, or because the API server refuses it, and a pod that nothing helps
+    fails again only after minutes.
+    """
+
+    def __init__(self) -> None:
+        self._by_delay: tuple[OrderedDict[str, tuple[Notice, float]], ...] = tuple(OrderedDict() for _ in RETRY_DELAYS)
+        """For each delay: by uid, the notice and when to send it, earliest first."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_delay))
+
+    def sent(self, notice: Notice, now: float) -> None:
+        """Replaces the pod's earlier notice."""
+        self.delete(notice.uid)
+        if notice.patch or notice.nominated is not None:
+            self._by_delay[0][notice.uid] = replace(notice, event=False), now + RETRY_DELAYS[0]
+
+    def delete(self, uid: str) -> None:
+        for waiting in self._by_delay:
+            waiting.pop(uid, None)
+
+    def due(self, now: float) -> list[tuple[Notice, bool]]:
+        """Notices to send again, and whether this was their longest delay."""
+        found: list[tuple[Notice, bool]] = []
+        last = len(RETRY_DELAYS) - 1
+        for i in range(last, -1, -1):
+            waiting = self._by_delay[i]
+            while waiting and next(iter(waiting.values()))[1] <= now:
+                uid, (notice, _) = waiting.popitem(last=False)
+                after = min(i + 1, last)
+                self._by_delay[after][uid] = notice, now + RETRY_DELAYS[after]
+                found.append((notice, i == last))
+        return found
+
+    def next_deadline(self) -> float | None:
+        return min((next(iter(waiting.values()))[1] for waiting in self._by_delay if waiting), default=None)
+
+    def validate(self) -> None:
+        uids = list(chain.from_iterable(self._by_delay))
+        if len(uids) != len(set(uids)):
+            raise InvariantBroken("a pod has two unconfirmed notices")

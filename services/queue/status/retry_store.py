@@ -1,7 +1,7 @@
-"""What outlives the queue: read from Redis before it begins, and written there a little behind what happens.
+"""Retry records in Redis: read before the queue's term begins, written shortly after they change.
 
-Redis may be away. Then what is to be written waits for it, up to a limit, and the queue goes on: the worst that comes
-of it is that pods are tried earlier than they should be, once the queue is started anew.
+If Redis is unreachable, records wait for it, up to a limit, and the queue goes on: at worst pods are tried earlier than
+they should be after a restart.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import Protocol, Self
 
 import msgspec
 
-from services.queue.events import Lapse, Remember
-from services.queue.kept import Kept
+from services.queue.events import StoreRetry
+from services.queue.scheduling.queued_pod_info import RetryRecord
 from shared.errors import UserError
 from shared.store.errors import Deposed, StoreUnreachable
 from shared.store.link import RedisLink, connect
@@ -23,26 +23,25 @@ from shared.store.memory import Memory
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import Repeated
 
-RECALL_PATIENCE = 10.0
-"""Seconds that Redis is waited for before pods begin anew, all of them."""
-PAUSE = 0.05
+LOAD_TIMEOUT = 10.0
+"""Seconds to wait for Redis at the start; then all pods begin without history."""
+WRITE_INTERVAL = 0.05
 """Seconds between two writes, at least."""
-PAUSE_AFTER_FAILURE = 1.0
-ONE_ATTEMPT = 0.1
-"""Seconds to connect in, of which nothing is said before they have passed in vain."""
-LAST_PATIENCE = 1.0
-"""Seconds for the last write."""
-MOST_AT_ONCE = 1 << 12
-"""Pods in one write."""
-MOST_WAITING = 1 << 17
-"""Pods whose records wait for Redis; those of others are not written at all."""
+RETRY_INTERVAL = 1.0
+"""Seconds between two writes after a failure."""
+CONNECT_TIMEOUT = 0.1
+LAST_WRITE_TIMEOUT = 1.0
+MAX_BATCH = 1 << 12
+"""Records in one write."""
+MAX_WAITING = 1 << 17
+"""Records waiting for Redis; further ones are dropped."""
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Kept)
+_DECODER = msgspec.msgpack.Decoder(RetryRecord)
 
 
 class Term(Protocol):
-    """The one that the queue is in."""
+    """The queue's term of leadership."""
 
     @property
     def epoch(self) -> int: ...
@@ -50,7 +49,7 @@ class Term(Protocol):
     async def raise_term(self, beyond: int) -> int: ...
 
 
-class Remembering:
+class RetryStore:
     def __init__(
         self,
         url: str,
@@ -60,7 +59,7 @@ class Remembering:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`clock`: the queue's, of which records speak; `wall` is in Redis, where it outlives the machine."""
+        """`clock`: the queue's, for records in the process; `wall`, for records in Redis, outlives the machine."""
         self._url = url
         self._prefix = prefix
         self._clock = clock
@@ -69,15 +68,14 @@ class Remembering:
         self._log: logging.Logger = telemetry.log
         self._sparingly = Repeated(telemetry.log)
         self._link: RedisLink | None = None
-        self._waiting: dict[str, Kept | None] = {}
+        self._waiting: dict[str, RetryRecord | None] = {}
         self._changed = asyncio.Event()
         metrics = telemetry.metrics
         self._failures = metrics.counter(
-            "flotilla_queue_memory_failures_total", "Attempts to write to Redis what is known of pods that failed."
+            "flotilla_queue_memory_failures_total", "Failed attempts to read or write retry records in Redis."
         )
         self._dropped = metrics.counter(
-            "flotilla_queue_memory_dropped_total",
-            "Records of pods that were not written: too many wait for Redis.",
+            "flotilla_queue_memory_dropped_total", "Retry records dropped because too many were waiting for Redis."
         )
 
     async def __aenter__(self) -> Self:
@@ -86,47 +84,46 @@ class Remembering:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def try_out(self) -> None:
-        """UserError if a setting is wrong. That Redis is away is no matter yet."""
+    async def probe(self) -> None:
+        """Raises UserError if a setting is wrong; Redis may be unreachable at this point."""
         with suppress(StoreUnreachable):
-            self._link = await connect(self._url, self._log, ONE_ATTEMPT)
+            self._link = await connect(self._url, self._log, CONNECT_TIMEOUT)
 
-    async def recall(self, term: Term, pipeline: str = "") -> dict[str, Kept]:
-        """What there is, by the uid of the pod. UserError if a setting is wrong, or it is another
-        pipeline's; nothing if Redis is away.
+    async def load(self, term: Term, pipeline: str = "") -> dict[str, RetryRecord]:
+        """Claims the records for this term and returns them by uid; none if Redis is unreachable.
 
-        From here on no older queue writes there. LeaseLost if there is a newer one.
+        Raises UserError if a setting is wrong or the records are another pipeline's, LeaseLost in an older term.
         """
         self._epoch = term.epoch
         try:
             if self._link is None:
-                self._link = await connect(self._url, self._log, RECALL_PATIENCE)
+                self._link = await connect(self._url, self._log, LOAD_TIMEOUT)
             memory = Memory(self._link, self._prefix, pipeline)
             await self._claim(memory, term)
-            return self._read(await memory.load())
+            return self._decode(await memory.load())
         except StoreUnreachable as cause:
             self._failures.inc()
-            self._log.warning("%s; what was known of pods is not, and they begin anew", cause)
+            self._log.warning("%s; pods start without their retry history", cause)
             return {}
 
-    def take(self, effect: Remember | Lapse) -> None:
-        """It will be written soon; of several for one pod the last one."""
-        if effect.uid not in self._waiting and len(self._waiting) >= MOST_WAITING:
+    def save(self, effect: StoreRetry) -> None:
+        """Schedules a write; of several records of one pod, the last one is written."""
+        if effect.uid not in self._waiting and len(self._waiting) >= MAX_WAITING:
             self._dropped.inc()
             return
-        self._waiting[effect.uid] = effect.kept if isinstance(effect, Remember) else None
+        self._waiting[effect.uid] = effect.record
         self._changed.set()
 
     async def run(self) -> None:
-        """Writes, for as long as the queue lives. Deposed if there is a newer one."""
+        """Writes until cancelled. Raises Deposed if there is a newer term."""
         while True:
             await self._changed.wait()
-            await asyncio.sleep(PAUSE if await self._write() else PAUSE_AFTER_FAILURE)
+            await asyncio.sleep(WRITE_INTERVAL if await self._write() else RETRY_INTERVAL)
 
     async def finish(self) -> None:
-        """What still waits is written if Redis takes it at once."""
+        """Writes what waits, if Redis takes it at once."""
         with suppress(TimeoutError, Deposed):
-            async with asyncio.timeout(LAST_PATIENCE):
+            async with asyncio.timeout(LAST_WRITE_TIMEOUT):
                 while self._link is not None and self._waiting and await self._write():
                     pass
 
@@ -136,45 +133,47 @@ class Remembering:
             await self._link.close()
 
     async def _claim(self, memory: Memory, term: Term) -> None:
-        """Redis may remember more terms than the Lease, if that was deleted."""
+        """Raises the term if Redis knows a newer one, as it may after the Lease was deleted."""
         try:
             await memory.claim(self._epoch)
         except Deposed as newer:
-            self._log.warning("%s; beginning a later one", newer)
+            self._log.warning("%s; raising the term", newer)
             self._epoch = await term.raise_term(newer.newest)
             await memory.claim(self._epoch)
 
-    def _read(self, records: Mapping[str, bytes]) -> dict[str, Kept]:
-        found: dict[str, Kept] = {}
-        ahead, now = self._wall_is_ahead(), self._clock()
+    def _decode(self, records: Mapping[str, bytes]) -> dict[str, RetryRecord]:
+        found: dict[str, RetryRecord] = {}
+        ahead, now = self._wall_ahead(), self._clock()
         for uid, record in records.items():
             try:
-                found[uid] = _DECODER.decode(record).resumed(-ahead, now)
+                found[uid] = _DECODER.decode(record).restored(-ahead, now)
             except msgspec.DecodeError as cause:
-                self._sparingly.warning("record", "what Redis has of pod %s cannot be read: %s", uid, cause)
-                self.take(Lapse(uid))
+                self._sparingly.warning("record", "retry record of pod %s in Redis cannot be read: %s", uid, cause)
+                self.save(StoreRetry(uid, None))
         return found
 
-    def _wall_is_ahead(self) -> int:
-        """Whole seconds, so that pods which rest through the same second go on doing so."""
+    def _wall_ahead(self) -> int:
+        """Whole seconds, so that pods that back off through the same second still do."""
         return round(self._wall() - self._clock())
 
     async def _write(self) -> bool:
-        """False if it has failed, and is to be tried again."""
-        batch = dict(islice(self._waiting.items(), MOST_AT_ONCE))
+        """False if it failed and is to be retried."""
+        batch = dict(islice(self._waiting.items(), MAX_BATCH))
         for uid in batch:
             del self._waiting[uid]
         if not self._waiting:
             self._changed.clear()
         try:
             if self._link is None:
-                self._link = await connect(self._url, self._log, ONE_ATTEMPT)
-            ahead = self._wall_is_ahead()
-            encoded = {uid: None if kept is None else _ENCODER.encode(kept.moved(ahead)) for uid, kept in batch.items()}
+                self._link = await connect(self._url, self._log, CONNECT_TIMEOUT)
+            ahead = self._wall_ahead()
+            encoded = {
+                uid: None if record is None else _ENCODER.encode(record.shifted(ahead)) for uid, record in batch.items()
+            }
             await Memory(self._link, self._prefix).write(self._epoch, encoded)
         except (StoreUnreachable, UserError) as cause:
             self._failures.inc()
-            self._sparingly.warning("memory", "%s; what is known of pods will be written later", cause)
+            self._sparingly.warning("memory", "%s; retry records will be written later", cause)
             self._waiting = batch | self._waiting
             self._changed.set()
             return False

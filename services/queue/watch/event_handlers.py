@@ -1,91 +1,83 @@
-"""What the watch says: of pods, and of whatever else may help those that were rejected."""
+"""Handles what the watch shows: pods to schedule, and events that may help rejected pods."""
 
 from collections.abc import Mapping
 
-from services.queue.deferred import Deferred
 from services.queue.events import (
-    ClusterChange,
     Effect,
-    Ended,
     Notify,
-    Observed,
     PodBound,
+    PodEnded,
     PodGone,
     PodPending,
     PodStale,
     PodUnreadable,
-    Position,
     Problem,
-    Seen,
-    Stale,
-    Withdrawn,
+    WatchEvent,
+    WatchEvents,
 )
-from services.queue.happenings import Happening, anything, room
-from services.queue.places import Place
-from services.queue.scheduling.queued_pod_info import Entry
-from services.queue.scheduling.queueing_hints import Hints
-from services.queue.scheduling.scheduling_queue import Pods
+from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room
+from services.queue.scheduling.in_flight_events import DeferredEvents, Position
+from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.scheduling.queueing_hints import QueueingHints
+from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue, as_problem
 from services.queue.status.pod_conditions import unreadable_notice
-from services.queue.tally import Result
-from shared.errors import FlotillaError, InvariantBroken, UserError
+from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
-class Watched:
-    def __init__(self, frameworks: Mapping[str, Framework], pods: Pods, hints: Hints) -> None:
+class EventHandlers:
+    def __init__(self, frameworks: Mapping[str, Framework], queue: SchedulingQueue, hints: QueueingHints) -> None:
         self._frameworks = frameworks
-        self._pods = pods
+        self._queue = queue
         self._hints = hints
-        self._deferred = Deferred()
+        self._deferred = DeferredEvents()
         self._at: Position | None = None
         self._unreadable: dict[str, str] = {}
 
-    def observe(self, observed: Observed, now: float) -> list[Effect]:
-        self._at = observed.at
+    def handle_all(self, events: WatchEvents, now: float) -> list[Effect]:
+        """A plugin that raises on one pod does not affect the others that came with it."""
+        effects: list[Effect] = []
+        self._at = events.at
         try:
-            return [effect for one in observed.seen for effect in self._one_of(one, now)]
+            for event in events.events:
+                try:
+                    effects += self.handle(event, now)
+                except InvariantBroken:
+                    raise
+                except Exception as cause:
+                    what = f"Pod {event.pod.key}" if isinstance(event, PodPending) else str(event)
+                    effects.append(Problem(as_problem(f"{what}: cannot be queued", cause)))
         finally:
             self._at = None
+        return effects
 
-    def see(self, seen: Seen, now: float) -> list[Effect]:
-        match seen:
+    def handle(self, event: WatchEvent, now: float) -> list[Effect]:
+        match event:
             case PodPending():
-                return self._on_pending(seen, now)
+                return self._on_pending(event, now)
             case PodBound(uid=uid):
                 return self._on_left(uid, now, bound=True)
             case PodGone(uid=uid):
                 return self._on_left(uid, now, bound=False)
-            case ClusterChange(event=event, before=before, now=after):
-                self._pods.held.gangs.observe(before, after)
-                if self._hints.awaits(event):
-                    self._wake(Happening(event, before, after), now)
-            case PodStale(key=key):
-                return [Stale(key)]
+            case ClusterChange():
+                self._queue.groups.observe(event.before, event.now)
+                if self._hints.is_awaited(event.event):
+                    self._move_all(event, now)
+            case PodStale():
+                return [event]
             case PodUnreadable():
-                return self._on_unreadable(seen, now)
+                return self._on_unreadable(event, now)
         return []
 
-    def listed(self, at: Position) -> None:
-        """Wake every pod once the snapshot has absorbed the listing: until then they are judged by an older state."""
+    def on_listing_complete(self, at: Position) -> None:
+        """Requeues every pod once the snapshot has absorbed the listing: until then pods are judged by older state."""
         self._deferred.add(anything(), at)
 
-    def absorb(self, position: Position, now: float) -> None:
-        """The snapshot has made it part of its state, so pods that it wakes are judged by it."""
-        for happening in self._deferred.absorb(position):
-            self._pods.wake(happening, now)
-
-    # Inside
-
-    def _one_of(self, seen: Seen, now: float) -> list[Effect]:
-        """What a plugin does to one pod is not to cost the others that came with it."""
-        try:
-            return self.see(seen, now)
-        except InvariantBroken:
-            raise
-        except Exception as cause:
-            return [Problem(_broken(seen, cause))]
+    def on_absorbed(self, position: Position, now: float) -> None:
+        for change in self._deferred.absorb(position):
+            self._queue.move_all(change, now)
 
     def _on_pending(self, event: PodPending, now: float) -> list[Effect]:
         pod = event.pod
@@ -95,75 +87,46 @@ class Watched:
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED_PHASES:
             return self._on_left(pod.uid, now, bound=False)
         self._unreadable.pop(pod.uid, None)
-        entry = self._pods.get(pod.uid)
-        if entry is None:
-            self._pods.add(pod, framework, event.seen_at, event.size, now)
-        elif not _same_version(entry, event):
-            lost = self._pods.update(entry, pod, event.size, now)
-            if lost is not None:
-                self._wake(lost, now)
+        info = self._queue.pods.get(pod.uid)
+        version = pod.metadata.resource_version
+        if info is None:
+            self._queue.add(pod, framework, event.seen_at, event.size, now)
+        elif version == "" or version != info.pod.metadata.resource_version:
+            lost_nomination = self._queue.update(info, pod, event.size, now)
+            if lost_nomination is not None:
+                self._move_all(lost_nomination, now)
         return []
 
     def _on_left(self, uid: str, now: float, *, bound: bool) -> list[Effect]:
         self._unreadable.pop(uid, None)
-        entry = self._pods.get(uid)
-        if entry is None:
-            self._pods.memory.lapse(uid)
+        info = self._queue.pods.get(uid)
+        if info is None:
+            self._queue.retries.delete(uid)
             return []
-        was, nominated = entry.place, self._pods.nominations.shown_or_said(entry.pod)
-        self._pods.drop(entry, now, "bound" if bound else "gone")
-        ended = _ended(entry, now, bound)
-        if bound:
-            if entry.attempts:
-                tally = self._pods.held.tally
-                tally.attempts[Result.SCHEDULED, entry.framework.name] += 1
-                tally.scheduled_after_flush += entry.flushed
-            return [ended]
-        if was is Place.BINDING:
-            self._wake(room(entry.assumed()), now)
-        elif nominated.status.nominated_node_name:
-            self._wake(room(nominated, at_most=nominated.priority), now)
-        return [ended, Withdrawn(uid)] if was is Place.IN_FLIGHT else [ended]
+        before, pod, profile = info.state, info.pod, info.framework.name
+        nominated = pod if pod.status.nominated_node_name else self._queue.nominator.applied(pod)
+        self._queue.delete(info, now, "bound" if bound else "gone")
+        if bound and info.attempts:
+            self._queue.counters.attempts[AttemptResult.SCHEDULED, profile] += 1
+            self._queue.counters.scheduled_after_flush += info.was_flushed
+        elif not bound and before is PodState.BINDING:
+            self._move_all(freed_room(info.assumed()), now)
+        elif not bound and nominated.status.nominated_node_name:
+            self._move_all(freed_room(nominated, max_priority=nominated.priority), now)
+        return [PodEnded(uid, pod.key, profile, bound, info.attempts, info.seen_at, info.active_at, now)]
 
     def _on_unreadable(self, event: PodUnreadable, now: float) -> list[Effect]:
-        """Its owner is told, once for each thing that is wrong with it."""
+        """Notifies the owner once of each problem."""
         if event.scheduler not in self._frameworks:
             return []
-        told = self._unreadable.get(event.uid) == event.problem
+        is_known = self._unreadable.get(event.uid) == event.problem
         effects = self._on_left(event.uid, now, bound=False)
         self._unreadable[event.uid] = event.problem
-        if not told:
+        if not is_known:
             effects.append(Notify(unreadable_notice(event)))
         return effects
 
-    def _wake(self, happening: Happening, now: float) -> None:
-        """Once the state on which those who are woken will be judged has changed, too."""
-        if self._at is None or not self._deferred.add(happening, self._at):
-            self._pods.wake(happening, now)
-
-
-def _broken(seen: Seen, cause: Exception) -> FlotillaError:
-    if isinstance(cause, FlotillaError):
-        return cause
-    what = f"Pod {seen.pod.key}" if isinstance(seen, PodPending) else str(seen)
-    problem = UserError(f"{what}: cannot be queued: {type(cause).__name__}: {cause}")
-    problem.__cause__ = cause
-    return problem
-
-
-def _same_version(entry: Entry, event: PodPending) -> bool:
-    version = event.pod.metadata.resource_version
-    return version != "" and version == entry.pod.metadata.resource_version
-
-
-def _ended(entry: Entry, now: float, bound: bool) -> Ended:
-    return Ended(
-        uid=entry.uid,
-        key=entry.pod.key,
-        profile=entry.framework.name,
-        bound=bound,
-        attempts=entry.attempts,
-        seen_at=entry.seen_at,
-        active_at=entry.active_at,
-        ended_at=now,
-    )
+    def _move_all(self, change: ClusterChange, now: float) -> None:
+        """Defers the event until the snapshot has applied the change."""
+        if self._at is None or not self._deferred.add(change, self._at):
+            self._queue.move_all(change, now)

@@ -1,8 +1,8 @@
-"""Pods that are on nodes, as far as pods that wait for a place may profit from what happens to them.
+"""Assigned pods and nodes, reduced to what queueing hints and events need, to tell what an update changes.
 
-There may be half a million of them in a process, so what they have in common is kept once: labels, the spec but for
-node and volumes, and the resources and claims that the status tells of. Nothing is kept of annotations, owners and
-times, nor of the rest of the status: hints are not shown it, and a change of it is no event.
+A process may hold half a million assigned pods, so equal parts are kept once: labels, the spec without node and
+volumes, and the status's resources and claims. Annotations, owners, times and the rest of the status are dropped: hints
+do not get them, and changes of them are no event. Nodes are kept encoded, without heartbeats and images.
 """
 
 from collections.abc import Callable, Hashable
@@ -10,10 +10,12 @@ from sys import intern
 from typing import Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from shared.messages.watch import PodChange, Unreadable
 from shared.model.objects import (
     ContainerStatus,
+    Node,
     ObjectMeta,
     Pod,
     PodSpec,
@@ -25,10 +27,17 @@ from shared.model.objects import (
 
 T = TypeVar("T")
 
-MOST_PARTS = 1 << 14
-"""Different parts of a kind that are remembered; what comes after that many is shared only with what comes later."""
+MAX_PARTS = 1 << 14
+"""Different parts of one sort that are shared; then sharing starts over."""
 
 _NONE = msgspec.Raw(b"")
+_NO_LABELS: dict[str, str] = {}
+_NO_VOLUMES: list[Volume] = []
+_NO_SPEC = PodSpec()
+_NO_STATUS = PodStatus()
+_NODE_NAME = encode_msgpack("nodeName")
+_RESIZE = "PodResizePending"
+"""The condition that affects a pod's requests."""
 
 
 class _Labels(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +45,7 @@ class _Labels(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Resources(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Of a status: what its pod's requests are made of, and its claims."""
+    """The parts of a status that determine requests and claims."""
 
     conditions: msgspec.Raw = _NONE
     container_statuses: msgspec.Raw = _NONE
@@ -56,14 +65,8 @@ class _Volumes(msgspec.Struct, frozen=True, gc=False):
     volumes: msgspec.Raw = _NONE
 
 
-_NO_LABELS: dict[str, str] = {}
-_NO_VOLUMES: list[Volume] = []
-_NO_SPEC = PodSpec()
-_NO_STATUS = PodStatus()
-
-
-class _Kept(msgspec.Struct, frozen=True, gc=False):
-    """Equal parts of several are mostly one object, so comparing them costs little."""
+class _AssignedPod(msgspec.Struct, frozen=True, gc=False):
+    """Equal parts of two pods are mostly one object, so comparing them is cheap."""
 
     namespace: str
     name: str
@@ -76,25 +79,22 @@ class _Kept(msgspec.Struct, frozen=True, gc=False):
     def pod(self, uid: str) -> Pod:
         return Pod(
             metadata=ObjectMeta(name=self.name, namespace=self.namespace, uid=uid, labels=self.labels),
-            spec=msgspec.structs.replace(self.spec, node_name=self.node, volumes=self.volumes),
+            spec=replace(self.spec, node_name=self.node, volumes=self.volumes),
             status=self.status,
         )
 
 
 _BODY = msgspec.msgpack.Decoder(_Body)
-_VOLUMES_IN = msgspec.msgpack.Decoder(_Volumes)
+_RAW_VOLUMES = msgspec.msgpack.Decoder(_Volumes)
 _LABELS = msgspec.msgpack.Decoder(dict[str, str])
 _SPEC = msgspec.msgpack.Decoder(PodSpec, dec_hook=dec_hook)
 _VOLUMES = msgspec.msgpack.Decoder(list[Volume], dec_hook=dec_hook)
 _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 
-_RESIZE = "PodResizePending"
-"""The condition that has a say in what a pod requests."""
-
 
 class AssignedPods:
     def __init__(self) -> None:
-        self._pods: dict[str, _Kept] = {}
+        self._pods: dict[str, _AssignedPod] = {}
         self._labels: _Shared[dict[str, str]] = _Shared()
         self._specs: _Shared[PodSpec] = _Shared()
         self._statuses: _Shared[PodStatus] = _Shared()
@@ -105,108 +105,145 @@ class AssignedPods:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def see(self, change: PodChange | Unreadable) -> tuple[Pod | None, Pod] | None:
-        """As it was known, if it was, and as it is; None if that is the same.
-
-        Of one that cannot be read it is known that it is there, and on which node.
-        """
-        before, now = self._pods.get(change.uid), self._read(change)
+    def update(self, change: PodChange | Unreadable) -> tuple[Pod | None, Pod] | None:
+        """The pod before, if known, and now; None if it is unchanged. Of an unreadable pod only the node counts."""
+        before, now = self._pods.get(change.uid), None
+        if isinstance(change, PodChange):
+            try:
+                now = self._decode(change)
+            except msgspec.DecodeError:
+                now = None
         if now is None:
-            if before is not None:
-                return None
-            now = _Kept(intern(change.namespace), change.name, intern(change.node))
+            now = before or _AssignedPod(intern(change.namespace), change.name, intern(change.node))
         if now == before:
             return None
         self._pods[change.uid] = now
         return None if before is None else before.pod(change.uid), now.pod(change.uid)
 
-    def drop(self, uid: str) -> Pod | None:
-        """As it was known, if it was."""
-        kept = self._pods.pop(uid, None)
-        return None if kept is None else kept.pod(uid)
+    def delete(self, uid: str) -> Pod | None:
+        """The pod, if it was known."""
+        known = self._pods.pop(uid, None)
+        return None if known is None else known.pod(uid)
 
-    # Inside
-
-    def _read(self, change: PodChange | Unreadable) -> _Kept | None:
-        if isinstance(change, Unreadable):
-            return None
-        try:
-            return self._decoded(change)
-        except msgspec.DecodeError:
-            return None
-
-    def _decoded(self, change: PodChange) -> _Kept:
+    def _decode(self, change: PodChange) -> _AssignedPod:
         body = _BODY.decode(change.body)
         labels, spec = bytes(body.metadata.labels), bytes(body.spec)
-        volumes = bytes(_VOLUMES_IN.decode(spec).volumes) if spec else b""
-        return _Kept(
+        volumes = bytes(_RAW_VOLUMES.decode(spec).volumes) if spec else b""
+        return _AssignedPod(
             intern(change.namespace),
             change.name,
             intern(change.node),
-            self._labels.one(labels, lambda: _LABELS.decode(labels)) if labels else _NO_LABELS,
-            self._specs.one(_but_for(spec, change.node, volumes), lambda: _spec(spec)) if spec else _NO_SPEC,
-            _telling(volumes) if volumes else _NO_VOLUMES,
+            self._labels.get(labels, lambda: _LABELS.decode(labels)) if labels else _NO_LABELS,
+            self._spec(spec, volumes, change.node) if spec else _NO_SPEC,
+            _relevant_volumes(volumes) if volumes else _NO_VOLUMES,
             self._status(body.status, change),
         )
 
-    def _status(self, told: _Resources, change: PodChange) -> PodStatus:
-        conditions = bytes(told.conditions)
+    def _spec(self, raw: bytes, volumes: bytes, node: str) -> PodSpec:
+        """Pods of one template differ only in node and volumes."""
+        template = raw.replace(_NODE_NAME + encode_msgpack(node), b"", 1).replace(volumes, b"", 1)
+        return self._specs.get(template, lambda: replace(_SPEC.decode(raw), node_name="", volumes=_NO_VOLUMES))
+
+    def _status(self, raw: _Resources, change: PodChange) -> PodStatus:
+        conditions = bytes(raw.conditions)
         key = (
             conditions if _RESIZE.encode() in conditions else b"",
-            bytes(told.container_statuses),
-            bytes(told.init_container_statuses),
-            bytes(told.resources),
-            bytes(told.allocated_resources),
-            bytes(told.resource_claim_statuses),
+            bytes(raw.container_statuses),
+            bytes(raw.init_container_statuses),
+            bytes(raw.resources),
+            bytes(raw.allocated_resources),
+            bytes(raw.resource_claim_statuses),
         )
-        return self._statuses.one(key, lambda: _resources(_POD.decode(change.body).status)) if any(key) else _NO_STATUS
+        if not any(key):
+            return _NO_STATUS
+        return self._statuses.get(key, lambda: _relevant_status(_POD.decode(change.body).status))
 
 
 class _Shared(Generic[T]):
-    """Parts of pods by what they are made from."""
+    """One object for equal parts of pods, by what it is decoded from."""
 
     def __init__(self) -> None:
         self._parts: dict[Hashable, T] = {}
 
-    def one(self, key: Hashable, make: Callable[[], T]) -> T:
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
         part = self._parts.get(key)
         if part is None:
             part = make()
-            if len(self._parts) >= MOST_PARTS:
+            if len(self._parts) >= MAX_PARTS:
                 self._parts.clear()
             self._parts[key] = part
         return part
 
 
-_NODE_NAME = encode_msgpack("nodeName")
-
-
-def _but_for(spec: bytes, node: str, volumes: bytes) -> bytes:
-    """Pods of one template differ in node and in volumes, and in no other part of their specs."""
-    return spec.replace(_NODE_NAME + encode_msgpack(node), b"", 1).replace(volumes, b"", 1)
-
-
-def _spec(raw: bytes) -> PodSpec:
-    return msgspec.structs.replace(_SPEC.decode(raw), node_name="", volumes=_NO_VOLUMES)
-
-
-def _telling(raw: bytes) -> list[Volume]:
-    """Those that matter to others. Most have no more than a name here, and that is another one for each pod."""
+def _relevant_volumes(raw: bytes) -> list[Volume]:
+    """Most volumes have only a name here, a different one in each pod."""
     volumes = [volume for volume in _VOLUMES.decode(raw) if volume != Volume(name=volume.name)]
     return volumes or _NO_VOLUMES
 
 
-def _granting(statuses: list[ContainerStatus]) -> list[ContainerStatus]:
-    """Those that say what a container was granted."""
-    return [status for status in statuses if status.resources is not None or status.allocated_resources]
+def _relevant_status(status: PodStatus) -> PodStatus:
+    def granted(statuses: list[ContainerStatus]) -> list[ContainerStatus]:
+        return [each for each in statuses if each.resources is not None or each.allocated_resources]
 
-
-def _resources(status: PodStatus) -> PodStatus:
     return PodStatus(
         conditions=[condition for condition in status.conditions if condition.type == _RESIZE],
-        container_statuses=_granting(status.container_statuses),
-        init_container_statuses=_granting(status.init_container_statuses),
+        container_statuses=granted(status.container_statuses),
+        init_container_statuses=granted(status.init_container_statuses),
         resources=status.resources,
         allocated_resources=status.allocated_resources,
         resource_claim_statuses=status.resource_claim_statuses,
     )
+
+
+class _NodeMetadata(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    name: str = ""
+    labels: msgspec.Raw = _NONE
+    annotations: dict[str, str] = {}
+
+
+class _NodeCondition(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _NodeStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
+    allocatable: msgspec.Raw = _NONE
+    conditions: list[_NodeCondition] = []
+    declared_features: msgspec.Raw = _NONE
+
+
+class _RelevantNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    metadata: _NodeMetadata = _NodeMetadata()
+    spec: msgspec.Raw = _NONE
+    status: _NodeStatus = _NodeStatus()
+
+
+_RELEVANT_NODE = msgspec.msgpack.Decoder(_RelevantNode)
+_NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
+
+
+class Nodes:
+    def __init__(self, *, annotations: bool = False) -> None:
+        """`annotations`: keeps them, because a plugin waits for changes of them."""
+        self._annotations = annotations
+        self._encoded: dict[str, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    def update(self, name: str, body: bytes | msgspec.Raw) -> tuple[Node | None, Node] | None:
+        """The node before, if it was known, and now; None if it is unchanged. Raises msgspec.DecodeError."""
+        relevant = _RELEVANT_NODE.decode(body)
+        if not self._annotations and relevant.metadata.annotations:
+            relevant = replace(relevant, metadata=replace(relevant.metadata, annotations={}))
+        now, before = encode_msgpack(relevant), self._encoded.get(name)
+        if now == before:
+            return None
+        node = _NODE.decode(now)
+        self._encoded[name] = now
+        return None if before is None else _NODE.decode(before), node
+
+    def delete(self, name: str) -> Node | None:
+        """The node, if it was known."""
+        known = self._encoded.pop(name, None)
+        return None if known is None else _NODE.decode(known)

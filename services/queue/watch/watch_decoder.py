@@ -1,18 +1,16 @@
-"""What the watcher's stream means to the queue.
+"""Decodes the watcher's stream into the queue's events.
 
-It reads pods that wait for a place. Of everything else it remembers what is needed to tell what has changed, as events
-that may help a pod; an object that is told again as it was is none.
+It decodes pods that have no node. Of everything else it keeps what it needs to tell which events an update is. An
+object that is repeated unchanged is no event.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
-from services.queue.events import ClusterChange, PodBound, PodGone, PodPending, PodStale, PodUnreadable, Seen
-from services.queue.nodes import Nodes
-from services.queue.scheduling.cluster_event import node_events, object_events, pod_events
-from services.queue.watch.object_cache import AssignedPods
+from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
+from services.queue.scheduling.cluster_event import ClusterChange, node_events, object_events, pod_events
+from services.queue.watch.object_cache import AssignedPods, Nodes
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -21,45 +19,45 @@ from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook,
 
 _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 
-UNREAD = frozenset({ObjectKind.POD_DISRUPTION_BUDGET})
-"""Kinds that have no say in whether a pod is worth another attempt."""
+IGNORED_KINDS = frozenset({ObjectKind.POD_DISRUPTION_BUDGET})
+"""No hint reads them."""
 
 
-class Sightings:
+class WatchDecoder:
     def __init__(self, objects: ClusterObjects | None = None, *, annotations: bool = False) -> None:
-        """`objects` are kept up to date. `annotations`: somebody waits for changes of those of nodes."""
+        """Keeps `objects` up to date. `annotations`: a plugin waits for changes of nodes' annotations."""
         self.objects = ClusterObjects() if objects is None else objects
         self._assigned = AssignedPods()
         self._nodes = Nodes(annotations=annotations)
 
-    def read(self, change: PodChange | NodeChange | ObjectChange | Unreadable, now: float) -> list[Seen]:
+    def decode(self, change: PodChange | NodeChange | ObjectChange | Unreadable, now: float) -> list[WatchEvent]:
         match change:
             case PodChange():
                 return self._pod(change, now)
             case NodeChange(name=name, gone=False, body=body):
                 return self._node(name, body)
             case NodeChange(name=name):
-                gone = self._nodes.drop(name)
-                return _told(node_events(gone, None), gone, None)
+                deleted = self._nodes.delete(name)
+                return _changes(node_events(deleted, None), deleted, None)
             case Unreadable(kind=Kind.NODE):
-                return []  # it takes no pod, and those on it stay
+                return []  # it takes no more pods, and those on it stay
             case ObjectChange(kind=kind, key=key, gone=gone, body=body):
-                return self._object_gone(kind, key) if gone else self._object(kind, key, body)
+                return self._object_deleted(kind, key) if gone else self._object(kind, key, body)
             case Unreadable(kind=kind) if kind in OBJECT_KINDS:
                 is_kept = OBJECT_KINDS[kind] in STILL_COUNTED
-                return [] if is_kept else self._object_gone(OBJECT_KINDS[kind], change.key)
+                return [] if is_kept else self._object_deleted(OBJECT_KINDS[kind], change.key)
             case Unreadable(node=node):
                 if node:
-                    return self._on_node(change)
-                return self._refuse(change) or [_unreadable(change, change.problem)]
+                    return self._assigned_pod(change)
+                return self._stale(change) or [_unreadable(change, change.problem)]
 
-    def _pod(self, change: PodChange, now: float) -> list[Seen]:
+    def _pod(self, change: PodChange, now: float) -> list[WatchEvent]:
         if change.gone or change.finished:
-            before = self._assigned.drop(change.uid)
-            return [PodGone(change.uid), *_told(pod_events(before, None), before, None)]
+            before = self._assigned.delete(change.uid)
+            return [PodGone(change.uid), *_changes(pod_events(before, None), before, None)]
         if change.node:
-            return self._on_node(change)
-        if stale := self._refuse(change):
+            return self._assigned_pod(change)
+        if stale := self._stale(change):
             return stale
         try:
             pod = _POD.decode(change.body)
@@ -67,47 +65,44 @@ class Sightings:
             return [_unreadable(change, f"Pod {change.namespace}/{change.name}: {cause}")]
         return [PodPending(pod, now, len(change.body))]
 
-    def _refuse(self, change: PodChange | Unreadable) -> list[Seen]:
-        """What the watch shows of a pod that is on a node, if it shows the pod without it: a binding is for life."""
+    def _stale(self, change: PodChange | Unreadable) -> list[WatchEvent]:
+        """An assigned pod never loses its node: a version without one is old."""
         return [PodStale(f"{change.namespace}/{change.name}")] if change.uid in self._assigned else []
 
-    def _on_node(self, change: PodChange | Unreadable) -> list[Seen]:
-        seen = self._assigned.see(change)
-        if seen is None:
+    def _assigned_pod(self, change: PodChange | Unreadable) -> list[WatchEvent]:
+        versions = self._assigned.update(change)
+        if versions is None:
             return []
-        before, now = seen
-        told = _told(pod_events(before, now), before, now)
-        return told if before is not None else [*told, PodBound(change.uid)]
+        before, now = versions
+        changes = _changes(pod_events(before, now), before, now)
+        return changes if before is not None else [*changes, PodBound(change.uid)]
 
-    def _node(self, name: str, body: bytes | msgspec.Raw) -> list[Seen]:
+    def _node(self, name: str, body: bytes | msgspec.Raw) -> list[WatchEvent]:
         try:
-            seen = self._nodes.see(name, body)
+            versions = self._nodes.update(name, body)
         except msgspec.DecodeError:
-            return []  # who schedules to nodes tells of it
-        if seen is None:
-            return []
-        before, now = seen
-        return _told(node_events(before, now), before, now)
+            return []  # the snapshot reports it
+        return [] if versions is None else _changes(node_events(*versions), *versions)
 
-    def _object(self, kind: ObjectKind, key: str, body: bytes | msgspec.Raw) -> list[Seen]:
-        if kind in UNREAD:
+    def _object(self, kind: ObjectKind, key: str, body: bytes | msgspec.Raw) -> list[WatchEvent]:
+        if kind in IGNORED_KINDS:
             return []
         try:
             now = object_from_msgpack(body)
         except msgspec.DecodeError:
-            return []  # who reads such objects tells of it
+            return []  # the snapshot reports it
         before: ClusterObject | None = self.objects.of(kind).get(key)
-        return _told(object_events(kind, before, now), before, now) if self.objects.upsert(now) else []
+        return _changes(object_events(kind, before, now), before, now) if self.objects.upsert(now) else []
 
-    def _object_gone(self, kind: ObjectKind, key: str) -> list[Seen]:
+    def _object_deleted(self, kind: ObjectKind, key: str) -> list[WatchEvent]:
         before: ClusterObject | None = self.objects.of(kind).get(key)
         self.objects.remove(kind, key)
-        return _told(object_events(kind, before, None), before, None)
+        return _changes(object_events(kind, before, None), before, None)
 
 
-def _told(
+def _changes(
     events: Iterable[ClusterEvent], before: Node | Pod | ClusterObject | None, now: Node | Pod | ClusterObject | None
-) -> list[Any]:
+) -> list[WatchEvent]:
     return [ClusterChange(event, before, now) for event in events]
 
 

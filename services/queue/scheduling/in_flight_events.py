@@ -1,0 +1,138 @@
+"""Events held back: for pods that cycle or a binder has, and until the snapshot has applied the change."""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from itertools import islice
+
+from services.queue.scheduling.cluster_event import ClusterChange, anything
+from services.queue.scheduling.queued_pod_info import QueuedPodInfo
+from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
+from shared.errors import InvariantBroken
+from shared.framework.clusterevents import ClusterEvent
+
+Position = tuple[int, int]
+"""A place in the watcher's stream: the watcher's epoch, and the number of a message."""
+MAX_EVENTS = 1 << 12
+"""In-flight events; a pod that left before the oldest one counts as helped."""
+MAX_HINTS = 1 << 9
+"""Events judged in vain for one pod; beyond them another attempt is cheaper than more hints."""
+MAX_DEFERRED = 1 << 12
+"""Deferred events; further ones become one event that helps every pod, at the latest position."""
+
+
+class InFlightEvents:
+    """The events since each in-flight pod was popped: one log for all, and for each pod where in the log it left."""
+
+    def __init__(self, hints: QueueingHints) -> None:
+        self._hints = hints
+        self._log: deque[ClusterChange] = deque()
+        self._begin = 0
+        self._starts: OrderedDict[str, int] = OrderedDict()
+        self._strategies: dict[tuple[object, ...], QueueStrategy] = {}
+
+    def __len__(self) -> int:
+        """In-flight pods."""
+        return len(self._starts)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._starts
+
+    def __iter__(self) -> Iterator[ClusterChange]:
+        return iter(self._log)
+
+    def start(self, uid: str) -> None:
+        self._starts[uid] = self._begin + len(self._log)
+
+    def end(self, uid: str) -> None:
+        """Drops the pod, and events that no other pod needs."""
+        del self._starts[uid]
+        oldest = next(iter(self._starts.values()), None)
+        if oldest is None:
+            self._begin += len(self._log)
+            self._log.clear()
+            return
+        while self._log and self._begin < oldest:
+            self._log.popleft()
+            self._begin += 1
+
+    def add(self, change: ClusterChange) -> None:
+        if self._starts:
+            self._log.append(change)
+            if len(self._log) > MAX_EVENTS:
+                self._log.popleft()
+                self._begin += 1
+
+    def clear_cache(self) -> None:
+        """Called when the cluster may have changed."""
+        if self._strategies:
+            self._strategies = {}
+
+    def strategy(self, info: QueuedPodInfo) -> QueueStrategy:
+        """What to do with a rejected pod, by the events since it was popped."""
+        if info.has_own_event:
+            return self._judge(info)
+        span = (self._starts[info.uid], self._begin + len(self._log))
+        plugins = (info.unschedulable_plugins, info.pending_plugins)
+        key = (info.framework.name, info.equivalence, *plugins, span)
+        known = self._strategies.get(key)
+        if known is None:
+            known = self._strategies[key] = self._judge(info)
+        return known
+
+    def _judge(self, info: QueuedPodInfo) -> QueueStrategy:
+        best = QueueStrategy.IMMEDIATELY if info.pending_plugins else QueueStrategy.AFTER_BACKOFF
+        found = QueueStrategy.SKIP
+        judged = 0
+        relevant: dict[ClusterEvent, bool] = {}
+        for change in self._since(self._starts[info.uid]):
+            event = change.event
+            if event not in relevant:
+                relevant[event] = self._hints.may_help_pod(info, event)
+            if relevant[event]:
+                judged += 1
+                found = max(found, self._hints.strategy(info, change))
+            if found >= best:
+                break
+            if judged >= MAX_HINTS:
+                return max(found, QueueStrategy.AFTER_BACKOFF)
+        return found
+
+    def _since(self, start: int) -> Iterator[ClusterChange]:
+        if start < self._begin:
+            yield anything()
+        yield from islice(self._log, max(0, start - self._begin), None)
+
+    def validate(self, in_flight: set[str]) -> None:
+        if set(self._starts) != in_flight:
+            raise InvariantBroken(f"in flight, or collecting events: {sorted(set(self._starts) ^ in_flight)}")
+        starts = list(self._starts.values())
+        if starts != sorted(starts) or (self._log and starts[0] > self._begin) or (self._log and not starts):
+            raise InvariantBroken(f"{len(self._log)} events from {self._begin}, but pods start at {starts[:9]}")
+
+
+class DeferredEvents:
+    """Events that the snapshot has not applied yet.
+
+    The queue hears of a change as soon as the snapshot does. A pod requeued at once would be judged by workers that do
+    not know of the change, be rejected again, and wait for another event.
+    """
+
+    def __init__(self) -> None:
+        self._absorbed: Position = (0, 0)
+        self._waiting: deque[tuple[Position, ClusterChange]] = deque()
+
+    def add(self, change: ClusterChange, at: Position) -> bool:
+        """False if the snapshot has applied it already."""
+        if at <= self._absorbed:
+            return False
+        if len(self._waiting) >= MAX_DEFERRED:
+            self._waiting.pop()
+            change = anything()
+        self._waiting.append((at, change))
+        return True
+
+    def absorb(self, position: Position) -> Iterator[ClusterChange]:
+        """Yields what waited for this position, in order."""
+        self._absorbed = position
+        while self._waiting and self._waiting[0][0] <= position:
+            yield self._waiting.popleft()[1]
