@@ -12,8 +12,7 @@ import pytest
 from services.cli.main import parser
 from shared.bus import subjects
 from shared.config.settings import ApiSettings, Settings
-from shared.config.settingstable import settings_table
-from shared.config.sources import SOURCES
+from shared.config.sources import SOURCES, settings_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

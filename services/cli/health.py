@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from services.cli.numbers import at_least
 from shared.config import values
-from shared.config.serving import serves_tls
+from shared.config.settings import serves_tls
 from shared.config.sources import SETTINGS_FLAG, settings_from
 from shared.errors import UserError
 

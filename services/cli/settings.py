@@ -5,8 +5,7 @@ import json
 import os
 
 from services.cli.pods import table
-from shared.config.source import Given, Kind
-from shared.config.sources import SOURCES, add_flags, all_given, settings_of
+from shared.config.sources import SOURCES, Given, Kind, add_flags, all_given, settings_of
 
 EXAMPLES = """\
 examples:
@@ -33,7 +32,7 @@ def add_to(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(options: argparse.Namespace) -> int:
     if options.output == "markdown":
-        from shared.config.settingstable import settings_table
+        from shared.config.sources import settings_table
 
         print(settings_table())
         return 0

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from services.cli.numbers import at_least
 from shared.config import values
 from shared.config.settings import ApiSettings, Settings
-from shared.config.source import Given
-from shared.config.sources import add_flags, all_given, environment_of, read_values, settings_of
+from shared.config.sources import Given, add_flags, all_given, environment_of, read_values, settings_of
 from shared.errors import ClusterError, FlotillaError, UserError
 
 if TYPE_CHECKING:

@@ -1,90 +1,196 @@
-"""Settings from command line flags, the environment and a file: a flag wins over a variable, a variable over the file.
+"""Read settings from flags, environment variables and a file: a flag wins over a variable, a variable over the file.
 
-Secrets come from the environment or from a file that is named there (`FLOTILLA_TOKEN_FILE`), never from a flag: a
-command line can be read by everybody on the machine.
+Secrets come from the environment or from a file that it names (`FLOTILLA_TOKEN_FILE`), never from a flag: everybody
+on the machine can read a command line.
 """
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
 
+from shared.config import settings as settings_module
 from shared.config import values
 from shared.config.settings import ApiSettings, Settings
-from shared.config.source import Given, InvalidSettings, Kind, Layer, Source
-
-SOURCES = (
-    Source("name", "FLOTILLA_NAME", values.name, "--name", "NAME", "what this process is called among its like"),
-    Source("identity", "FLOTILLA_IDENTITY", values.text),
-    Source("prefix", "FLOTILLA_PREFIX", values.prefix, "--prefix", "WORD", "begins every NATS subject and Redis key"),
-    Source(
-        "nats_url", "FLOTILLA_NATS_URL", values.urls("nats", "tls"), "--nats", "URL",
-        "the NATS server; with a password only by FLOTILLA_NATS_URL", secret=True, shown=values.masked,
-    ),
-    Source("nats_ca", "FLOTILLA_NATS_CA", values.file),
-    Source("nats_cert", "FLOTILLA_NATS_CERT", values.file),
-    Source("nats_key", "FLOTILLA_NATS_KEY", values.file),
-    Source("nats_credentials", "FLOTILLA_NATS_CREDENTIALS", values.file),
-    Source(
-        "redis_url", "FLOTILLA_REDIS_URL",
-        values.url("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"), "--redis", "URL",
-        "the Redis or Valkey server; with a password only by FLOTILLA_REDIS_URL", secret=True, shown=values.masked,
-    ),
-    Source(
-        "server", "FLOTILLA_SERVER", values.url("http", "https"), "--server", "URL",
-        "the API server, instead of a kubeconfig; its token only by FLOTILLA_TOKEN", shown=values.masked,
-    ),
-    Source("token", "FLOTILLA_TOKEN", values.text, secret=True, shown=values.hidden),
-    Source(
-        "kubeconfig", "FLOTILLA_KUBECONFIG", values.file, "--kubeconfig", "FILE",
-        "how to reach the API server (default: as a pod in the cluster)",
-    ),
-    Source("context", "FLOTILLA_CONTEXT", values.text, "--context", "NAME", "of the kubeconfig"),
-    Source("config", "FLOTILLA_CONFIG", values.file, "--config", "FILE", "a KubeSchedulerConfiguration"),
-    Source("http_host", "FLOTILLA_HTTP_HOST", values.text),
-    Source("http_port", "FLOTILLA_HTTP_PORT", values.whole_number(0, values.HIGHEST_PORT)),
-    Source("http_scheme", "FLOTILLA_HTTP_SCHEME", values.OneOf(("auto", "http", "https"))),
-    Source("http_cert", "FLOTILLA_HTTP_CERT", values.file),
-    Source("http_key", "FLOTILLA_HTTP_KEY", values.file),
-    Source(
-        "round_size", "FLOTILLA_ROUND_SIZE", values.whole_number(1), "--round-size", "N",
-        "pods decided at once (default 256); 1 decides exactly as kube-scheduler does",
-    ),
-    Source(
-        "unschedulable_patience", "FLOTILLA_UNSCHEDULABLE_PATIENCE", values.whole_number(1), "--unschedulable-patience",
-        "SECONDS", "until an unschedulable pod is tried again though nothing has happened (default 300)",
-    ),
-    Source(
-        "shard_count", "FLOTILLA_SHARD_COUNT", values.whole_number(1), "--shards", "N",
-        "parts that the nodes are divided into, at least the number of workers (default 64)",
-    ),
-    Source("expected_workers", "FLOTILLA_EXPECTED_WORKERS", values.whole_number(0)),
-    Source(
-        "seed", "FLOTILLA_SEED", values.whole_number(0), "--seed", "N", "decides between equally good nodes (default 0)"
-    ),
-    Source(
-        "trace_ratio", "FLOTILLA_TRACE_RATIO", values.share, "--trace-ratio", "SHARE",
-        "of pods whose way is traced, from 0 to 1 (default 0.01)",
-    ),
-    Source("otlp_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", values.url("http", "https"), shown=values.masked),
-    Source(
-        "log_format", "FLOTILLA_LOG_FORMAT", values.OneOf(("auto", "json", "text")), "--log-format", "FORMAT",
-        "auto, json or text (default auto: text on a terminal)",
-    ),
-    Source(
-        "log_level", "FLOTILLA_LOG_LEVEL", values.OneOf(("debug", "info", "warning", "error")), "--log-level", "LEVEL",
-        "debug, info, warning or error (default info)",
-    ),
-)  # fmt: skip
+from shared.errors import UserError
 
 HTTP_FLAG = "--http"
 SETTINGS_FLAG = "--settings"
 SETTINGS_VARIABLE = "FLOTILLA_SETTINGS"
-"""Both name a file with settings; it cannot name another."""
+"""Both name a file with settings; the file cannot name another."""
+
 _API_FIELDS = frozenset(field.name for field in fields(ApiSettings))
 
 
+class InvalidSettings(UserError):
+    """Everything that is wrong with the settings: one line as a string, a line each by `lines`."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problems))
+
+    def lines(self) -> list[str]:
+        return list(self.problems)
+
+
+class Kind(StrEnum):
+    """The places that values come from; a later one wins."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    VARIABLE = "variable"
+    FLAG = "flag"
+
+
+class Given(NamedTuple):
+    """A value and its origin, as a person would name that: `--seed`, `FLOTILLA_SEED`, `flotilla.yaml: seed`."""
+
+    value: object
+    kind: Kind
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a field's value may come from, and how to read it.
+
+    `shown` makes what anybody may see of a value. `secret`: a file of its own may hold it, a flag no password.
+    `standard_variable` is a name that does not begin with FLOTILLA.
+    """
+
+    field: str
+    read: values.Reader
+    flag: str = ""
+    metavar: str = ""
+    help: str = ""
+    secret: bool = False
+    shown: Callable[[str], str] = str
+    standard_variable: str = ""
+
+    @property
+    def variable(self) -> str:
+        return self.standard_variable or f"FLOTILLA_{self.field.upper()}"
+
+    @property
+    def default(self) -> object:
+        return self.value(Settings())
+
+    @property
+    def is_number(self) -> bool:
+        return isinstance(self.default, int | float)
+
+    @property
+    def file_field(self) -> str:
+        """The name in a settings file for a file that holds the secret."""
+        return f"{self.field}_file"
+
+    def value(self, settings: Settings) -> object:
+        return getattr(settings.api if self.field in _API_FIELDS else settings, self.field)
+
+    def in_force(self, settings: Settings) -> object:
+        """The value, or what may be shown of it."""
+        value = self.value(settings)
+        return self.shown(value) if isinstance(value, str) else value
+
+
+SOURCES = (
+    Source("name", values.name, "--name", "NAME", "name of this process, unique among its service"),
+    Source("identity", values.text),
+    Source("prefix", values.prefix, "--prefix", "WORD", "begins every NATS subject and Redis key"),
+    Source(
+        "nats_url", values.urls("nats", "tls"), "--nats", "URL",
+        "the NATS server; with a password only by FLOTILLA_NATS_URL", secret=True, shown=values.masked,
+    ),
+    Source("nats_ca", values.file),
+    Source("nats_cert", values.file),
+    Source("nats_key", values.file),
+    Source("nats_credentials", values.file),
+    Source(
+        "redis_url", values.url("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"), "--redis", "URL",
+        "the Redis or Valkey server; with a password only by FLOTILLA_REDIS_URL", secret=True, shown=values.masked,
+    ),
+    Source(
+        "server", values.url("http", "https"), "--server", "URL",
+        "the API server, instead of a kubeconfig; its token only by FLOTILLA_TOKEN", shown=values.masked,
+    ),
+    Source("token", values.text, secret=True, shown=values.hidden),
+    Source(
+        "kubeconfig", values.file, "--kubeconfig", "FILE",
+        "how to reach the API server (default: as a pod in the cluster)",
+    ),
+    Source("context", values.text, "--context", "NAME", "context of the kubeconfig"),
+    Source("config", values.file, "--config", "FILE", "a KubeSchedulerConfiguration"),
+    Source("http_host", values.text),
+    Source("http_port", values.whole_number(0, values.HIGHEST_PORT)),
+    Source("http_scheme", values.OneOf(("auto", "http", "https"))),
+    Source("http_cert", values.file),
+    Source("http_key", values.file),
+    Source(
+        "round_size", values.whole_number(1), "--round-size", "N",
+        "pods decided at once (default 256); 1 decides exactly as kube-scheduler does",
+    ),
+    Source(
+        "unschedulable_patience", values.whole_number(1), "--unschedulable-patience", "SECONDS",
+        "until an unschedulable pod is retried without any event (default 300)",
+    ),
+    Source(
+        "shard_count", values.whole_number(1), "--shards", "N",
+        "shards of the nodes, at least the number of workers (default 64)",
+    ),
+    Source("expected_workers", values.whole_number(0)),
+    Source("seed", values.whole_number(0), "--seed", "N", "decides between equally good nodes (default 0)"),
+    Source(
+        "trace_ratio", values.share, "--trace-ratio", "SHARE", "of pods that are traced, from 0 to 1 (default 0.01)"
+    ),
+    Source(
+        "otlp_endpoint", values.url("http", "https"), shown=values.masked,
+        standard_variable="OTEL_EXPORTER_OTLP_ENDPOINT",
+    ),
+    Source(
+        "log_format", values.OneOf(("auto", "json", "text")), "--log-format", "FORMAT",
+        "auto, json or text (default auto: text on a terminal)",
+    ),
+    Source(
+        "log_level", values.OneOf(("debug", "info", "warning", "error")), "--log-level", "LEVEL",
+        "debug, info, warning or error (default info)",
+    ),
+)  # fmt: skip
+
+
+class Layer:
+    """The values of one kind of place, and what is wrong with them."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.given: dict[str, Given] = {}
+        self.problems: list[str] = []
+        self._kind = kind
+
+    def put(self, field: str, value: object, origin: str) -> None:
+        self.given[field] = Given(value, self._kind, origin)
+
+    def take(self, source: Source, text: str, origin: str) -> None:
+        """Read the text into a value, or report why that fails."""
+        try:
+            self.put(source.field, source.read(text), origin)
+        except ValueError as error:
+            self.refuse(origin, f"{error}, not {source.shown(text)!r}")
+
+    def secret(self, path: str, origin: str) -> str:
+        """The content of the file; empty, with a problem, where it cannot be read."""
+        try:
+            return values.secret_in_file(path)
+        except ValueError as error:
+            self.refuse(origin, str(error))
+            return ""
+
+    def refuse(self, origin: str, why: str) -> None:
+        self.problems.append(f"{origin}: {why}")
+
+
 def add_flags(command: argparse.ArgumentParser, without: frozenset[str] = frozenset()) -> None:
-    """The flags of all settings but those named (by field); what is given for them is read by `settings_from`."""
+    """Add the flags of all settings but those of the fields named; `settings_from` reads what they are given."""
     group = command.add_argument_group("settings")
     text = "YAML or JSON with settings, by the names that flotilla config settings prints"
     group.add_argument(SETTINGS_FLAG, dest="settings", metavar="FILE", help=text)
@@ -97,21 +203,21 @@ def add_flags(command: argparse.ArgumentParser, without: frozenset[str] = frozen
 
 
 def settings_from(environment: Mapping[str, str], flags: Mapping[str, object] | None = None) -> Settings:
-    """Defaults for what is not given; see `all_given`."""
+    """The settings, with defaults for what is not given; see `all_given`."""
     return settings_of(read_values(environment, flags or {}))
 
 
 def read_values(environment: Mapping[str, str], flags: Mapping[str, object]) -> dict[str, object]:
-    """What is given, by field; see `all_given`."""
+    """The values that are given, by field; see `all_given`."""
     return {field: given.value for field, given in all_given(environment, flags).items()}
 
 
 def all_given(environment: Mapping[str, str], flags: Mapping[str, object]) -> dict[str, Given]:
-    """What is given, by field, each as the place that wins has it.
+    """What is given, by field, each from the place that wins.
 
-    Raises InvalidSettings with everything that is wrong, a line each: where it stands, the value, and what is allowed.
-    A variable that is empty counts as not set. `flags`: texts by field, as argparse keeps what `add_flags` added; what
-    is none or no setting is passed over.
+    Raises InvalidSettings with everything that is wrong, a line each: the origin, what is allowed, and the value. An
+    empty variable counts as not set. `flags`: strings by field, as argparse keeps what `add_flags` added; None and
+    other names are ignored.
     """
     layers = (_file_layer(environment, flags), _variable_layer(environment), _flag_layer(flags))
     given: dict[str, Given] = {}
@@ -136,19 +242,27 @@ def settings_of(given: Mapping[str, object]) -> Settings:
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    """The variables that make these settings, for a process to be started."""
-    found: dict[str, str] = {}
-    for source in SOURCES:
-        value = getattr(settings.api if source.field in _API_FIELDS else settings, source.field)
-        if value not in (None, ""):
-            found[source.variable] = str(value)
-    return found
+    """The variables that give another process these settings."""
+    found = {source.variable: source.value(settings) for source in SOURCES}
+    return {variable: str(value) for variable, value in found.items() if value not in (None, "")}
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it is where nobody has set anything for Flotilla."""
+    """The environment without Flotilla's variables."""
     ours = {source.variable for source in SOURCES} | {SETTINGS_VARIABLE}
     return {key: value for key, value in environment.items() if key.removesuffix("_FILE") not in ours}
+
+
+def settings_table() -> str:
+    """All settings as a table in Markdown, a row each in the order of `SOURCES`, explained by the field's docstring."""
+    docs = dict(_field_docs())
+    rows = []
+    for source in SOURCES:
+        flag = HTTP_FLAG if source.field in ("http_host", "http_port") else source.flag
+        default = "none" if source.default in (None, "") else f"`{source.default}`"
+        what = docs.get(source.field) or source.help or "see below"
+        rows.append(f"| `{source.field}` | `{source.variable}` | {f'`{flag}`' if flag else ''} | {default} | {what} |")
+    return "\n".join(("| setting | variable | flag | default | what |", "|---|---|---|---|---|", *rows))
 
 
 def _file_layer(environment: Mapping[str, str], flags: Mapping[str, object]) -> Layer:
@@ -157,9 +271,9 @@ def _file_layer(environment: Mapping[str, str], flags: Mapping[str, object]) -> 
         path, origin = environment.get(SETTINGS_VARIABLE), SETTINGS_VARIABLE
     if not path:
         return Layer(Kind.FILE)
-    from shared.config.settingsfile import read_settings_file  # YAML takes a while to be loaded
+    from shared.config.settings_file import read_settings_file  # msgspec and YAML take long to import
 
-    return read_settings_file(str(path), origin, SOURCES)
+    return read_settings_file(str(path), origin)
 
 
 def _variable_layer(environment: Mapping[str, str]) -> Layer:
@@ -198,3 +312,14 @@ def _flag_layer(flags: Mapping[str, object]) -> Layer:
             layer.put("http_host", host, HTTP_FLAG)
             layer.put("http_port", port, HTTP_FLAG)
     return layer
+
+
+def _field_docs() -> Iterator[tuple[str, str]]:
+    """Each field of the settings classes with the docstring below it."""
+    import ast
+    import inspect
+
+    for owner in ast.parse(inspect.getsource(settings_module)).body:
+        for field, below in pairwise(owner.body if isinstance(owner, ast.ClassDef) else ()):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+                yield field.target.id, " ".join(str(ast.literal_eval(below.value)).split())

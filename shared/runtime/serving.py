@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from shared.config.serving import serves_tls
-from shared.config.settings import Settings
+from shared.config.settings import Settings, serves_tls
 from shared.kube.reviews import Reviews
 from shared.runtime.guard import Guard, serving_context
 from shared.runtime.http import endpoints

@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from shared.config.settings import ApiSettings, Settings
-from shared.config.source import InvalidSettings, Kind
-from shared.config.sources import SOURCES, all_given, environment_of, settings_from, without_settings
+from shared.config.sources import (
+    SOURCES,
+    InvalidSettings,
+    Kind,
+    all_given,
+    environment_of,
+    settings_from,
+    without_settings,
+)
 
 
 @pytest.fixture
@@ -109,9 +116,9 @@ def test_children_are_given_what_the_file_says_and_not_the_file(file: Path) -> N
         ("round_size: many", "round_size: takes a whole number, at least 1, not 'many'"),
         ("round_size: [1]", "round_size: takes a number, not [1]"),
         ("round_size: true", "round_size: takes a number, not true"),
-        ("prefix: 7", "prefix: takes a text, in quotes if it looks like something else, not 7"),
-        ("log_level: no", "log_level: takes a text, in quotes if it looks like something else, not false"),
-        ("token: 123", "token: takes a text, in quotes if it looks like something else, not ***"),
+        ("prefix: 7", "prefix: takes a string, in quotes if it looks like something else, not 7"),
+        ("log_level: no", "log_level: takes a string, in quotes if it looks like something else, not false"),
+        ("token: 123", "token: takes a string, in quotes if it looks like something else, not ***"),
         ("config: nowhere", "config: takes a file that can be read (No such file or directory), not "),
         ("token_file: nowhere", "token_file: takes a file that can be read, not "),
         ("roundsize: 5", "roundsize: unknown setting (did you mean round_size?); allowed are config, "),
@@ -120,10 +127,10 @@ def test_children_are_given_what_the_file_says_and_not_the_file(file: Path) -> N
         ("xyz: 5", "xyz: unknown setting; allowed are "),
         ("name_file: x", "name_file: unknown setting"),
         ("seed: 1\nseed: 2", "line 2: key 'seed' is in the same map twice"),
-        ('{"seed": 1, "seed": 2}', "seed: stands there twice"),
+        ('{"seed": 1, "seed": 2}', "seed: is given twice"),
         ("- seed", "must be a map of settings, like `round_size: 256`, not [\"seed\"]"),
         ("seed: [", "is not YAML: line "),
-        ("kind: KubeSchedulerConfiguration", "is a scheduler configuration, which --config takes, and no settings"),
+        ("kind: KubeSchedulerConfiguration", "is a scheduler configuration, which --config takes, not settings"),
         ("context: c", "context: 'c' is a context of a kubeconfig; say --kubeconfig FILE as well"),
     ],
 )  # fmt: skip
@@ -159,7 +166,7 @@ def test_a_secret_may_stand_where_not_everybody_can_read_it(file: Path, text: st
     (line,) = complaints(file, text)
     assert line == (
         f"{field}: holds a secret, and everybody may read the file (mode 0644); "
-        f"take that away (chmod o-r), or say {field}_file"
+        f"remove that permission (chmod o-r), or set {field}_file"
     )
     file.chmod(0o640)
     settings = settings_from({}, {"settings": str(file)})
@@ -176,7 +183,7 @@ def test_a_secret_stands_in_one_place(file: Path, tmp_path: Path) -> None:
     (tmp_path / "url").write_text("nats://u:hunter2@h")
     file.write_text("nats_url: nats://h\nnats_url_file: url\n")
     (line,) = complaints(file, "nats_url_file: url\nnats_url: nats://h\n")
-    assert line == "nats_url_file: stands beside nats_url; only one of them may"
+    assert line == "nats_url_file: cannot be combined with nats_url"
 
 
 def test_what_is_in_a_secret_file_is_not_told(file: Path, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from services.cli.main import main
-from shared.config.serving import serves_tls
-from shared.config.settings import Settings
+from shared.config.settings import Settings, serves_tls
 from shared.config.sources import SOURCES
 from shared.runtime.guard import is_open
 from shared.runtime.stopping import STOP_SECONDS

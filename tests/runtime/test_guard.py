@@ -13,8 +13,7 @@ import pytest
 from services.cli.main import main
 from services.simulator.reviews import Reviewed
 from services.simulator.service import Simulator, SimulatorOptions
-from shared.config.serving import serves_tls
-from shared.config.settings import ApiSettings, Settings
+from shared.config.settings import ApiSettings, Settings, serves_tls
 from shared.errors import ClusterError, UserError
 from shared.kube import reviews as reviewing
 from shared.kube.client import KubeClient
