@@ -1,4 +1,4 @@
-"""Command lines whose mistakes are one line and exit code 2."""
+"""Parse command lines; a mistake is one line and exit code 2."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Keeps the lines of its description and examples as they are, and complains in one."""
+    """An ArgumentParser that keeps the lines of descriptions and examples, and reports mistakes in one line."""
 
     def __init__(self, *args: object, **named: object) -> None:
         named.setdefault("formatter_class", _Help)
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def settings_of_process(service: str, arguments: Sequence[str] | None = None) -> Settings:
-    """For `python -m services.SERVICE`: settings from the environment and from flags; a mistake ends the process."""
+    """Read the settings of `python -m services.SERVICE` from environment and flags; a mistake ends the process."""
     parser = Parser(prog=f"python -m services.{service}", description=f"Runs the {service}.")
     add_flags(parser)
     flags = vars(parser.parse_args(arguments))

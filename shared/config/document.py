@@ -95,7 +95,7 @@ def _json_map(pairs: list[tuple[str, object]]) -> JsonMap:
 
 
 def _no_constant(word: str) -> object:
-    raise ValueError(f"{word} is no number that JSON has")
+    raise ValueError(f"{word} is not a number in JSON")
 
 
 def _parse_int(digits: str) -> int:

@@ -5,28 +5,28 @@ date is a string. Keys that a map repeats are reported with their lines.
 """
 
 import base64
-import binascii
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
 MOST_VALUES: Final = 200_000
-"""More values than that are not read: aliases can make a small text very large."""
+"""Aliases can make a small text very large, so longer documents are refused."""
 
 _FIRST_WITH_EXPONENT: Final = 1e21
 _VERSION: Final = (1, 1)
 
 
 class YamlFault(Exception):
-    """The text is no YAML that JSON could say."""
+    """The text is not YAML, or has what JSON cannot represent."""
 
 
 def parse_yaml(text: bytes) -> tuple[object, list[str]]:
-    """The value of the first document, and each key that a map has twice; YamlFault where it is no such text."""
+    """Parse the first document: its value, and a line for each key that a map has twice. Raises YamlFault."""
     try:
         reader = _Reader(yaml.parse(text, Loader=yaml.SafeLoader))
         return reader.first_document(), reader.repeated
@@ -39,14 +39,14 @@ def parse_yaml(text: bytes) -> tuple[object, list[str]]:
 
 
 class _Sized(NamedTuple):
-    """A value, and how many values are in it, itself included."""
+    """An anchored value, and the number of values in it, including itself."""
 
     value: object
     size: int
 
 
 class _Reader:
-    """From events to values. An alias gives the value of its anchor once more, and counts as much."""
+    """Build values from events. An alias repeats the value of its anchor, and counts as many values."""
 
     def __init__(self, events: Iterator[Any]) -> None:
         self.repeated: list[str] = []
@@ -139,8 +139,8 @@ def _word(event: Any) -> object:
     plain, _ = event.implicit
     try:
         if event.tag is not None and event.tag != "!":
-            return tagged_word(event.tag, event.value)
-    except WordFault as fault:
+            return _tagged_word(event.tag, event.value)
+    except ValueError as fault:
         raise YamlFault(f"{_line(event)}: {fault}") from None
     return plain_word(event.value) if plain and event.tag is None else event.value
 
@@ -148,7 +148,7 @@ def _word(event: Any) -> object:
 def _json_value(value: object, event: Any) -> object:
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise YamlFault(f"{_line(event)}: {event.value} is no number that JSON has")
+            raise YamlFault(f"{_line(event)}: {event.value} is not a number in JSON")
         # JSON writes a whole number without a point, unless it is very large.
         if value.is_integer() and abs(value) < _FIRST_WITH_EXPONENT:
             return int(value)
@@ -192,30 +192,29 @@ _LEAST_INTEGER: Final = -(2**63)
 _MOST_INTEGER: Final = 2**64 - 1
 
 
-class WordFault(ValueError):
-    """The word has a tag that it does not fit."""
-
-
-def tagged_word(tag: str, text: str) -> object:
-    """What a word with a tag of its own is; a tag that is not YAML's own makes a text of it."""
+def _tagged_word(tag: str, text: str) -> object:
+    """The value of a word with a tag, a string where YAML does not define the tag; ValueError where it does not fit."""
     kind = tag.removeprefix(TAG) if tag.startswith(TAG) else ""
     if kind == "binary":
         try:
             return base64.b64decode(text, validate=True).decode()
-        except (binascii.Error, ValueError):
-            raise WordFault("!!binary: must be base64 of a text") from None
-    if kind in ("bool", "int", "float", "null"):
-        return _forced(kind, plain_word(text), text)
-    return text
+        except ValueError:
+            raise ValueError("!!binary: must be base64 of a string") from None
+    if kind not in _TYPES:
+        return text
+    value = plain_word(text)
+    if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
+        raise ValueError(f"!!{kind}: cannot be {text!r}")
+    return value
 
 
 def plain_word(text: str) -> object:
-    """What an unquoted word is."""
+    """The value of an unquoted word."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":
         return text
-    # No number has so many digits, and int() refuses thousands of them with an exception.
+    # int() refuses thousands of digits with an exception.
     if len(text) > _MOST_DIGITS:
         return text
     if text[0] == ".":
@@ -235,24 +234,13 @@ def _integer(text: str) -> int | None:
         return None
     digits, base = next((match[name], base) for name, base in _BASES.items() if match[name] is not None)
     number = int(digits, base) * (-1 if match["sign"] == "-" else 1)
-    # Beyond 63 bits only what has no sign.
+    # Only numbers without a sign may exceed 63 bits.
     most = _MOST_INTEGER if not match["sign"] else -_LEAST_INTEGER - 1
     return number if _LEAST_INTEGER <= number <= most else None
 
 
 _BASES: Final[Mapping[str, int]] = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
-
-
-def _forced(kind: str, value: object, text: str) -> object:
-    fits = {
-        "bool": isinstance(value, bool),
-        "int": isinstance(value, int) and not isinstance(value, bool),
-        "float": isinstance(value, int | float) and not isinstance(value, bool),
-        "null": value is None,
-    }[kind]
-    if not fits:
-        raise WordFault(f"!!{kind}: cannot be {text!r}")
-    return value
+_TYPES: Final[Mapping[str, Any]] = {"bool": bool, "int": int, "float": int | float, "null": NoneType}
 
 
 # Writing
@@ -261,7 +249,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9/](?:[\w./@+-]|[: ](?=[\w/.]))*", re.ASCII
 
 
 def write_yaml(value: object) -> str:
-    """In lines, ended by a newline; maps keep their order."""
+    """Format plain data as YAML; maps keep their order."""
     return "\n".join(_lines(value)) + "\n"
 
 
@@ -283,7 +271,7 @@ def _lines(value: object) -> Iterator[str]:
 def _entry(head: str, item: object, indent: str) -> Iterator[str]:
     if isinstance(item, dict | list) and item:
         yield head
-        # A list may stand as far left as its key.
+        # A list is not indented below its key.
         indent = "" if isinstance(item, list) else indent
         for line in _lines(item):
             yield f"{indent}{line}"

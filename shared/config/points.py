@@ -1,4 +1,4 @@
-"""The extension points of a scheduling profile, by the names that a KubeSchedulerConfiguration gives them."""
+"""Name the extension points of a profile as a KubeSchedulerConfiguration does."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,7 +29,7 @@ class ExtensionPoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PluginRef:
-    """A plugin by name. The weight counts at the score point only; nought means that none was given."""
+    """A plugin by name. The weight counts at the score point only; 0 means that none was given."""
 
     name: str
     weight: int = 0

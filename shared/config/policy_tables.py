@@ -26,21 +26,10 @@ PREDICATES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """In the order in which predicates ran, whatever their order in the file."""
 
-MANDATORY_PREDICATES: Final = ("CheckNodeUnschedulable", "PodToleratesNodeTaints")
-DEFAULT_PREDICATES: Final = (
-    "NoVolumeZoneConflict",
-    "MaxEBSVolumeCount",
-    "MaxGCEPDVolumeCount",
-    "MaxAzureDiskVolumeCount",
-    "MaxCSIVolumeCountPred",
-    "MatchInterPodAffinity",
-    "NoDiskConflict",
-    "GeneralPredicates",
-    "PodToleratesNodeTaints",
-    "CheckVolumeBinding",
-    "CheckNodeUnschedulable",
-    "EvenPodsSpread",
-)
+MANDATORY_PREDICATES: Final = frozenset({"CheckNodeUnschedulable", "PodToleratesNodeTaints"})
+# GeneralPredicates has what HostName, PodFitsHostPorts, MatchNodeSelector and PodFitsResources do.
+_OFF: Final = {"HostName", "PodFitsHostPorts", "MatchNodeSelector", "PodFitsResources", "MaxCinderVolumeCount"}
+DEFAULT_PREDICATES: Final = frozenset(PREDICATES.keys() - _OFF)
 """Those of a file without predicates."""
 
 PRIORITIES: Final[Mapping[str, str]] = {
@@ -56,16 +45,11 @@ PRIORITIES: Final[Mapping[str, str]] = {
     "SelectorSpreadPriority": "PodTopologySpread",
     "TaintTolerationPriority": "TaintToleration",
 }
+_OTHER_WEIGHTS: Final = {"NodePreferAvoidPodsPriority": 10000, "EvenPodsSpreadPriority": 2}
 DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {
-    "SelectorSpreadPriority": 1,
-    "InterPodAffinityPriority": 1,
-    "LeastRequestedPriority": 1,
-    "BalancedResourceAllocation": 1,
-    "NodePreferAvoidPodsPriority": 10000,
-    "NodeAffinityPriority": 1,
-    "TaintTolerationPriority": 1,
-    "ImageLocalityPriority": 1,
-    "EvenPodsSpreadPriority": 2,
+    priority: _OTHER_WEIGHTS.get(priority, 1)
+    for priority in PRIORITIES
+    if priority not in ("MostRequestedPriority", "RequestedToCapacityRatio")
 }
 """Those of a file without priorities, with their weights."""
 

@@ -1,4 +1,4 @@
-"""What is wrong in a configuration file: every fault with its path, its value and what is allowed instead."""
+"""Describe what is wrong in a configuration file: path, kind, value, and what is allowed instead."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -9,11 +9,11 @@ import msgspec
 from shared.errors import InvalidConfig
 
 LONGEST_VALUE: Final = 120
-"""A value is shown up to this length."""
+"""Characters of a value that a message shows."""
 
 
 class Stage(StrEnum):
-    """Where a file fails. What is wrong at a later stage is not looked for."""
+    """The stage at which a file fails; later ones do not run."""
 
     DECODE = "decode"
     VALIDATE = "validate"
@@ -21,7 +21,7 @@ class Stage(StrEnum):
 
 
 class Fault(StrEnum):
-    """The kinds of fault, by the names that Kubernetes has for them."""
+    """Kinds of problems, by Kubernetes' names."""
 
     INVALID = "FieldValueInvalid"
     REQUIRED = "FieldValueRequired"
@@ -31,7 +31,7 @@ class Fault(StrEnum):
 
 
 class Problem(NamedTuple):
-    """One fault: where, of which kind, the value as it was taken, and a sentence that says what is allowed."""
+    """One thing that is wrong; the reason says what is allowed."""
 
     path: str
     type: Fault
@@ -40,15 +40,15 @@ class Problem(NamedTuple):
 
     @property
     def message(self) -> str:
-        """One line that a person can act on; the value is in it unless the reason says all."""
+        """One printable line with the path."""
         text = f"{self.path}: {self.reason}" if self.path else self.reason
         return "".join(char if char.isprintable() else repr(char)[1:-1] for char in " ".join(text.split()))
 
 
 class InvalidConfigFile(InvalidConfig):
-    """A configuration that cannot be used, with everything that is wrong at the stage where it fails.
+    """A configuration that cannot be used: everything that is wrong at the stage where it fails.
 
-    As a text it is one line, as services tell it; `lines` has a line for each fault.
+    One line as a string, a line for each problem by `lines`.
     """
 
     def __init__(self, stage: Stage, problems: Sequence[Problem], source: str = "") -> None:
@@ -61,44 +61,44 @@ class InvalidConfigFile(InvalidConfig):
         self.args = (f"{source}: {messages}" if source else messages,)
 
     def lines(self) -> list[str]:
-        """Each fault in a line with the name of the file."""
+        """A line for each problem, with the name of the file."""
         return [f"{self.source}: {message}" if self.source else message for message in self._messages()]
 
     def _messages(self) -> list[str]:
         return list(dict.fromkeys(problem.message for problem in self.problems))
 
     def within(self, source: str) -> "InvalidConfigFile":
-        """The same, of the file of this name."""
+        """The same with the name of the file."""
         return InvalidConfigFile(self.stage, self.problems, source)
 
 
 def invalid(path: str, value: object, allowed: str) -> Problem:
-    """The value cannot stand here; `allowed` goes on after "must" or the like and is followed by the value."""
+    """The value is wrong; `allowed` says what it must be, and the value is appended."""
     return Problem(path, Fault.INVALID, value, f"{allowed}, not {shown(value)}")
 
 
 def required(path: str, what: str) -> Problem:
-    """Nothing stands where something must."""
+    """A value is missing."""
     return Problem(path, Fault.REQUIRED, "", what)
 
 
 def duplicate(path: str, value: object, what: str) -> Problem:
-    """The value stands somewhere else already."""
+    """Another place has the value already."""
     return Problem(path, Fault.DUPLICATE, value, what)
 
 
 def not_supported(path: str, value: object, supported: Sequence[str]) -> Problem:
-    """The value is none of those that there are."""
+    """The value is none of those that exist."""
     return Problem(path, Fault.NOT_SUPPORTED, value, f"must be one of {', '.join(supported)}, not {shown(value)}")
 
 
 def forbidden(path: str, why: str) -> Problem:
-    """Something stands where nothing may."""
+    """There must be no value."""
     return Problem(path, Fault.FORBIDDEN, "", why)
 
 
 def shown(value: object) -> str:
-    """The value as JSON, cut short where it is long."""
+    """The value as JSON, cut where it is long."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError):

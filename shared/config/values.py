@@ -1,4 +1,4 @@
-"""Texts as values of settings. Each reader returns the value, or raises ValueError saying what is allowed."""
+"""Read values of settings from strings. Each reader returns the value or raises a ValueError with what is allowed."""
 
 import re
 from collections.abc import Callable
@@ -21,14 +21,14 @@ def text(value: str) -> str:
 
 
 def name(value: str) -> str:
-    """It becomes part of a NATS subject."""
+    """A name of a process, which becomes part of NATS subjects."""
     if not _NAME.fullmatch(value):
         raise ValueError("takes 1 to 63 letters, digits, '-' and '_', a letter or digit first")
     return value
 
 
 def prefix(value: str) -> str:
-    """It begins NATS subjects, Redis keys and the names of Leases."""
+    """What begins NATS subjects, Redis keys and names of Leases."""
     if not _PREFIX.fullmatch(value):
         raise ValueError("takes 1 to 63 lowercase letters, digits and '-', a letter or digit first and last")
     return value
@@ -70,7 +70,7 @@ class OneOf:
 
 
 def url(*schemes: str) -> Callable[[str], str]:
-    """With a host; `unix://` with a path, `...+sentinel://` with any number of hosts."""
+    """A URL with a host; `unix://` with a path, `...+sentinel://` with any number of hosts."""
     examples = " or ".join(f"{scheme}://{_EXAMPLES.get(scheme, 'HOST')}" for scheme in schemes)
     allowed = f"takes a URL like {examples}"
 
@@ -90,7 +90,7 @@ def url(*schemes: str) -> Callable[[str], str]:
 
 
 def urls(*schemes: str) -> Callable[[str], str]:
-    """One or several, with commas between them."""
+    """One or several URLs, separated by commas."""
     read_one = url(*schemes)
 
     def read(value: str) -> str:
@@ -102,7 +102,7 @@ def urls(*schemes: str) -> Callable[[str], str]:
 
 
 def _names_host(text: str) -> bool:
-    """ValueError where the port is none."""
+    """Raises ValueError where the port is invalid."""
     parts = urlsplit(f"//{text.strip()}")
     return bool(parts.hostname) and parts.port != 0
 
@@ -130,12 +130,12 @@ def secret_in_file(path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ValueError(f"takes a file that can be read, not {path!r} ({reason})") from error
 
 
 def holds_password(value: str) -> bool:
-    """Or a token, or a user's name: whatever stands before an @ is taken for one."""
+    """Whether a URL has a password, token or user name: anything before an @."""
     try:
         parts = urlsplit(value)
     except ValueError:
@@ -145,7 +145,7 @@ def holds_password(value: str) -> bool:
 
 
 def masked(value: str) -> str:
-    """What may be shown of a URL: nothing that stands before an @ or in a query, where passwords stand."""
+    """The URL without what may be a password: all before an @, and the query."""
     before, at, after = value.rpartition("@")
     scheme = before.partition("://")[0] + "://" if "://" in before else ""
     rest, query, _ = after.partition("?")
