@@ -1,4 +1,4 @@
-"""A certificate of nobody, its key, and another key."""
+"""A self-signed certificate, its key, and another key."""
 
 import base64 as _base64
 

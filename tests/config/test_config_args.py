@@ -192,16 +192,16 @@ def test_reading_and_defaults(name: str, raw: Any, expected: object) -> None:
     assert load_args(name, raw) == expected
 
 
-def test_an_own_plugin_without_arguments_has_none() -> None:
+def test_an_out_of_tree_plugin_without_arguments_gets_none() -> None:
     (profile,) = load_config({"profiles": [{"pluginConfig": [{"name": "Own"}]}]}).profiles
     assert "Own" not in profile.args
 
 
-def test_an_added_affinity_is_read() -> None:
+def test_added_affinity_becomes_a_node_affinity() -> None:
     raw = required(expression("pool", "In", "a", "b"), expression("cores", "Gt", "8"), expression("x.io/y", "Exists"))
     raw["addedAffinity"][PREFERRED] = [
         {"weight": 5, "preference": {"matchFields": [expression("metadata.name", "In", "Any_Text!")]}},
-        # kube-scheduler does not look into a term of weight nought.
+        # kube-scheduler does not validate a term of weight 0.
         {"weight": 0, "preference": {"matchExpressions": [expression("bad key", "Bogus")]}},
     ]
     args = load_args("NodeAffinity", raw)
@@ -235,7 +235,7 @@ def test_an_added_affinity_is_read() -> None:
     ("operator", "value", "operator_on_name"),
     [("In", "a", "In"), ("NotIn", "a", "NotIn"), ("In", "", "NotIn"), ("NotIn", "", "In")],
 )
-def test_a_field_that_nodes_do_not_have_is_the_empty_text(operator: str, value: str, operator_on_name: str) -> None:
+def test_unknown_node_fields_are_empty(operator: str, value: str, operator_on_name: str) -> None:
     """The name of a node is never empty, so `In ""` on it never holds and `NotIn ""` always."""
     args = load_args("NodeAffinity", required(expression("metadata.uid", operator, value), field="matchFields"))
     assert isinstance(args, NodeAffinityArgs)
@@ -245,7 +245,7 @@ def test_a_field_that_nodes_do_not_have_is_the_empty_text(operator: str, value: 
     assert (requirement.key, requirement.operator, requirement.values) == ("metadata.name", operator_on_name, [""])
 
 
-def test_arguments_of_a_fit_that_runs_nowhere_are_not_checked() -> None:
+def test_fit_arguments_are_not_validated_where_it_does_not_run() -> None:
     off = {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}
     load_args("NodeResourcesFit", {"scoringStrategy": {"type": "Wrong"}}, plugins=off)
     with pytest.raises(InvalidConfig):
@@ -374,21 +374,21 @@ FAULTS: list[tuple[str, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("name", "raw", "path"), [c[1:] for c in FAULTS], ids=[c[0] for c in FAULTS])
-def test_a_fault_names_its_path(name: str, raw: Any, path: str) -> None:
+def test_errors_name_their_path(name: str, raw: Any, path: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         load_args(name, raw)
     assert caught.value.path == ".".join(part for part in ("profiles[0].pluginConfig[1].args", path) if part)
 
 
 @pytest.mark.parametrize("key", ["a", "A_b.c-9", "x" * 63, "example.com/a", "a.b-c.d/X", f"{'a' * 253}/b"])
-def test_label_keys(key: str) -> None:
+def test_valid_label_keys(key: str) -> None:
     assert label_key_faults(key) == []
 
 
 @pytest.mark.parametrize(
     "key", ["", "-a", "a-", "a b", "x" * 64, "/a", "a/", "a/b/c", "A.com/x", "a..b/x", f"{'a' * 254}/b", "ä", "a\n"]
 )
-def test_texts_that_are_no_label_keys(key: str) -> None:
+def test_invalid_label_keys(key: str) -> None:
     assert label_key_faults(key)
 
 

@@ -81,7 +81,7 @@ SCORE = (
 )
 
 
-def test_the_points_are_those_of_the_api() -> None:
+def test_extension_points_are_those_of_the_api() -> None:
     assert {point.value for point in ExtensionPoint} == {*EXPANDED, "score"}
 
 
@@ -98,7 +98,7 @@ def test_the_points_are_those_of_the_api() -> None:
         {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "parallelism": 4},
     ],
 )
-def test_a_file_that_says_nothing_is_the_default(obj: object) -> None:
+def test_an_empty_file_is_the_default(obj: object) -> None:
     config = load_config(obj)
     assert config.percentage_of_nodes_to_score == 0
     (profile,) = config.profiles

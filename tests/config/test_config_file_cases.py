@@ -1,4 +1,4 @@
-"""Every golden case of a configuration file: what kube-scheduler v1.36 makes of it."""
+"""Golden cases of configuration files: stage, defaults, errors and plugins as in kube-scheduler v1.36."""
 
 import random
 from pathlib import Path
@@ -17,20 +17,20 @@ CASES = list(read_cases(FILE))
 MUTATIONS = 4
 
 
-def test_all_cases_are_there() -> None:
+def test_all_golden_cases_are_present() -> None:
     assert len(CASES) == 155
     assert all(is_config_case(case) for case in CASES)
     assert not is_config_case({"name": "a cluster", "objects": {}})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_it_is_what_kube_scheduler_makes_of_it(case: dict[str, Any]) -> None:
+def test_golden_case(case: dict[str, Any]) -> None:
     result = run_config_cases([case])
     assert [str(difference) for difference in result.differences] == []
     assert (result.passed, result.total) == (1, 1)
 
 
-def test_a_difference_is_told() -> None:
+def test_differences_are_reported() -> None:
     case = CASES[0] | {"written": None, "decode_error": "some"}
     result = run_config_cases([case])
     assert (result.passed, result.total) == (0, 1)
@@ -38,8 +38,8 @@ def test_a_difference_is_told() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["written"]], ids=lambda case: case["name"])
-def test_what_is_written_comes_to_the_same_when_it_is_read(case: dict[str, Any]) -> None:
-    """What runs is the same; lists of multiPoint are merged with the defaults once more, which changes nothing."""
+def test_written_files_run_the_same_plugins(case: dict[str, Any]) -> None:
+    """Merging lists of multiPoint with the defaults again changes nothing."""
     first = read_config_text(case["input"])
     again = read_config_text(write_yaml(first.written))
     assert again.built.plugins == first.built.plugins
@@ -47,7 +47,7 @@ def test_what_is_written_comes_to_the_same_when_it_is_read(case: dict[str, Any])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_damaged_files_are_refused_with_lines_and_never_otherwise(case: dict[str, Any]) -> None:
+def test_damaged_files_are_refused_with_one_line_errors(case: dict[str, Any]) -> None:
     rng = random.Random(case["name"])
     for _ in range(MUTATIONS):
         text = _damaged(case["input"], rng)
@@ -59,7 +59,7 @@ def test_damaged_files_are_refused_with_lines_and_never_otherwise(case: dict[str
 
 
 def _damaged(text: str, rng: random.Random) -> str:
-    """Some characters or lines are gone, doubled or others."""
+    """Remove, repeat or change some characters or lines."""
     lines = text.split("\n")
     for _ in range(rng.randint(1, 3)):
         i = rng.randrange(len(lines))

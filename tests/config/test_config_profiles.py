@@ -234,7 +234,7 @@ def test_order_at_the_points(plugins: Plugins, expected: dict[str, tuple[str, ..
     assert {point: names_at(profile, point) for point in expected} == expected
 
 
-def test_weights_mean_nothing_at_other_points() -> None:
+def test_weights_count_at_score_only() -> None:
     profile = profile_with({"filter": {"enabled": refs(("NodePorts", 9))}})
     assert profile.plugins[ExtensionPoint.FILTER][0] == PluginRef("NodePorts", 0)
 
@@ -257,7 +257,7 @@ def test_profiles_are_independent_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("points_of", [OWN.__getitem__, lambda name: OWN.get(name, ())])
-def test_own_plugins_are_known_by_their_points(points_of: Any) -> None:
+def test_out_of_tree_plugins_are_known_by_their_points(points_of: Any) -> None:
     plugins = {"multiPoint": {"enabled": refs("OwnFilter")}}
     (profile,) = load_config({"profiles": [{"plugins": plugins}]}, points_of).profiles
     assert names_at(profile, "filter")[-1] == "OwnFilter"
@@ -437,7 +437,7 @@ FAULTS: list[tuple[str, object, str]] = [
 
 
 @pytest.mark.parametrize(("obj", "path"), [c[1:] for c in FAULTS], ids=[c[0] for c in FAULTS])
-def test_a_fault_names_its_path(obj: object, path: str) -> None:
+def test_errors_name_their_path(obj: object, path: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         load_config(obj, lambda name: OWN.get(name, ()))
     assert caught.value.path == path
@@ -446,7 +446,7 @@ def test_a_fault_names_its_path(obj: object, path: str) -> None:
 OLDER = ("SelectorSpread", "NodePreferAvoidPods", "EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits")
 
 
-def test_older_plugins_run_where_a_file_names_them() -> None:
+def test_older_plugins_run_where_a_file_enables_them() -> None:
     profile = profile_with({"multiPoint": {"enabled": refs(*OLDER)}})
     assert names_at(profile, "filter")[-4:] == OLDER[2:]
     assert names_at(profile, "score")[-2:] == OLDER[:2]
@@ -473,7 +473,7 @@ def test_kube_schedulers_own_registry_has_no_older_plugins() -> None:
     assert read_config_values(values).config.profiles[0].plugins[ExtensionPoint.FILTER][-1].name == "EBSLimits"
 
 
-def test_all_faults_of_a_stage_are_told_at_once() -> None:
+def test_all_errors_of_a_stage_are_reported() -> None:
     plugins = {
         "filter": {"enabled": refs("NodeName", "Nope", "NodeName", "ImageLocality")},
         "bind": {"disabled": refs("*")},
@@ -490,6 +490,6 @@ def test_all_faults_of_a_stage_are_told_at_once() -> None:
     assert caught.value.lines() == [problem.message for problem in caught.value.problems]
 
 
-def test_a_configuration_in_types_is_taken_as_it_is() -> None:
+def test_a_loaded_configuration_is_returned_as_it_is() -> None:
     config = load_config({"percentageOfNodesToScore": 7})
     assert load_config(config) is config

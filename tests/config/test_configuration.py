@@ -1,4 +1,4 @@
-"""The whole configuration: what services get of it, in types, and how its faults are told."""
+"""The whole configuration: what services get, and how errors are reported."""
 
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,10 @@ def refused(text: str | None = None, **fields: Any) -> InvalidConfigFile:
     return caught.value
 
 
-# What there is
+# Fields
 
 
-def test_the_defaults() -> None:
+def test_defaults() -> None:
     config = read().config
     assert config.percentage_of_nodes_to_score == 0
     assert (config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds) == (1, 10)
@@ -49,7 +49,7 @@ def test_the_defaults() -> None:
     assert config == load_config(None)
 
 
-def test_every_field_is_taken() -> None:
+def test_every_field_is_read() -> None:
     config = read(
         parallelism=3,
         percentageOfNodesToScore=40,
@@ -114,7 +114,7 @@ def test_extenders() -> None:
     assert file.written["extenders"][1]["httpTimeout"] == "5s"
 
 
-def test_keys_are_not_shown_by_accident() -> None:
+def test_private_keys_are_hidden() -> None:
     assert "secret" not in repr(ExtenderTls(key_data=b"secret"))
     wrong = refused(extenders=[{"urlPrefix": "u", "tlsConfig": {"keyData": "secret!"}}])
     assert "secret" not in str(wrong)
@@ -138,11 +138,11 @@ PAIR = {"certData": pem.base64(pem.CERTIFICATE), "keyData": pem.base64(pem.KEY)}
         tls(**PAIR),
         tls(insecure=True, certData=pem.base64("no certificate")),
         tls(serverName="s"),
-        # Without anything that calls for TLS a file that is not there is not missed.
+        # Nothing asks for TLS, so the file is not read.
         tls(keyFile="/no/such"),
     ],
 )
-def test_tls_that_can_be_used(extender: dict[str, Any]) -> None:
+def test_usable_tls_settings(extender: dict[str, Any]) -> None:
     assert len(read(extenders=[extender]).config.extenders) == 1
 
 
@@ -158,13 +158,13 @@ def test_tls_that_can_be_used(extender: dict[str, Any]) -> None:
         (tls(certFile="/no/cert", keyFile="/no/key"), "certFile: must be a file that can be read"),
     ],
 )
-def test_tls_that_cannot(extender: dict[str, Any], told: str) -> None:
+def test_unusable_tls_settings(extender: dict[str, Any], told: str) -> None:
     wrong = refused(extenders=[extender])
     assert wrong.stage is Stage.BUILD
     assert wrong.lines()[0].startswith(f"extenders[0].tlsConfig.{told}")
 
 
-def test_files_of_keys_are_read(tmp_path: Path) -> None:
+def test_certificate_files_are_read(tmp_path: Path) -> None:
     for name, text in (("ca", pem.CERTIFICATE), ("cert", pem.CERTIFICATE), ("key", pem.KEY)):
         (tmp_path / name).write_text(text)
     files = {f"{name}File": str(tmp_path / name) for name in ("ca", "cert", "key")}
@@ -178,7 +178,7 @@ def test_files_of_keys_are_read(tmp_path: Path) -> None:
 # Faults
 
 
-def test_everything_that_is_wrong_is_told_with_path_value_and_what_is_allowed() -> None:
+def test_all_errors_have_path_value_and_what_is_allowed() -> None:
     wrong = refused(
         paralelism=1,
         podMaxBackoffSeconds="10",
@@ -197,14 +197,14 @@ def test_everything_that_is_wrong_is_told_with_path_value_and_what_is_allowed() 
     ]
 
 
-def test_a_stage_hides_those_after_it() -> None:
+def test_a_failing_stage_ends_reading() -> None:
     late: dict[str, Any] = {"profiles": [{"plugins": {"score": {"enabled": [{"name": "Nope"}]}}}]}
     assert refused(**late).stage is Stage.BUILD
     assert refused(**late, parallelism=0).stage is Stage.VALIDATE
     assert refused(**late, parallelism=0, foo=1).stage is Stage.DECODE
 
 
-def test_a_line_stays_a_line_whatever_stands_in_the_file() -> None:
+def test_error_lines_are_printable() -> None:
     fields: dict[str, Any] = {"a\nb\x1b[31m": 1, "parallelism": "c\nd"}
     wrong = refused(**fields)
     assert [line.partition(" field")[0].partition(" whole")[0] for line in wrong.lines()] == [
@@ -214,7 +214,7 @@ def test_a_line_stays_a_line_whatever_stands_in_the_file() -> None:
     assert all(line.isprintable() for line in wrong.lines())
 
 
-def test_a_long_value_is_cut() -> None:
+def test_long_values_are_cut() -> None:
     (line,) = refused(parallelism="x" * 10_000).lines()
     assert len(line) < 300
     assert line.endswith("...")
@@ -251,13 +251,15 @@ def test_a_long_value_is_cut() -> None:
         ),
     ],
 )
-def test_a_fault_has_path_kind_and_value(fields: dict[str, Any], path: str, fault: Fault, value: object) -> None:
+def test_validation_errors_have_path_type_and_value(
+    fields: dict[str, Any], path: str, fault: Fault, value: object
+) -> None:
     wrong = refused(**fields)
     assert wrong.stage is Stage.VALIDATE
     assert [(problem.path, problem.type, problem.value) for problem in wrong.problems] == [(path, fault, value)]
 
 
-def test_leader_election_is_not_looked_at_where_it_is_off() -> None:
+def test_leader_election_is_not_validated_where_it_is_off() -> None:
     assert not read(leaderElection={"leaderElect": False, "retryPeriod": "-1s"}).config.leader_election.leader_elect
 
 
@@ -276,7 +278,7 @@ def test_leader_election_is_not_looked_at_where_it_is_off() -> None:
         ({"kind": "NodeAffinity"}, False),
     ],
 )
-def test_arguments_may_say_what_they_are(args: dict[str, Any], ok: bool) -> None:
+def test_arguments_may_have_api_version_and_kind(args: dict[str, Any], ok: bool) -> None:
     fields: dict[str, Any] = {"profiles": [{"pluginConfig": [{"name": "NodeAffinity", "args": args}]}]}
     if ok:
         read(**fields)
@@ -284,22 +286,22 @@ def test_arguments_may_say_what_they_are(args: dict[str, Any], ok: bool) -> None
         assert refused(**fields).problems[0].path.startswith("profiles[0].pluginConfig[0].args.")
 
 
-def test_the_internal_version_has_other_names_and_no_defaults() -> None:
+def test_the_internal_version_has_go_names_and_no_defaults() -> None:
     internal = {**HEAD, "apiVersion": "kubescheduler.config.k8s.io/__internal"}
     wrong = refused(write_yaml({**internal, "Parallelism": 4, "ClientConnection": {"QPS": 1}}))
     assert [problem.path for problem in wrong.problems] == ["profiles", "podInitialBackoffSeconds"]
     assert [problem.path for problem in refused(write_yaml({**internal, "parallelism": 4})).problems] == ["parallelism"]
 
 
-def test_json_tells_a_key_that_is_twice() -> None:
+def test_repeated_json_keys_are_reported() -> None:
     text = '{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", %s}'
     wrong = refused(text % '"leaderElection": {"leaderElect": true, "leaderElect": false}')
     assert wrong.lines() == ["leaderElection.leaderElect: is given twice"]
-    # What a plugin of another's making is given is its own affair.
+    # The arguments of an out-of-tree plugin are passed through.
     read_config_text(text % '"profiles": [{"pluginConfig": [{"name": "Own", "args": {"a": 1, "a": 2}}]}]')
 
 
-def test_the_docs_tell_what_becomes_of_each_field() -> None:
+def test_docs_list_the_effect_of_each_field() -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     table = "\n".join(f"| `{field}` | {effect} |" for field, effect in EFFECTS.items())
     assert f"| field | here |\n|---|---|\n{table}\n" in page
@@ -308,7 +310,7 @@ def test_the_docs_tell_what_becomes_of_each_field() -> None:
 # Files
 
 
-def test_a_file_is_read_and_named_in_its_faults(tmp_path: Path) -> None:
+def test_errors_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(write_yaml({**HEAD, "podMaxBackoffSeconds": 30}))
     assert load_config(read_config(str(path))).pod_max_backoff_seconds == 30
@@ -326,7 +328,7 @@ def test_a_file_is_read_and_named_in_its_faults(tmp_path: Path) -> None:
         read_config(str(tmp_path / "none"))
 
 
-def test_plain_values_need_no_head() -> None:
+def test_plain_values_need_no_kind() -> None:
     assert read_config_values({"parallelism": 2}).config.parallelism == 2
     with pytest.raises(InvalidConfig, match="must be a map"):
         read_config_values([])

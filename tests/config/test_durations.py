@@ -41,11 +41,11 @@ def test_reading_and_writing(text: str, nanoseconds: int, written: str) -> None:
     "text",
     ["", "+", "5", "s", ".s", "1 s", "1d", "1sx", "1.2.3s", "--1s", "1e3s", "१s", "3000000h", "9223372036854775808ns"],
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="must be a duration"):
         parse_duration(text)
 
 
 @given(st.integers(-LONGEST - 1, LONGEST))
-def test_what_is_written_is_read_back(nanoseconds: int) -> None:
+def test_written_values_are_read_back(nanoseconds: int) -> None:
     assert parse_duration(format_duration(nanoseconds)).nanoseconds == nanoseconds

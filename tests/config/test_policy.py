@@ -1,4 +1,4 @@
-"""Policy files of kube-scheduler before v1.23, as profiles of today."""
+"""Policy files of kube-scheduler before v1.23, converted to profiles."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def lost(converted: Converted) -> list[str]:
     return [note.removeprefix(prefix) for note in converted.notes if note.startswith(prefix)]
 
 
-def test_a_policy_that_says_nothing_has_the_predicates_and_priorities_of_its_time() -> None:
+def test_an_empty_policy_has_the_defaults_of_its_time() -> None:
     converted = convert()
     config = loaded(converted)
     assert names(config, "filter") == [
@@ -72,7 +72,7 @@ def test_a_policy_that_says_nothing_has_the_predicates_and_priorities_of_its_tim
     assert "for Flotilla only" in converted.notes[-1]
 
 
-def test_empty_lists_leave_what_is_mandatory() -> None:
+def test_empty_lists_keep_mandatory_predicates() -> None:
     config = loaded(convert(predicates=[], priorities=[]))
     assert names(config, "filter") == ALWAYS_FILTERING
     assert names(config, "score") == []
@@ -99,7 +99,7 @@ def test_every_priority_becomes_its_plugin_with_its_weight(priority: str) -> Non
     assert lost(converted) == []
 
 
-def test_defaults_are_known_names() -> None:
+def test_default_predicates_and_priorities_are_known() -> None:
     assert set(DEFAULT_PREDICATES) <= set(PREDICATES)
     assert set(DEFAULT_PRIORITIES) <= set(PRIORITIES)
 
@@ -112,7 +112,7 @@ def test_defaults_are_known_names() -> None:
         (["SelectorSpreadPriority", "EvenPodsSpreadPriority"], "System"),
     ],
 )
-def test_spreading_by_services_is_todays_default_constraints(priorities: list[str], defaulting: str) -> None:
+def test_selector_spread_becomes_default_constraints(priorities: list[str], defaulting: str) -> None:
     converted = convert(priorities=[{"name": name, "weight": 1} for name in priorities])
     assert {"name": "PodTopologySpread", "args": {"defaultingType": defaulting}} in converted.config["profiles"][0][
         "pluginConfig"
@@ -247,7 +247,7 @@ WISH = {"labelPreference": {"label": "ssd", "presence": True}}
         ),
     ],
 )
-def test_what_is_not_carried_over_is_told(fields: dict[str, Any], told: list[str]) -> None:
+def test_notes_on_what_is_not_carried_over(fields: dict[str, Any], told: list[str]) -> None:
     converted = convert(**{"predicates": [], "priorities": [], **fields})
     assert lost(converted) == told
     loaded(converted)
@@ -303,7 +303,7 @@ def test_extenders_are_carried_over() -> None:
         ),
     ],
 )
-def test_what_is_no_policy_is_refused(text: str, complaints: list[str]) -> None:
+def test_invalid_policies_are_refused(text: str, complaints: list[str]) -> None:
     with pytest.raises(InvalidConfigFile) as caught:
         convert_policy(text)
     lines = caught.value.lines()
@@ -312,7 +312,7 @@ def test_what_is_no_policy_is_refused(text: str, complaints: list[str]) -> None:
         assert line.startswith(complaint)
 
 
-def test_a_policy_as_a_configuration_is_told_what_to_do() -> None:
+def test_a_policy_as_configuration_hints_at_convert() -> None:
     with pytest.raises(InvalidConfigFile, match="flotilla config convert"):
         read_config_text("kind: Policy\napiVersion: v1\n")
     assert read_config_values(convert().config).written["kind"] == "KubeSchedulerConfiguration"

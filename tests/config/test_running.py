@@ -1,4 +1,4 @@
-"""What runs at the points, whatever lists a file has."""
+"""Property tests: which plugins run at the points, for any lists in a file."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def read(lists: dict[str, Any]) -> ConfigFile | None:
 
 
 @given(LISTS)
-def test_the_rules_of_what_runs(lists: dict[str, Any]) -> None:
+def test_expansion_rules(lists: dict[str, Any]) -> None:
     file = read(lists)
     if file is None:
         return
@@ -78,7 +78,7 @@ def test_the_rules_of_what_runs(lists: dict[str, Any]) -> None:
 
 
 @given(LISTS)
-def test_what_is_written_runs_the_same(lists: dict[str, Any]) -> None:
+def test_written_lists_run_the_same(lists: dict[str, Any]) -> None:
     file = read(lists)
     if file is not None:
         again = read_config_values(file.written, kube_scheduler_plugins())

@@ -91,7 +91,7 @@ def test_documents(text: str, value: object) -> None:
         ("a:\n  <<: [{b: 1}, {b: 2}]\n", "line 2: key 'b' is in the same map twice"),
     ],
 )
-def test_a_key_that_is_twice_in_a_map_is_told(text: str, line: str) -> None:
+def test_repeated_keys_are_reported_with_lines(text: str, line: str) -> None:
     assert parse_document(text).repeated == (line,)
 
 
@@ -122,21 +122,21 @@ def test_a_key_that_is_twice_in_a_map_is_told(text: str, line: str) -> None:
         ("a: " + "x" * 2**22, "is longer than"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_a_line(text: str, complaint: str) -> None:
+def test_unreadable_texts_are_refused_with_one_line(text: str, complaint: str) -> None:
     with pytest.raises(DocumentFault) as caught:
         parse_document(text)
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_aliases_cannot_make_a_small_text_large() -> None:
+def test_alias_expansion_is_limited() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(DocumentFault, match="has more than 200000 values"):
         parse_document("\n".join(lines))
 
 
-def test_json_keeps_what_is_written_as_a_fraction() -> None:
+def test_json_keeps_fractions() -> None:
     value = parse_document('{"a": 4.0, "b": 4}').value
     assert isinstance(value, dict)
     assert [type(item) for item in value.values()] == [float, int]
@@ -157,12 +157,12 @@ PLAIN = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["a", "on", "x y", "1", ""]), PLAIN, max_size=4))
-def test_what_is_written_is_read_back(value: dict[str, object]) -> None:
+def test_written_values_are_read_back(value: dict[str, object]) -> None:
     text = write_yaml(value) if value else "{}"
     assert parse_document(text).value == value
 
 
-def test_what_is_written_looks_as_people_write_it() -> None:
+def test_written_yaml_is_idiomatic() -> None:
     value = {
         "a": [{"b": 1, "c": [True, None]}, []],
         "d": {},
