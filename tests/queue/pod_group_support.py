@@ -1,4 +1,4 @@
-"""Members of gangs, standing in a queue that is played by hand."""
+"""Members of gangs in a queue that the test drives."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ SHUT = "SchedulingGates"
 
 
 def a_group(least: int | None, timeout: int | None = None, ref: GroupRef = OURS) -> PodGroup:
-    """`least` None: each for itself."""
+    """`least` None: no minimum."""
     spec: dict[str, Any] = {"minMember": least, "scheduleTimeoutSeconds": timeout}
     kind = ObjectKind.COSCHEDULING_POD_GROUP
     if ref.api is GroupApi.SCHEDULING:
@@ -34,7 +34,7 @@ def a_pod_info(name: str, ref: GroupRef | None = OURS, priority: int = 0, seen_a
 
 
 class GroupQueue:
-    """As the queue uses it: pods are together in the order in which they became active."""
+    """Uses PodGroups as the scheduling queue does; pods are popped in the order in which they became active."""
 
     def __init__(self) -> None:
         self.groups = PodGroups()
@@ -50,15 +50,15 @@ class GroupQueue:
             else:
                 self.queue(info)
 
-    def queue(self, info: QueuedPodInfo, place: PodState = PodState.ACTIVE) -> None:
+    def queue(self, info: QueuedPodInfo, state: PodState = PodState.ACTIVE) -> None:
         status = self.groups.pre_enqueue(info)
-        self.put(info, place if status.ok else PodState.GATED, status.plugin)
+        self.put(info, state if status.ok else PodState.GATED, status.plugin)
 
-    def put(self, info: QueuedPodInfo, place: PodState, gate: str = "") -> None:
+    def put(self, info: QueuedPodInfo, state: PodState, gate: str = "") -> None:
         if info in self.active:
             self.active.remove(info)
-        info.state, info.gating_plugin = place, gate if place is PodState.GATED else None
-        if place is PodState.ACTIVE:
+        info.state, info.gating_plugin = state, gate if state is PodState.GATED else None
+        if state is PodState.ACTIVE:
             self.active.append(info)
         self.groups.moved(info, self.now)
         self.settle()
@@ -73,7 +73,7 @@ class GroupQueue:
         self.settle()
 
     def take(self) -> tuple[list[str], int]:
-        """The names of those who are together next, and how many of them are needed; 0 if there is no gang."""
+        """The names of the pods popped together next, and how many must be placed; 0 if there is no gang."""
         while self.active:
             first = self.active[0]
             together = self.groups.pop_with(first)
@@ -96,13 +96,13 @@ class GroupQueue:
         for name in names:
             self.put(self.pods[name], PodState.BINDING)
 
-    def reject(self, *names: str, place: PodState = PodState.UNSCHEDULABLE) -> None:
+    def reject(self, *names: str, state: PodState = PodState.UNSCHEDULABLE) -> None:
         for name in names:
             info = self.pods[name]
-            if place in (PodState.UNSCHEDULABLE, PodState.GATED):
-                self.put(info, place)
+            if state in (PodState.UNSCHEDULABLE, PodState.GATED):
+                self.put(info, state)
             else:
-                self.queue(info, place)
+                self.queue(info, state)
 
     def wake(self, name: str) -> None:
         self.queue(self.pods[name])

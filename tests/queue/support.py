@@ -1,4 +1,4 @@
-"""A queue to be told things, and what it answers."""
+"""A queue on a clock of its own, with short methods for events and names of pods."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 
 
 class Queue:
-    """Every pod's uid is `default/<name>`; tests name pods by their names. The clock stands where it was put last."""
+    """Every pod's uid is `default/<name>`; tests name pods by their names. The clock moves only by `at`."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Queue:
         """Retry records that would survive a restart."""
 
     def at(self, now: float) -> "Queue":
-        """Time passes, with a tick at every deadline on the way."""
+        """Moves the clock, with a Tick at every deadline on the way."""
         for _ in range(10_000):
             due = self.core.next_deadline()
             if due is None or due > now:
@@ -96,11 +96,11 @@ class Queue:
         return self.tell(PodGone(uid(name)))
 
     def change(self, event: ClusterEvent = NODE_ADDED, before: object = None, now: object = None) -> None:
-        """Without an object, whoever waits for such an event is helped by it."""
+        """Without an object, the event helps every pod that waits for it."""
         self.tell(ClusterChange(event, before, now))
 
     def ask(self, most: int = 100) -> Batch | None:
-        """The next Take; the batch that answers it, if any does at once."""
+        """Sends the next Take; the batch, if it is answered at once."""
         self.takes += 1
         return self.ask_again(most)
 
@@ -127,7 +127,7 @@ class Queue:
         return self.report(Verdict.DECIDED, *pods, node=node)
 
     def forget(self, *pods: str, reason: str = "the binding failed", plugin: str = "") -> list[Effect]:
-        """`plugin` has rejected them."""
+        """`plugin`: rejected the bindings."""
         failed = [ForgottenPod(uid(name), reason, plugin, bool(plugin)) for name in pods]
         return self.tell(Forgotten(self.snapshot_epoch, failed))
 
@@ -152,7 +152,7 @@ def built(one: PodBuilder | Pod | str) -> Pod:
 
 
 def telling(one: PodBuilder | Pod | str, message: str = "no room", nominated: str = "", version: str = "") -> Pod:
-    """Its status says that it has been rejected."""
+    """A pod whose status shows the rejection."""
     made = built(one)
     says = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
     status = replace(made.status, conditions=[says], nominated_node_name=nominated)

@@ -1,4 +1,4 @@
-"""What becomes of a pod after an attempt: rests, what wakes it, time limits."""
+"""What happens to a pod after an attempt: back-off, events, time limit, binding, new snapshots."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def attempt(queue: Queue, name: str) -> None:
 # Rejections
 
 
-def test_a_rejected_pod_waits_for_a_change_and_rests_at_least_its_time() -> None:
+def test_a_rejected_pod_waits_for_an_event_and_backs_off() -> None:
     queue = rejected("a")
     assert queue.state("a") is PodState.UNSCHEDULABLE
     queue.at(101.9).change()
@@ -48,13 +48,13 @@ def test_a_rejected_pod_waits_for_a_change_and_rests_at_least_its_time() -> None
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_after_its_rest_a_change_makes_it_active_at_once() -> None:
+def test_after_the_backoff_an_event_makes_a_pod_active() -> None:
     queue = rejected("a")
     queue.at(102.0).change()
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_rests_double_up_to_ten_seconds() -> None:
+def test_backoffs_double_up_to_ten_seconds() -> None:
     queue = Queue()
     queue.add(telling("a"))
     rests = []
@@ -69,7 +69,7 @@ def test_rests_double_up_to_ten_seconds() -> None:
     assert rests == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
-def test_errors_count_by_themselves_and_a_rejection_ends_their_row() -> None:
+def test_errors_are_counted_separately_and_a_rejection_resets_them() -> None:
     queue = Queue()
     queue.add("a")
     rests = []
@@ -87,7 +87,7 @@ def test_errors_count_by_themselves_and_a_rejection_ends_their_row() -> None:
     assert rests == [1.0, 2.0, 1.0, 1.0, 2.0, 2.0]
 
 
-def test_how_long_pods_rest_can_be_set() -> None:
+def test_backoffs_are_configurable() -> None:
     queue = Queue(BackoffPolicy(initial=2.0, maximum=3.0))
     queue.add("a")
     attempt(queue, "a")
@@ -99,7 +99,7 @@ def test_how_long_pods_rest_can_be_set() -> None:
     assert queue.core.next_deadline() == 107.0
 
 
-def test_a_rest_after_any_number_of_attempts_is_the_longest() -> None:
+def test_a_backoff_after_many_attempts_is_the_maximum() -> None:
     queue = Queue()
     queue.add("a")
     for _ in range(80):
@@ -109,7 +109,7 @@ def test_a_rest_after_any_number_of_attempts_is_the_longest() -> None:
     attempt(queue, "a")
 
 
-def test_a_rest_is_rounded_down_to_a_second() -> None:
+def test_a_backoff_is_rounded_down_to_a_second() -> None:
     queue = Queue()
     queue.at(100.7).add("a")
     attempt(queue, "a")
@@ -117,13 +117,13 @@ def test_a_rest_is_rounded_down_to_a_second() -> None:
     assert queue.core.next_deadline() == 102.0
 
 
-def test_rejected_by_no_plugin_it_rests_as_after_an_error_since_no_change_would_wake_it() -> None:
+def test_a_pod_that_no_plugin_rejected_backs_off_as_after_an_error() -> None:
     queue = rejected("a", plugins=())
     assert queue.state("a") is PodState.ERROR_BACKOFF
     assert queue.core.counters.attempts == {(AttemptResult.UNSCHEDULABLE, "default-scheduler"): 1}
 
 
-# What wakes it
+# Events
 
 
 @pytest.mark.parametrize(
@@ -143,19 +143,19 @@ def test_rejected_by_no_plugin_it_rests_as_after_an_error_since_no_change_would_
         ("SomebodysOwn", NODE_DELETED, True),
     ],
 )
-def test_a_change_wakes_whom_it_may_help(plugin: str, kind: ClusterEvent, woken: bool) -> None:
+def test_an_event_requeues_the_pods_it_may_help(plugin: str, kind: ClusterEvent, woken: bool) -> None:
     queue = rejected("a", plugins=(plugin,))
     queue.at(102.0).change(kind)
     assert (queue.state("a") is PodState.ACTIVE) is woken
 
 
-def test_any_one_of_its_plugins_is_enough() -> None:
+def test_one_helped_plugin_is_enough() -> None:
     queue = rejected("a", plugins=("NodeName", "NodePorts"))
     queue.at(102.0).change(POD_DELETED)
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_what_helps_while_it_is_in_flight_counts_when_it_comes_back() -> None:
+def test_an_event_while_in_flight_counts_when_the_attempt_ends() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -164,7 +164,7 @@ def test_what_helps_while_it_is_in_flight_counts_when_it_comes_back() -> None:
     assert queue.state("a") is PodState.BACKOFF
 
 
-def test_what_does_not_help_or_was_before_does_not_count() -> None:
+def test_events_that_do_not_help_or_came_before_do_not_count() -> None:
     queue = Queue()
     queue.add("a")
     queue.change(NODE_ADDED)
@@ -174,7 +174,7 @@ def test_what_does_not_help_or_was_before_does_not_count() -> None:
     assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
-def test_active_and_resting_pods_are_not_touched_by_changes() -> None:
+def test_events_do_not_move_active_and_backing_off_pods() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take(1)
@@ -183,7 +183,7 @@ def test_active_and_resting_pods_are_not_touched_by_changes() -> None:
     assert (queue.state("a"), queue.state("b")) == (PodState.ERROR_BACKOFF, PodState.ACTIVE)
 
 
-def test_after_five_minutes_it_is_tried_again_at_the_next_half_minute() -> None:
+def test_after_five_minutes_the_next_flush_requeues_a_pod() -> None:
     queue = rejected("a")  # at 100, so it has been there for long enough after 400
     queue.add(telling("a"))
     queue.at(110.0)
@@ -194,7 +194,7 @@ def test_after_five_minutes_it_is_tried_again_at_the_next_half_minute() -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_the_time_limit_can_be_set_and_pods_that_only_it_has_had_scheduled_are_counted() -> None:
+def test_the_time_limit_is_configurable_and_pods_scheduled_after_a_flush_are_counted() -> None:
     queue = Queue(timeouts=Timeouts(unschedulable=60.0))
     queue.add("a", "b")
     queue.take()
@@ -213,7 +213,7 @@ def test_the_time_limit_can_be_set_and_pods_that_only_it_has_had_scheduled_are_c
     assert queue.core.counters.scheduled_after_flush == 1
 
 
-def test_a_gated_pod_past_the_time_limit_stays_and_counts_for_who_is_in_flight() -> None:
+def test_a_gated_pod_past_the_time_limit_stays_gated_and_is_an_event_for_in_flight_pods() -> None:
     queue = Queue()
     queue.add(pod("gated").gate("x"))
     queue.at(419.0).add("a")
@@ -223,7 +223,7 @@ def test_a_gated_pod_past_the_time_limit_stays_and_counts_for_who_is_in_flight()
     assert (queue.state("gated"), queue.state("a")) == (PodState.GATED, PodState.BACKOFF)
 
 
-def test_the_time_limit_of_one_counts_for_who_is_in_flight() -> None:
+def test_a_flushed_pod_is_an_event_for_in_flight_pods() -> None:
     queue = rejected("a")
     queue.at(410.0).add("b")
     attempt(queue, "b")
@@ -248,7 +248,7 @@ def test_decided_then_bound_is_done() -> None:
     assert queue.bound("a") == []
 
 
-def test_superseded_is_binding_too_and_was_no_attempt() -> None:
+def test_a_superseded_pod_is_binding_and_the_attempt_does_not_count() -> None:
     queue = Queue()
     queue.add("a")
     attempt(queue, "a")
@@ -261,7 +261,7 @@ def test_superseded_is_binding_too_and_was_no_attempt() -> None:
     assert isinstance(ended, PodEnded) and ended.attempts == 1
 
 
-def test_without_an_outcome_it_is_handed_out_again_after_a_minute() -> None:
+def test_without_an_outcome_a_pod_is_handed_out_again_after_a_minute() -> None:
     queue = Queue()
     queue.add("a")
     attempt(queue, "a")
@@ -271,7 +271,7 @@ def test_without_an_outcome_it_is_handed_out_again_after_a_minute() -> None:
     assert queue.take() == ["a", "b"]
 
 
-def test_decided_and_never_seen_bound_it_is_handed_out_again_after_a_minute() -> None:
+def test_a_decided_pod_not_seen_bound_is_handed_out_again_after_a_minute() -> None:
     queue = Queue()
     queue.add("a")
     attempt(queue, "a")
@@ -282,7 +282,7 @@ def test_decided_and_never_seen_bound_it_is_handed_out_again_after_a_minute() ->
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_forgotten_it_rests_as_after_an_error_and_others_may_have_its_room() -> None:
+def test_a_forgotten_pod_backs_off_as_after_an_error_and_frees_its_room() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -293,7 +293,7 @@ def test_forgotten_it_rests_as_after_an_error_and_others_may_have_its_room() -> 
     assert queue.core.next_deadline() == 107.0
 
 
-def test_forgotten_before_its_decision_is_heard_of() -> None:
+def test_a_pod_may_be_forgotten_before_the_queue_learns_of_its_decision() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -303,7 +303,7 @@ def test_forgotten_before_its_decision_is_heard_of() -> None:
     assert queue.state("a") is PodState.ERROR_BACKOFF
 
 
-def test_forgotten_because_it_is_gone_the_watch_will_say_so_or_its_deadline_passes() -> None:
+def test_a_pod_forgotten_as_gone_waits_for_the_watch_or_its_deadline() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -315,7 +315,7 @@ def test_forgotten_because_it_is_gone_the_watch_will_say_so_or_its_deadline_pass
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_forgotten_again_or_late_changes_nothing(times: int) -> None:
+def test_a_repeated_or_late_forgotten_changes_nothing(times: int) -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take(1)
@@ -326,7 +326,7 @@ def test_forgotten_again_or_late_changes_nothing(times: int) -> None:
     assert queue.core.next_deadline() == 102.0
 
 
-def test_an_older_snapshot_is_not_listened_to() -> None:
+def test_messages_of_an_older_snapshot_are_refused() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -339,7 +339,7 @@ def test_an_older_snapshot_is_not_listened_to() -> None:
     assert queue.core.counters.refused == 1
 
 
-def test_a_decision_heard_of_late_counts_wherever_the_pod_is_and_a_late_rejection_does_not() -> None:
+def test_a_late_decision_counts_in_every_state_and_a_late_rejection_does_not() -> None:
     queue = Queue()
     queue.add("active", "rejected", "failed", "late")
     queue.take()
@@ -366,7 +366,7 @@ def test_rejecting_plugins_are_counted_until_the_next_attempt() -> None:
     assert not +queue.core.counters.rejecting
 
 
-def test_the_size_of_a_story_is_bounded_and_tells_the_last_things() -> None:
+def test_the_transition_log_is_bounded_and_keeps_the_latest() -> None:
     queue = Queue()
     queue.add("a")
     for _ in range(50):
@@ -376,7 +376,7 @@ def test_the_size_of_a_story_is_bounded_and_tells_the_last_things() -> None:
     assert story.count(";") == 15 and story.endswith("active (Overdue)")
 
 
-def test_a_pod_that_was_seen_earlier_is_older() -> None:
+def test_a_pod_seen_earlier_comes_first() -> None:
     queue = Queue()
     queue.tell(PodPending(pod("b").build(), 99.0))
     queue.tell(PodPending(pod("a").build(), 98.0))
@@ -386,7 +386,7 @@ def test_a_pod_that_was_seen_earlier_is_older() -> None:
 # A new snapshot
 
 
-def test_what_the_new_snapshot_does_not_know_of_is_decided_anew_at_once() -> None:
+def test_decisions_unknown_to_a_new_snapshot_are_taken_back_at_once() -> None:
     queue = Queue()
     queue.add("a", "b", "c", "d")
     assert queue.take(most=3) == ["a", "b", "c"]
@@ -401,7 +401,7 @@ def test_what_the_new_snapshot_does_not_know_of_is_decided_anew_at_once() -> Non
     assert queue.take() == ["a", "c", "d"], "where they were in the order"
 
 
-def test_what_an_earlier_snapshot_assumes_is_of_no_interest() -> None:
+def test_assumed_of_an_earlier_snapshot_is_refused() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -411,7 +411,7 @@ def test_what_an_earlier_snapshot_assumes_is_of_no_interest() -> None:
     assert queue.state("a") is PodState.BINDING
 
 
-def test_if_what_the_new_snapshot_knows_of_was_not_heard_all_is_decided_anew() -> None:
+def test_without_a_new_snapshots_assumed_all_decisions_are_taken_back() -> None:
     queue = Queue()
     queue.tell(Absorbed(1, 10, 1, 1))
     queue.add("a")
@@ -425,7 +425,7 @@ def test_if_what_the_new_snapshot_knows_of_was_not_heard_all_is_decided_anew() -
     assert queue.state("a") is PodState.BINDING
 
 
-def test_a_decision_that_is_told_late_may_be_one_of_the_snapshot_before() -> None:
+def test_a_late_decision_may_be_an_earlier_snapshots() -> None:
     """1. a pod is decided, 2. the snapshot is lost before it is safe, 3. the new one tells, 4. the decision is told."""
     queue = Queue()
     queue.tell(Absorbed(1, 10, 1, 1))

@@ -1,4 +1,4 @@
-"""Changes of objects, and the events that kube-scheduler makes of them."""
+"""The events of object updates, compared with kube-scheduler's."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def events_of(kind: str, old: Any, new: Any) -> list[ClusterEvent]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([case["kind"], *case["events"]]))
-def test_what_kube_scheduler_makes_of_it(case: dict[str, Any]) -> None:
+def test_events_are_those_of_kube_scheduler(case: dict[str, Any]) -> None:
     assert told(events_of(case["kind"], case["old"], case["new"])) == case["events"]
 
 
@@ -43,7 +43,7 @@ def of_node(before: Node | None, now: Node | None) -> list[str]:
     return told(node_events(before, now))
 
 
-def test_a_node_that_takes_pods_again_may_have_another_taint_as_well() -> None:
+def test_an_uncordoned_node_may_have_other_taints_as_well() -> None:
     cordoned, other = node("n").unschedulable(), node("n").taint("k")
     assert of_node(node("n").build(), cordoned.build()) == []
     assert of_node(cordoned.build(), node("n").build()) == ["Node/UpdateNodeTaint"]
@@ -54,7 +54,7 @@ def test_a_node_that_takes_pods_again_may_have_another_taint_as_well() -> None:
     ]
 
 
-def test_why_a_node_is_not_ready_is_nothing() -> None:
+def test_the_reason_of_a_condition_is_no_event() -> None:
     ready = node("n").condition("Ready", "True")
     assert of_node(ready.build(), node("n").condition("Ready", "False").build()) == ["Node/UpdateNodeCondition"]
     assert of_node(ready.build(), ready.build()) == []
@@ -64,7 +64,7 @@ def of_pod(before: Pod | None, now: Pod | None) -> list[str]:
     return told(pod_events(before, now))
 
 
-def test_a_pod_that_comes_to_a_node_is_added_there() -> None:
+def test_an_assigned_pod_is_an_added_pod() -> None:
     assert of_pod(pod("p").build(), pod("p").on("n").label(a="b").build()) == ["AssignedPod/Add"]
     assert of_pod(None, pod("p").on("n").build()) == ["AssignedPod/Add"]
     assert of_pod(pod("p").on("n").build(), None) == ["AssignedPod/Delete"]
@@ -72,14 +72,14 @@ def test_a_pod_that_comes_to_a_node_is_added_there() -> None:
     assert of_pod(pod("p").build(), None) == ["UnschedulablePod/Delete"]
 
 
-def test_less_of_one_thing_and_more_of_another_is_less() -> None:
+def test_fewer_requests_of_one_resource_are_a_scale_down() -> None:
     before = pod("p").on("n").request(cpu=2, memory="1Gi").build()
     assert of_pod(before, pod("p").on("n").request(cpu=1, memory="2Gi").build()) == ["AssignedPod/UpdatePodScaleDown"]
     assert of_pod(before, pod("p").on("n").request(cpu=2).build()) == ["AssignedPod/UpdatePodScaleDown"]
     assert of_pod(before, pod("p").on("n").request(cpu=3, memory="1Gi").build()) == ["AssignedPod/Update"]
 
 
-def test_a_gate_that_leaves_others_is_nothing_in_particular() -> None:
+def test_removing_one_of_two_gates_is_a_general_update() -> None:
     both = pod("p").gate("a").gate("b").build()
     assert of_pod(both, pod("p").gate("a").build()) == ["UnschedulablePod/Update"]
     assert of_pod(both, pod("p").build()) == ["UnschedulablePod/UpdatePodSchedulingGatesEliminated"]

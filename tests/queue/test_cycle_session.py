@@ -1,4 +1,4 @@
-"""The conversation with cycle, with messages lost, doubled and late."""
+"""Takes and Outcomes that are lost, repeated or late."""
 
 from services.queue.events import PodPending, SendBatch
 from services.queue.scheduling.queued_pod_info import PodState
@@ -26,7 +26,7 @@ def test_an_older_take_is_refused() -> None:
     assert refusals(queue) == ["take 1 of epoch 1: number: 2 has come already"]
 
 
-def test_a_take_waits_for_pods_and_is_answered_by_the_first_that_comes() -> None:
+def test_a_take_waits_until_there_is_a_pod() -> None:
     queue = Queue()
     assert queue.ask() is None
     assert queue.core.next_deadline() == 100.0 + TAKE_PATIENCE
@@ -34,7 +34,7 @@ def test_a_take_waits_for_pods_and_is_answered_by_the_first_that_comes() -> None
     assert queue.core.next_deadline() == 160.0
 
 
-def test_a_take_that_waited_long_enough_gets_an_empty_batch() -> None:
+def test_a_take_gets_an_empty_batch_after_its_timeout() -> None:
     queue = Queue()
     queue.ask()
     queue.now += TAKE_PATIENCE
@@ -44,7 +44,7 @@ def test_a_take_that_waited_long_enough_gets_an_empty_batch() -> None:
     assert queue.ask_again() is not None and names(queue.ask_again()) == []
 
 
-def test_the_newest_of_waiting_takes_is_answered() -> None:
+def test_the_newest_waiting_take_is_answered() -> None:
     queue = Queue()
     queue.ask()
     queue.ask()
@@ -53,7 +53,7 @@ def test_the_newest_of_waiting_takes_is_answered() -> None:
     assert queue.tell(Take(1, 1, 10)) == []
 
 
-def test_a_take_of_nothing_is_refused() -> None:
+def test_a_take_of_zero_pods_is_refused() -> None:
     queue = Queue()
     queue.add("a")
     assert queue.ask(0) is None
@@ -61,7 +61,7 @@ def test_a_take_of_nothing_is_refused() -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_a_new_cycle_gets_what_the_old_one_had_where_it_was_in_the_order() -> None:
+def test_a_new_cycle_gets_the_old_ones_pods_in_their_old_order() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -72,7 +72,7 @@ def test_a_new_cycle_gets_what_the_old_one_had_where_it_was_in_the_order() -> No
     assert queue.state("b") is PodState.BINDING
 
 
-def test_a_new_cycle_is_noticed_by_its_outcomes_as_well() -> None:
+def test_outcomes_reveal_a_new_cycle_as_well() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -102,7 +102,7 @@ def test_a_take_that_an_old_cycle_left_waiting_is_not_answered() -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_doubled_outcomes_count_once_and_are_acknowledged_each_time() -> None:
+def test_repeated_outcomes_count_once_and_are_acknowledged_each_time() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -114,7 +114,7 @@ def test_doubled_outcomes_count_once_and_are_acknowledged_each_time() -> None:
     assert queue.state("a") is PodState.IN_FLIGHT
 
 
-def test_outcomes_may_overtake_each_other() -> None:
+def test_outcomes_may_arrive_out_of_order() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -123,7 +123,7 @@ def test_outcomes_may_overtake_each_other() -> None:
     assert (queue.state("a"), queue.state("b")) == (PodState.BINDING, PodState.BINDING)
 
 
-def test_what_is_remembered_of_outcomes_is_bounded_and_old_ones_never_count_again() -> None:
+def test_numbers_of_outcomes_are_bounded_and_old_ones_never_count_again() -> None:
     queue = Queue()
     queue.add("a")
     for number in range(1, 20_000):
@@ -135,7 +135,7 @@ def test_what_is_remembered_of_outcomes_is_bounded_and_old_ones_never_count_agai
     assert queue.state("a") is PodState.IN_FLIGHT
 
 
-def test_a_queue_that_has_just_started_understands_a_cycle_that_has_not() -> None:
+def test_a_new_queue_serves_a_running_cycle() -> None:
     queue = Queue()
     queue.epoch, queue.takes, queue.reports = 7, 41, 12
     queue.add("decided", "other")

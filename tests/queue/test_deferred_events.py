@@ -1,4 +1,4 @@
-"""What happens in the cluster wakes pods once the snapshot has absorbed it, and not before."""
+"""Events requeue pods only once the snapshot has absorbed the change."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def absorbed(watch_seq: int, *, epoch: int = 1, seq: int = 70, watch_epoch: int 
 
 @pytest.fixture
 def queue() -> Queue:
-    """With a pod that was rejected long enough ago to be tried at once."""
+    """With an unschedulable pod whose back-off is complete."""
     queue = Queue()
     queue.add("p")
     queue.take()
@@ -29,7 +29,7 @@ def queue() -> Queue:
     return queue
 
 
-def test_a_pod_is_tried_on_the_state_that_woke_it(queue: Queue) -> None:
+def test_a_pod_is_handed_out_with_the_state_that_requeued_it(queue: Queue) -> None:
     queue.tell(WatchEvents(SEEN, at=(3, 5)))
     assert queue.state("p") is PodState.UNSCHEDULABLE
     queue.tell(absorbed(4))
@@ -41,8 +41,8 @@ def test_a_pod_is_tried_on_the_state_that_woke_it(queue: Queue) -> None:
     assert batch.seq == 71
 
 
-def test_who_is_rejected_before_the_snapshot_knows_the_listing_is_tried_again(queue: Queue) -> None:
-    """A queue that starts while the snapshot stands still: workers judge its pods by a state of before the listing."""
+def test_pods_rejected_before_the_snapshot_has_the_listing_are_requeued(queue: Queue) -> None:
+    """A queue starts while the snapshot lags: workers judge its pods by a state from before the listing."""
     queue.tell(ListingComplete((3, 5)))
     queue.tell(absorbed(4))
     assert queue.state("p") is PodState.UNSCHEDULABLE
@@ -50,20 +50,20 @@ def test_who_is_rejected_before_the_snapshot_knows_the_listing_is_tried_again(qu
     assert queue.state("p") is PodState.ACTIVE
 
 
-def test_what_the_snapshot_knows_already_wakes_at_once(queue: Queue) -> None:
+def test_an_absorbed_event_is_not_deferred(queue: Queue) -> None:
     queue.tell(absorbed(5))
     queue.tell(WatchEvents(SEEN, at=(3, 5)))
     assert queue.state("p") is PodState.ACTIVE
 
 
-def test_a_new_watcher_is_further_than_any_before(queue: Queue) -> None:
+def test_a_new_watchers_positions_follow_all_earlier_ones(queue: Queue) -> None:
     queue.tell(WatchEvents(SEEN, at=(3, 500)))
     queue.tell(absorbed(1, watch_epoch=4))
     assert queue.state("p") is PodState.ACTIVE
 
 
-def test_a_pod_that_was_taken_before_is_tried_again(queue: Queue) -> None:
-    """1. it is taken, 2. a node comes, 3. it is rejected by workers without that node, 4. which they know of by now."""
+def test_a_pod_popped_before_a_deferred_event_is_requeued(queue: Queue) -> None:
+    """1. The pod is popped, 2. a node is added, 3. workers without that node reject the pod, 4. they learn of it."""
     queue.change()
     queue.take()
     queue.tell(WatchEvents(SEEN, at=(3, 5)))
@@ -73,7 +73,7 @@ def test_a_pod_that_was_taken_before_is_tried_again(queue: Queue) -> None:
     assert queue.state("p") is PodState.BACKOFF
 
 
-def test_the_room_of_a_pod_that_is_deleted_while_it_is_bound_waits_as_well(queue: Queue) -> None:
+def test_room_freed_by_deleting_a_binding_pod_is_deferred(queue: Queue) -> None:
     queue.add("q")
     queue.take()
     queue.decide("q")
@@ -83,7 +83,7 @@ def test_the_room_of_a_pod_that_is_deleted_while_it_is_bound_waits_as_well(queue
     assert queue.state("p") is PodState.ACTIVE
 
 
-def test_the_room_of_a_lost_nomination_waits_as_well(queue: Queue) -> None:
+def test_room_freed_by_a_lost_nomination_is_deferred(queue: Queue) -> None:
     queue.add(pod("q").nominated("n"))
     queue.tell(WatchEvents([PodPending(pod("q").build(), 110.0)], at=(3, 5)))
     assert queue.state("p") is PodState.UNSCHEDULABLE
@@ -91,7 +91,7 @@ def test_the_room_of_a_lost_nomination_waits_as_well(queue: Queue) -> None:
     assert queue.state("p") is PodState.ACTIVE
 
 
-def test_an_older_snapshot_is_not_believed(queue: Queue) -> None:
+def test_absorbed_of_an_older_snapshot_is_refused(queue: Queue) -> None:
     queue.tell(absorbed(1, epoch=2))
     queue.tell(WatchEvents(SEEN, at=(3, 5)))
     queue.tell(absorbed(5, epoch=1))
@@ -99,7 +99,7 @@ def test_an_older_snapshot_is_not_believed(queue: Queue) -> None:
     assert len(queue.core.refused) == 1
 
 
-def test_what_waits_is_bounded_and_nothing_is_forgotten() -> None:
+def test_deferred_events_are_bounded_and_none_is_lost() -> None:
     deferred = DeferredEvents()
     for i in range(MAX_DEFERRED):
         deferred.add(ClusterChange(NODE_LABELS), (1, i + 1))
@@ -109,6 +109,6 @@ def test_what_waits_is_bounded_and_nothing_is_forgotten() -> None:
     assert [happening.event for happening in deferred.absorb((1, 3 * MAX_DEFERRED))] == [EVERYTHING]
 
 
-def test_what_nobody_waits_for_does_not_wait(queue: Queue) -> None:
+def test_events_that_no_plugin_awaits_are_not_deferred(queue: Queue) -> None:
     queue.tell(WatchEvents([ClusterChange(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ANNOTATION))], at=(3, 5)))
     assert list(queue.core._handlers._deferred.absorb((3, 5))) == []

@@ -1,4 +1,4 @@
-"""What wakes pods that wait for devices: changes of claims, slices and classes, as the watch tells of them."""
+"""Pods that wait for devices are requeued by events of claims, slices and classes."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def a_class(resource: str | None = None) -> ObjectChange:
 
 
 class Cluster:
-    """The queue as its service keeps it, told of the cluster by the watcher's stream."""
+    """The core behind a WatchDecoder, as in the service."""
 
     def __init__(self, *known: ObjectChange) -> None:
         self.queue = Queue()
@@ -89,7 +89,7 @@ class Cluster:
         ([a_claim(), a_class()], a_class(), False),
     ],
 )
-def test_who_waits_for_devices_is_woken_by_what_may_give_it_some(
+def test_pods_that_wait_for_devices_are_requeued_by_events_that_may_free_some(
     known: list[ObjectChange], change: ObjectChange, woken: bool
 ) -> None:
     cluster = Cluster(*known)
@@ -97,14 +97,14 @@ def test_who_waits_for_devices_is_woken_by_what_may_give_it_some(
     assert cluster.woken_by(change) is woken
 
 
-def test_who_waits_for_something_else_is_not() -> None:
+def test_other_pods_are_not_requeued_by_devices() -> None:
     cluster = Cluster(a_claim())
     cluster.rejects(WAITING, ("NodeAffinity",))
     assert not cluster.woken_by(a_claim(status=ALLOCATED))
     assert not cluster.woken_by(a_slice())
 
 
-def test_who_waits_for_a_resource_is_woken_by_a_class_whose_devices_count_as_such() -> None:
+def test_pods_that_wait_for_a_resource_are_requeued_by_a_class_that_extends_it() -> None:
     cluster = Cluster()
     cluster.rejects(pod("p").request({"example.com/gpu": 1}), FIT)
     assert not cluster.woken_by(a_class("example.com/other"))

@@ -1,4 +1,4 @@
-"""What is asked of plugins when something happens, about whom, and how often."""
+"""Which queueing hints are called for which pods, and how often."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ LARGE = node("large").capacity(cpu="64", memory="64Gi", pods=10).build()
 
 
 class Curious:
-    """A plugin's hint that counts."""
+    """A hint that records its calls."""
 
     def __init__(self, answer: bool = False) -> None:
         self.answer = answer
@@ -49,7 +49,7 @@ def curious(answer: bool = False) -> tuple[Curious, Queue]:
     return hint, Queue(frameworks=with_hints(Curious=made))
 
 
-def test_a_node_that_is_too_small_wakes_nobody_and_one_that_is_not_wakes_whom_it_can_hold() -> None:
+def test_a_node_requeues_only_the_pods_that_fit_on_it() -> None:
     queue = Queue()
     queue.add(pod("a").request(cpu="8"), pod("b").request(cpu="80"))
     queue.take()
@@ -60,8 +60,8 @@ def test_a_node_that_is_too_small_wakes_nobody_and_one_that_is_not_wakes_whom_it
     assert (queue.state("a"), queue.state("b")) == (PodState.ACTIVE, PodState.UNSCHEDULABLE)
 
 
-def test_pods_that_are_alike_cost_one_question_however_many_they_are() -> None:
-    """Ten thousand pods that nothing helps, and a thousand things that happen: no retry, and next to no cost."""
+def test_equivalent_pods_share_one_hint_call() -> None:
+    """Ten thousand pods that a thousand events do not help: no retry, and few hint calls."""
     hint, queue = curious()
     core, now = queue.core, queue.now
     pods = [pod(f"p{i}").label(half=str(i % 2)).build() for i in range(10_000)]
@@ -79,7 +79,7 @@ def test_pods_that_are_alike_cost_one_question_however_many_they_are() -> None:
     core.validate()
 
 
-def test_pods_that_come_back_together_cost_one_question() -> None:
+def test_equivalent_pods_rejected_together_share_one_hint_call() -> None:
     hint, queue = curious()
     queue.add(*(f"p{i}" for i in range(50)))
     taken = queue.take()
@@ -90,7 +90,7 @@ def test_pods_that_come_back_together_cost_one_question() -> None:
     assert queue.core.counts()[PodState.UNSCHEDULABLE] == 50
 
 
-def test_pods_in_flight_hear_of_each_others_changes_and_pods_that_wait_do_not() -> None:
+def test_updates_of_in_flight_pods_are_events_for_in_flight_pods_only() -> None:
     queue = Queue(frameworks=with_hints(Curious=[Registration(Resource.POD, Action.UPDATE_POD_LABEL)]))
     queue.add("waits")
     queue.take()
@@ -100,11 +100,11 @@ def test_pods_in_flight_hear_of_each_others_changes_and_pods_that_wait_do_not() 
     queue.add(pod("a").label(v="2"), pod("waits").tolerate("k"))
     queue.take()
     queue.reject("a", "b", "c", plugins=("Curious",))
-    places = [queue.state(name) for name in ("waits", "a", "b", "c")]
-    assert places == [PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.BACKOFF, PodState.UNSCHEDULABLE]
+    states = [queue.state(name) for name in ("waits", "a", "b", "c")]
+    assert states == [PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.BACKOFF, PodState.UNSCHEDULABLE]
 
 
-def test_whoever_waits_for_something_need_not_rest_when_it_comes() -> None:
+def test_pending_plugins_skip_the_backoff() -> None:
     queue = Queue()
     queue.add("a", "b", "c")
     queue.take()
@@ -119,7 +119,7 @@ def test_whoever_waits_for_something_need_not_rest_when_it_comes() -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_what_a_pod_waited_for_may_come_while_it_is_in_flight() -> None:
+def test_a_pending_plugin_may_be_helped_while_the_pod_is_in_flight() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -129,7 +129,7 @@ def test_what_a_pod_waited_for_may_come_while_it_is_in_flight() -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_a_hint_that_breaks_down_counts_as_yes_and_is_told() -> None:
+def test_a_hint_that_raises_counts_as_queue_and_is_logged() -> None:
     def broken(pod: Pod, before: object, now: object, objects: ClusterObjects) -> bool:
         raise ZeroDivisionError("of what?")
 
@@ -145,7 +145,7 @@ def test_a_hint_that_breaks_down_counts_as_yes_and_is_told() -> None:
     )
 
 
-def test_how_long_plugins_take_is_told_if_anybody_wants_to_know() -> None:
+def test_hint_calls_are_timed_on_request() -> None:
     ticks = iter(range(100))
     core = QueueCore(FRAMEWORKS, stopwatch=lambda: float(next(ticks)))
     core.handle(PodPending(pod("a").request(cpu="8").build(), 100.0), 100.0)
@@ -159,7 +159,7 @@ def test_how_long_plugins_take_is_told_if_anybody_wants_to_know() -> None:
     ]
 
 
-def test_an_update_that_is_no_particular_one_is_nothing_to_who_waits_for_one() -> None:
+def test_a_general_update_is_no_specific_event() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -168,7 +168,7 @@ def test_an_update_that_is_no_particular_one_is_nothing_to_who_waits_for_one() -
     assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
-def test_who_waits_for_new_nodes_waits_for_taints_that_go() -> None:
+def test_plugins_that_wait_for_new_nodes_are_helped_by_removed_taints() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -177,7 +177,7 @@ def test_who_waits_for_new_nodes_waits_for_taints_that_go() -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_a_gated_pod_is_looked_at_only_for_what_its_gate_waits_for() -> None:
+def test_a_gated_pod_waits_only_for_events_of_its_gating_plugin() -> None:
     class Door(PreEnqueuePlugin):
         name = "Door"
         shut = True
@@ -203,7 +203,7 @@ def test_a_gated_pod_is_looked_at_only_for_what_its_gate_waits_for() -> None:
 
 
 @pytest.mark.parametrize("same_name", [True, False])
-def test_only_pods_of_lower_or_equal_priority_hear_of_a_lost_nomination(same_name: bool) -> None:
+def test_a_lost_nomination_requeues_pods_of_its_priority_or_less(same_name: bool) -> None:
     queue = Queue()
     queue.add(pod("high").priority(9), pod("low").priority(1), pod("nominated").priority(5).nominated("n"))
     queue.take()
@@ -216,7 +216,7 @@ def test_only_pods_of_lower_or_equal_priority_hear_of_a_lost_nomination(same_nam
     assert (queue.state("high"), queue.state("low")) == (PodState.UNSCHEDULABLE, PodState.ACTIVE)
 
 
-def test_a_binding_that_was_rejected_is_no_news_to_the_pod_itself_and_one_that_failed_comes_first() -> None:
+def test_a_rejected_binding_helps_only_other_pods_and_a_failed_one_helps_them_first() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()

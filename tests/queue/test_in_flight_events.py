@@ -1,4 +1,4 @@
-"""What happens while pods are away is remembered for them, within bounds."""
+"""Events are collected for in-flight pods, within bounds."""
 
 import pytest
 
@@ -28,14 +28,14 @@ def queue() -> Queue:
     return queue
 
 
-def test_nothing_is_remembered_that_is_of_no_interest_to_anybody(queue: Queue) -> None:
+def test_events_that_no_plugin_awaits_are_not_logged(queue: Queue) -> None:
     queue.change(ANNOTATED)
     assert remembered(queue) == 0
     queue.change(POD_DELETED)
     assert remembered(queue) == 1
 
 
-def test_nothing_is_remembered_for_longer_than_the_oldest_is_away(queue: Queue) -> None:
+def test_events_are_dropped_when_no_in_flight_pod_needs_them(queue: Queue) -> None:
     for _ in range(3):
         queue.change(POD_DELETED)
     queue.add("c")
@@ -53,20 +53,20 @@ def test_nothing_is_remembered_for_longer_than_the_oldest_is_away(queue: Queue) 
     assert remembered(queue) == 0
 
 
-def test_a_pod_that_is_bound_is_still_away(queue: Queue) -> None:
+def test_a_binding_pod_still_collects_events(queue: Queue) -> None:
     queue.decide("a")
     queue.change(POD_DELETED)
     queue.forget("a", plugin="NodePorts")
     assert queue.state("a") is PodState.BACKOFF
 
 
-def test_objects_are_looked_at_when_the_pod_comes_back(queue: Queue) -> None:
+def test_hints_are_called_when_the_attempt_ends(queue: Queue) -> None:
     queue.change(NODE_ADDED, None, SMALL)
     queue.reject("a", plugins=FIT)
     assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
-def test_who_was_away_for_too_much_is_taken_to_be_helped(queue: Queue) -> None:
+def test_a_pod_whose_events_were_dropped_counts_as_helped(queue: Queue) -> None:
     for _ in range(MAX_EVENTS + 1):
         queue.core.handle(ClusterChange(NODE_LABELS), queue.now)
     queue.add("c")
@@ -76,14 +76,14 @@ def test_who_was_away_for_too_much_is_taken_to_be_helped(queue: Queue) -> None:
     assert remembered(queue) == MAX_EVENTS
 
 
-def test_so_much_that_does_not_help_is_looked_at_and_no_more(queue: Queue) -> None:
+def test_hint_calls_for_one_pod_are_bounded(queue: Queue) -> None:
     for _ in range(MAX_HINTS):
         queue.core.handle(ClusterChange(NODE_ADDED, None, SMALL), queue.now)
     queue.reject("a", plugins=FIT)
     assert queue.state("a") is PodState.BACKOFF
 
 
-def test_what_is_not_asked_about_does_not_count_as_much(queue: Queue) -> None:
+def test_irrelevant_events_do_not_count_towards_the_bound(queue: Queue) -> None:
     for _ in range(2 * MAX_HINTS):
         queue.core.handle(ClusterChange(POD_ADDED, None, pod("other").on("n").build()), queue.now)
     queue.reject("a", plugins=FIT)
@@ -93,14 +93,14 @@ def test_what_is_not_asked_about_does_not_count_as_much(queue: Queue) -> None:
 # Activation
 
 
-def test_activated_in_flight_it_rests_when_it_comes_back_and_nobody_else_does(queue: Queue) -> None:
+def test_a_pod_activated_in_flight_backs_off_and_no_other_pod_does(queue: Queue) -> None:
     queue.tell(Activate([uid("a"), uid("unknown")]))
     assert queue.state("a") is PodState.IN_FLIGHT
     queue.reject("a", "b")
     assert (queue.state("a"), queue.state("b")) == (PodState.BACKOFF, PodState.UNSCHEDULABLE)
 
 
-def test_activated_it_need_not_rest_wherever_it_is(queue: Queue) -> None:
+def test_activation_skips_the_backoff_in_every_state(queue: Queue) -> None:
     queue.reject("a")
     queue.fail("b")
     queue.add(pod("gated").gate("x"))
@@ -109,7 +109,7 @@ def test_activated_it_need_not_rest_wherever_it_is(queue: Queue) -> None:
     assert queue.core.counters.incoming[PodState.ACTIVE, "ForceActivate"] == 2
 
 
-def test_activated_from_back_off_its_gates_are_not_asked_again(queue: Queue) -> None:
+def test_activation_from_backoff_does_not_run_the_gates(queue: Queue) -> None:
     queue.change(POD_DELETED)
     queue.reject("a")
     assert queue.state("a") is PodState.BACKOFF

@@ -1,4 +1,4 @@
-"""The queue's metrics: by kube-scheduler's names and labels, and right."""
+"""The queue's metrics have kube-scheduler's names and labels, and the right values."""
 
 from services.queue.core import QueueCore
 from services.queue.events import PodBound, PodEnded, PodGone, PodPending, WatchEvent
@@ -31,7 +31,7 @@ class Shown:
                 self.metrics.ended(effect)
 
 
-def test_where_pods_wait() -> None:
+def test_pending_pods_by_queue() -> None:
     queue = Queue()
     shown = Shown(queue)
     queue.add("a", "b", "c", "d", pod("g").gate("x"))
@@ -50,7 +50,7 @@ def test_where_pods_wait() -> None:
 QUEUES = ("active", "backoff", "unschedulable", "gated")
 
 
-def test_what_sends_pods_to_a_queue() -> None:
+def test_incoming_pods_by_event() -> None:
     queue = Queue()
     shown = Shown(queue)
 
@@ -71,7 +71,7 @@ def test_what_sends_pods_to_a_queue() -> None:
     assert came("active", "NodeAdd") == 1.0
 
 
-def test_pods_that_are_scheduled() -> None:
+def test_scheduled_pods() -> None:
     queue = Queue()
     shown = Shown(queue)
     queue.add("a", "b", "elsewhere")
@@ -97,7 +97,7 @@ def test_pods_that_are_scheduled() -> None:
     assert shown("scheduler_pod_scheduled_after_flush_total") == 0.0
 
 
-def test_pods_that_only_the_time_limit_helped() -> None:
+def test_pods_scheduled_after_a_flush() -> None:
     queue = Queue(timeouts=Timeouts(unschedulable=60.0))
     shown = Shown(queue)
     queue.add("a")
@@ -109,7 +109,7 @@ def test_pods_that_only_the_time_limit_helped() -> None:
     assert shown("scheduler_pod_scheduled_after_flush_total") == 1.0
 
 
-def test_what_plugins_are_asked_and_what_is_remembered_for_pods_that_are_away() -> None:
+def test_hint_durations_and_in_flight_events() -> None:
     queue = Queue()
     queue.core = QueueCore(FRAMEWORKS, stopwatch=iter(map(float, range(100))).__next__)
     shown = Shown(queue)
@@ -130,7 +130,7 @@ def test_what_plugins_are_asked_and_what_is_remembered_for_pods_that_are_away() 
     assert shown("scheduler_inflight_events", event="NodeAdd") == 0.0
 
 
-def test_how_long_events_take() -> None:
+def test_event_handling_durations() -> None:
     telemetry = a_telemetry()
     metrics = QueueMetrics(telemetry.metrics)
     queue = Queue()

@@ -1,4 +1,4 @@
-"""Which node a pod is nominated to, and who says so."""
+"""Nominations, by cycle and by the pod's status."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.queue.support import Queue, notices, uid
 
 @pytest.fixture
 def queue() -> Queue:
-    """With a pod whose preemption has nominated it."""
+    """With a pod that its preemption nominated."""
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -27,7 +27,7 @@ def nominated_when_taken(queue: Queue) -> str:
     return queued.pod.status.nominated_node_name
 
 
-def test_what_cycle_says_counts_before_the_pod_shows_it(queue: Queue) -> None:
+def test_cycles_nomination_counts_before_the_status_shows_it(queue: Queue) -> None:
     assert queue.core.nominated() == {"n": [uid("a")]}
     (notice,) = (effect.notice for effect in queue.effects if isinstance(effect, Notify))
     assert notice.nominated == "n"
@@ -35,7 +35,7 @@ def test_what_cycle_says_counts_before_the_pod_shows_it(queue: Queue) -> None:
     assert nominated_when_taken(queue) == "n"
 
 
-def test_what_the_status_says_counts_once_it_says_something_else(queue: Queue) -> None:
+def test_a_changed_status_overrides_cycles_nomination(queue: Queue) -> None:
     queue.add(pod("a").nominated("m"))
     assert queue.core.nominated() == {"m": [uid("a")]}
     queue.add("a")
@@ -43,7 +43,7 @@ def test_what_the_status_says_counts_once_it_says_something_else(queue: Queue) -
     assert nominated_when_taken(queue) == ""
 
 
-def test_a_nomination_that_is_taken_away_is_gone_though_the_status_still_says_so() -> None:
+def test_a_cleared_nomination_is_gone_though_the_status_shows_it() -> None:
     queue = Queue()
     queue.add(pod("a").nominated("n"))
     assert queue.core.nominated() == {"n": [uid("a")]}
@@ -54,7 +54,7 @@ def test_a_nomination_that_is_taken_away_is_gone_though_the_status_still_says_so
     assert nominated_when_taken(queue) == ""
 
 
-def test_said_again_as_the_status_has_it_nobody_need_write_it() -> None:
+def test_a_nomination_that_the_status_shows_is_not_written_again() -> None:
     queue = Queue()
     queue.add(pod("a").nominated("n"))
     queue.take()
@@ -62,7 +62,7 @@ def test_said_again_as_the_status_has_it_nobody_need_write_it() -> None:
     assert notice.nominated is None
 
 
-def test_if_nothing_is_said_the_status_counts() -> None:
+def test_without_cycles_word_the_status_counts() -> None:
     queue = Queue()
     queue.add(pod("a").nominated("n"), "b")
     queue.take()
@@ -70,7 +70,7 @@ def test_if_nothing_is_said_the_status_counts() -> None:
     assert queue.core.nominated() == {"n": [uid("a")]}
 
 
-def test_a_decision_ends_it_and_a_failed_binding_does_not_bring_it_back() -> None:
+def test_a_decision_clears_the_nomination_and_a_failed_binding_does_not_restore_it() -> None:
     queue = Queue()
     queue.add(pod("a").nominated("n"))
     queue.take()
@@ -84,12 +84,12 @@ def test_a_decision_ends_it_and_a_failed_binding_does_not_bring_it_back() -> Non
 
 
 @pytest.mark.parametrize("bound", [True, False])
-def test_it_ends_with_the_pod(queue: Queue, bound: bool) -> None:
+def test_a_nomination_ends_with_the_pod(queue: Queue, bound: bool) -> None:
     queue.bound("a") if bound else queue.gone("a")
     assert queue.core.nominated() == {}
 
 
-def test_a_decision_that_was_lost_leaves_what_the_status_says() -> None:
+def test_after_a_lost_decision_the_status_counts() -> None:
     queue = Queue()
     queue.add(pod("a").nominated("n"))
     queue.take()
@@ -98,7 +98,7 @@ def test_a_decision_that_was_lost_leaves_what_the_status_says() -> None:
     assert queue.core.nominated() == {"n": [uid("a")]}
 
 
-def test_of_a_gated_pod_nothing_is_kept_free() -> None:
+def test_a_gated_pods_nomination_does_not_count() -> None:
     queue = Queue()
     queue.add(pod("a").nominated("n").gate("x"))
     assert queue.core.nominated() == {}
@@ -106,7 +106,7 @@ def test_of_a_gated_pod_nothing_is_kept_free() -> None:
     assert queue.core.nominated() == {"n": [uid("a")]}
 
 
-def test_room_that_was_kept_by_an_attempt_of_an_earlier_queue_is_not_forgotten() -> None:
+def test_a_nomination_from_an_earlier_queues_attempt_counts() -> None:
     """1. The queue is started anew while cycle has a pod, and lists it. 2. Cycle tells it of that attempt: the pod is
     nominated. It used to be ignored; then nobody but the pod itself was kept out of the room, as it did not know.
     """
@@ -121,7 +121,7 @@ def test_room_that_was_kept_by_an_attempt_of_an_earlier_queue_is_not_forgotten()
     assert queued.pod.status.nominated_node_name == "n"
 
 
-def test_a_late_word_of_a_pod_that_is_decided_keeps_no_room() -> None:
+def test_a_late_nomination_of_a_decided_pod_is_ignored() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -130,7 +130,7 @@ def test_a_late_word_of_a_pod_that_is_decided_keeps_no_room() -> None:
     assert queue.core.nominated() == {}
 
 
-def test_what_the_status_comes_to_say_during_an_attempt_counts_after_it() -> None:
+def test_a_nomination_shown_during_an_attempt_counts_after_it() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -140,7 +140,7 @@ def test_what_the_status_comes_to_say_during_an_attempt_counts_after_it() -> Non
     assert nominated_when_taken(queue) == "n"
 
 
-def test_what_an_attempt_comes_to_counts_more_than_what_the_status_came_to_say_during_it() -> None:
+def test_an_attempts_nomination_overrides_the_one_shown_during_it() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -149,7 +149,7 @@ def test_what_an_attempt_comes_to_counts_more_than_what_the_status_came_to_say_d
     assert nominated_when_taken(queue) == "m"
 
 
-def test_a_word_that_does_not_come_to_show_is_told_again_with_the_next_one() -> None:
+def test_an_unshown_nomination_is_sent_with_the_next_notice() -> None:
     queue = Queue()
     queue.add(pod("a").nominated("n"))
     queue.take()
@@ -164,7 +164,7 @@ def test_a_word_that_does_not_come_to_show_is_told_again_with_the_next_one() -> 
 
 
 @pytest.mark.parametrize("end", ["taken away", "deleted"])
-def test_room_that_no_status_has_shown_to_be_kept_helps_others_when_it_is_free(queue: Queue, end: str) -> None:
+def test_a_lost_nomination_that_no_status_showed_helps_other_pods(queue: Queue, end: str) -> None:
     queue.add("b")
     assert queue.take() == ["b"]
     queue.reject("b")

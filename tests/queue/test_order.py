@@ -1,4 +1,4 @@
-"""In which order pods are handed out."""
+"""The order in which pods are handed out."""
 
 from collections import Counter
 
@@ -9,13 +9,13 @@ from testing.builders import pod
 from tests.queue.support import Queue, batch_in, built, names
 
 
-def test_higher_priority_first_then_who_came_first() -> None:
+def test_higher_priority_first_then_earlier_pods() -> None:
     queue = Queue()
     queue.add("a", pod("b").priority(5), "c", pod("d").priority(5), pod("e").priority(-1))
     assert queue.take() == ["b", "d", "a", "c", "e"]
 
 
-def test_of_pods_seen_at_once_the_first_told_goes_first() -> None:
+def test_pods_seen_at_once_keep_their_order() -> None:
     queue = Queue()
     queue.add(*(f"p{i:02}" for i in range(40)))
     assert queue.take() == [f"p{i:02}" for i in range(40)]
@@ -28,7 +28,7 @@ def test_no_more_than_asked_for() -> None:
     assert queue.take(2) == ["c"]
 
 
-def test_a_failed_pod_lines_up_again_behind_the_others() -> None:
+def test_a_failed_pod_is_queued_behind_the_others() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -56,7 +56,7 @@ def test_a_new_priority_counts_at_once() -> None:
     assert queue.take() == ["c", "a", "b"]
 
 
-def test_resting_pods_are_taken_only_when_nothing_is_active_and_by_their_second_then_priority() -> None:
+def test_backing_off_pods_are_popped_only_when_none_is_active_by_second_then_priority() -> None:
     queue = Queue()
     queue.add("a", pod("b").priority(1), "c")
     queue.take()
@@ -68,7 +68,7 @@ def test_resting_pods_are_taken_only_when_nothing_is_active_and_by_their_second_
     assert queue.core.counters.incoming[PodState.ACTIVE, "PopFromBackoffQ"] == 3
 
 
-def test_after_an_error_a_pod_is_never_taken_before_its_time() -> None:
+def test_error_backoffs_are_never_cut_short() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -81,8 +81,8 @@ def test_after_an_error_a_pod_is_never_taken_before_its_time() -> None:
     assert queue.state("a") is PodState.IN_FLIGHT  # the last Take was still waiting
 
 
-def test_pods_that_are_tried_for_ever_keep_no_other_from_being_tried() -> None:
-    """Important pods that never fit, and that something seems to help each time: the others have their turn."""
+def test_pods_that_never_fit_starve_no_others() -> None:
+    """High-priority pods never fit, though events requeue them each time: the others are still popped."""
     queue = Queue()
     queue.add(*(pod(f"high-{i}").priority(100) for i in range(20)), *(f"low-{i}" for i in range(20)))
     turns: Counter[str] = Counter()
@@ -100,14 +100,14 @@ def test_pods_that_are_tried_for_ever_keep_no_other_from_being_tried() -> None:
     assert turns["high"] > 20
 
 
-def test_pods_of_other_schedulers_are_not_ours() -> None:
+def test_pods_of_other_schedulers_are_ignored() -> None:
     queue = Queue()
     queue.add(pod("a").scheduler("somebody-else"))
     assert queue.state("a") is None
     assert queue.take() == []
 
 
-def test_a_batch_is_no_larger_than_a_message_may_be_and_a_large_pod_goes_alone() -> None:
+def test_a_batch_fits_in_a_message_and_a_large_pod_goes_alone() -> None:
     queue = Queue()
     for name, size in [
         ("a", MAX_BATCH_BYTES // 2),
@@ -120,7 +120,7 @@ def test_a_batch_is_no_larger_than_a_message_may_be_and_a_large_pod_goes_alone()
     assert [queue.take() for _ in range(4)] == [["a", "b"], ["c"], ["d"], ["e"]]
 
 
-def test_a_queued_pod_tells_its_attempt_and_its_times() -> None:
+def test_a_queued_pod_has_its_attempt_and_times() -> None:
     queue = Queue()
     queue.add("a")
     queue.at(103.0)
@@ -134,7 +134,7 @@ def test_a_queued_pod_tells_its_attempt_and_its_times() -> None:
     assert (batch.pods[0].attempt, batch.pods[0].queued_at, batch.pods[0].taken_at) == (2, 100.0, 110.0)
 
 
-def test_what_is_seen_at_once_is_handed_out_at_once() -> None:
+def test_pods_seen_at_once_are_handed_out_together() -> None:
     queue = Queue()
     queue.ask()
     pods = [pod("a"), pod("b").priority(1), pod("c")]

@@ -1,4 +1,4 @@
-"""A pod for which others are told to go is not tried before all of them have been told."""
+"""A preemptor is gated until its victims have been evicted."""
 
 import pytest
 
@@ -12,7 +12,7 @@ VICTIM = pod("victim").on("n").request(cpu="8").build()
 
 @pytest.fixture
 def queue() -> Queue:
-    """With a pod that preempts, and that has rested."""
+    """With a preemptor whose back-off is complete."""
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -20,7 +20,7 @@ def queue() -> Queue:
     return queue.at(110.0)
 
 
-def test_what_helps_meanwhile_helps_when_all_have_been_told(queue: Queue) -> None:
+def test_an_event_during_the_preemption_helps_once_victims_are_evicted(queue: Queue) -> None:
     queue.change(POD_DELETED, VICTIM)
     assert queue.state("a") is PodState.GATED
     queue.change(POD_DELETED, VICTIM)
@@ -29,14 +29,14 @@ def test_what_helps_meanwhile_helps_when_all_have_been_told(queue: Queue) -> Non
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_what_helps_afterwards_helps_at_once(queue: Queue) -> None:
+def test_an_event_after_the_preemption_helps_at_once(queue: Queue) -> None:
     queue.evicted("a", 7)
     assert queue.state("a") is PodState.UNSCHEDULABLE
     queue.change(POD_DELETED, VICTIM)
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_what_helped_while_it_was_in_flight_waits_as_well() -> None:
+def test_an_in_flight_event_waits_for_the_preemption_as_well() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -48,37 +48,37 @@ def test_what_helped_while_it_was_in_flight_waits_as_well() -> None:
 
 
 @pytest.mark.parametrize("helped", [True, False])
-def test_if_not_all_could_be_told_it_is_tried_again(queue: Queue, helped: bool) -> None:
+def test_a_failed_preemption_activates_the_pod(queue: Queue, helped: bool) -> None:
     if helped:
         queue.change(POD_DELETED, VICTIM)
     queue.evicted("a", 7, failure="the API server is away")
     assert queue.state("a") is PodState.ACTIVE
 
 
-@pytest.mark.parametrize(("failure", "place"), [("", PodState.UNSCHEDULABLE), ("refused", PodState.ACTIVE)])
-def test_the_report_may_come_first(failure: str, place: PodState) -> None:
+@pytest.mark.parametrize(("failure", "state"), [("", PodState.UNSCHEDULABLE), ("refused", PodState.ACTIVE)])
+def test_evicted_may_precede_the_outcome(failure: str, state: PodState) -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
     queue.evicted("a", 7, failure)
     queue.reject("a", nominated="n", preemption=7)
-    assert queue.state("a") is place
+    assert queue.state("a") is state
 
 
-def test_the_report_on_an_earlier_preemption_changes_nothing(queue: Queue) -> None:
+def test_evicted_of_an_earlier_preemption_changes_nothing(queue: Queue) -> None:
     queue.evicted("a", 6)
     queue.change(POD_DELETED, VICTIM)
     assert queue.state("a") is PodState.GATED
 
 
-def test_early_reports_on_others_are_remembered_within_bounds() -> None:
+def test_early_reports_are_bounded() -> None:
     queue = Queue()
     for i in range(2 * MAX_EARLY_REPORTS):
         queue.evicted(f"unknown-{i}", 1)
     assert len(queue.core._queue.preemptions._early) == MAX_EARLY_REPORTS
 
 
-def test_nobody_waits_for_a_report_for_ever(queue: Queue) -> None:
+def test_the_wait_for_evicted_times_out(queue: Queue) -> None:
     queue.change(POD_DELETED, VICTIM)
     queue.at(100.0 + PREEMPTION_TIMEOUT - 0.1)
     assert queue.state("a") is PodState.GATED
@@ -86,14 +86,14 @@ def test_nobody_waits_for_a_report_for_ever(queue: Queue) -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_if_nobody_was_told_it_is_tried_again_after_a_while(queue: Queue) -> None:
+def test_a_preemption_without_evictions_times_out_and_activates_the_pod(queue: Queue) -> None:
     queue.at(100.0 + PREEMPTION_TIMEOUT - 0.1)
     assert queue.state("a") is PodState.UNSCHEDULABLE
     queue.at(100.0 + PREEMPTION_TIMEOUT)
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_its_own_gates_are_asked_as_well(queue: Queue) -> None:
+def test_the_pods_own_gates_are_run_as_well(queue: Queue) -> None:
     queue.change(POD_DELETED, VICTIM)
     queue.add(pod("a").gate("x"))
     queue.evicted("a", 7)
@@ -102,7 +102,7 @@ def test_its_own_gates_are_asked_as_well(queue: Queue) -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_bound_or_deleted_there_is_nothing_to_wait_for(queue: Queue) -> None:
+def test_a_preemption_ends_when_the_pod_is_bound_or_deleted(queue: Queue) -> None:
     queue.gone("a")
     assert queue.core.next_deadline() is None
     queue.evicted("a", 7)

@@ -1,4 +1,4 @@
-"""What owners are told is said again until their pods show it."""
+"""Notices are sent again until the pods show their conditions."""
 
 import pytest
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ NOTICE = Notice("u", "default", "p", "default-scheduler", "Unschedulable", "no r
 
 
 def said_again(queue: Queue, seconds: float) -> list[tuple[float, Notice]]:
-    """With the time at which each was said."""
+    """The notices sent within `seconds`, with their times."""
     found: list[tuple[float, Notice]] = []
     end = queue.now + seconds
     while queue.now < end:
@@ -31,7 +31,7 @@ def said_again(queue: Queue, seconds: float) -> list[tuple[float, Notice]]:
 
 @pytest.fixture
 def queue() -> Queue:
-    """With a pod that was rejected at 100."""
+    """With a pod rejected at 100."""
     queue = Queue()
     queue.add(replace(built("a"), metadata=replace(built("a").metadata, resource_version="5")))
     queue.take()
@@ -40,23 +40,23 @@ def queue() -> Queue:
     return queue
 
 
-def test_it_is_said_again_ever_more_seldom_and_without_its_event(queue: Queue) -> None:
+def test_notices_are_resent_at_growing_delays_without_events(queue: Queue) -> None:
     again = said_again(queue, 240.0)
     assert [at for at, _ in again] == [110.0, 130.0, 170.0, 250.0, 330.0]
     assert {(notice.message, notice.event, notice.patch) for _, notice in again} == {("no room", False, True)}
 
 
-def test_what_the_pod_shows_is_not_said_again(queue: Queue) -> None:
+def test_a_condition_that_the_pod_shows_is_not_resent(queue: Queue) -> None:
     queue.add(telling("a", version="6"))
     assert said_again(queue, 200.0) == []
 
 
-def test_it_is_said_of_the_version_that_is_there_by_then(queue: Queue) -> None:
+def test_a_resent_notice_has_the_current_version(queue: Queue) -> None:
     queue.add(telling("a", "another reason", version="9"))
     assert [notice.version for _, notice in said_again(queue, 10.0)] == ["9"]
 
 
-def test_only_what_is_missing_is_said_again() -> None:
+def test_only_the_missing_part_is_resent() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -68,7 +68,7 @@ def test_only_what_is_missing_is_said_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["taken", "decided", "bound", "gone"])
-def test_what_is_not_so_any_more_is_not_said_again(queue: Queue, how: str) -> None:
+def test_outdated_notices_are_not_resent(queue: Queue, how: str) -> None:
     queue.at(105.0).change()
     assert queue.take() == ["a"]
     match how:
@@ -81,15 +81,15 @@ def test_what_is_not_so_any_more_is_not_said_again(queue: Queue, how: str) -> No
     assert said_again(queue, 50.0) == []
 
 
-def test_the_last_word_counts(queue: Queue) -> None:
+def test_the_last_notice_counts(queue: Queue) -> None:
     queue.at(105.0).change()
     queue.take()
     queue.reject("a", message="no room at all")
     assert [(at, notice.message) for at, notice in said_again(queue, 15.0)] == [(115.0, "no room at all")]
 
 
-def test_a_word_that_was_lost_and_one_that_was_not_needed() -> None:
-    """What the pod shows is what its new attempt comes to: nothing is said, now or later, but the Event."""
+def test_a_lost_notice_and_one_that_was_not_needed() -> None:
+    """The pod shows the result of its new attempt already: only the Event is sent."""
     queue = Queue()
     queue.add(telling("a"))
     queue.take()
@@ -98,7 +98,7 @@ def test_a_word_that_was_lost_and_one_that_was_not_needed() -> None:
     assert said_again(queue, 200.0) == []
 
 
-def test_what_a_binder_should_have_said_of_a_rejected_binding_is_said_for_it() -> None:
+def test_the_condition_of_a_rejected_binding_is_resent_for_the_binder() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -111,7 +111,7 @@ def test_what_a_binder_should_have_said_of_a_rejected_binding_is_said_for_it() -
     assert not notice.event
 
 
-def test_of_a_pod_that_cannot_be_read_it_is_said_some_times() -> None:
+def test_the_notice_of_an_unreadable_pod_is_resent_three_times() -> None:
     queue = Queue()
     unreadable = PodUnreadable("default/a", "default", "a", "default-scheduler", "spec: is nonsense")
     (said,) = notices(queue.tell(unreadable))
@@ -122,7 +122,7 @@ def test_of_a_pod_that_cannot_be_read_it_is_said_some_times() -> None:
     assert said_again(queue, 100.0) == []
 
 
-def test_a_pod_has_one_word_however_many_are_said() -> None:
+def test_a_pod_has_one_unconfirmed_notice() -> None:
     conditions = UnconfirmedConditions()
     for i in range(5):
         conditions.sent(replace(NOTICE, message=f"{i}"), float(i))
@@ -136,7 +136,7 @@ def test_a_pod_has_one_word_however_many_are_said() -> None:
     assert (len(conditions), conditions.next_deadline()) == (0, None)
 
 
-def test_so_many_words_go_together_as_fit_into_a_message() -> None:
+def test_a_message_holds_as_many_notices_as_fit() -> None:
     assert count_for_one_message([]) == 0
     assert count_for_one_message([NOTICE] * 1000) == MAX_NOTICES
     long = replace(NOTICE, message="x" * (MAX_CHARACTERS // 2))

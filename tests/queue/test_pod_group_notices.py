@@ -1,4 +1,4 @@
-"""What owners are told of gangs whose members are held."""
+"""Notices for held members of gangs."""
 
 from services.queue.scheduling.pod_groups import GROUP_TIMEOUT
 from tests.queue.pod_group_support import THEIRS, GroupQueue
@@ -25,14 +25,14 @@ def test_the_owners_of_an_incomplete_gang_are_told_once() -> None:
     line.groups.validate()
 
 
-def test_owners_are_told_that_a_group_does_not_exist() -> None:
+def test_owners_are_told_that_the_group_does_not_exist() -> None:
     line = GroupQueue()
     line.add("a")
     assert line.groups.next_deadline() == GROUP_TIMEOUT
     assert told(line, GROUP_TIMEOUT)["a"].endswith("default/g since 60 s: there is no such object")
 
 
-def test_owners_are_told_that_gates_keep_some_out() -> None:
+def test_owners_are_told_of_gated_members() -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a")
@@ -41,7 +41,7 @@ def test_owners_are_told_that_gates_keep_some_out() -> None:
     assert told(line, GROUP_TIMEOUT)["a"].endswith("scheduled together, but 1 of them are kept out by their gates")
 
 
-def test_a_group_that_appears_or_changes_says_anew_how_long_that_takes() -> None:
+def test_a_new_or_changed_group_changes_the_timeout() -> None:
     line = GroupQueue()
     line.add("a", ref=THEIRS)
     line.see(2, timeout=5, ref=THEIRS)
@@ -50,7 +50,7 @@ def test_a_group_that_appears_or_changes_says_anew_how_long_that_takes() -> None
     assert line.groups.next_deadline() == 90.0
 
 
-def test_who_is_let_go_is_not_spoken_of() -> None:
+def test_owners_of_released_members_are_not_told() -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a")

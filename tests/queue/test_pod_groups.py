@@ -1,4 +1,4 @@
-"""Gangs: who waits for whom, who comes along with whom, and that nobody waits for who waits."""
+"""Gangs: which members are held and popped together, and that no two wait for each other."""
 
 from random import Random
 
@@ -10,17 +10,17 @@ from services.queue.scheduling.queued_pod_info import PodState
 from shared.model.objects import GroupApi, GroupRef
 from tests.queue.pod_group_support import OURS, THEIRS, GroupQueue, a_group, a_pod_info
 
-# Who is let in
+# Gates
 
 
-def test_a_pod_of_no_group_goes_its_way() -> None:
+def test_a_pod_without_a_group_is_popped_alone() -> None:
     line = GroupQueue()
     line.add("a", ref=None)
     assert line.take() == (["a"], 0)
     assert len(line.groups) == 0
 
 
-def test_pods_wait_for_their_group_and_it_says_so() -> None:
+def test_pods_wait_for_their_group_with_kube_schedulers_message() -> None:
     line = GroupQueue()
     status = line.groups.pre_enqueue(a_pod_info("a"))
     assert status.message == 'waiting for pods\'s pod group "g" to appear in scheduling queue'
@@ -34,7 +34,7 @@ def test_pods_wait_for_their_group_and_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("ref", "plugin", "count"), [(OURS, "GangScheduling", "minCount"), (THEIRS, "Coscheduling", "minMember")]
 )
-def test_pods_wait_until_so_many_are_there(ref: GroupRef, plugin: str, count: str) -> None:
+def test_pods_wait_for_the_minimum_of_members(ref: GroupRef, plugin: str, count: str) -> None:
     line = GroupQueue()
     line.see(3, ref=ref)
     line.add("a", "b", ref=ref)
@@ -46,7 +46,7 @@ def test_pods_wait_until_so_many_are_there(ref: GroupRef, plugin: str, count: st
     assert line.take() == (["a", "b", "c"], 3)
 
 
-def test_groups_of_one_name_and_two_apis_are_two() -> None:
+def test_groups_of_two_apis_with_one_name_are_separate() -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a")
@@ -57,29 +57,29 @@ def test_groups_of_one_name_and_two_apis_are_two() -> None:
 
 
 @pytest.mark.parametrize("least", [None, 1])
-def test_where_none_needs_another_each_goes_alone(least: int | None) -> None:
+def test_without_a_minimum_each_member_is_popped_alone(least: int | None) -> None:
     line = GroupQueue()
     line.see(least)
     line.add("a", "b")
     assert line.all_taken() == [(["a"], 0), (["b"], 0)]
 
 
-# Who comes along
+# Popped together
 
 
-@pytest.mark.parametrize("place", [PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.ERROR_BACKOFF])
-def test_when_one_is_drawn_all_are_that_rest_or_were_rejected(place: PodState) -> None:
+@pytest.mark.parametrize("state", [PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.ERROR_BACKOFF])
+def test_a_member_is_popped_with_those_that_back_off_or_are_unschedulable(state: PodState) -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a", "b", "c")
     assert line.take() == (["a", "b", "c"], 2)
-    line.reject("a", "b", "c", place=place)
+    line.reject("a", "b", "c", state=state)
     assert line.take() == ([], 0)
     line.wake("b")
     assert line.take() == (["a", "b", "c"], 2)
 
 
-def test_they_are_decided_by_priority_and_then_by_age() -> None:
+def test_members_are_popped_by_priority_then_age() -> None:
     line = GroupQueue()
     line.see(4)
     line.add("a", "b")
@@ -89,7 +89,7 @@ def test_they_are_decided_by_priority_and_then_by_age() -> None:
     assert line.take() == (["c", "a", "b", "d"], 4)
 
 
-def test_very_large_gangs_are_drawn_in_parts_that_can_be_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_large_gangs_are_popped_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_POPPED_TOGETHER", 3)
     line = GroupQueue()
     line.see(2)
@@ -101,7 +101,7 @@ def test_very_large_gangs_are_drawn_in_parts_that_can_be_decided_at_once(monkeyp
     assert line.take() == (["a", "b", "c", "d"], 4)
 
 
-def test_who_has_a_place_is_not_needed_any_more() -> None:
+def test_placed_members_are_not_missing() -> None:
     line = GroupQueue()
     line.see(3)
     line.groups.assigned("elsewhere", OURS)
@@ -109,7 +109,7 @@ def test_who_has_a_place_is_not_needed_any_more() -> None:
     assert line.take() == (["a", "b"], 2)
 
 
-def test_once_enough_have_a_place_the_others_go_alone() -> None:
+def test_once_enough_members_are_placed_the_others_are_popped_alone() -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a", "b", "c")
@@ -120,10 +120,10 @@ def test_once_enough_have_a_place_the_others_go_alone() -> None:
     assert line.take() == (["c"], 0)
 
 
-# Those who are away, or kept out by something else
+# In flight and blocked members
 
 
-def test_who_comes_while_the_others_are_being_decided_waits_for_the_outcome() -> None:
+def test_a_member_added_while_the_others_are_in_flight_is_held() -> None:
     line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
@@ -135,7 +135,7 @@ def test_who_comes_while_the_others_are_being_decided_waits_for_the_outcome() ->
     assert line.take() == (["d"], 0)
 
 
-def test_who_comes_while_the_others_are_being_decided_goes_with_them_when_they_are_rejected() -> None:
+def test_a_held_member_is_popped_with_the_others_after_their_rejection() -> None:
     line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
@@ -146,7 +146,7 @@ def test_who_comes_while_the_others_are_being_decided_goes_with_them_when_they_a
     assert line.take() == (["a", "b", "c", "d"], 3)
 
 
-def test_a_member_with_gates_of_its_own_keeps_the_others() -> None:
+def test_a_gated_member_holds_the_others() -> None:
     line = GroupQueue()
     line.see(3)
     line.add("a", "b")
@@ -159,7 +159,7 @@ def test_a_member_with_gates_of_its_own_keeps_the_others() -> None:
     assert line.take() == (["a", "b", "c", "d"], 3)
 
 
-def test_those_that_a_lost_cycle_had_go_together_again() -> None:
+def test_members_of_a_lost_cycle_are_popped_together_again() -> None:
     line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
@@ -169,27 +169,27 @@ def test_those_that_a_lost_cycle_had_go_together_again() -> None:
     assert line.all_taken() == [(["a", "b", "c"], 3)]
 
 
-# What becomes of a group
+# Changes of groups
 
 
-def test_a_member_whose_binding_fails_goes_alone_and_two_go_together() -> None:
+def test_one_member_with_a_failed_binding_is_popped_alone_and_two_together() -> None:
     line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
     line.take()
     line.decide("a", "b", "c")
     line.bound("a")
-    line.reject("b", place=PodState.ERROR_BACKOFF)
+    line.reject("b", state=PodState.ERROR_BACKOFF)
     line.wake("b")
     assert line.take() == (["b"], 0)
-    line.reject("c", place=PodState.ERROR_BACKOFF)
+    line.reject("c", state=PodState.ERROR_BACKOFF)
     line.wake("c")
     assert line.take() == ([], 0)
     line.reject("b")
     assert line.take() == (["b", "c"], 2)
 
 
-def test_members_that_go_are_missing_again() -> None:
+def test_deleted_members_are_missing_again() -> None:
     line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
@@ -203,7 +203,7 @@ def test_members_that_go_are_missing_again() -> None:
     assert line.take() == (["d", "e"], 2)
 
 
-def test_a_member_that_is_deleted_while_they_wait_their_turn_holds_the_others() -> None:
+def test_deleting_a_waiting_member_holds_the_others() -> None:
     line = GroupQueue()
     line.see(3)
     line.add("a", "b", "c")
@@ -214,7 +214,7 @@ def test_a_member_that_is_deleted_while_they_wait_their_turn_holds_the_others() 
     assert line.take() == (["a", "c", "d"], 3)
 
 
-def test_a_group_that_is_deleted_holds_its_members_until_it_is_back() -> None:
+def test_deleting_the_group_holds_its_members_until_it_is_back() -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a", "b")
@@ -224,7 +224,7 @@ def test_a_group_that_is_deleted_holds_its_members_until_it_is_back() -> None:
     assert line.take() == (["a", "b"], 2)
 
 
-def test_a_group_that_asks_for_more_or_less() -> None:
+def test_a_changed_minimum_holds_or_releases_members() -> None:
     line = GroupQueue()
     line.see(2, ref=THEIRS)
     line.add("a", "b", ref=THEIRS)
@@ -234,7 +234,7 @@ def test_a_group_that_asks_for_more_or_less() -> None:
     assert line.take() == (["a", "b"], 2)
 
 
-def test_a_pod_that_changes_its_group() -> None:
+def test_a_pod_may_change_its_group() -> None:
     line = GroupQueue()
     line.see(2, ref=THEIRS)
     line.add("a", ref=THEIRS)
@@ -253,7 +253,7 @@ def test_a_pod_that_changes_its_group() -> None:
     assert line.held() == ["a"]
 
 
-def test_nothing_is_remembered_of_what_is_gone() -> None:
+def test_empty_groups_are_dropped() -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a", "b")
@@ -268,16 +268,16 @@ def test_nothing_is_remembered_of_what_is_gone() -> None:
     line.groups.remove("a")
 
 
-# All of it
+# Random histories
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_happens_nobody_is_stuck_and_no_gang_is_torn(seed: int) -> None:
+def test_no_random_history_blocks_a_member_or_splits_a_gang(seed: int) -> None:
     line, random, number = GroupQueue(), Random(seed), 0
     groups = [OURS, THEIRS, GroupRef(GroupApi.SCHEDULING, "default/h"), None]
     for _ in range(200):
         line.now += random.random() * 20
-        at = {place: [e for e in line.pods.values() if e.state is place] for place in PodState}
+        at = {state: [e for e in line.pods.values() if e.state is state] for state in PodState}
         match random.choice(["add", "add", "group", "lose", "take", "take", "decide", "reject", "wake", "end", "time"]):
             case "add":
                 number += 1
@@ -295,11 +295,11 @@ def test_whatever_happens_nobody_is_stuck_and_no_gang_is_torn(seed: int) -> None
             case "decide":
                 line.decide(*[entry.uid for entry in at[PodState.IN_FLIGHT]][: random.randrange(5)])
             case "reject":
-                place = random.choice(
+                state = random.choice(
                     [PodState.UNSCHEDULABLE, PodState.BACKOFF, PodState.ERROR_BACKOFF, PodState.ACTIVE]
                 )
                 away = at[PodState.IN_FLIGHT] if random.random() < 0.7 else at[PodState.BINDING]
-                line.reject(*[entry.uid for entry in away][: random.randrange(5)], place=place)
+                line.reject(*[entry.uid for entry in away][: random.randrange(5)], state=state)
             case "wake":
                 for entry in random.sample(list(line.pods.values()), min(2, len(line.pods))):
                     if entry.state not in (PodState.IN_FLIGHT, PodState.BINDING, PodState.ACTIVE):
@@ -316,7 +316,7 @@ def test_whatever_happens_nobody_is_stuck_and_no_gang_is_torn(seed: int) -> None
 
 
 def finish(line: GroupQueue, groups: list[GroupRef | None]) -> None:
-    """With groups that need no more than are there, and with no gate shut, everybody gets a place.
+    """With groups that need no more than are there, and with no gate shut, everybody gets a state.
 
     Those that rest or were rejected are woken; those that are held must be let go without.
     """
@@ -336,7 +336,7 @@ def finish(line: GroupQueue, groups: list[GroupRef | None]) -> None:
     assert line.groups.next_deadline() is None
 
 
-def test_what_the_watch_tells_of() -> None:
+def test_groups_and_assigned_pods_are_observed() -> None:
     gangs, group = PodGroups(), a_group(2, ref=THEIRS)
     pod = a_pod_info("a", THEIRS).pod
     gangs.observe(None, group)
@@ -352,6 +352,6 @@ def test_what_the_watch_tells_of() -> None:
     assert len(gangs) == 0
 
 
-def test_drawn_is_what_is_handed_out() -> None:
+def test_popped_pods_are_handed_out() -> None:
     entry = a_pod_info("a", None)
     assert PodGroups().pop_with(entry) == PoppedTogether([entry])

@@ -1,4 +1,4 @@
-"""Gangs in the queue: held, handed out together, and told of; nobody waits for who waits."""
+"""Gangs in the scheduling queue: held, handed out together, and reported to owners."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -45,7 +45,7 @@ def taken(queue: Queue, most: int = 100) -> list[tuple[str, Gang | None]]:
 
 
 def answered(queue: Queue) -> list[tuple[str, Gang | None]]:
-    """A Take that has waited is answered by what happened last."""
+    """The names of the pods in the batch that the last event brought."""
     batch = batch_in(queue.effects)
     return [] if batch is None else [(queued.pod.name, queued.gang) for queued in batch.pods]
 
@@ -62,21 +62,21 @@ def test_a_gang_is_handed_out_when_it_is_complete() -> None:
     assert answered(queue) == of_gang(3, "a", "b", "c")
 
 
-def test_it_stands_together_where_its_first_member_stands() -> None:
+def test_a_gang_takes_its_first_members_place_in_the_order() -> None:
     queue = Queue()
     queue.tell(group(2))
     queue.add(member("a").priority(5), "x", member("b"), "y")
     assert taken(queue) == [*of_gang(2, "a", "b"), ("x", None), ("y", None)]
 
 
-def test_it_goes_whole_also_where_fewer_pods_are_wanted() -> None:
+def test_a_gang_is_handed_out_whole_though_fewer_pods_are_wanted() -> None:
     queue = a_gang("a", "b", "c", least=3)
     queue.add("x")
     assert taken(queue, 1) == of_gang(3, "a", "b", "c")
     assert taken(queue, 1) == [("x", None)]
 
 
-def test_it_waits_for_the_next_batch_where_others_come_first() -> None:
+def test_a_gang_that_does_not_fit_behind_others_waits_for_the_next_batch() -> None:
     queue = Queue()
     queue.tell(group(2))
     queue.add("x", member("a"), member("b"))
@@ -84,7 +84,7 @@ def test_it_waits_for_the_next_batch_where_others_come_first() -> None:
     assert taken(queue, 2) == of_gang(2, "a", "b")
 
 
-def test_what_no_message_holds_is_told_to_its_owners_and_holds_up_nobody() -> None:
+def test_a_gang_that_fits_in_no_message_fails_and_blocks_no_others() -> None:
     queue = Queue()
     queue.tell(group(2))
     queue.tell(WatchEvents([PodPending(member(name).build(), queue.now, MAX_GANG_BYTES // 2 + 1) for name in "ab"]))
@@ -97,7 +97,7 @@ def test_what_no_message_holds_is_told_to_its_owners_and_holds_up_nobody() -> No
     assert {queue.state(name) for name in "ab"} == {PodState.ERROR_BACKOFF}
 
 
-def test_when_one_is_woken_all_are_tried_again() -> None:
+def test_requeueing_one_member_retries_all() -> None:
     queue = a_gang("a", "b", least=2)
     taken(queue)
     queue.reject("a", plugins=("NodeResourcesFit", GANG))
@@ -109,7 +109,7 @@ def test_when_one_is_woken_all_are_tried_again() -> None:
     assert answered(queue) == of_gang(2, "a", "b")
 
 
-def test_a_member_whose_binding_has_failed_goes_alone() -> None:
+def test_a_member_with_a_failed_binding_is_handed_out_alone() -> None:
     queue = a_gang("a", "b", least=2)
     taken(queue)
     queue.decide("a", "b")
@@ -118,7 +118,7 @@ def test_a_member_whose_binding_has_failed_goes_alone() -> None:
     assert taken(queue) == [("b", None)]
 
 
-def test_what_is_seen_on_nodes_counts_and_counts_no_more_when_it_is_gone() -> None:
+def test_assigned_members_count_until_they_are_deleted() -> None:
     queue = a_gang("a", least=2)
     other = member("other").on("n").build()
     queue.tell(ClusterChange(POD_ADDED, None, other))
@@ -130,7 +130,7 @@ def test_what_is_seen_on_nodes_counts_and_counts_no_more_when_it_is_gone() -> No
     assert queue.state("a") is PodState.GATED
 
 
-def test_of_a_gang_that_is_seen_bound_nothing_is_held() -> None:
+def test_members_of_a_bound_gang_are_not_held() -> None:
     queue = a_gang("a", "b", least=2)
     taken(queue)
     queue.decide("a", "b")
@@ -141,7 +141,7 @@ def test_of_a_gang_that_is_seen_bound_nothing_is_held() -> None:
     assert taken(queue) == [("c", None)]
 
 
-def test_gates_of_its_own_are_gone_before_its_gang_holds_it() -> None:
+def test_a_members_own_gates_come_before_its_gangs() -> None:
     queue = a_gang("a", least=2)
     queue.add(member("b").gate("x"))
     assert taken(queue) == []
@@ -149,14 +149,14 @@ def test_gates_of_its_own_are_gone_before_its_gang_holds_it() -> None:
     assert answered(queue) == of_gang(2, "a", "b")
 
 
-def test_what_happens_in_the_cluster_is_nothing_to_who_is_held() -> None:
+def test_cluster_events_do_not_move_held_members() -> None:
     queue = a_gang("a", least=2)
     before = queue.history("a")
     queue.change(POD_DELETED)
     assert queue.history("a") == before
 
 
-def test_owners_are_told_after_the_time_of_the_group() -> None:
+def test_owners_are_told_after_the_groups_timeout() -> None:
     queue = Queue()
     queue.tell(group(2, timeout=10))
     queue.add(member("a"), member("b", of="none"))
@@ -173,7 +173,7 @@ name_of = st.sampled_from(NAMES)
 
 
 class Gangs(RuleBasedStateMachine):
-    """Two groups that come, change and go, and pods that change between them, and to none."""
+    """Two groups are created, changed and deleted, and pods move between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class Gangs(RuleBasedStateMachine):
         taken(self.queue, 2)
 
     def teardown(self) -> None:
-        """Once the groups are there and need no more than there are, all pods without gates get a place."""
+        """Once the groups are there and need no more than there are, all pods without gates get a state."""
         queue = self.queue
         for of in "gh":
             queue.tell(group(2, None, of))

@@ -1,4 +1,4 @@
-"""Pods that change, are gated, unreadable or deleted, wherever they are."""
+"""Pods that are updated, gated, unreadable or deleted, in every state."""
 
 import pytest
 from msgspec.structs import replace
@@ -31,10 +31,10 @@ def versioned(text: str, version: str) -> Pod:
     return replace(built, metadata=replace(built.metadata, resource_version=version))
 
 
-# Changes of a pod
+# Updates
 
 
-def test_a_rejected_pod_that_changes_is_another_attempts_reason() -> None:
+def test_an_update_that_helps_requeues_a_rejected_pod() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -47,7 +47,7 @@ def test_a_rejected_pod_that_changes_is_another_attempts_reason() -> None:
     assert queue.state("a") is PodState.ACTIVE
 
 
-def test_a_change_that_none_of_its_plugins_waits_for_is_no_reason() -> None:
+def test_an_update_that_no_rejecting_plugin_awaits_does_not() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -56,7 +56,7 @@ def test_a_change_that_none_of_its_plugins_waits_for_is_no_reason() -> None:
     assert queue.state("a") is PodState.UNSCHEDULABLE
 
 
-def test_a_change_of_its_status_is_none() -> None:
+def test_a_status_update_does_not() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -73,7 +73,7 @@ def test_the_newest_version_is_handed_out() -> None:
     assert batch is not None and batch.pods[0].pod.metadata.labels == {"v": "2"}
 
 
-def test_a_change_in_flight_counts_when_it_comes_back() -> None:
+def test_an_update_in_flight_counts_when_the_attempt_ends() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -85,7 +85,7 @@ def test_a_change_in_flight_counts_when_it_comes_back() -> None:
     assert batch is not None and batch.pods[0].pod.metadata.labels == {"v": "2"}
 
 
-def test_a_resting_pod_that_changes_rests_on() -> None:
+def test_an_update_does_not_end_the_backoff() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -96,7 +96,7 @@ def test_a_resting_pod_that_changes_rests_on() -> None:
     assert queue.take() == ["b", "a"]
 
 
-def test_a_version_told_twice_is_no_change() -> None:
+def test_a_repeated_version_is_no_update() -> None:
     queue = Queue()
     queue.add(versioned("", "7"))
     queue.take()
@@ -110,7 +110,7 @@ def test_a_version_told_twice_is_no_change() -> None:
 # Gates
 
 
-def test_a_gated_pod_comes_in_when_its_gates_are_gone() -> None:
+def test_a_gated_pod_is_queued_when_its_gates_are_eliminated() -> None:
     queue = Queue()
     queue.add(pod("a").gate("x").gate("y"))
     assert queue.state("a") is PodState.GATED
@@ -124,7 +124,7 @@ def test_a_gated_pod_comes_in_when_its_gates_are_gone() -> None:
     assert isinstance(ended, PodEnded) and (ended.seen_at, ended.active_at) == (100.0, 105.0)
 
 
-def test_nobody_is_told_of_a_gated_pod() -> None:
+def test_gated_pods_have_no_notices() -> None:
     queue = Queue()
     queue.add(pod("a").gate("x"))
     assert queue.effects == []
@@ -139,7 +139,7 @@ def test_a_gated_pod_is_never_flushed() -> None:
 
 
 class Door(PreEnqueuePlugin):
-    """Open, shut by a name, or broken."""
+    """A PreEnqueue plugin that passes, rejects or raises."""
 
     name = "Door"
 
@@ -160,7 +160,7 @@ def behind_a_door() -> tuple[QueueCore, Door]:
     return QueueCore({"default-scheduler": framework}), door
 
 
-def test_a_gate_may_shut_on_the_way_back_and_open_at_a_change_its_plugin_waits_for() -> None:
+def test_a_gate_may_close_after_an_attempt_and_open_at_an_awaited_event() -> None:
     core, door = behind_a_door()
     core.handle(PodPending(pod("a").build(), 100.0), 100.0)
     core.handle(Take(1, 1, 5), 100.0)
@@ -175,7 +175,7 @@ def test_a_gate_may_shut_on_the_way_back_and_open_at_a_change_its_plugin_waits_f
     core.validate()
 
 
-def test_a_gate_that_breaks_down_is_told_of_and_keeps_only_its_pod_out() -> None:
+def test_a_gate_that_raises_is_logged_and_gates_only_its_pod() -> None:
     core, door = behind_a_door()
     door.state = "broken"
     (problem,) = core.handle(PodPending(pod("a").build(), 100.0), 100.0)
@@ -190,7 +190,7 @@ def test_a_gate_that_breaks_down_is_told_of_and_keeps_only_its_pod_out() -> None
     assert names(batch_in(core.handle(Take(1, 1, 5), 101.0))) == ["a"]
 
 
-def test_a_gate_that_broke_down_after_an_error_lets_its_pod_rest_as_after_one() -> None:
+def test_after_an_error_a_gate_that_raised_leads_to_the_error_backoff() -> None:
     core, door = behind_a_door()
     core.handle(PodPending(pod("a").build(), 100.0), 100.0)
     core.handle(Take(1, 1, 5), 100.0)
@@ -203,7 +203,7 @@ def test_a_gate_that_broke_down_after_an_error_lets_its_pod_rest_as_after_one() 
     core.validate()
 
 
-def test_a_pod_that_cannot_be_sorted_costs_no_other() -> None:
+def test_a_queue_sort_that_raises_affects_only_its_pod() -> None:
     core, _ = behind_a_door()
 
     class Picky(QueueSortPlugin):
@@ -224,20 +224,20 @@ def test_a_pod_that_cannot_be_sorted_costs_no_other() -> None:
 # Deletion
 
 
-@pytest.mark.parametrize("place", ["gated", "active", "backoff", "error", "unschedulable", "flight", "binding"])
+@pytest.mark.parametrize("state", ["gated", "active", "backoff", "error", "unschedulable", "flight", "binding"])
 @pytest.mark.parametrize("how", ["gone", "terminating", "finished"])
-def test_a_deleted_pod_leaves_from_everywhere(place: str, how: str) -> None:
+def test_a_deleted_pod_leaves_from_every_state(state: str, how: str) -> None:
     queue = Queue()
-    queue.add(pod("a").gate("x") if place == "gated" else "a")
-    if place not in ("gated", "active"):
+    queue.add(pod("a").gate("x") if state == "gated" else "a")
+    if state not in ("gated", "active"):
         queue.take()
-    if place == "backoff":
+    if state == "backoff":
         queue.change()
-    if place in ("backoff", "unschedulable"):
+    if state in ("backoff", "unschedulable"):
         queue.reject("a")
-    if place == "error":
+    if state == "error":
         queue.fail("a")
-    if place == "binding":
+    if state == "binding":
         queue.decide("a")
     if how == "gone":
         queue.gone("a")
@@ -253,7 +253,7 @@ def test_a_deleted_pod_leaves_from_everywhere(place: str, how: str) -> None:
     assert queue.take() == ["b"]
 
 
-def test_a_pod_deleted_while_binding_may_leave_room() -> None:
+def test_deleting_a_binding_pod_frees_room() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -263,7 +263,7 @@ def test_a_pod_deleted_while_binding_may_leave_room() -> None:
     assert queue.state("b") is PodState.ACTIVE
 
 
-def test_bound_by_somebody_else_it_is_no_success_of_ours() -> None:
+def test_a_pod_bound_by_another_scheduler_is_no_attempt() -> None:
     queue = Queue()
     queue.add("a")
     queue.bound("a")
@@ -288,15 +288,15 @@ def test_the_owner_of_an_unreadable_pod_is_told_once() -> None:
     assert len(notices(queue.tell(UNREADABLE))) == 1
 
 
-def test_unreadable_pods_of_others_are_theirs() -> None:
+def test_unreadable_pods_of_other_schedulers_are_ignored() -> None:
     queue = Queue()
     assert queue.tell(PodUnreadable("u", "default", "a", "somebody-else", "wrong")) == []
 
 
-# What owners are told
+# Notices
 
 
-def test_the_owner_of_a_rejected_pod_is_told_why() -> None:
+def test_a_rejection_notifies_the_owner() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -322,7 +322,7 @@ def test_the_owner_of_a_rejected_pod_is_told_why() -> None:
         ("False", "Unschedulable", "less room", True),
     ],
 )
-def test_the_condition_is_written_only_where_it_differs(status: str, reason: str, message: str, patch: bool) -> None:
+def test_the_condition_is_written_only_if_it_differs(status: str, reason: str, message: str, patch: bool) -> None:
     condition = PodCondition(type="PodScheduled", status=status, reason=reason, message=message)
     queue = Queue()
     queue.add(replace(pod("a").build(), status=PodStatus(conditions=[condition])))
@@ -334,31 +334,31 @@ def test_the_condition_is_written_only_where_it_differs(status: str, reason: str
 # The table
 
 
-def test_the_table_has_every_place_and_every_place_but_the_last_can_be_left_for_good() -> None:
+def test_the_table_has_every_state_and_every_state_leads_to_done() -> None:
     assert set(TRANSITIONS) == set(PodState)
-    for place, ways in TRANSITIONS.items():
+    for state, ways in TRANSITIONS.items():
         assert PodState.NEW not in ways
-        if place not in (PodState.NEW, PodState.DONE):
-            assert {PodState.DONE} | ({PodState.BINDING} - {place}) <= ways
+        if state not in (PodState.NEW, PodState.DONE):
+            assert {PodState.DONE} | ({PodState.BINDING} - {state}) <= ways
     assert TRANSITIONS[PodState.DONE] == frozenset()
 
 
-@pytest.mark.parametrize("place", [place for place in PodState if place not in (PodState.NEW, PodState.DONE)])
-def test_an_impossible_move_tells_the_pods_story(place: PodState) -> None:
+@pytest.mark.parametrize("state", [state for state in PodState if state not in (PodState.NEW, PodState.DONE)])
+def test_an_impossible_transition_raises_with_the_pods_history(state: PodState) -> None:
     queue = Queue()
     queue.add("a")
     scheduling_queue = queue.core._queue
     info = scheduling_queue.pods[uid("a")]
-    if place in TRANSITIONS[PodState.ACTIVE]:
-        scheduling_queue.move(info, place, 101.0, "test")
-        place = PodState.UNSCHEDULABLE if place is PodState.BINDING else place
-        if place in TRANSITIONS[info.state]:
+    if state in TRANSITIONS[PodState.ACTIVE]:
+        scheduling_queue.move(info, state, 101.0, "test")
+        state = PodState.UNSCHEDULABLE if state is PodState.BINDING else state
+        if state in TRANSITIONS[info.state]:
             return
     with pytest.raises(InvariantBroken, match=r"pod default/a: .* before: 100.000 active \(UnschedulablePodAdd\)"):
-        scheduling_queue.move(info, place, 102.0, "test")
+        scheduling_queue.move(info, state, 102.0, "test")
 
 
-def test_frameworks_of_several_profiles_each_have_their_pods() -> None:
+def test_each_profile_has_its_pods() -> None:
     other = {"default-scheduler": FRAMEWORKS["default-scheduler"], "second": FRAMEWORKS["default-scheduler"]}
     core = QueueCore(other)
     core.handle(PodPending(pod("a").scheduler("second").build(), 1.0), 1.0)

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: nothing is in two places, and no pod is lost."""
+"""Random histories: every pod is in one state, and none is lost."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ names_of = st.lists(name_of, max_size=4)
 
 
 class Anything(RuleBasedStateMachine):
-    """A watch that is in order; a cycle and a snapshot that say anything, lose anything and repeat themselves."""
+    """The watch is in order; cycle and snapshot send anything, lose messages and repeat themselves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Anything(RuleBasedStateMachine):
         self.batches: dict[tuple[int, int], Batch] = {}
 
     def teardown(self) -> None:
-        """Every pod that is pending and not gated is handed out again, sooner or later, in a quiet cluster."""
+        """In a quiet cluster, every pending pod that is not gated is handed out again."""
         queue = self.queue
         queue.epoch += 1
         queue.takes = 0
@@ -165,7 +165,7 @@ class Anything(RuleBasedStateMachine):
 
     @rule()
     def start_again(self) -> None:
-        """With what it wanted to be remembered, and a listing."""
+        """Restarts the queue with its retry records and a listing."""
         before = self.queue
         self.queue = Queue(records=before.stored)
         self.queue.stored |= before.stored
@@ -188,9 +188,9 @@ class Anything(RuleBasedStateMachine):
     @invariant()
     def every_pending_pod_is_somewhere_and_no_other_is(self) -> None:
         for name in NAMES:
-            place = self.queue.state(name)
-            assert (place is not None) == (name in self.pending), self.queue.history(name)
-            if place is PodState.GATED:
+            state = self.queue.state(name)
+            assert (state is not None) == (name in self.pending), self.queue.history(name)
+            if state is PodState.GATED:
                 assert self.pending[name] or uid(name) in self.queue.core._queue.preemptions
 
 

@@ -1,4 +1,4 @@
-"""What the queue has remembered for it, and goes on with when it is started again."""
+"""Retry records, and a queue that is restarted with them."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from tests.queue.support import Queue, uid
 
 
 def again(queue: Queue, *names: str, now: float) -> Queue:
-    """Started again, with what was remembered and these pods."""
+    """A restarted queue, with the stored records and these pods."""
     new = Queue(records=queue.stored)
     new.stored = dict(queue.stored)
     new.now = now
@@ -21,7 +21,7 @@ def again(queue: Queue, *names: str, now: float) -> Queue:
     return new
 
 
-def test_of_a_pod_that_is_bound_at_once_nothing_need_be_remembered() -> None:
+def test_a_pod_bound_at_its_first_attempt_has_no_record() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -30,7 +30,7 @@ def test_of_a_pod_that_is_bound_at_once_nothing_need_be_remembered() -> None:
     assert [effect for effect in queue.effects if isinstance(effect, StoreRetry)] == []
 
 
-def test_every_failure_is_remembered_until_the_pod_leaves() -> None:
+def test_every_failure_is_recorded_until_the_pod_leaves() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -49,11 +49,11 @@ def test_every_failure_is_remembered_until_the_pod_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "place"),
+    ("end", "state"),
     [(Queue.reject, PodState.BACKOFF), (Queue.fail, PodState.ERROR_BACKOFF)],
     ids=["rejected", "failed"],
 )
-def test_a_pod_rests_on_and_counts_on(end: Callable[..., object], place: PodState) -> None:
+def test_after_a_restart_backoff_and_counts_continue(end: Callable[..., object], state: PodState) -> None:
     queue = Queue()
     queue.add("a")
     for at in (100.0, 110.0, 120.0):
@@ -61,7 +61,7 @@ def test_a_pod_rests_on_and_counts_on(end: Callable[..., object], place: PodStat
         queue.take()
         end(queue, "a")
     new = again(queue, "a", "b", now=121.0)
-    assert (new.state("a"), new.state("b")) == (place, PodState.ACTIVE)
+    assert (new.state("a"), new.state("b")) == (state, PodState.ACTIVE)
     assert new.core.next_deadline() == 125.0
     assert new.take(1) == ["b"]
     new.at(125.0)
@@ -71,7 +71,7 @@ def test_a_pod_rests_on_and_counts_on(end: Callable[..., object], place: PodStat
     assert new.stored[uid("a")].backoff_until == 133
 
 
-def test_when_its_rest_is_over_it_is_tried_at_once_and_where_it_was_in_the_order() -> None:
+def test_after_its_backoff_a_pod_is_active_in_its_old_position() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -80,7 +80,7 @@ def test_when_its_rest_is_over_it_is_tried_at_once_and_where_it_was_in_the_order
     assert new.take() == ["a", "b"]
 
 
-def test_gates_are_asked_all_the_same() -> None:
+def test_gates_are_run_after_a_restart() -> None:
     queue = Queue()
     queue.add("a")
     queue.take()
@@ -90,7 +90,7 @@ def test_gates_are_asked_all_the_same() -> None:
     assert new.state("a") is PodState.GATED
 
 
-def test_what_is_gone_meanwhile_is_forgotten_once_all_is_told() -> None:
+def test_records_of_pods_gone_meanwhile_are_deleted_after_the_listing() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -99,7 +99,7 @@ def test_what_is_gone_meanwhile_is_forgotten_once_all_is_told() -> None:
     assert set(new.stored) == {uid("a")}
 
 
-def test_what_is_seen_to_be_gone_or_bound_is_forgotten_at_once() -> None:
+def test_records_of_pods_seen_gone_or_bound_are_deleted_at_once() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.take()
@@ -111,7 +111,7 @@ def test_what_is_seen_to_be_gone_or_bound_is_forgotten_at_once() -> None:
     assert new.stored == {}
 
 
-def test_a_clock_that_was_wrong_keeps_nobody_from_being_tried() -> None:
+def test_a_wrong_clock_delays_no_pod_beyond_the_maximum() -> None:
     new = Queue(BackoffPolicy(initial=1.0, maximum=10.0), records={uid("a"): RetryRecord(1, 1, 0, 9000.0, 9001)})
     new.add("a")
     assert new.core.next_deadline() == 111.0

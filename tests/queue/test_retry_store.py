@@ -1,4 +1,4 @@
-"""What outlives the queue, with a Redis that comes and goes."""
+"""Retry records in a Redis that is unreachable at times."""
 
 import asyncio
 import logging
@@ -67,7 +67,7 @@ async def comes_to(server: RedisServer, expected: dict[str, RetryRecord]) -> Non
             await asyncio.sleep(0.01)
 
 
-async def test_what_is_to_be_remembered_is_recalled() -> None:
+async def test_saved_records_are_loaded() -> None:
     async with redis_server() as server:
         async with at_work(server) as memory:
             memory.save(StoreRetry("a", ONE))
@@ -79,8 +79,8 @@ async def test_what_is_to_be_remembered_is_recalled() -> None:
         assert await recalled(server) == {"a": TWO}
 
 
-async def test_a_rest_goes_on_by_a_clock_that_begins_elsewhere() -> None:
-    """The machine was started again between, so its monotonic clock is another one."""
+async def test_a_backoff_continues_on_a_clock_with_another_zero() -> None:
+    """The machine was rebooted in between, so its monotonic clock starts over."""
     async with redis_server() as server:
         async with at_work(server, clock=5_000_000.0) as memory:
             memory.save(StoreRetry("a", RetryRecord(1, 1, 0, queued_at=4_999_998.5, backoff_until=5_000_004)))
@@ -88,7 +88,7 @@ async def test_a_rest_goes_on_by_a_clock_that_begins_elsewhere() -> None:
             assert await memory.load(TERM) == {"a": RetryRecord(1, 1, 0, queued_at=15.5, backoff_until=21)}
 
 
-async def test_what_was_written_by_a_clock_that_is_ahead_is_not_of_the_future() -> None:
+async def test_records_of_a_clock_that_was_ahead_are_not_in_the_future() -> None:
     async with redis_server() as server:
         async with at_work(server, clock=100.0) as memory:
             memory.save(StoreRetry("a", RetryRecord(1, 1, 0, queued_at=99.5, backoff_until=104)))
@@ -97,7 +97,7 @@ async def test_what_was_written_by_a_clock_that_is_ahead_is_not_of_the_future() 
         assert (kept.queued_at, kept.backoff_until) == (100.0, 164)  # no rest that is resumed exceeds the longest
 
 
-async def test_what_was_not_written_yet_is_written_at_the_end() -> None:
+async def test_waiting_records_are_written_at_the_end() -> None:
     async with redis_server() as server:
         async with RetryStore(server.url, PREFIX, a_telemetry()) as memory:
             await memory.load(TERM)
@@ -106,7 +106,7 @@ async def test_what_was_not_written_yet_is_written_at_the_end() -> None:
         assert len(await recalled(server)) == retry_store.MAX_BATCH + 1
 
 
-async def test_redis_that_goes_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_wait_for_an_unreachable_redis(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = a_telemetry()
     async with redis_server() as server, at_work(server, telemetry) as memory:
         memory.save(StoreRetry("a", ONE))
@@ -124,7 +124,7 @@ async def test_redis_that_goes_away_is_waited_for(caplog: pytest.LogCaptureFixtu
     assert lines[0].endswith("retry records will be written later")
 
 
-async def test_a_queue_that_finds_no_redis_begins_all_the_same(
+async def test_without_redis_loading_gives_no_records(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(retry_store, "LOAD_TIMEOUT", 0.2)
@@ -138,13 +138,13 @@ async def test_a_queue_that_finds_no_redis_begins_all_the_same(
                 await comes_to(server, {"a": ONE})
 
 
-async def test_a_url_that_cannot_be_is_refused() -> None:
+async def test_a_malformed_url_is_refused() -> None:
     async with RetryStore("http://nowhere", PREFIX, a_telemetry()) as memory:
         with pytest.raises(UserError, match="redis URL"):
             await memory.load(TERM)
 
 
-async def test_a_record_that_cannot_be_read_is_left_out_and_removed() -> None:
+async def test_an_unreadable_record_is_skipped_and_deleted() -> None:
     async with redis_server() as server:
         async with linked(server) as link:
             await Memory(link, PREFIX).write(1, {"a": msgspec.msgpack.encode(ONE), "b": b"\xc1"})
@@ -154,7 +154,7 @@ async def test_a_record_that_cannot_be_read_is_left_out_and_removed() -> None:
             assert list(await Memory(link, PREFIX).load()) == ["a"]
 
 
-async def test_no_more_wait_for_redis_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_records_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry_store, "MAX_WAITING", 2)
     telemetry = a_telemetry()
     async with redis_server() as server:

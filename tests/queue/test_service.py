@@ -60,7 +60,7 @@ pytestmark = pytest.mark.asyncio
 
 @dataclass
 class Run:
-    """One life of the service."""
+    """One process of the service."""
 
     telemetry: Telemetry
     health: Health
@@ -68,7 +68,7 @@ class Run:
 
 
 class World:
-    """Everybody but the queue. The cluster has the pods in `pods`; a listing is told whenever one is asked for."""
+    """Watcher, cycle, snapshot and binder. The cluster has the pods in `pods`; listings are served on request."""
 
     def __init__(self, bus: Bus, nats: NatsServer, redis: RedisServer, api: ApiSettings) -> None:
         self.bus = bus
@@ -204,7 +204,7 @@ async def test_pods_of_the_listing_and_of_the_watch_are_handed_out_in_order() ->
         assert contents.gated == [uid("g")]
 
 
-async def test_who_asks_before_the_cluster_is_listed_is_answered_once_it_is() -> None:
+async def test_a_take_before_the_listing_is_answered_after_it() -> None:
     async with a_world([pod("a")], answers=False) as world:
         assert world.health.reasons() == ["listing: the cluster has not been listed yet"]
         with pytest.raises(NoAnswer):
@@ -216,7 +216,7 @@ async def test_who_asks_before_the_cluster_is_listed_is_answered_once_it_is() ->
         assert await waiting == ["a"]
 
 
-async def test_a_take_that_finds_nothing_is_answered_in_time() -> None:
+async def test_a_take_without_pods_is_answered_in_time() -> None:
     async with a_world() as world:
         began = asyncio.get_running_loop().time()
         assert await world.take() == []
@@ -230,7 +230,7 @@ async def test_a_repeated_take_gets_the_same_batch() -> None:
         assert await world.take() == ["a"]
 
 
-async def test_the_way_of_a_pod_to_its_node() -> None:
+async def test_a_pod_is_taken_decided_and_bound() -> None:
     async with a_world([pod("a")]) as world:
         await world.take()
         await world.report(1, Outcome(uid("a"), Verdict.DECIDED, "n"))
@@ -245,7 +245,7 @@ async def test_the_way_of_a_pod_to_its_node() -> None:
         assert sample(world.telemetry, "flotilla_core_failures_total") == 0.0
 
 
-async def test_owners_are_told_and_pods_wait_to_be_woken() -> None:
+async def test_a_rejection_is_notified_and_an_event_requeues_the_pod() -> None:
     async with a_world([pod("a"), pod("b")]) as world:
         await world.take()
         await world.report(
@@ -274,7 +274,7 @@ async def test_owners_are_told_and_pods_wait_to_be_woken() -> None:
         assert "a" in await world.take()
 
 
-async def test_a_message_that_is_lost_is_made_up_for_by_a_listing() -> None:
+async def test_a_lost_message_leads_to_a_listing() -> None:
     async with a_world([pod("a"), pod("b")]) as world:
         world.pods = [pod("b"), pod("c")]
         world.seq += 2
@@ -289,7 +289,7 @@ def rejected(name: str, plugin: str = "NodeResourcesFit", **more: Any) -> Outcom
     return Outcome(uid(name), Verdict.UNSCHEDULABLE, message="no room", plugins=(plugin,), **more)
 
 
-async def test_only_a_change_that_helps_wakes_a_pod() -> None:
+async def test_only_an_event_that_helps_requeues_a_pod() -> None:
     async with servers() as world:
         world.pods, world.nodes = [pod("a").request(cpu=4)], [node("small").capacity(cpu=1)]
         async with world.queue():
@@ -320,7 +320,7 @@ async def taken(world: World) -> list[str]:
     return names
 
 
-async def test_a_pod_waits_until_its_victims_have_been_told() -> None:
+async def test_a_preemptor_waits_until_its_victims_are_evicted() -> None:
     async with a_world([pod("a").priority(9), pod("b")]) as world:
         await world.take()
         await world.report(1, rejected("a", nominated="n", preemption=5))
@@ -336,7 +336,7 @@ async def test_a_pod_waits_until_its_victims_have_been_told() -> None:
         assert uid("a") in (*contents.active, *contents.backoff)
 
 
-async def test_what_is_known_of_pods_outlives_the_queue() -> None:
+async def test_retry_records_survive_a_restart() -> None:
     async with servers() as world:
         world.pods = [pod("a"), pod("b"), pod("c")]
         async with world.queue():
@@ -357,7 +357,7 @@ async def test_what_is_known_of_pods_outlives_the_queue() -> None:
             assert await Memory(link, PREFIX).load() == {}
 
 
-async def test_what_it_holds_is_listed_and_dumped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_pods_are_listed_and_dumped(caplog: pytest.LogCaptureFixture) -> None:
     async with a_world([pod("a"), pod("g").gate("x")]) as world:
         await world.take()
         await world.report(1, rejected("a"))
@@ -394,7 +394,7 @@ async def test_the_queue_goes_on_without_redis(monkeypatch: pytest.MonkeyPatch) 
             assert (await world.contents()).unschedulable == [uid("a")]
 
 
-async def test_a_queue_that_nobody_asks_for_its_pods_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_cycle_the_queue_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.runtime.awaited.PATIENCE", 0.3)
     async with a_world([pod("p")]) as w:
         await until(lambda: any("no cycle has asked for any" in reason for reason in w.health.reasons()))

@@ -1,4 +1,4 @@
-"""The traces of pods, as a collector gets them."""
+"""Traces of pods, as a collector receives them."""
 
 import random
 
@@ -13,7 +13,7 @@ SECOND = 1_000_000_000
 
 
 def told(ratio: float) -> list[tuple[str, int, int, str]]:
-    """What is recorded of a pod that is bound at its second attempt, and of one that is deleted after its first."""
+    """The spans of a pod bound at its second attempt, and of one deleted after its first."""
     with a_collector() as collector:
         queue = Queue()
         tracer = Tracer("queue", "queue-1", ratio=ratio, ids=random.Random(1), sink=SpanSink(collector.url), date=float)
@@ -44,7 +44,7 @@ def told(ratio: float) -> list[tuple[str, int, int, str]]:
     ]
 
 
-def test_a_sampled_pod_tells_each_wait_and_its_whole_way() -> None:
+def test_a_sampled_pod_has_spans_for_each_wait_and_its_whole_time() -> None:
     assert told(ratio=1.0) == [
         ("queue", 100, 103, ""),
         ("queue", 100, 103, ""),
@@ -54,5 +54,5 @@ def test_a_sampled_pod_tells_each_wait_and_its_whole_way() -> None:
     ]
 
 
-def test_of_others_only_failures_are_told() -> None:
+def test_other_pods_have_spans_for_failures_only() -> None:
     assert told(ratio=0.0) == [("pod", 100, 103, "it was deleted before it was bound")]

@@ -1,4 +1,4 @@
-"""What the watcher's stream means to the queue."""
+"""The events that WatchDecoder makes of the watcher's stream."""
 
 import json
 from collections.abc import Callable
@@ -76,12 +76,12 @@ def only(seen: list[WatchEvent]) -> ClusterChange:
 # Pods
 
 
-def test_a_pod_without_a_node_is_pending_since_it_was_read_whatever_time_it_is_at_the_watcher() -> None:
+def test_a_pod_without_a_node_is_pending_since_the_queue_read_it() -> None:
     change = pod_change(pod("a").priority(3))
     assert WatchDecoder().decode(change, 9.0) == [PodPending(pod("a").priority(3).build(), 9.0, len(change.body))]
 
 
-def test_a_pod_comes_to_a_node_once_and_leaves_it_once() -> None:
+def test_a_pod_is_assigned_once_and_deleted_once() -> None:
     decoder = WatchDecoder()
     added = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), None, A.build())
     deleted = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), A.build(), None)
@@ -91,11 +91,11 @@ def test_a_pod_comes_to_a_node_once_and_leaves_it_once() -> None:
     assert decoder.decode(pod_change(A, gone=True), 9.0) == [PodGone(uid("a"))]
 
 
-def test_a_deleted_pod_that_had_no_node_leaves_no_room() -> None:
+def test_a_deleted_pod_without_a_node_frees_no_room() -> None:
     assert WatchDecoder().decode(pod_change(pod("a"), gone=True), 9.0) == [PodGone(uid("a"))]
 
 
-def test_a_pod_on_a_node_changes() -> None:
+def test_updates_of_an_assigned_pod_are_events() -> None:
     decoder = WatchDecoder()
     decoder.decode(pod_change(A), 9.0)
     labelled = only(decoder.decode(pod_change(A.label(app="db")), 9.0))
@@ -108,7 +108,7 @@ def test_a_pod_on_a_node_changes() -> None:
     ]
 
 
-def test_what_nobody_is_shown_of_a_pod_on_a_node_is_no_change() -> None:
+def test_changes_that_no_hint_sees_are_no_events() -> None:
     decoder = WatchDecoder()
     decoder.decode(pod_change(A), 9.0)
     running = A.phase("Running").started("2024-01-01T00:00:00Z").condition("Ready").owner("ReplicaSet", "r")
@@ -118,7 +118,7 @@ def test_what_nobody_is_shown_of_a_pod_on_a_node_is_no_change() -> None:
     assert decoder.decode(pod_change(msgspec.structs.replace(built, metadata=annotated)), 9.0) == []
 
 
-def test_a_pod_that_was_resized_in_place_asks_for_less() -> None:
+def test_an_in_place_resize_may_be_a_scale_down() -> None:
     def granted(cpu: int) -> PodBuilder:
         resources = ResourceRequirements(requests=resource_list(cpu=cpu))
         return A.with_status(PodStatus(container_statuses=[ContainerStatus(name="", resources=resources)]))
@@ -129,7 +129,7 @@ def test_a_pod_that_was_resized_in_place_asks_for_less() -> None:
     assert events(decoder.decode(pod_change(granted(2)), 9.0)) == ["AssignedPod/UpdatePodScaleDown"]
 
 
-def test_pods_that_are_alike_are_kept_once_and_told_as_they_are() -> None:
+def test_equal_parts_of_pods_are_shared() -> None:
     decoder = WatchDecoder()
     constraint = selector(app="web")
     pods = [
@@ -149,14 +149,14 @@ def test_pods_that_are_alike_are_kept_once_and_told_as_they_are() -> None:
     assert all(one.spec.affinity == pods[0].build().spec.affinity for one in told)
 
 
-def test_volumes_of_pods_that_are_alike_otherwise() -> None:
+def test_volumes_are_not_shared() -> None:
     decoder = WatchDecoder()
     pods = [pod(name).on("n").claim(f"data-{name}") for name in ("web-0", "web-1")]
     told = [only(decoder.decode(pod_change(one), 9.0)).now for one in pods]
     assert [one.spec for one in told] == [one.build().spec for one in pods]
 
 
-def test_different_pods_are_told_apart_even_when_more_are_known_than_are_compared(
+def test_different_pods_stay_different_when_sharing_starts_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.queue.watch.object_cache.MAX_PARTS", 2)
@@ -170,7 +170,7 @@ def test_different_pods_are_told_apart_even_when_more_are_known_than_are_compare
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["kind"] == "Pod" and case["old"] and case["new"]])
-def test_pods_on_nodes_are_kept_whole_enough(case: dict[str, Any]) -> None:
+def test_assigned_pods_keep_what_hints_read(case: dict[str, Any]) -> None:
     old, new = (pod_from(case[which]) for which in ("old", "new"))
     if not old.spec.node_name:
         return
@@ -180,10 +180,10 @@ def test_pods_on_nodes_are_kept_whole_enough(case: dict[str, Any]) -> None:
     assert told == case["events"] or (told == [] and case["events"] == ["AssignedPod/Update"])
 
 
-# What cannot be read
+# Unreadable objects
 
 
-def test_what_cannot_be_read() -> None:
+def test_unreadable_pods() -> None:
     decoder = WatchDecoder()
     bad = Unreadable(Kind.POD, "u", "ns", "a", "requests are odd", scheduler="s")
     assert decoder.decode(bad, 9.0) == [PodUnreadable("u", "ns", "a", "s", "requests are odd")]
@@ -203,7 +203,7 @@ def test_what_cannot_be_read() -> None:
         PodChange("u", "ns", "a", node="n", body=msgspec.Raw(msgspec.msgpack.encode({"metadata": {"labels": 1}}))),
     ],
 )
-def test_a_pod_that_cannot_be_read_takes_room_on_its_node(change: PodChange | Unreadable) -> None:
+def test_an_unreadable_assigned_pod_counts_on_its_node(change: PodChange | Unreadable) -> None:
     decoder = WatchDecoder()
     nothing_else = pod("a", "ns").uid("u").on("n").build().spec.node_name
     told = decoder.decode(change, 9.0)
@@ -214,7 +214,7 @@ def test_a_pod_that_cannot_be_read_takes_room_on_its_node(change: PodChange | Un
     assert events(decoder.decode(PodChange("u", "ns", "a", gone=True), 9.0)) == ["AssignedPod/Delete"]
 
 
-def test_what_is_known_of_a_pod_counts_until_it_can_be_read_again() -> None:
+def test_the_last_readable_version_of_a_pod_counts() -> None:
     decoder = WatchDecoder()
     decoder.decode(pod_change(A), 9.0)
     assert decoder.decode(Unreadable(Kind.POD, uid("a"), "default", "a", "odd", node="n"), 9.0) == []
@@ -238,14 +238,14 @@ def test_what_is_known_of_a_pod_counts_until_it_can_be_read_again() -> None:
         (lambda n: n.capacity(cpu=8).label(zone="b"), ["Node/UpdateNodeAllocatable", "Node/UpdateNodeLabel"]),
     ],
 )
-def test_changes_of_a_node(change: Callable[[NodeBuilder], NodeBuilder], told: list[str]) -> None:
+def test_updates_of_a_node_are_events(change: Callable[[NodeBuilder], NodeBuilder], told: list[str]) -> None:
     decoder = WatchDecoder()
     added = ClusterChange(ClusterEvent(Resource.NODE, Action.ADD), None, N.build())
     assert decoder.decode(node_change(N), 9.0) == [added]
     assert events(decoder.decode(node_change(change(N)), 9.0)) == told
 
 
-def test_a_node_that_takes_pods_again_and_one_that_goes() -> None:
+def test_an_uncordoned_node_and_a_deleted_one() -> None:
     decoder = WatchDecoder()
     decoder.decode(node_change(N.unschedulable()), 9.0)
     again = only(decoder.decode(node_change(N), 9.0))
@@ -260,14 +260,14 @@ def test_a_node_that_takes_pods_again_and_one_that_goes() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["kind"] == "Node" and case["old"] and case["new"]])
-def test_nodes_are_kept_whole_enough(case: dict[str, Any]) -> None:
+def test_nodes_keep_what_hints_read(case: dict[str, Any]) -> None:
     old, new = (node_from(case[which]) for which in ("old", "new"))
     decoder = WatchDecoder(annotations=True)
     decoder.decode(node_change(old), 9.0)
     assert events(decoder.decode(node_change(new), 9.0)) == case["events"]
 
 
-def test_annotations_of_nodes_are_kept_only_for_those_who_wait_for_them() -> None:
+def test_nodes_annotations_are_kept_only_if_a_plugin_awaits_them() -> None:
     annotated = msgspec.structs.replace(
         N.build(), metadata=msgspec.structs.replace(N.build().metadata, annotations={"a": "1"}, resource_version="2")
     )
@@ -314,8 +314,8 @@ def test_objects_of_other_kinds(kind: ObjectKind) -> None:
     assert actions(Unreadable(Kind(kind.value), "u", namespace, "x", "wrong")) == gone
 
 
-def test_a_pod_that_is_on_a_node_is_never_taken_for_one_that_waits() -> None:
-    """A cache that went back in time shows it as it was before it was bound. It waits for nothing."""
+def test_a_version_without_a_node_of_an_assigned_pod_is_stale() -> None:
+    """A stale cache shows the pod as it was before it was bound."""
     decoder = WatchDecoder()
     before = pod("a").request(cpu=1)
     assert [type(seen) for seen in decoder.decode(pod_change(before), 9.0)] == [PodPending]
@@ -326,7 +326,7 @@ def test_a_pod_that_is_on_a_node_is_never_taken_for_one_that_waits() -> None:
     assert [type(seen) for seen in decoder.decode(pod_change(before), 9.0)] == [PodPending], "that one is gone"
 
 
-def test_a_node_that_cannot_be_read_any_more_is_still_there() -> None:
+def test_an_unreadable_node_is_no_event() -> None:
     decoder = WatchDecoder()
     decoder.decode(node_change(N), 9.0)
     assert decoder.decode(Unreadable(Kind.NODE, "", "", "n", "wrong"), 9.0) == []
@@ -347,14 +347,14 @@ WATCHED = {
 }
 
 
-def test_who_gives_objects_sees_them_kept_even_if_there_were_none() -> None:
+def test_the_given_objects_are_updated() -> None:
     objects = ClusterObjects()
     WatchDecoder(objects).decode(object_change(ObjectKind.NAMESPACE), 9.0)
     assert len(objects) == 1
 
 
 @pytest.mark.parametrize("kind", WATCHED)
-def test_events_of_objects_show_them(kind: ObjectKind) -> None:
+def test_events_carry_the_objects(kind: ObjectKind) -> None:
     decoder = WatchDecoder()
     obj, resource = an_object(kind), WATCHED[kind]
     changed = an_object(kind, deletionTimestamp="2024-01-01T00:00:00Z")
@@ -367,14 +367,14 @@ def test_events_of_objects_show_them(kind: ObjectKind) -> None:
     assert deleted == ClusterChange(ClusterEvent(resource, Action.DELETE), changed, None)
 
 
-def test_disruption_budgets_are_none_of_the_queues_business() -> None:
+def test_disruption_budgets_are_ignored() -> None:
     decoder = WatchDecoder()
     assert decoder.decode(object_change(ObjectKind.POD_DISRUPTION_BUDGET), 9.0) == []
     assert len(decoder.objects) == 0
 
 
-def test_events_agree_with_what_the_objects_show() -> None:
-    """The events of a change are those of the objects that it is told with."""
+def test_events_agree_with_the_objects() -> None:
+    """The events of an update follow from the objects that they carry."""
     decoder = WatchDecoder()
     for change in (node_change(N), pod_change(A), node_change(N.taint("k")), pod_change(A.label(app="db"))):
         for told in decoder.decode(change, 9.0):
