@@ -11,6 +11,7 @@ from services.inprocess.comparison import Difference, GroupResult
 from shared.config.building import kube_scheduler_plugins
 from shared.config.problems import InvalidConfigFile, Stage
 from shared.config.reading import ConfigFile, defaulted_text, finish
+from shared.config.struct_codec import encode
 
 GROUP: Final = "config-file"
 GOOD: Final = "good"
@@ -64,7 +65,7 @@ def _got(text: str) -> dict[str, Any]:
     got: dict[str, Any] = {"stage": GOOD, "defaulted": None, "validation": [], "plugins": None, "written": None}
     try:
         defaulted = defaulted_text(text)
-        got["defaulted"] = defaulted.plain()
+        got["defaulted"] = encode(defaulted)
         file = finish(defaulted, kube_scheduler_plugins())
     except InvalidConfigFile as wrong:
         got["stage"] = wrong.stage

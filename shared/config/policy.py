@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from shared.config.args import REQUIRED, ResourceSpec, UtilizationShapePoint
-from shared.config.document import DocumentFault, parse_document
 from shared.config.plugin_lists import DEFAULT_POINTS, OLDER_PLUGINS
 from shared.config.points import EVERY_PLUGIN, MULTI_POINT, ExtensionPoint
 from shared.config.policy_tables import (
@@ -24,7 +23,8 @@ from shared.config.policy_tables import (
     SCORING,
     STRATEGIES,
 )
-from shared.config.problems import Fault, InvalidConfigFile, Problem, Stage, invalid
+from shared.config.problems import InvalidConfigFile, Stage, invalid
+from shared.config.reading import parse_config
 from shared.config.struct_codec import API_VERSION, Decoder, Document, Int32, Int64, Nanoseconds, Section, encode
 from shared.config.structs import KIND, ExtenderConfig
 
@@ -110,15 +110,11 @@ def convert_policy(text: str | bytes) -> Converted:
 
 
 def _read(text: str | bytes) -> Policy:
-    try:
-        document = parse_document(text)
-    except DocumentFault as fault:
-        raise InvalidConfigFile(Stage.DECODE, [Problem("", Fault.INVALID, "", str(fault))]) from None
-    value = document.value
+    value, problems = parse_config(text)
     if not isinstance(value, dict):
         raise InvalidConfigFile(Stage.DECODE, [invalid("", value, "the file must be a map")])
     decoder = Decoder()
-    decoder.problems += [Problem("", Fault.DUPLICATE, line, line) for line in document.repeated]
+    decoder.problems += problems
     for key, allowed in (("kind", "Policy"), ("apiVersion", "v1")):
         if value.get(key) != allowed:
             decoder.refuse(key, value.get(key), f"must be {allowed}")

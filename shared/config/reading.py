@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shared.config.args import ARGS, PluginArgs
 from shared.config.building import Built, KnownPlugins, build, flotilla_plugins
-from shared.config.document import ConfigSource, Document, DocumentFault, parse_document
+from shared.config.document import ConfigSource, DocumentFault, parse_document
 from shared.config.plugin_lists import DEFAULT_PLUGINS, merged_plugins
 from shared.config.points import MULTI_POINT, ExtensionPoint
 from shared.config.problems import Fault, InvalidConfigFile, Problem, Stage, invalid, required, shown
@@ -28,17 +28,6 @@ from shared.config.validation import configuration_problems
 INTERNAL_VERSION: Final = "__internal"
 """kube-scheduler reads its own types, too: with Go's field names and without defaults."""
 DEFAULT_ARGS: Final[Mapping[str, object]] = {plugin: args().in_force() for plugin, args in ARGS.items()}
-
-
-class Defaulted(msgspec.Struct, frozen=True):
-    """A configuration that could be decoded, with its defaults; it may be wrong."""
-
-    file: KubeSchedulerConfiguration
-
-    def plain(self) -> dict[str, Any]:
-        """As a v1 file would give it."""
-        plain: dict[str, Any] = encode(self.file)
-        return plain
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
@@ -87,33 +76,12 @@ def read_config_values(values: object, registry: KnownPlugins | None = None) -> 
     given = {} if values is None else values
     if not isinstance(given, dict):
         raise InvalidConfigFile(Stage.DECODE, [invalid("", given, "the configuration must be a map")])
-    return finish(Defaulted(_decode(_whole_numbers(given), internal=False)), registry or flotilla_plugins())
+    return finish(_decode(_whole_numbers(given), internal=False), registry or flotilla_plugins())
 
 
-def defaulted_text(text: str | bytes) -> Defaulted:
-    """The first stage: raises InvalidConfigFile where a text is no configuration of v1."""
-    try:
-        document = parse_document(text)
-    except DocumentFault as fault:
-        raise InvalidConfigFile(Stage.DECODE, [Problem("", Fault.INVALID, "", str(fault))]) from None
-    return Defaulted(_decode_document(document))
-
-
-def finish(defaulted: Defaulted, registry: KnownPlugins) -> ConfigFile:
-    """The stages after it: raises InvalidConfigFile where values are wrong, or name what does not exist."""
-    file = defaulted.file
-    if problems := configuration_problems(file, registry.removed):
-        raise InvalidConfigFile(Stage.VALIDATE, problems)
-    built = build(file, registry)
-    return ConfigFile(_in_force(built, file), defaulted.plain(), encode(built.completed), built)
-
-
-# Decoding
-
-
-def _decode_document(document: Document) -> KubeSchedulerConfiguration:
-    value = document.value
-    problems = [Problem("", Fault.DUPLICATE, line, line) for line in document.repeated]
+def defaulted_text(text: str | bytes) -> KubeSchedulerConfiguration:
+    """Decode a text and fill in defaults, the first stage; values may still be wrong. Raises InvalidConfigFile."""
+    value, problems = parse_config(text)
     if value is None:
         problems.append(required("", f"the file is empty; it must be a {KIND} of {API_VERSION}"))
     elif not isinstance(value, dict):
@@ -121,6 +89,26 @@ def _decode_document(document: Document) -> KubeSchedulerConfiguration:
     elif version := _version(value, "", KIND, problems):
         return _decode(value, version == INTERNAL_VERSION, problems)
     raise InvalidConfigFile(Stage.DECODE, problems)
+
+
+def parse_config(text: str | bytes) -> tuple[object, list[Problem]]:
+    """Parse a text, with a problem for each key that any of its YAML maps has twice."""
+    try:
+        document = parse_document(text)
+    except DocumentFault as fault:
+        raise InvalidConfigFile(Stage.DECODE, [Problem("", Fault.INVALID, "", str(fault))]) from None
+    return document.value, [Problem("", Fault.DUPLICATE, line, line) for line in document.repeated]
+
+
+def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> ConfigFile:
+    """Validate and build. Raises InvalidConfigFile where values are wrong or name what does not exist."""
+    if problems := configuration_problems(file, registry.removed):
+        raise InvalidConfigFile(Stage.VALIDATE, problems)
+    built = build(file, registry)
+    return ConfigFile(_in_force(built, file), encode(file), encode(built.completed), built)
+
+
+# Decoding
 
 
 def _decode(given: Mapping[str, Any], internal: bool, problems: Collection[Problem] = ()) -> KubeSchedulerConfiguration:

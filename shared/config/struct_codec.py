@@ -308,13 +308,13 @@ def _encoded(kind: Kind, value: Any, go: bool) -> Any:
 
 
 def _nearest_float32(value: float) -> float:
-    """The shortest number that 32 bits hold as the same."""
+    """The shortest number with the same value in 32 bits; ValueError beyond them."""
     try:
-        nearest = struct.unpack("f", struct.pack("f", value))[0]
+        nearest = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
         raise ValueError from None
     for digits in range(1, SIGNIFICANT_FLOAT32 + 1):
         short = float(f"{nearest:.{digits}g}")
-        if struct.unpack("f", struct.pack("f", short))[0] == nearest:
+        if struct.unpack("<f", struct.pack("<f", short))[0] == nearest:
             return short
     return float(nearest)

@@ -49,21 +49,14 @@ def _problems(file: KubeSchedulerConfiguration, removed: Collection[str]) -> Ite
 
 
 def _leader_election_problems(election: LeaderElection, path: str) -> Iterator[Problem]:
-    lease, renew, retry = (
-        format_duration(nanoseconds_of(seconds))
-        for seconds in (election.lease_duration, election.renew_deadline, election.retry_period)
-    )
-    for field, seconds, shown_duration in (
-        ("leaseDuration", election.lease_duration, lease),
-        ("renewDeadline", election.renew_deadline, renew),
-        ("retryPeriod", election.retry_period, retry),
-    ):
-        if seconds <= 0:
-            yield invalid(f"{path}.{field}", shown_duration, "must be longer than 0s")
-    if nanoseconds_of(election.lease_duration) <= nanoseconds_of(election.renew_deadline):
+    lease, renew, retry = map(nanoseconds_of, (election.lease_duration, election.renew_deadline, election.retry_period))
+    for field, nanoseconds in (("leaseDuration", lease), ("renewDeadline", renew), ("retryPeriod", retry)):
+        if nanoseconds <= 0:
+            yield invalid(f"{path}.{field}", format_duration(nanoseconds), "must be longer than 0s")
+    if lease <= renew:
         # As in kube-scheduler, the value of the problem is the renewDeadline.
-        reason = f"must be longer than renewDeadline ({renew}), not {lease}"
-        yield Problem(f"{path}.leaseDuration", Fault.INVALID, renew, reason)
+        reason = f"must be longer than renewDeadline ({format_duration(renew)}), not {format_duration(lease)}"
+        yield Problem(f"{path}.leaseDuration", Fault.INVALID, format_duration(renew), reason)
     for field, value in (
         ("resourceLock", election.resource_lock),
         ("resourceNamespace", election.resource_namespace),

@@ -19,7 +19,7 @@ from shared.config.args import (
     UtilizationShapePoint,
     VolumeBindingArgs,
 )
-from shared.config.label_names import label_key_faults, label_value_faults
+from shared.config.args_validation import label_key_faults, label_value_faults
 from shared.config.reading import load_config
 from shared.errors import InvalidConfig
 from shared.model.objects import (
