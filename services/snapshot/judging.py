@@ -34,7 +34,7 @@ class Judge:
         self._nodes = nodes
         self._places = places
         self._objects = objects
-        self._owner = Owner(nodes, places, objects, checks)
+        self._owner = Owner(nodes, places, objects, checks, pending)
         self.to_be_seen = 0
         self.newest = 0
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from services.snapshot.checks import EVERYTHING, Checks
 from services.snapshot.nodes import Nodes
 from services.snapshot.objects import Objects
+from services.snapshot.pending import Pending
 from services.snapshot.places import Places
 from shared.cluster.load import PodLoad
 from shared.messages.state import Conflict, Decision, FaultKind, Nominate
@@ -36,7 +37,11 @@ class Beside:
 
 
 class Owner:
-    def __init__(self, nodes: Nodes, places: Places, objects: Objects, checks: Mapping[str, Checks]) -> None:
+    def __init__(
+        self, nodes: Nodes, places: Places, objects: Objects, checks: Mapping[str, Checks], pending: Pending | None
+    ) -> None:
+        """`pending`: where it is None, a commit is believed what it says must be free for a pod."""
+        self._pending = pending
         self._nodes = nodes
         self._places = places
         self._objects = objects
@@ -105,11 +110,17 @@ class Owner:
             pods += change
         if pods >= capacity.get(PODS, 0):
             return "Too many pods"
-        asks = load.requests if wanted.asks is None else wanted.asks
-        for resource, amount in asks.items():
+        for resource, amount in self._asks(wanted, load).items():
             if amount > capacity.get(resource, 0) - used.get(resource, 0) and amount > 0 and checks.counts(resource):
                 return f"Insufficient {resource}"
         return ""
+
+    def _asks(self, wanted: Decision | Nominate, load: PodLoad) -> Mapping[str, int]:
+        """What must be free for the pod: what the watch shows of it counts, not the commit."""
+        known = None if self._pending is None else self._pending.asks(wanted.uid)
+        if known is not None:
+            return known
+        return load.requests if wanted.asks is None else wanted.asks
 
     def _volumes(self, wanted: Decision, load: PodLoad, beside: Beside | None) -> Conflict | None:
         for claim in self._exclusive(wanted, load):

@@ -113,6 +113,11 @@ class Pending:
     def knows(self, uid: str) -> bool:
         return uid in self._pods
 
+    def asks(self, uid: str) -> Mapping[str, int] | None:
+        """What must be free for a known pod; None for others."""
+        kind = self._pods.get(uid)
+        return None if kind is None else kind.asks
+
     def wrong(self, wanted: Decision | Nominate, load: PodLoad) -> str:
         """What a commit says otherwise of a known pod than the watch; empty if nothing."""
         kind = self._pods[wanted.uid]
@@ -124,7 +129,7 @@ class Pending:
             return found
         if wanted.profile != kind.scheduler:
             return f"its scheduler is {kind.scheduler}"
-        if (wanted.asks or load.requests) != kind.asks:
+        if (load.requests if wanted.asks is None else wanted.asks) != kind.asks:
             return OTHERWISE
         if isinstance(wanted, Nominate) and kind.never and not wanted.never:
             return "its preemptionPolicy is Never"

@@ -13,7 +13,9 @@ from services.snapshot.pending import Pending
 from shared.cluster.load import load_of
 from shared.messages.state import Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable
-from shared.model.objects import Pod, Volume, encode_msgpack
+from shared.model.objects import ContainerStatus, Pod, ResourceRequirements, Volume, encode_msgpack
+from shared.model.quantity import parse_quantity
+from shared.model.resources import filter_requests
 from shared.model.volumes import AwsElasticBlockStore, EphemeralSource
 from testing.builders import node, pod
 from tests.rounds.support import refusals
@@ -88,11 +90,33 @@ def test_a_forged_pod_is_refused_and_no_worker_is_blamed(forge: Callable[[Pod], 
     assert owner.core.ledger == {}
 
 
-def test_what_must_be_free_is_not_what_a_commit_says() -> None:
+@pytest.mark.parametrize("asks", [{}, {"cpu": 0}])
+def test_what_must_be_free_is_not_what_a_commit_says(asks: dict[str, int]) -> None:
     """A load that is true, and asks that would fit anywhere."""
     owner = Owner(a_pod("100"))
-    assert misstated(owner.commits(a_pod("100"), asks={"cpu": 0})) == ["pod default/p: it requests something else"]
+    assert misstated(owner.commits(a_pod("100"), asks=asks)) == ["pod default/p: it requests something else"]
     assert owner.core.ledger == {}
+
+
+def resizing(of: Pod, cpu: str) -> Pod:
+    """As the kubelet reports of its only container."""
+    requests = {"cpu": parse_quantity(cpu)}
+    status = ContainerStatus(
+        name=of.spec.containers[0].name,
+        resources=ResourceRequirements(requests=requests),
+        allocated_resources=requests,
+    )
+    return replace(of, status=replace(of.status, container_statuses=[status]))
+
+
+def test_a_pod_that_requests_nothing_and_counts_by_its_status_is_placed() -> None:
+    """Nothing must be free for it, which is not the same as what it counts with."""
+    of = resizing(pod("p").build(), "1")
+    assert (filter_requests(of), load_of(of).requests) == ({}, {"cpu": 1000})
+    owner = Owner(of)
+    assert misstated(owner.commits(of)) == ["pod default/p: it requests something else"]
+    effects = owner.commits(of, asks={})
+    assert (refusals(effects), misstated(effects)) == ({}, [])
 
 
 def test_a_pod_that_the_watch_has_not_shown_yet_is_a_conflict_and_no_fault() -> None:
