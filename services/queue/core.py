@@ -316,9 +316,6 @@ class QueueCore:
         """Uids of nominated pods by node."""
         return self._queue.nominator.by_node()
 
-    def nominated_node(self, uid: str) -> str:
-        return self._queue.nominator.node_of(uid)
-
     def in_flight_events(self) -> Counter[str]:
         """In-flight events by label, and as PodPopped the number of in-flight pods."""
         found = Counter(change.label for change in self._queue.events)

@@ -120,17 +120,6 @@ class Problem(msgspec.Struct, frozen=True):
     error: FlotillaError
 
 
-Event = (
-    WatchEvent
-    | WatchEvents
-    | Activate
-    | ListingComplete
-    | Take
-    | Outcomes
-    | Evicted
-    | Forgotten
-    | Assumed
-    | Absorbed
-    | Tick
-)
+Message = Activate | Take | Outcomes | Evicted | Forgotten | Assumed | Absorbed
+Event = WatchEvent | WatchEvents | ListingComplete | Message | Tick
 Effect = SendBatch | Acknowledge | Notify | PodEnded | StoreRetry | PodStale | Problem

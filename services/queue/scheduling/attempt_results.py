@@ -76,9 +76,9 @@ class AttemptResults:
             outcome.preemption != 0 and queue.preemptions.start(info.uid, outcome.preemption, now) is Eviction.FAILED
         )
         if outcome.verdict is Verdict.UNSCHEDULABLE:
-            self._fail(info, outcome.message, AttemptResult.UNSCHEDULABLE, outcome.plugins, outcome.pending, now)
+            queue.end_attempt(info, AttemptResult.UNSCHEDULABLE, outcome.message, now, outcome.plugins, outcome.pending)
         else:
-            self._fail(info, outcome.message, AttemptResult.ERROR, (), (), now)
+            queue.end_attempt(info, AttemptResult.ERROR, outcome.message, now)
         if outcome.nominated is not None:
             self._nominate(info, outcome.nominated, now)
         if preemption_failed:
@@ -140,23 +140,11 @@ class AttemptResults:
         """Frees the pod's room: after an error before the pod itself comes back, after a rejection for others only."""
         pod = info.assumed()
         if forgotten.rejected and forgotten.plugin:
-            self._fail(info, forgotten.reason, AttemptResult.UNSCHEDULABLE, (forgotten.plugin,), (), now)
+            self._queue.end_attempt(info, AttemptResult.UNSCHEDULABLE, forgotten.reason, now, (forgotten.plugin,))
             self._queue.nominator.nominate(info.uid, "")
             self._queue.conditions.sent(binding_rejected_notice(info.pod, forgotten.reason), now)
             self._queue.move_all(freed_room(pod, except_uid=info.uid), now)
         else:
             self._queue.move_all(freed_room(pod), now)
-            self._fail(info, forgotten.reason, AttemptResult.ERROR, (), (), now)
+            self._queue.end_attempt(info, AttemptResult.ERROR, forgotten.reason, now)
             self._queue.nominator.nominate(info.uid, "")
-
-    def _fail(
-        self,
-        info: QueuedPodInfo,
-        message: str,
-        result: AttemptResult,
-        plugins: Sequence[str],
-        pending: Sequence[str],
-        now: float,
-    ) -> None:
-        info.last_failure, info.failed_at = message, now
-        self._queue.end_attempt(info, result, plugins, pending, now)

@@ -34,9 +34,6 @@ class InFlightEvents:
         """In-flight pods."""
         return len(self._starts)
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._starts
-
     def __iter__(self) -> Iterator[ClusterChange]:
         return iter(self._log)
 

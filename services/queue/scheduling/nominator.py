@@ -25,9 +25,6 @@ class Nominator:
         self._nodes: dict[str, str] = {}
         """By uid. Empty: cycle cleared the nomination, whatever the status shows."""
 
-    def node_of(self, uid: str) -> str:
-        return self._nodes.get(uid, "")
-
     def nominate(self, uid: str, node: str) -> None:
         self._nodes[uid] = node
 

@@ -303,13 +303,6 @@ class PodGroups:
                 if uid in self._deadlines and self._deadlines[uid] != self._held_since[uid] + group.timeout:
                     self._set_deadline(uid, group)
 
-    # Introspection
-
-    def can_schedule(self, ref: GroupRef) -> bool:
-        """Whether members of this group would be handed out if it were their turn."""
-        group = self._groups.get(ref)
-        return group is not None and group.can_release
-
     def __contains__(self, uid: str) -> bool:
         """Whether the pod is a member of any group."""
         return uid in self._members

@@ -78,7 +78,7 @@ class QueuedPodInfo:
     sort_key: Any = ()
     """The key of the profile's QueueSort, then `sequence`."""
     heap_item: Any = None
-    """The item of a PodHeap that stands for it."""
+    """Its current item in a PodHeap; other items of it are stale."""
     active_at: float | None = None
     """When it was active for the first time: time spent gated before does not count as scheduling."""
     deadline: float = 0.0

@@ -228,12 +228,19 @@ class SchedulingQueue:
         info.node = node
 
     def end_attempt(
-        self, info: QueuedPodInfo, result: AttemptResult, plugins: Sequence[str], pending: Sequence[str], now: float
+        self,
+        info: QueuedPodInfo,
+        result: AttemptResult,
+        message: str,
+        now: float,
+        plugins: Sequence[str] = (),
+        pending: Sequence[str] = (),
     ) -> None:
         """Requeues a pod whose attempt failed, or leaves it unschedulable if no event since it was popped helps it.
 
         A pod that no plugin rejected backs off as after an error: no event would wake it.
         """
+        info.last_failure, info.failed_at = message, now
         self.counters.attempts[result, info.framework.name] += 1
         self._set_rejectors(info, tuple(sorted({*plugins})), tuple(sorted({*pending})))
         if plugins or pending:

@@ -117,10 +117,5 @@ def _awaited_plugins(info: QueuedPodInfo) -> tuple[str, ...]:
 
 
 def _key(info: QueuedPodInfo) -> _Key:
-    return _Key(
-        info.framework.name,
-        info.equivalence,
-        info.unschedulable_plugins,
-        info.pending_plugins,
-        info.gating_plugin,
-    )
+    plugins = info.unschedulable_plugins, info.pending_plugins, info.gating_plugin
+    return _Key(info.framework.name, info.equivalence, *plugins)
