@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import msgspec
 
-from shared.config.struct_codec import CoreSection, Document, Filled, Int32, Int64, OmitEmpty, Seconds, Section
+from shared.config.struct_codec import CoreSection, Filled, Int32, Int64, OmitEmpty, Seconds, Section, TypedSection
 from shared.model.objects import (
     NodeAffinity,
     NodeOperator,
@@ -25,7 +25,7 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 NODE_NAME: Final = "metadata.name"
 
 
-class PluginArgs(Document, frozen=True):
+class PluginArgs(TypedSection, frozen=True):
     """Arguments of a plugin that kube-scheduler has a type for."""
 
     def in_force(self) -> object:

@@ -25,7 +25,7 @@ from shared.config.policy_tables import (
 )
 from shared.config.problems import InvalidConfigFile, Stage, invalid
 from shared.config.reading import parse_config
-from shared.config.struct_codec import API_VERSION, Decoder, Document, Int32, Int64, Nanoseconds, Section, encode
+from shared.config.struct_codec import API_VERSION, Decoder, Int32, Int64, Nanoseconds, Section, TypedSection, encode
 from shared.config.structs import KIND, ExtenderConfig
 
 MAX_WEIGHT: Final = 2**31 - 1
@@ -89,7 +89,7 @@ class PolicyExtender(ExtenderConfig, frozen=True):
         return {key: value for key, value in plain.items() if key != "httpTimeout" or self.http_timeout}
 
 
-class Policy(Document, frozen=True):
+class Policy(TypedSection, frozen=True):
     predicates: tuple[Predicate, ...] | None = None
     priorities: tuple[Priority, ...] | None = None
     extenders: tuple[PolicyExtender, ...] = ()

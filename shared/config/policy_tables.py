@@ -24,7 +24,7 @@ PREDICATES: Final[Mapping[str, tuple[str, ...]]] = {
     "EvenPodsSpread": ("PodTopologySpread",),
     "MatchInterPodAffinity": ("InterPodAffinity",),
 }
-"""In the order in which predicates ran, whatever their order in the file."""
+"""In the order in which predicates ran, which was independent of the file."""
 
 MANDATORY_PREDICATES: Final = frozenset({"CheckNodeUnschedulable", "PodToleratesNodeTaints"})
 # GeneralPredicates has what HostName, PodFitsHostPorts, MatchNodeSelector and PodFitsResources do.

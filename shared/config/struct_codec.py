@@ -59,35 +59,35 @@ Path = Annotated[str, Mark.PATH]
 
 
 class Section(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A map of a configuration file. A field that may be None tells an absent value from zero after defaulting, too."""
+    """A map of a configuration file. A field that may be None has no zero: absent stays absent."""
 
 
 class CoreSection(Section, frozen=True):
     """A type of Kubernetes' core API: its field names are the same in kube-scheduler's internal version."""
 
 
-class Document(Section, frozen=True, tag_field="kind", tag=True):
+class TypedSection(Section, frozen=True, tag_field="kind", tag=True):
     """A section that may say its apiVersion and kind; the tag is the kind."""
 
 
-class Kind(NamedTuple):
+class FieldType(NamedTuple):
     """A type without its marks. `converted`: what msgspec converts to. `item`: that of the items of a list or map."""
 
-    type: Any
+    base: Any
     converted: Any
     limits: msgspec.Meta | None
     optional: bool
     marks: frozenset[Mark]
-    item: "Kind | None"
+    item: "FieldType | None"
 
     @property
     def zero(self) -> Any:
         """What Go has where nothing is given."""
-        if self.optional or self.type is object:
+        if self.optional or self.base is object:
             return None
         if self.marks & {Mark.DURATION, Mark.NANOSECONDS}:
             return Duration(0)
-        return self.type()
+        return self.base()
 
 
 class Field(NamedTuple):
@@ -96,7 +96,7 @@ class Field(NamedTuple):
     name: str
     key: str
     go_key: str
-    kind: Kind
+    type: FieldType
     default: Any
 
 
@@ -105,22 +105,21 @@ def fields_of(section: type[Section]) -> tuple[Field, ...]:
     """The fields that a file may give."""
     found = []
     for field in msgspec.structs.fields(section):
-        kind = _kind_of(field.type)
-        if Mark.PATH not in kind.marks:
+        declared = _type_of(field.type)
+        if Mark.PATH not in declared.marks:
             key = field.encode_name
             go_key = key if issubclass(section, CoreSection) else GO_NAMES.get(key, key[0].upper() + key[1:])
-            found.append(
-                Field(field.name, key, go_key, kind, kind.zero if field.default is msgspec.NODEFAULT else field.default)
-            )
+            default = declared.zero if field.default is msgspec.NODEFAULT else field.default
+            found.append(Field(field.name, key, go_key, declared, default))
     return tuple(found)
 
 
 @cache
 def _path_field(section: type[Section]) -> str | None:
-    return next((f.name for f in msgspec.structs.fields(section) if Mark.PATH in _kind_of(f.type).marks), None)
+    return next((f.name for f in msgspec.structs.fields(section) if Mark.PATH in _type_of(f.type).marks), None)
 
 
-def _kind_of(annotation: Any) -> Kind:
+def _type_of(annotation: Any) -> FieldType:
     marks: list[Mark] = []
     limits: msgspec.Meta | None = None
     optional = False
@@ -135,9 +134,9 @@ def _kind_of(annotation: Any) -> Kind:
             (bare,) = (part for part in get_args(bare) if part is not NoneType)
     item = None
     if get_origin(bare) in (tuple, dict):
-        item = _kind_of(get_args(bare)[0 if get_origin(bare) is tuple else 1])
+        item = _type_of(get_args(bare)[0 if get_origin(bare) is tuple else 1])
         bare = get_origin(bare)
-    return Kind(bare, annotation, limits, optional, frozenset(marks), item)
+    return FieldType(bare, annotation, limits, optional, frozenset(marks), item)
 
 
 class Decoder:
@@ -151,10 +150,10 @@ class Decoder:
         self.problems.append(invalid(path, value, allowed))
 
     def section(self, section: type[T], value: object, path: str) -> T:
-        """The struct with defaults; where the value is wrong, problems are collected and a default stands there."""
+        """Decode a map into the struct; a wrong value becomes a problem, and the field gets its default."""
         fields = fields_of(section)  # type: ignore[arg-type]
         known = {field.go_key if self._internal else field.key: field for field in fields}
-        head = HEAD if issubclass(section, Document) else ()
+        head = HEAD if issubclass(section, TypedSection) else ()
         given: dict[str, Any] = {}
         if not isinstance(value, dict):
             self.refuse(path, value, "must be a map")
@@ -162,7 +161,7 @@ class Decoder:
         self._report_repeated(value, path)
         for key, item in value.items():
             if field := known.get(key):
-                given[field.name] = self._value(field.kind, item, child(path, key))
+                given[field.name] = self._value(field.type, item, child(path, key))
             elif key not in head:
                 self.problems.append(unknown_field(child(path, str(key)), key, [*known, *head]))
         values = {field.name: self._completed(field, given.get(field.name)) for field in fields}
@@ -171,52 +170,52 @@ class Decoder:
         return section(**values)
 
     def _completed(self, field: Field, value: Any) -> Any:
-        """The value, or what stands in place of nothing: the default, or zero in the internal version."""
-        kind = field.kind
-        if not self._internal and (value is None or (Mark.FILLED in kind.marks and not value)):
+        """The value; if it is absent, the default, or zero in the internal version."""
+        declared = field.type
+        if not self._internal and (value is None or (Mark.FILLED in declared.marks and not value)):
             return field.default
-        if value is None and not kind.optional:
-            return self.section(kind.type, {}, "") if _is_section(kind) else kind.zero
+        if value is None and not declared.optional:
+            return self.section(declared.base, {}, "") if _is_section(declared) else declared.zero
         return value
 
-    def _value(self, kind: Kind, value: object, path: str) -> Any:
+    def _value(self, declared: FieldType, value: object, path: str) -> Any:
         if value is None:
-            if Mark.DURATION in kind.marks and not kind.optional:
+            if Mark.DURATION in declared.marks and not declared.optional:
                 self.refuse(path, None, 'must be a duration like "15s"; leave the field out for its default')
             return None
-        if _is_section(kind):
-            return self.section(kind.type, value, path)
-        if kind.type is tuple:
-            return self._list(kind, value, path)
-        if kind.type is dict:
-            return self._map(kind, value, path)
-        if kind.type is object:
+        if _is_section(declared):
+            return self.section(declared.base, value, path)
+        if declared.base is tuple:
+            return self._list(declared, value, path)
+        if declared.base is dict:
+            return self._map(declared, value, path)
+        if declared.base is object:
             if self._internal:
                 self.refuse(path, value, "cannot be read in this version; use kubescheduler.config.k8s.io/v1")
             return value
         try:
-            return _scalar(kind, value)
+            return _scalar(declared, value)
         except ValueError as wrong:
             # Bytes may be a key, so they are not shown.
-            self.refuse(path, "(hidden)" if kind.type is bytes else value, _allowed(kind, wrong))
+            self.refuse(path, "(hidden)" if declared.base is bytes else value, _allowed(declared, wrong))
             return None
 
-    def _item(self, kind: Kind | None, value: object, path: str) -> Any:
-        assert kind is not None
-        if value is None and _is_section(kind):
-            return self.section(kind.type, {}, path)
-        found = self._value(kind, value, path)
-        return kind.zero if found is None else found
+    def _item(self, declared: FieldType | None, value: object, path: str) -> Any:
+        assert declared is not None
+        if value is None and _is_section(declared):
+            return self.section(declared.base, {}, path)
+        found = self._value(declared, value, path)
+        return declared.zero if found is None else found
 
-    def _list(self, kind: Kind, value: object, path: str) -> Any:
+    def _list(self, declared: FieldType, value: object, path: str) -> Any:
         if isinstance(value, list | tuple):
-            return tuple(self._item(kind.item, item, f"{path}[{i}]") for i, item in enumerate(value))
+            return tuple(self._item(declared.item, item, f"{path}[{i}]") for i, item in enumerate(value))
         return self.refuse(path, value, "must be a list")
 
-    def _map(self, kind: Kind, value: object, path: str) -> Any:
+    def _map(self, declared: FieldType, value: object, path: str) -> Any:
         if isinstance(value, dict):
             self._report_repeated(value, path)
-            return {str(key): self._item(kind.item, item, f"{path}.{key}") for key, item in value.items()}
+            return {str(key): self._item(declared.item, item, f"{path}.{key}") for key, item in value.items()}
         return self.refuse(path, value, "must be a map")
 
     def _report_repeated(self, value: dict[Any, Any], path: str) -> None:
@@ -233,14 +232,14 @@ def encode(value: Any, go: bool = False) -> Any:
         return value
     go = go and not isinstance(value, CoreSection)
     plain: dict[str, Any] = {}
-    if isinstance(value, Document):
+    if isinstance(value, TypedSection):
         plain = {"apiVersion": API_VERSION, "kind": value.__struct_config__.tag}
     for field in fields_of(type(value)):
         item = getattr(value, field.name)
         if go:
-            plain[field.go_key] = _encoded(field.kind, item, go) if item or field.kind.type is not tuple else None
+            plain[field.go_key] = _encoded(field.type, item, go) if item or field.type.base is not tuple else None
         elif not _left_out(field, item):
-            plain[field.key] = _encoded(field.kind, item, go)
+            plain[field.key] = _encoded(field.type, item, go)
     return plain
 
 
@@ -256,53 +255,54 @@ def unknown_field(path: str, name: object, fields: Collection[str]) -> Problem:
     return Problem(path, Fault.INVALID, name, f"unknown field{meant}; allowed are {', '.join(sorted(fields))}")
 
 
-def _is_section(kind: Kind) -> bool:
-    return isinstance(kind.type, type) and issubclass(kind.type, Section)
+def _is_section(declared: FieldType) -> bool:
+    return isinstance(declared.base, type) and issubclass(declared.base, Section)
 
 
 def _left_out(field: Field, item: Any) -> bool:
     """As Go's omitempty: a pointer is left out when it is nil, a struct never, anything else when it is zero."""
-    kind = field.kind
-    if Mark.OMIT_EMPTY not in kind.marks or _is_section(kind) or (kind.optional and kind.type is not tuple):
-        return item is None and Mark.OMIT_EMPTY in kind.marks
-    return not item
+    declared = field.type
+    if Mark.OMIT_EMPTY not in declared.marks:
+        return False
+    is_pointer = declared.optional and declared.base is not tuple
+    return item is None if is_pointer or _is_section(declared) else not item
 
 
-def _scalar(kind: Kind, value: Any) -> Any:
-    if Mark.NANOSECONDS in kind.marks and isinstance(value, int) and not isinstance(value, bool):
+def _scalar(declared: FieldType, value: Any) -> Any:
+    if Mark.NANOSECONDS in declared.marks and isinstance(value, int) and not isinstance(value, bool):
         return Duration(value)
-    if kind.marks & {Mark.DURATION, Mark.NANOSECONDS}:
+    if declared.marks & {Mark.DURATION, Mark.NANOSECONDS}:
         return parse_duration(msgspec.convert(value, str))
-    if kind.type is bytes and isinstance(value, str):
+    if declared.base is bytes and isinstance(value, str):
         value = value.replace("\r", "").replace("\n", "")
-    converted = msgspec.convert(value, kind.converted)
-    return _nearest_float32(converted) if Mark.FLOAT32 in kind.marks else converted
+    converted = msgspec.convert(value, declared.converted)
+    return _nearest_float32(converted) if Mark.FLOAT32 in declared.marks else converted
 
 
-def _allowed(kind: Kind, wrong: Exception) -> str:
-    if Mark.NANOSECONDS in kind.marks:
+def _allowed(declared: FieldType, wrong: Exception) -> str:
+    if Mark.NANOSECONDS in declared.marks:
         return 'must be a whole number of nanoseconds, or a duration like "5s"'
-    if Mark.DURATION in kind.marks:
+    if Mark.DURATION in declared.marks:
         is_string = not isinstance(wrong, msgspec.ValidationError)
         return str(wrong) if is_string else 'must be a duration in quotes or with a unit, like "15s"'
-    if kind.limits is not None:
-        return f"must be a whole number from {kind.limits.ge} to {kind.limits.le}"
+    if declared.limits is not None:
+        return f"must be a whole number from {declared.limits.ge} to {declared.limits.le}"
     return {
         str: "must be a string (in quotes where YAML would take it for something else)",
         bool: "must be true or false",
         float: "must be a number of 32 bits",
         bytes: "must be base64",
-    }[kind.type]
+    }[declared.base]
 
 
-def _encoded(kind: Kind, value: Any, go: bool) -> Any:
-    if value is None or kind.type is dict:
+def _encoded(declared: FieldType, value: Any, go: bool) -> Any:
+    if value is None or declared.base is dict:
         return value
-    if kind.marks & {Mark.DURATION, Mark.NANOSECONDS}:
+    if declared.marks & {Mark.DURATION, Mark.NANOSECONDS}:
         return format_duration(nanoseconds_of(value))
-    if kind.type is bytes:
+    if declared.base is bytes:
         return msgspec.to_builtins(value)
-    if kind.type is float and value.is_integer():
+    if declared.base is float and value.is_integer():
         return int(value)
     return encode(value, go)
 

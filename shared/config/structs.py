@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from shared.config.points import MULTI_POINT, POINTS_IN_ORDER, ExtensionPoint, PluginRef
-from shared.config.struct_codec import Document, Filled, Float32, Int32, Int64, OmitEmpty, Path, Seconds, Section
+from shared.config.struct_codec import Filled, Float32, Int32, Int64, OmitEmpty, Path, Seconds, Section, TypedSection
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 DEFAULT_QPS: Final = 50.0
@@ -144,7 +144,7 @@ class ExtenderConfig(Section, frozen=True):
     ignorable: OmitEmpty[bool] = False
 
 
-class KubeSchedulerConfiguration(Document, frozen=True):
+class KubeSchedulerConfiguration(TypedSection, frozen=True):
     """A configuration file with its defaults filled in."""
 
     parallelism: Int32 = 16

@@ -9,7 +9,6 @@ from shared.config.document import parse_document
 from shared.config.struct_codec import (
     CoreSection,
     Decoder,
-    Document,
     Filled,
     Float32,
     Int32,
@@ -17,6 +16,7 @@ from shared.config.struct_codec import (
     Path,
     Seconds,
     Section,
+    TypedSection,
     encode,
 )
 
@@ -31,7 +31,7 @@ class Core(CoreSection, frozen=True):
     match_labels: OmitEmpty[dict[str, str]] = msgspec.field(default_factory=dict)
 
 
-class Example(Document, frozen=True):
+class Example(TypedSection, frozen=True):
     text: str = "default"
     filled: Filled[str] = "default"
     count: OmitEmpty[Int32 | None] = 7
