@@ -17,8 +17,8 @@ def test_the_owners_of_an_incomplete_gang_are_told_once() -> None:
     line.add("b", ref=THEIRS)
     assert line.groups.next_deadline() == 10.0
     assert told(line, 9.9) == {}
-    why = "2 of its pods are there, and none is scheduled before there are 3"
-    assert told(line, 10.0) == {"a": f"waiting for pod group scheduling.x-k8s.io/default/g since 10 s: {why}"}
+    why = "2 of its pods exist, and at least 3 are needed"
+    assert told(line, 10.0) == {"a": f"waiting for pod group scheduling.x-k8s.io/default/g for 10 s: {why}"}
     assert list(told(line, 14.0)) == ["b"]
     assert told(line, 1000.0) == {}
     assert line.groups.next_deadline() is None
@@ -29,7 +29,7 @@ def test_owners_are_told_that_the_group_does_not_exist() -> None:
     line = GroupQueue()
     line.add("a")
     assert line.groups.next_deadline() == GROUP_TIMEOUT
-    assert told(line, GROUP_TIMEOUT)["a"].endswith("default/g since 60 s: there is no such object")
+    assert told(line, GROUP_TIMEOUT)["a"].endswith("default/g for 60 s: the pod group does not exist")
 
 
 def test_owners_are_told_of_gated_members() -> None:
@@ -38,7 +38,7 @@ def test_owners_are_told_of_gated_members() -> None:
     line.add("a")
     line.add("b", shut=True)
     line.take()
-    assert told(line, GROUP_TIMEOUT)["a"].endswith("scheduled together, but 1 of them are kept out by their gates")
+    assert told(line, GROUP_TIMEOUT)["a"].endswith("scheduled together, but 1 of them are gated")
 
 
 def test_a_new_or_changed_group_changes_the_timeout() -> None:

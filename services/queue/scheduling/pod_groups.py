@@ -93,13 +93,13 @@ class GroupInfo:
 
     def why_held(self, seconds: float) -> str:
         if self.object is None:
-            why = "there is no such object"
+            why = "the pod group does not exist"
         elif self.total < self.minimum:
-            why = f"{self.total} of its pods are there, and none is scheduled before there are {self.minimum}"
+            why = f"{self.total} of its pods exist, and at least {self.minimum} are needed"
         else:
-            blocked = f"{self.counts[MemberState.BLOCKED]} of them are kept out by their gates"
+            blocked = f"{self.counts[MemberState.BLOCKED]} of them are gated"
             why = f"{self.missing} more of its pods must be scheduled together, but {blocked}"
-        return f"waiting for pod group {self.ref} since {seconds:.0f} s: {why}"
+        return f"waiting for pod group {self.ref} for {seconds:.0f} s: {why}"
 
 
 class PoppedTogether(NamedTuple):
