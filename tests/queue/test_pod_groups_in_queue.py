@@ -163,7 +163,7 @@ def test_owners_are_told_after_the_groups_timeout() -> None:
     queue.now += 10.0
     said = notices(queue.tell(Tick()))
     assert [(notice.name, notice.reason, notice.patch) for notice in said] == [("a", "Unschedulable", True)]
-    assert "1 of its pods are there" in said[0].message
+    assert "1 of its pods exist" in said[0].message
     queue.now += GROUP_TIMEOUT
     assert [notice.name for notice in notices(queue.tell(Tick())) if notice.event] == ["b"]
 
