@@ -20,8 +20,8 @@ class Settings:
     name: str = ""
     """Name of this process, unique among the processes of its service. Default: the service, host and pid."""
     identity: str = ""
-    """Lease holder identity. A restarted process with the same identity re-acquires its Lease at once. Default: its
-    name."""
+    """Lease holder identity: a process takes a Lease of its own identity at once, so no two that live may share one.
+    Default: the name and a random part, new with each start."""
     prefix: str = "flotilla"
     """Begins every NATS subject and Redis key, so that several Flotillas can share servers."""
     nats_url: str = field(default="nats://127.0.0.1:4222", repr=False)

@@ -269,7 +269,7 @@ class Election:
         return min(patience, self.leads_until - now) if self.term else patience
 
     def _may_be_taken(self, record: Record, seen_at: float, now: float) -> bool:
-        """Nobody's, our own of before, or of somebody who has been silent for too long."""
+        """It is nobody's, or our identity's from an earlier process, or its holder has been silent for too long."""
         free = not self._timings.elect or record.holder in ("", self._identity)
         return free or now >= seen_at + self._duration(record)
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -134,6 +135,15 @@ def timings_of(config: LeaderElection) -> Timings:
     )
 
 
+def holder_identity(context: Context) -> str:
+    """Who this process is in its Lease. Two live processes of one name differ: unless it is set, it is drawn.
+
+    A candidate that finds its own identity in a Lease takes the Lease at once. Only who sets FLOTILLA_IDENTITY can know
+    that no other live process has it.
+    """
+    return context.settings.identity or f"{context.name}-{secrets.token_hex(4)}"
+
+
 class _Keeper:
     """The two sides: what is called in the service's loop, and what runs in the thread."""
 
@@ -149,7 +159,7 @@ class _Keeper:
         self.served = self._schedulers = schedulers
         self._name = name
         self._given = given
-        self._identity = context.settings.identity or context.name
+        self._identity = holder_identity(context)
         self._timings = timings_of(config)
         self._namespace = config.resource_namespace
         self._log: logging.Logger = context.log

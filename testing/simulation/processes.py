@@ -189,7 +189,7 @@ class Process:
         return Context(
             service=self.service,
             name=self.name,
-            settings=Settings(round_size=self._around.round_size, shard_count=SHARDS),
+            settings=Settings(identity=self.name, round_size=self._around.round_size, shard_count=SHARDS),
             bus=bus,
             telemetry=telemetry,
             health=Health(),

@@ -10,6 +10,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from services.cli.main import main
+from services.supervisor.options import SINGLE
 from shared.config.settings import Settings, serves_tls
 from shared.config.sources import SOURCES
 from shared.runtime.guard import is_open
@@ -197,7 +198,7 @@ def test_variables_are_settings(overlay: str) -> None:
     known |= {f"{source.variable}_FILE" for source in SOURCES if source.secret}
     for workload, container in containers(objects(overlay)):
         if service_of(workload):
-            assert environment(container).keys() <= known
+            assert environment(container).keys() - {"POD_UID"} <= known
 
 
 @every_overlay
@@ -208,6 +209,11 @@ def test_each_service_is_given_what_it_uses(overlay: str) -> None:
             pod = pod_of(workload)
             given = environment(container)
             assert given["FLOTILLA_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+            if service in SINGLE:  # the uid of the pod, of which one container lives at a time
+                assert given["POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+                assert given["FLOTILLA_IDENTITY"] == "$(FLOTILLA_NAME)-$(POD_UID)"
+                names = [variable["name"] for variable in container["env"]]
+                assert names.index("FLOTILLA_IDENTITY") > max(map(names.index, ("FLOTILLA_NAME", "POD_UID")))
             assert ("FLOTILLA_REDIS_URL_FILE" in given) == (service in WITH_REDIS)
             assert pod["serviceAccountName"] == f"flotilla-{service}"
             assert pod["automountServiceAccountToken"] is True, "it asks for reviews of those who read its metrics"

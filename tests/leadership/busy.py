@@ -23,7 +23,7 @@ async def main(server: str, nats: str, stuck: bool) -> None:
     context = Context(
         service="x",
         name="busy",
-        settings=Settings(api=ApiSettings(server=server)),
+        settings=Settings(api=ApiSettings(server=server), identity="busy"),
         bus=bus,
         telemetry=a_telemetry(),
         health=Health(),

@@ -5,10 +5,10 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Self
 
 import pytest
+from msgspec.structs import replace
 
 from services.simulator.errors import ApiError
 from services.simulator.service import Simulator
@@ -41,11 +41,11 @@ class World:
         self.server = server
         self.nats = nats
 
-    def context(self, name: str, bus: Bus) -> Context:
+    def context(self, name: str, bus: Bus, identity: str) -> Context:
         return Context(
             service="x",
             name=name,
-            settings=Settings(api=ApiSettings(server=self.server.url)),
+            settings=Settings(api=ApiSettings(server=self.server.url), identity=identity),
             bus=bus,
             telemetry=a_telemetry(),
             health=Health(),
@@ -84,11 +84,18 @@ class Candidate:
 
     @classmethod
     async def stands(
-        cls, world: World, name: str, config: LeaderElection = LONG, url: str = "", lease: str = NAME
+        cls,
+        world: World,
+        name: str,
+        config: LeaderElection = LONG,
+        url: str = "",
+        lease: str = NAME,
+        *,
+        identity: str | None = None,
     ) -> Self:
-        """`url`: of NATS, where it is not the world's own."""
+        """`url`: of NATS, where it is not the world's own. `identity`: FLOTILLA_IDENTITY; default: the name."""
         bus = await Bus.connect(url or world.nats.url, "flotilla", name, a_telemetry())
-        return cls(world.context(name, bus), config, lease)
+        return cls(world.context(name, bus, name if identity is None else identity), config, lease)
 
     async def _live(self) -> None:
         try:
@@ -173,6 +180,21 @@ async def test_who_was_killed_is_followed_once_its_lease_has_run_out_and_by_itse
         first = await Candidate.stands(world, "one")
         await first.leads()
         await first.stop()
+
+
+async def test_a_namesake_without_an_identity_of_its_own_stands_by() -> None:
+    async with a_world() as world:
+        first = await Candidate.stands(world, "one", identity="")
+        epoch = (await first.leads()).epoch
+        holder = world.spec()["holderIdentity"]
+        assert holder.startswith("one-")
+        second = await Candidate.stands(world, "one", identity="")
+        await until(lambda: second.context.health.standing_by or second.lead is not None)
+        assert (second.context.health.role, second.lead) == (f"standby: {holder} leads", None)
+        assert first.failure is None and world.spec()["leaseTransitions"] == epoch
+        await first.stop()
+        await second.leads()
+        await second.stop()
 
 
 async def test_who_cannot_renew_loses_before_another_may_lead() -> None:

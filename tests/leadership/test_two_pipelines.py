@@ -42,6 +42,19 @@ async def test_the_second_pipeline_takes_no_lease_that_the_first_one_does_not_re
         await standby.stop()
 
 
+async def test_a_second_pipeline_of_equal_names_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "SURE", 0.5)
+    async with a_world() as world, nats_server() as another:
+        first = await Candidate.stands(world, "snapshot-1", lease=SNAPSHOT, identity="")
+        epoch = (await first.leads()).epoch
+        second = await Candidate.stands(world, "snapshot-1", url=another.url, lease=SNAPSHOT, identity="")
+        await second.ends()
+        assert isinstance(second.failure, UserError) and second.lead is None
+        assert str(second.failure).startswith(f"Lease leases/{SNAPSHOT} is held by snapshot-1-")
+        assert first.failure is None and (await first.leads()).epoch == epoch
+        await first.stop()
+
+
 async def test_a_pipeline_that_follows_a_dead_one_takes_the_snapshots_lease_first() -> None:
     async with a_world() as world:
         left_behind(world, SNAPSHOT, seconds=3)
