@@ -65,6 +65,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 ENDS = frozenset(state for state, following in TRANSITIONS.items() if not following)
 MAYBE_BOUND = frozenset({S.BINDING, S.LOOKING, S.DOUBTING})
+LOOKS_AGAIN = frozenset({S.DOUBTING, S.STALE})
+"""The API server is asked again after a pause; of a stale one because the snapshot may have nothing to say about it."""
 IDLE = frozenset({S.BEHIND, S.WAITING, S.PAUSED, S.STALE})
 """Nothing has been asked of the API server that is not answered yet."""
 
@@ -165,7 +167,7 @@ class Attempt:
             return min(self.deadline, self.permit.deadline)
         if self.state is State.PAUSED:
             return min(self.deadline, self.resume_at)
-        if self.state is State.DOUBTING and self.doubt is not None:
+        if self.state in LOOKS_AGAIN and self.doubt is not None:
             return min(self.deadline, self.doubt.look_at)
         return self.deadline
 

@@ -43,6 +43,8 @@ from shared.messages.state import BindingOrder
 LOOK_AGAIN = 0.5
 """Seconds until a pod is looked up again, the first time; the pause doubles from then on."""
 LONGEST_PAUSE = 8.0
+UNANSWERED = 5.0
+"""Seconds for which the snapshot may leave a stale attempt unanswered, before the pod is looked up again."""
 PAUSE_GRAIN = 0.25
 """Pauses of PreBind end at multiples of so many seconds."""
 BINDING = "/binding"
@@ -244,7 +246,9 @@ class Carrying:
             if self._book.behind(order.uid) is not None:
                 self._endings.supersede(attempt, now)
                 return
+            doubt.look_at = now + UNANSWERED
             attempt.move(State.STALE, now)
+            self._book.ring(attempt.alarm)
             asked = BindingOutcome(order.uid, order.attempt, MOVED, version=order.version, found=found.version)
             self._reports.add(asked, now)
         elif moved:

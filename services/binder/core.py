@@ -37,7 +37,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from services.binder import points
-from services.binder.attempt import ENDS, IDLE, MAYBE_BOUND, Attempt, State
+from services.binder.attempt import ENDS, IDLE, LOOKS_AGAIN, MAYBE_BOUND, Attempt, State
 from services.binder.book import Book
 from services.binder.carrying import Carrying
 from services.binder.ending import Endings
@@ -331,7 +331,7 @@ class BinderCore:
                 continue
             if attempt.deadline <= now:
                 self._endings.leave(attempt, now)
-            elif attempt.state is State.DOUBTING:
+            elif attempt.state in LOOKS_AGAIN:
                 self._carrying.look_up(attempt, now)
             elif attempt.state is State.PAUSED:
                 self._carrying.resume(attempt, now)

@@ -65,6 +65,7 @@ from shared.messages.binding import (
     Nominated,
     Recall,
     Recalled,
+    Withdraw,
 )
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
@@ -89,6 +90,7 @@ CHECK = 2.0
 BEAT = 0.25
 """Seconds between two heartbeats, and between two looks at deadlines."""
 MOST_WAITING = 1 << 12
+ORDERED_NO_MORE = "it is not ordered any more"
 """Of binding orders that no binder has room for, or of what is to be written; with more, nothing further is decided."""
 
 
@@ -353,6 +355,9 @@ class Shell:
             if sends is not None:
                 self._send(sends)
                 return None
+        if outcome.found and not self._core.stands((outcome.uid, outcome.attempt)):
+            withdraw = Withdraw(outcome.uid, outcome.attempt, "", ORDERED_NO_MORE, self._core.epoch)
+            self._bus.post(subjects.BINDER_WITHDRAWALS, withdraw)
         event = event_of(self._dispatcher, process, outcome)
         self._send(self._dispatcher.word(process, outcome, now))
         return event

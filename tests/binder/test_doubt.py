@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.binder.carrying import LONGEST_PAUSE, MOVED
+from services.binder.carrying import LONGEST_PAUSE, MOVED, UNANSWERED
 from services.binder.events import Call, LookedUp, LookUp, Record, Refused, SetCondition, Unknown, Where
 from shared.framework.plugin import ApiCall
 from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, told
@@ -100,6 +100,21 @@ def test_a_snapshot_that_has_not_heard_of_the_new_version_is_told_again() -> Non
     look_up = one(LookUp, script.order())
     script.found(look_up, Where.UNBOUND, version="9")
     assert script.outcomes() == [told("p", 1, MOVED, found="9")]
+
+
+def test_a_snapshot_that_does_not_answer_is_told_again_after_another_look() -> None:
+    script, _ = stale()
+    assert not only(LookUp, script.pass_time(UNANSWERED - 0.1))
+    look_up = one(LookUp, script.pass_time(0.1))
+    script.found(look_up, Where.UNBOUND, version="9")
+    assert script.outcomes() == [told("p", 1, MOVED, found="9")]
+
+
+def test_of_a_stale_attempt_nothing_is_held_once_another_binder_has_bound_the_pod() -> None:
+    """Also if PreBind has put its deadline off for minutes."""
+    script, _ = stale()
+    script.found(one(LookUp, script.pass_time(UNANSWERED)), Where.ON_NODE, "n1")
+    assert script.core.held == 0
 
 
 def test_a_pod_that_is_being_deleted_is_not_ordered_again() -> None:
