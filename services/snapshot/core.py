@@ -182,7 +182,7 @@ class SnapshotCore:
             case Heard(words=words):
                 return [effect for word in words for effect in self.handle(word, now)]
             case BindingFinished(uid=uid, attempt=attempt):
-                return self._on_bound(uid, attempt)
+                return self._on_bound(uid, attempt, now)
             case BindingFailed():
                 return self._on_failed(event, now)
             case BindingWaits():
@@ -190,7 +190,7 @@ class SnapshotCore:
             case BindingStale():
                 return self._on_stale(event)
             case LookedUp():
-                return self._on_looked_up(event)
+                return self._on_looked_up(event, now)
             case Spared(uid=uid):
                 return self._cluster.reprieve(self._doomed.spare(uid))
             case Tick():
@@ -358,13 +358,11 @@ class SnapshotCore:
 
     # Bindings
 
-    def _on_bound(self, uid: str, attempt: int) -> list[Effect]:
+    def _on_bound(self, uid: str, attempt: int, now: float) -> list[Effect]:
         entry = self._ledger.find(uid, attempt)
         if entry is None or entry.bound:
             return []
-        bound = msgspec.structs.replace(entry, bound=True)
-        self._ledger.change(bound)
-        return [Persist(ledger=(bound,))]
+        return [Persist(ledger=(self._ledger.bind(entry, now),))]
 
     def _on_failed(self, failed: BindingFailed, now: float) -> list[Effect]:
         entry = self._ledger.find(failed.uid, failed.attempt)
@@ -411,7 +409,7 @@ class SnapshotCore:
         effects += self._cluster.reprieve(list(self._doomed.expire(now)))
         return effects + self._cluster.publish(self._objects.expire(now, self._cluster.seq + 1), [])
 
-    def _on_looked_up(self, found: LookedUp) -> list[Effect]:
+    def _on_looked_up(self, found: LookedUp, now: float) -> list[Effect]:
         entry = self._ledger.find(found.uid, found.attempt)
         if entry is None:
             return self._on_nominee_found(found)
@@ -423,7 +421,7 @@ class SnapshotCore:
             doubt = self._ledger.doubted(found.uid) or Doubt()
             return self._forget(entry, doubt.reason, doubt.plugin, rejected=doubt.rejected)
         if found.node == entry.node:
-            return self._on_bound(found.uid, found.attempt)
+            return self._on_bound(found.uid, found.attempt, now)
         self._ledger.take(found.uid)
         key = f"{entry.namespace}/{entry.name}"
         self._pods.put(found.uid, found.node, entry.load, key, assumed=False)

@@ -6,6 +6,7 @@ that has ended frees nothing: the attempt is fenced first.
 """
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -91,6 +92,13 @@ class Ledger:
     def change(self, entry: LedgerEntry) -> None:
         """Of an attempt that stands here; its window stays."""
         self._entries[entry.uid] = entry
+
+    def bind(self, entry: LedgerEntry, now: float) -> LedgerEntry:
+        """It is bound, and the watch is to show it. Look it up soon if not, however long a binder had to wait with it."""
+        bound = self._entries[entry.uid] = msgspec.structs.replace(entry, bound=True)
+        if self._deadlines.get(entry.uid, math.inf) > now + BINDING_WINDOW:
+            self._put_off(entry.uid, now + BINDING_WINDOW)
+        return bound
 
     def extend(self, entry: LedgerEntry, wait: float, now: float) -> LedgerEntry:
         """A binder waits with it for so many seconds, and has a whole window after that."""

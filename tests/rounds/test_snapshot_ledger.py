@@ -243,6 +243,17 @@ def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> N
     assert log.core.next_deadline() is None
 
 
+def test_a_pod_that_is_bound_is_looked_up_soon_though_its_binder_was_to_wait_for_minutes() -> None:
+    """It may have finished before anybody watched, and then the watch never shows it."""
+    log = assumed()
+    log.handle(BindingWaits(P.uid, FIRST, 600.0))
+    log.handle(BindingFinished(P.uid, FIRST), now=1.0)
+    assert log.handle(Tick(), now=1.0 + DUE - 0.1) == []
+    assert log.handle(Tick(), now=1.0 + DUE) == [Fence(P.uid, FIRST, "default", "p", "")]
+    log.handle(LookedUp(P.uid, FIRST, None, gone=True), now=1.0 + DUE)
+    assert not log.core.ledger
+
+
 def test_all_that_is_overdue_is_looked_up_once() -> None:
     log = assumed()
     log.handle(commit(2, (Q, "b", 3)), now=5.0)
