@@ -94,7 +94,7 @@ class Ledger:
         self._entries[entry.uid] = entry
 
     def bind(self, entry: LedgerEntry, now: float) -> LedgerEntry:
-        """It is bound, and the watch is to show it. Look it up soon if not, however long a binder had to wait with it."""
+        """It is bound. If the watch does not show it, look it up soon, however long a binder had to wait with it."""
         bound = self._entries[entry.uid] = msgspec.structs.replace(entry, bound=True)
         if self._deadlines.get(entry.uid, math.inf) > now + BINDING_WINDOW:
             self._put_off(entry.uid, now + BINDING_WINDOW)
