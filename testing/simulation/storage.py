@@ -16,7 +16,6 @@ from shared.model.objects import Node, ObjectKind, PersistentVolume, PersistentV
 from shared.model.storage import BIND_COMPLETED, READ_WRITE_ONCE_POD
 from testing.builders import node, pod
 from testing.simulation.apiserver import FINISHED, Change
-from testing.simulation.auditor import KNOWN_FOR
 from testing.simulation.schedule import Schedule
 from testing.simulation.wishes import ZONE
 from testing.simulation.world import ELSEWHERE, World
@@ -60,10 +59,6 @@ class StorageWorld(World):
         self._looks_at = self._nudges_at = 0.0
         self._stranded: set[str] = set()
         """Pods whose node has gone."""
-        self._replaced_at: dict[str, float] = {}
-        """Nodes that have gone, and others of the same name may have come."""
-        self._doubtful: set[str] = set()
-        """Pods whose node may have been away between decision and binding, so that their claims did not count."""
         self._holds: dict[str, str] = {}
         """The volume of each claim that has one, by the claim's uid."""
         self.quiet = False
@@ -222,21 +217,18 @@ class StorageWorld(World):
     def _on_bind(self, bound: Pod) -> None:
         """Its claims have volumes that its node reaches, and it shares none that one pod alone may use."""
         where, claims = self.server.nodes.get(bound.spec.node_name), self._claims()
-        if self.now < self._replaced_at.get(bound.spec.node_name, -KNOWN_FOR) + KNOWN_FOR:
-            self._doubtful.add(bound.uid)
         for name in _claims_of(bound):
             claim = claims.get(name)
             if claim is None or not claim.fully_bound:
                 self._tell(f"{bound.name} ({bound.uid}) is bound, and its claim {name} is not")
             elif where is not None and self._zones[claim.spec.volume_name] != where.metadata.labels[ZONE]:
                 self._tell(f"{bound.name} ({bound.uid}) is bound to {where.name}, which does not reach {name}")
-            if name in SINGLE and (others := self._users(name) - {bound.uid} - self._doubtful):
+            if name in SINGLE and (others := self._users(name) - {bound.uid}):
                 self._tell(f"{bound.name} ({bound.uid}) is bound, and ({min(others)}) uses {name} already")
 
     def _on_change(self, change: Change) -> None:
         """No volume goes to two claims, and a claim keeps the one that it has."""
         if change.kind is Kind.NODE and change.type == "DELETED":
-            self._replaced_at[change.key] = self.now
             self._stranded.update(uid for uid, pod in self.server.pods.items() if pod.spec.node_name == change.key)
         obj = self.server.objects.get((ObjectKind.PERSISTENT_VOLUME_CLAIM, change.key))
         if not isinstance(obj, PersistentVolumeClaim) or not obj.spec.volume_name:
