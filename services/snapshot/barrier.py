@@ -39,7 +39,8 @@ MOST_NAMED = 5
 """Pods in one line."""
 PROGRESS = 1.0
 """Seconds between two lines about how far it is."""
-
+SECONDS_A_POD = 0.002
+"""About, as measured with a real API server."""
 
 REFUSED_FOR_GOOD = (400, 413, 422)
 """Answers that say that this change of this pod is not accepted; others may be over soon."""
@@ -86,7 +87,8 @@ class Barrier:
     async def run(self, tell: Callable[[str], None]) -> None:
         """All that there is has been seen once. Returns when nothing of an earlier term can be bound any more."""
         self._closed, self._total = True, len(self._open)
-        self._log.warning("what earlier terms have assumed is not known: %d pending pods are fenced first", self._total)
+        what, seconds = "what earlier terms have assumed is not known", max(1, round(self._total * SECONDS_A_POD))
+        self._log.warning("%s: %d pending pods are fenced first, in about %d s", what, self._total, seconds)
         progress = asyncio.create_task(self._report(tell), name="telling how far the fence is")
         self._fault.watch(progress)
         try:

@@ -73,6 +73,8 @@ class Dispatcher:
         self._holder: dict[Attempt, str] = {}
         self._sent: dict[Attempt, _Sent] = {}
         self._number = 0
+        self._heard_at: float | None = None
+        """When any binder was heard of last; before that, when that was first missed."""
 
     @property
     def waiting(self) -> int:
@@ -143,6 +145,7 @@ class Dispatcher:
         return binder is not None and binder.incarnation == process[1]
 
     def beat(self, beat: BinderBeat, now: float) -> Sends:
+        self._heard_at = now
         binder = self._binders.get(beat.binder)
         if binder is not None and (beat.gone or binder.incarnation != beat.incarnation):
             self._lose(beat.binder)
@@ -177,6 +180,14 @@ class Dispatcher:
         """Whether any binder has said so since then; one that ends takes none."""
         return any(binder.room > 0 and binder.heard_at >= since for binder in self._binders.values())
 
+    def missing(self, now: float) -> str:
+        """Why orders wait for lack of any binder. Empty if none waits, or a binder is there or may be back."""
+        silent = 0.0 if self._heard_at is None else now - self._heard_at
+        if self._binders or not self._waits or silent < BINDER_PATIENCE:
+            return ""
+        orders = "1 order waits" if self.waiting == 1 else f"{self.waiting} orders wait"
+        return f"no binder has been heard of for {int(silent)} s, {orders}"
+
     def was_sent(self, attempt: Attempt) -> bool:
         """In this term, of an attempt that stands in the ledger and may be given to binders."""
         return attempt in self._sent
@@ -210,6 +221,7 @@ class Dispatcher:
 
     def tick(self, now: float) -> Sends:
         """To be called now and then: notices who is lost, and what there was no word on."""
+        self._heard_at = now if self._heard_at is None else self._heard_at
         for name in [name for name, b in self._binders.items() if now - b.heard_at > BINDER_PATIENCE]:
             self._lose(name)
         sends = self._send(now)

@@ -219,7 +219,8 @@ class Shell:
         await self._carrier.begin()
         self._context.health.clear("listing")
         self._context.health.ready()
-        self._context.log.info("term %d goes on from %s", self._core.epoch, self._core.counts())
+        counts = ", ".join(f"{what} {number:,}" for what, number in self._core.counts().items())
+        self._context.log.info("term %d goes on from: %s", self._core.epoch, counts)
         try:
             await self._carrier.run()
         except asyncio.CancelledError:
@@ -274,6 +275,7 @@ class Shell:
                 self._runner.feed(Tick())
                 self._runner.feed(Beat())
                 self._send(self._dispatcher.tick(now))
+                self._miss_binders(now)
                 self._send(self._recalls.tick(now))
                 self._tell_forgotten()
                 self._tell_absorbed()
@@ -282,6 +284,14 @@ class Shell:
                     self._carrier.add([Persist()])
             self._show()
             self._inspecting.expire()
+
+    def _miss_binders(self, now: float) -> None:
+        health, missing = self._context.health, self._dispatcher.missing(now)
+        if not missing:
+            health.clear("binders")
+            return
+        health.wait_for("binders", missing)
+        self._sparingly.warning("binders", "%s", missing)
 
     # What comes in
 

@@ -20,10 +20,11 @@ from services.supervisor.nursery import PRELOADED
 from services.supervisor.offspring import Nursery
 from services.supervisor.options import PipelineOptions
 from services.supervisor.probe import Answer, get
-from services.supervisor.relay import Relay
+from services.supervisor.relay import Level, Relay
 from services.supervisor.servers import NatsServer, RedisServer, temporary_folder
 from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, FlotillaError, UserError
+from shared.runtime.health import STARTING
 
 SAMPLE_EVERY = 0.5
 """Seconds between looks at the CPU time of processes, which cannot be read once they are gone."""
@@ -33,6 +34,7 @@ POLL_SHARE = 0.05
 """Of the time that has passed: what takes long is looked at less often."""
 TELL_EVERY = 10.0
 """Seconds between two words on who is not ready yet."""
+IS_STARTING = f"{STARTING}: is starting"
 STANDS_BY = "ok: standby, "
 """Begins a service's answer while another one leads."""
 EMBEDDED = ("nats-server", "redis-server", "simulator")
@@ -117,9 +119,9 @@ class Pipeline:
         """The last lines that the services said, each as `name | line`."""
         return self._relay.lines
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, level: Level = "info") -> None:
         """Among the lines of the services."""
-        self._relay.tell(text)
+        self._relay.tell(text, level)
 
     def cpu(self) -> dict[str, float]:
         """Seconds of CPU by process, summed over restarts, as of the last half second at most for those that ended."""
@@ -240,7 +242,7 @@ class Pipeline:
             if loop.time() > tell_at:
                 tell_at += TELL_EVERY
                 for name, reason in unready.items():
-                    self.tell(f"{name} is not ready yet: {reason}")
+                    self.tell(f"{name} is not ready yet: {reason}", "warning")
             if loop.time() > deadline:
                 reasons = ", ".join(f"{name} ({reason})" for name, reason in unready.items())
                 raise ClusterError(f"not ready after {self.options.start_patience:g} s: {reasons}")
@@ -255,7 +257,7 @@ class Pipeline:
         answer = await self.ask(name, "/readyz")
         if answer is None:
             return "does not answer yet"
-        return "" if answer.status == 200 else " ".join(answer.body.split()) or f"answers {answer.status}"
+        return "" if answer.status == 200 else reason_in(answer.body) or f"answers {answer.status}"
 
     async def _keep(self, child: Child, *, runs: bool) -> None:
         """Waits for its end and starts it again, until that is senseless."""
@@ -297,7 +299,7 @@ class Pipeline:
             case Launch(after=after):
                 return after
             case Tell(name, text):
-                self._relay.tell(f"{name} {text}")
+                self._relay.tell(f"{name} {text}", "warning")
             case GiveUp(name, reason):
                 if not self.failure.done():
                     complaint = reason.removeprefix(f"flotilla {self._kinds[name]}: ") or "bad configuration"
@@ -332,6 +334,12 @@ class Pipeline:
         self.failure.cancel()
         with suppress(asyncio.CancelledError, FlotillaError):
             self.failure.exception()
+
+
+def reason_in(unready: str) -> str:
+    """Why a service is not ready, in one line. That it is starting is only said where it says nothing else."""
+    reasons = [line.strip() for line in unready.splitlines() if line.strip()]
+    return "; ".join([reason for reason in reasons if reason != IS_STARTING] or reasons)
 
 
 async def _attempt(child: Child) -> FlotillaError | None:

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TextIO
+from typing import Literal, TextIO
 
 LONGEST_LINE = 8_192
 """Bytes of a line that are passed on."""
@@ -14,6 +15,12 @@ MOST_LINES = 10_000
 """So many of the last lines are kept."""
 CHUNK = 65_536
 OURSELVES = "flotilla"
+TRACEBACK = "Traceback (most recent call last)"
+INSIDE_TRACEBACK = re.compile(r"[ |+]|$")
+COMPLAINT = re.compile(r"flotilla( [a-z-]+)?: ")
+"""Begins a line with which a service, or the simulator, says why it ends."""
+
+Level = Literal["info", "warning", "error"]
 
 
 class Relay:
@@ -24,6 +31,8 @@ class Relay:
         self._width = max(width, len(OURSELVES))
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._last: dict[str, str] = {}
+        self._tracing: set[str] = set()
+        """Who is in the middle of a traceback."""
 
     @property
     def lines(self) -> list[str]:
@@ -34,25 +43,37 @@ class Relay:
         """The last that a process said, without what surrounds the message."""
         return self._last.get(name, "")
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, level: Level = "info") -> None:
         """Our own word among those of the processes."""
-        self.pass_on(OURSELVES, text)
+        self.pass_on(OURSELVES, text, level)
 
-    def pass_on(self, name: str, line: str) -> None:
+    def pass_on(self, name: str, line: str, level: Level | None = None) -> None:
+        """`level`: of a line that is not JSON; None: found by what the line looks like."""
         if not line.strip():
             return
         self._last[name] = message_in(line) or self._last.get(name, "")
+        level = level or self._level_of(name, line)
         prefixed = f"{name:<{self._width}} | {line}"
         self._lines.append(prefixed)
         # When nobody reads any more, the processes are still to be minded.
         with suppress(OSError, ValueError):
-            print(self._for_machines(name, line) if self._as_json else prefixed, file=self._output, flush=True)
+            print(self._for_machines(name, line, level) if self._as_json else prefixed, file=self._output, flush=True)
 
-    def _for_machines(self, name: str, line: str) -> str:
+    def _level_of(self, name: str, line: str) -> Level:
+        """A traceback goes on until a line that is neither indented, nor framed, nor the exception that ends it."""
+        traced = name in self._tracing
+        if TRACEBACK in line:
+            self._tracing.add(name)
+            return "error"
+        if traced and not INSIDE_TRACEBACK.match(line):
+            self._tracing.discard(name)
+        return "error" if traced or COMPLAINT.match(line) else "info"
+
+    def _for_machines(self, name: str, line: str, level: Level) -> str:
         if line.startswith("{") and line.endswith("}"):
             return line
         clock = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return json.dumps({"time": clock, "level": "info", "service": name, "name": name, "message": line})
+        return json.dumps({"time": clock, "level": level, "service": name, "name": name, "message": line})
 
     async def follow(self, name: str, stream: asyncio.StreamReader) -> None:
         """Passes lines on until the stream ends."""

@@ -322,3 +322,33 @@ def test_only_the_holder_tells_of_an_order_and_anybody_does_of_one_that_nobody_h
     assert play.dispatcher.may_tell(ONE, attempt(1))
     assert not play.dispatcher.may_tell(TWO, attempt(1))
     assert play.dispatcher.may_tell(TWO, attempt(2))
+
+
+def test_orders_that_wait_without_any_binder_are_missed_since_its_last_beat() -> None:
+    play = Play("one")
+    assert play.dispatcher.missing(play.now) == ""
+    play.give(1)
+    play.living.clear()
+    play.pass_time(2.0)
+    assert play.dispatcher.missing(play.now) == "", "it may still beat"
+    play.pass_time(7.0)
+    assert play.dispatcher.missing(play.now) == "no binder has been heard of for 7 s, 1 order waits"
+    play.give(2)
+    assert play.dispatcher.missing(play.now) == "no binder has been heard of for 7 s, 2 orders wait"
+    play.living["two"] = "first"
+    play.beat()
+    assert play.dispatcher.missing(play.now) == ""
+
+
+def test_where_no_binder_was_ever_heard_of_seconds_count_from_the_first_look() -> None:
+    play = Play()
+    play.pass_time(3.0)
+    assert play.dispatcher.missing(play.now) == "", "nothing waits"
+    play.give(1)
+    assert play.dispatcher.missing(play.now) == "no binder has been heard of for 2 s, 1 order waits"
+
+
+def test_orders_that_wait_for_a_binder_with_room_are_not_missed() -> None:
+    play = Play("one", room=0)
+    play.give(1)
+    assert play.dispatcher.missing(play.now) == ""

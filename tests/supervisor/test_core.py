@@ -1,7 +1,10 @@
 """When processes are started again."""
 
+import pytest
+
 from services.supervisor.core import HEALTHY_AFTER, LONGEST_PAUSE, SupervisorCore, how_it_ended
 from services.supervisor.events import Effect, Ended, GiveUp, Launch, Started, Stopping, Tell
+from services.supervisor.pipeline import reason_in
 
 
 def core() -> SupervisorCore:
@@ -87,3 +90,15 @@ def test_how_a_process_ended() -> None:
     assert how_it_ended(3) == "ended with exit code 3"
     assert how_it_ended(-15) == "was ended by SIGTERM"
     assert how_it_ended(-99) == "was ended by signal 99"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("service: is starting\n", "service: is starting"),
+        ("service: is starting\nterm: Lease x\nnats: lost\n", "term: Lease x; nats: lost"),
+        ("", ""),
+    ],
+)
+def test_reasons_are_one_line_and_starting_is_only_said_alone(body: str, reason: str) -> None:
+    assert reason_in(body) == reason

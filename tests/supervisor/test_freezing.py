@@ -1,5 +1,7 @@
 """Services that stand still are killed and start again."""
 
+import io
+import json
 import signal
 import tempfile
 from pathlib import Path
@@ -28,6 +30,24 @@ async def test_a_service_that_stands_still_is_killed_and_starts_again(
         others = {name: pid for name, pid in before.items() if name != "worker-0"}
         assert others.items() <= pipeline.processes.items()
         assert not psutil.pid_exists(before["worker-0"])
+
+
+async def test_a_warning_says_when_a_service_that_does_not_answer_will_be_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    output = io.StringIO()
+    async with Pipeline.running(PipelineOptions(workers=1, output=output, as_json=True)) as pipeline:
+        binder = pipeline.processes["binder-0"]
+        monkeypatch.setattr("services.supervisor.freezing.PATIENCE", 0.5)
+        monkeypatch.setattr("services.supervisor.freezing.ASK_EVERY", 0.5)
+        pipeline.signal("binder-0", signal.SIGSTOP)
+        warning = f"binder-0 (pid {binder}) does not answer for 2 s; it is killed after 12 s"
+        await until(lambda: warning in output.getvalue(), patience=60)
+        (line,) = [line for line in output.getvalue().splitlines() if warning in line]
+        assert json.loads(line)["level"] == "warning"
+        pipeline.signal("binder-0", signal.SIGCONT)
+        await until(lambda: f"binder-0 (pid {binder}) answers again" in output.getvalue())
 
 
 async def test_who_leads_instead_is_known_of_each_that_stands_by(

@@ -75,3 +75,30 @@ async def test_the_last_line_counts_without_a_newline() -> None:
     relay = Relay(io.StringIO(), as_json=False)
     await relay.follow("a", stream)
     assert relay.lines == ["a        | one", "a        | two"]
+
+
+def levels(*lines: str) -> list[str]:
+    output = io.StringIO()
+    relay = Relay(output, as_json=True)
+    for line in lines:
+        relay.pass_on("queue", line)
+    return [json.loads(line)["level"] for line in output.getvalue().splitlines()]
+
+
+def test_what_a_process_says_as_it_ends_is_an_error() -> None:
+    assert levels("flotilla queue: prefix 'a' is used", "listening") == ["error", "info"]
+
+
+def test_lines_of_a_traceback_are_errors_up_to_the_exception() -> None:
+    traceback = ("Traceback (most recent call last):", '  File "a.py", line 1, in f', "    g()", "ValueError: no")
+    assert levels("hello", *traceback, "hello") == ["info", *["error"] * 4, "info"]
+    group = ("  + Exception Group Traceback (most recent call last):", "  | ExceptionGroup: one", "  +----- 1 -----")
+    assert levels(*group) == ["error"] * 3
+
+
+def test_our_own_lines_have_the_level_that_they_are_told_with() -> None:
+    output = io.StringIO()
+    relay = Relay(output, as_json=True)
+    relay.tell("ready")
+    relay.tell("queue was ended by SIGKILL", "warning")
+    assert [json.loads(line)["level"] for line in output.getvalue().splitlines()] == ["info", "warning"]
