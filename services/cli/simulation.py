@@ -3,13 +3,14 @@
 import argparse
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from services.cli.numbers import at_least
 
 if TYPE_CHECKING:
     from testing.simulation.running import Result
-    from testing.simulation.seeds import Failure
+    from testing.simulation.seeds import Failure, Options
 
 TOLD_EVERY = 25
 """Seeds after which it is told how far it is, where no line can be written over."""
@@ -20,7 +21,8 @@ Runs all services on virtual time over a simulated network, API server and Redis
 goes wrong and when; whatever that is, no node may be over its capacity, no pod bound twice, nobody evicted in vain, and
 once it is quiet everything that fits is bound. docs/faults.md has the list.
 
-Of a seed that fails it prints the shortest schedule found that still fails, and the story of the pods concerned.
+For each seed that fails it prints the shortest schedule found that still fails, what does not hold, the story of the
+pods and nodes concerned, and the commands that play the schedule and the seed again.
 Exit code 0: all seeds held; 1: one did not.
 """
 
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     results, failures = play_seeds(seeds, chosen, _progress)
     print(f"seeds {seeds[0]} to {seeds[-1]}: {sum(each.held for each in results)} of {len(results)} held")
     for failure in failures:
-        _tell(failure)
+        _tell(failure, chosen)
     return 1 if failures else 0
 
 
@@ -82,14 +84,33 @@ def _progress(done: int, failed: int, last: "Result") -> None:
 
 
 def _tell_one(result: "Result") -> int:
-    print("\nheld" if result.held else f"\nfailed: {result.wrong}")
-    return 0 if result.held else 1
+    if result.held:
+        print("\nheld")
+        return 0
+    _tell_why(result)
+    return 1
 
 
-def _tell(failure: "Failure") -> None:
+def _tell(failure: "Failure", options: "Options") -> None:
     left, all_ = len(failure.shortest.entries), len(failure.whole.entries)
-    print(f"\nseed {failure.whole.seed} failed: {failure.result.wrong}")
-    print(f"\nthe shortest schedule found that still fails ({left} of {all_} entries; for --schedule FILE):\n")
+    print(f"\nseed {failure.whole.seed}: the shortest schedule found that still fails ({left} of {all_} entries):\n")
     print(failure.shortest)
-    print("\nthe story:\n")
-    print("\n".join(failure.result.story or failure.result.log[-20:]))
+    _tell_why(failure.result)
+    print("\nplay it again, once it is saved as FILE, or the whole seed:\n")
+    for command in replay_commands(failure.whole.seed, options):
+        print(f"  {command}")
+
+
+def _tell_why(result: "Result") -> None:
+    print("\nwhat does not hold:\n")
+    print(indent(result.wrong or "everything holds when it is played once more", "  "))
+    print("\nthe story, in virtual seconds:\n")
+    print(indent("\n".join(result.story), "  "))
+
+
+def replay_commands(seed: int, options: "Options") -> tuple[str, str]:
+    """For the shortest schedule, and for the seed it comes from."""
+    broken = f" --broken {options.broken}" if options.broken else ""
+    scene = f" --scene {options.scene}" if options.scene else ""
+    command = "flotilla simulation"
+    return f"{command} --schedule FILE{broken}", f"{command} --first {seed} --count 1{scene}{broken}"

@@ -5,6 +5,8 @@ A call may be carried out though its caller has given up, or is dead.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -65,6 +67,8 @@ class Transport:
         """Told of each pod whose deletion is asked for: its uid, and the process that asks."""
         self.bindings: list[Binding] = []
         """Those that are on their way."""
+        self.on_call: list[Callable[[Sent, Moment, Answer | None], None]] = []
+        """Told of each call as it is sent, carried out (with the answer), given up or lost."""
         self._server = server
         self._requests = Requests(server, self._shown)
         self._dice = dice
@@ -80,7 +84,7 @@ class Transport:
             for hear in self.deletes:
                 hear(msgspec.json.decode(body or b"{}")["preconditions"]["uid"], client.name)
         answer: asyncio.Future[Answer] = loop.create_future()
-        sent = _Sent(loop.time())
+        sent = Sent(client.name, method, path, body, loop.time())
 
         binding = _binding(path, body)
 
@@ -91,8 +95,10 @@ class Transport:
                 return
             self._arrived(binding)
             if sent.is_dead(now, 0.0):
+                self._tell(sent, Moment.LOST)
                 return
             done = self._requests.answer(method, path, body, content_type)
+            self._tell(sent, Moment.CARRIED_OUT, done)
             if not answer.done() and client.name not in self.cut_off:
                 answer.set_result(done)
 
@@ -107,19 +113,28 @@ class Transport:
             delay, sent.lives = dice.uniform(1.0, LATEST), LATEST
         self._sends(binding)
         loop.call_later(delay, carry_out, context=NOBODY)
+        sent.due.append(sent.at + delay)
         if writes and dice.random() < self.doubled:
             self._sends(binding)
-            again = partial(self._again, binding, method, path, body, content_type)
-            loop.call_later(dice.uniform(0.0, LATEST), again, context=NOBODY)
+            delay = dice.uniform(0.0, LATEST)
+            sent.due.append(sent.at + delay)
+            loop.call_later(delay, partial(self._again, binding, sent, content_type), context=NOBODY)
+        self._tell(sent, Moment.SENT)
         try:
             return await answer
         except asyncio.CancelledError:
             sent.given_up = loop.time()
+            self._tell(sent, Moment.GIVEN_UP)
             raise
 
-    def _again(self, binding: "Binding | None", method: str, path: str, body: bytes | None, content_type: str) -> None:
+    def _again(self, binding: "Binding | None", sent: "Sent", content_type: str) -> None:
         self._arrived(binding)
-        self._requests.answer(method, path, body, content_type)
+        done = self._requests.answer(sent.method, sent.path, sent.body, content_type)
+        self._tell(sent, Moment.CARRIED_OUT, done)
+
+    def _tell(self, sent: "Sent", moment: "Moment", answer: Answer | None = None) -> None:
+        for hear in self.on_call:
+            hear(sent, moment, answer)
 
     def _sends(self, binding: "Binding | None") -> None:
         if binding is not None:
@@ -167,13 +182,27 @@ class Transport:
                 stream.push(_event(change.type, change.raw))
 
 
-class _Sent:
-    """A call that is on its way."""
+class Moment(Enum):
+    """What becomes of a call. LOST: its caller is gone for so long that it is not carried out."""
 
-    def __init__(self, at: float) -> None:
-        self.at = at
-        self.given_up: float | None = None
-        self.lives = CUT_CALL_LIVES
+    SENT = auto()
+    CARRIED_OUT = auto()
+    GIVEN_UP = auto()
+    LOST = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A call that is on its way, from the process `sender`. `due`: when it arrives, each time that it does."""
+
+    sender: str
+    method: str
+    path: str
+    body: bytes | None
+    at: float
+    due: list[float] = field(default_factory=list)
+    given_up: float | None = None
+    lives: float = CUT_CALL_LIVES
 
     def is_dead(self, now: float, margin: float) -> bool:
         return self.given_up is not None and now > self.given_up + self.lives - margin

@@ -190,7 +190,7 @@ class GangWorld(World):
 
     def _gangs_left_over(self) -> list[str]:
         return [
-            f"{name} needs {group.least}, and would fit: {[self.story(each.uid) for each in self.members(group)][:2]}"
+            f"{name} needs {group.least}, and would fit: {[each.uid for each in self.members(group)]}"
             for name, group in self.groups.items()
             if self._fits(group)
         ]

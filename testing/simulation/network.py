@@ -62,6 +62,8 @@ class Network:
         """Messages that were not taken, with who did not and why."""
         self.overhears: list[Callable[[Message], None]] = []
         """Told of everything that is sent, whatever becomes of it."""
+        self.on_post: list[Callable[[str, str, Message], None]] = []
+        """The same, with the sender and the subject."""
         self._carried = 0
         self._past: deque[tuple[str, str, bytes]] = deque(maxlen=REMEMBERED)
         self._dice = dice
@@ -97,6 +99,8 @@ class Network:
     def post(self, sender: str, subject: str, message: Message, respond: Callable[[bytes], None] | None = None) -> int:
         for overhear in self.overhears:
             overhear(message)
+        for hear in self.on_post:
+            hear(sender, subject, message)
         raw = encode(message)
         if respond is None:
             self._past.append((sender, subject, raw))

@@ -101,7 +101,7 @@ class PreemptionWorld(World):
     def _could_preempt(self) -> list[str]:
         """Pods that would fit somewhere if those of lower priority made way."""
         left = [
-            f"{each.name} ({each.uid}) could preempt on {where.name}: {self.story(each.uid)}"
+            f"{each.name} ({each.uid}) could preempt on {where.name}"
             for each in self.server.pods.values()
             if not each.spec.node_name
             for where in self.server.nodes.values()
@@ -122,7 +122,7 @@ class PreemptionWorld(World):
     def _nominated(self) -> list[str]:
         """At rest nobody has a nomination any more: who had one got the place, or will not."""
         told = {p.uid: p.status.nominated_node_name for p in self.server.pods.values() if not p.spec.node_name}
-        wrong = [f"{uid} ({self.story(uid)}) is still nominated to {where}" for uid, where in told.items() if where]
+        wrong = [f"{uid} is still nominated to {where}" for uid, where in told.items() if where]
         queue, snapshot = self.leading("queue").core, self.leading("snapshot").core
         if queue is not None and queue.nominated():
             wrong.append(f"the queue still knows of nominations: {queue.nominated()}")

@@ -12,22 +12,23 @@ from testing.simulation.loop import Spinning, Stalled
 from testing.simulation.preemption import PreemptionWorld
 from testing.simulation.schedule import Schedule
 from testing.simulation.storage import StorageWorld
+from testing.simulation.story import Story
 from testing.simulation.substitutes import run_on_virtual_time
 from testing.simulation.world import World
 
 WORLDS: dict[str, type[World]] = {"gangs": GangWorld, "preemption": PreemptionWorld, "waits": StorageWorld}
 MOST_SECONDS = 120.0
 """Of CPU for one run; most take two or three."""
-_UID = re.compile(r"\b[up]\d+(?:-\d+)?\b|\bg\d+(?:-\d+)*\b")
 
 
 @dataclass(slots=True)
 class Result:
-    """`wrong`: what did not hold; empty: all of it did."""
+    """`wrong`: what did not hold; empty: all of it did. `story`: of the pods and nodes that `wrong` names, if heard."""
 
     seed: int
     wrong: str = ""
     log: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
     seconds: float = 0.0
     settled_after: float = 0.0
 
@@ -39,13 +40,7 @@ class Result:
     def kind(self) -> str:
         """What is wrong without names and numbers, so that two failures can be compared."""
         first = self.wrong.splitlines()[0] if self.wrong else ""
-        return re.sub(r"\(.*", "", re.sub(r"[\w.-]*\d[\w.-]*", "#", first))[:60]
-
-    @property
-    def story(self) -> list[str]:
-        """The lines of the log about what is named in `wrong`."""
-        names = set(_UID.findall(self.wrong))
-        return [line for line in self.log if names & set(_UID.findall(line))]
+        return re.sub(r" ?\([^)]*\)", "", re.sub(r"[\w.-]*\d[\w.-]*", "#", first))[:60]
 
 
 def make_world(schedule: Schedule) -> World:
@@ -69,11 +64,27 @@ def _bounded() -> Iterator[None]:
 
 
 def play(schedule: Schedule) -> Result:
+    return _play(schedule, None)
+
+
+def play_with_story(schedule: Schedule) -> Result:
+    """Takes the same course as `play`, and a little longer."""
+    story = Story()
+    with story.of_the_queue():
+        result = _play(schedule, story)
+    if not result.held:
+        result.story = story.about(result.wrong)
+    return result
+
+
+def _play(schedule: Schedule, story: Story | None) -> Result:
     began = time.process_time()
     result = Result(schedule.seed)
 
     async def run() -> None:
         world = make_world(schedule)
+        if story is not None:
+            story.follow(world)
         result.log = world.log
         try:
             await world.run()

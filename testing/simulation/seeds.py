@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from testing.simulation.broken import BROKEN, broken_build
 from testing.simulation.drawing import draw
-from testing.simulation.running import Result, play
+from testing.simulation.running import Result, play, play_with_story
 from testing.simulation.schedule import Schedule
 from testing.simulation.shrink import shrink
 
@@ -27,7 +27,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`shortest`: the shortest schedule found that fails as the whole does; `result`: what becomes of it."""
+    """`shortest`: the shortest schedule found that fails as the whole does; `result`: of it, with its story."""
 
     whole: Schedule
     shortest: Schedule
@@ -66,8 +66,8 @@ def play_seed(seed: int, options: Options) -> Result:
 def shrink_seed(failed: Result, options: Options) -> Failure:
     whole = drawn(failed.seed, options)
     with broken_build(options.broken):
-        shortest, result = shrink(whole, failed, play, options.shrink_seconds)
-    return Failure(whole, shortest, result)
+        shortest, _ = shrink(whole, failed, play, options.shrink_seconds)
+        return Failure(whole, shortest, play_with_story(shortest))
 
 
 def play_schedule(schedule: Schedule, options: Options) -> Result:
@@ -78,7 +78,7 @@ def play_schedule(schedule: Schedule, options: Options) -> Result:
 
 def _play(schedule: Schedule, options: Options) -> Result:
     with broken_build(options.broken):
-        return play(schedule)
+        return play_with_story(schedule)
 
 
 def _as_they_come(futures: "Sequence[Future[Result]]", progress: Progress) -> Iterator[Result]:

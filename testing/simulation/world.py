@@ -51,6 +51,9 @@ class World:
         self.server, self.redis, self.network = around.server, around.redis, around.network
         self.processes: dict[str, Process] = {}
         self.log: list[str] = []
+        self.on_note: list[Callable[[str], None]] = []
+        """Told of mishaps, and of processes that start again."""
+        self.on_end: list[Callable[[], None]] = []
         self.is_calm = schedule.scene.endswith(CALM)
         self.dice = random.Random(schedule.seed)
         """Of the entry that happens just now."""
@@ -97,10 +100,12 @@ class World:
         """What it draws, it draws from its number; what it makes is named after that."""
         self.dice = random.Random(f"{self.schedule.seed} entry {entry.number}")
         self._number, self._entry = 0, entry.number
-        if not self.mishaps.happen(entry):
-            happening: Callable[[], None] = getattr(self, f"_{entry.what}")
-            happening()
-        self._note(entry.told)
+        if self.mishaps.happen(entry):
+            self._note(entry.told)
+            return
+        happening: Callable[[], None] = getattr(self, f"_{entry.what}")
+        happening()
+        self._log(entry.told)
 
     def furnish(self) -> None:
         """What there is before anything happens."""
@@ -112,6 +117,8 @@ class World:
         asyncio.get_running_loop().call_later(seconds, what, context=NOBODY)
 
     async def end(self) -> None:
+        for hear in self.on_end:
+            hear()
         for process in self.processes.values():
             process.kill()
         left = await end_all_tasks()
@@ -137,6 +144,11 @@ class World:
         return [each.name for each in self.server.pods.values() if not each.spec.node_name]
 
     def _note(self, text: str) -> None:
+        self._log(text)
+        for hear in self.on_note:
+            hear(text)
+
+    def _log(self, text: str) -> None:
         self.log.append(f"{self.now:8.3f} {text}")
 
     def start(self, name: str) -> None:
@@ -268,15 +280,11 @@ class World:
         late = moved_by_time(queue, process.clock()) if self.is_calm and queue is not None else []
         return self.server.broken + self.redis.broken + self.auditor.broken + self.around.failures + late
 
-    def story(self, uid: str) -> str:
-        queue = self.leading("queue").core
-        return str(queue.history(uid)) if queue is not None else ""
-
     def _left_over(self) -> list[str]:
         """Pods that fit somewhere and are not bound."""
         free = [each for each in self.server.nodes.values() if not each.spec.unschedulable]
         left = [
-            f"{each.name} ({each.uid}) fits and is not bound: {self.story(each.uid)}"
+            f"{each.name} ({each.uid}) fits and is not bound"
             for each in self.server.pods.values()
             if not each.spec.node_name and self._is_due(each) and any(self._is_free(where, each) for where in free)
         ]

@@ -1,0 +1,371 @@
+"""The story of a run by pod: who decided, ordered, called and answered what, at which virtual time.
+
+A Story only listens, so a run takes the same course with and without one. It is heard in a second play of what failed.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import msgspec
+
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from shared.kube.notes import BINDING_FENCED
+from shared.messages.binding import BindingOrders, BindingOutcome, BindingOutcomes, Evict, Withdraw
+from shared.messages.codec import Message
+from shared.messages.queue import Forgotten
+from shared.messages.state import EPOCH_SHIFT, Commit, Committed
+from shared.messages.watch import Kind
+from shared.model.objects import Pod
+from testing.simulation.apiserver import ApiServer, Change
+from testing.simulation.client import Moment, Sent
+from testing.simulation.loop import owner
+from testing.simulation.requests import Answer
+from testing.simulation.world import World
+
+MOST_NOTES = 20_000
+"""Of a run; the oldest go first."""
+MOST_COMMITS = 64
+"""That wait for their answer."""
+MOST_LINES = 60
+FIRST_LINES = 15
+"""Of the lines printed, where there are more than MOST_LINES: how it began."""
+LONGEST = 170
+LATE = 0.3
+"""Seconds: a call that takes longer is late."""
+AT_ONCE = 1e-6
+"""Seconds by which a timer may go off before its time: what clocks round away."""
+SERVER = "API server"
+SET_STATUS = "set its status"
+MINOR_CHANGES = ("condition", "labels", "phase")
+_POD_PATH = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/?]+)(/binding|/status)?")
+_NAME = re.compile(r"\b[a-z]\w*(?:-\d+)*\b")
+_NODE = re.compile(r"\bnode (\w+)")
+
+
+class Note(NamedTuple):
+    """`about`: uids of pods, names of nodes, and "node NAME" of what comes to one; empty: all of the run.
+
+    `minor`: it can be left out where there is much to tell.
+    """
+
+    at: float
+    about: tuple[str, ...]
+    by: str
+    text: str
+    minor: bool = False
+
+
+class Story:
+    def __init__(self) -> None:
+        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
+        self._names: dict[str, str] = {}
+        self._pods: dict[str, Pod] = {}
+        self._nodes: set[str] = set()
+        self._commits: dict[tuple[int, int], Commit] = {}
+        self._orders: set[tuple[str, str, int]] = set()
+        self._outcomes: set[tuple[str, str, int, int]] = set()
+        self._on_their_way: dict[Sent, None] = {}
+        self._server: ApiServer | None = None
+        self._ended = False
+
+    # Listening
+
+    def follow(self, world: World) -> None:
+        self._server = world.server
+        world.on_note.append(lambda text: self._note((), "schedule", text.strip()))
+        world.on_end.append(self._end)
+        world.server.followers.append(self._on_change)
+        world.around.transport.on_call.append(self._on_call)
+        world.network.on_post.append(self._on_post)
+
+    @contextmanager
+    def of_the_queue(self) -> Iterator[None]:
+        """Every state that a queue gives a pod is noted meanwhile."""
+        record = QueuedPodInfo.record
+
+        def recorded(info: QueuedPodInfo, now: float, state: PodState, why: str) -> None:
+            record(info, now, state, why)
+            if (process := owner()) is not None:
+                self._note((info.pod.uid,), process.name, f"state {state}: {why}", minor=True)
+
+        with patch.object(QueuedPodInfo, "record", recorded):
+            yield
+
+    def _note(self, about: tuple[str, ...], by: str, text: str, *, minor: bool = False) -> None:
+        if not self._ended:
+            self._notes.append(Note(asyncio.get_running_loop().time(), about, by, text, minor))
+
+    def _end(self) -> None:
+        """What is on its way is told; what follows is only that all processes are killed."""
+        now = asyncio.get_running_loop().time()
+        for sent in self._on_their_way:
+            due = [at for at in sent.due if at > now]
+            uid, what = self._asked(sent)
+            if uid:
+                when = _arrives(due) if due else "held up"
+                self._note((uid,), sent.sender, f"has a call on its way, sent at {sent.at:.3f}: {what}; {when}")
+        self._ended = True
+
+    # The API server
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind is Kind.NODE:
+            self._on_node(change)
+        elif change.kind is Kind.POD:
+            assert self._server is not None
+            before, pod = self._pods.get(change.key), self._server.pods.get(change.key)
+            if pod is None:
+                self._pods.pop(change.key, None)
+                self._note((change.key,), SERVER, "gone")
+                return
+            self._pods[pod.uid] = pod
+            self._names[pod.uid] = pod.name
+            for text in _differences(before, pod):
+                text_at_version = f"{text} (version {pod.metadata.resource_version})"
+                self._note((pod.uid,), SERVER, text_at_version, minor=text.startswith(MINOR_CHANGES))
+            if pod.spec.node_name and (before is None or not before.spec.node_name):
+                where = pod.spec.node_name
+                text = f"bound to {where} (version {pod.metadata.resource_version})"
+                self._note((pod.uid, f"node {where}"), SERVER, text)
+
+    def _on_node(self, change: Change) -> None:
+        assert self._server is not None
+        node = self._server.nodes.get(change.key)
+        if node is None:
+            self._note((change.key,), SERVER, f"node {change.key} is removed")
+        elif change.key in self._nodes:
+            closed = ", unschedulable" if node.spec.unschedulable else ""
+            self._note((change.key,), SERVER, f"node {change.key} is {change.type.lower()}: {_capacity(node)}{closed}")
+        self._nodes.add(change.key)
+
+    def _on_call(self, sent: Sent, moment: Moment, answer: Answer | None) -> None:
+        uid, what = self._asked(sent)
+        if not uid:
+            return
+        now = asyncio.get_running_loop().time()
+        match moment:
+            case Moment.SENT:
+                self._on_their_way[sent] = None
+                late = max(sent.due) > now + LATE
+                by, text = sent.sender, f"calls: {what}" + (f"; {_arrives(sent.due)}" if late else "")
+            case Moment.GIVEN_UP:
+                by, text = sent.sender, f"gives up the call of {sent.at:.3f}: {what}"
+            case Moment.LOST:
+                by, text = SERVER, f"never gets {sent.sender}'s call of {sent.at:.3f}: {what}"
+            case Moment.CARRIED_OUT:
+                assert answer is not None
+                when = f", sent {now - sent.at:.3f} s ago" if now > sent.at + LATE else ""
+                by, text = SERVER, f"{_answered(answer)} {sent.sender}'s call: {what}{when}{_why(answer)}"
+        self._note((uid,), by, text, minor=what.startswith(SET_STATUS))
+        if moment is not Moment.SENT and all(at <= now + AT_ONCE for at in sent.due):
+            self._on_their_way.pop(sent, None)
+
+    def _asked(self, sent: Sent) -> tuple[str, str]:
+        """The uid of the pod, and what the call asks for; empty uid: it writes no pod."""
+        match = _POD_PATH.match(sent.path)
+        if match is None or sent.method == "GET":
+            return "", ""
+        body = msgspec.json.decode(sent.body) if sent.body else {}
+        uid = _uid_in(body)
+        if not uid:
+            assert self._server is not None
+            pod = self._server.pod_named(match[1])
+            uid = "" if pod is None else pod.uid
+        return uid, _what(sent.method, match[2] or "", body)
+
+    # Messages
+
+    def _on_post(self, sender: str, subject: str, message: Message) -> None:
+        match message:
+            case Commit():
+                self._on_commit(sender, message)
+            case Committed():
+                self._on_committed(sender, message)
+            case BindingOrders():
+                binder = subject.rpartition(".")[2]
+                for order in message.orders:
+                    version = f"version {order.version}" if order.version else "whatever its version"
+                    again = " again" if (binder, order.uid, order.attempt) in self._orders else ""
+                    self._orders.add((binder, order.uid, order.attempt))
+                    text = f"orders {binder}{again} to bind it to {order.node} ({_attempt(order.attempt)}, {version})"
+                    self._note((order.uid,), sender, text, minor=bool(again))
+            case BindingOutcomes():
+                for outcome in message.outcomes:
+                    self._on_outcome(sender, message, outcome)
+            case Forgotten():
+                for pod in message.pods:
+                    self._note((pod.uid,), sender, f"forgets it, its place is free: {pod.reason}")
+            case Withdraw():
+                self._note((message.uid,), sender, f"withdraws {_attempt(message.attempt)}: {message.reason}")
+            case Evict():
+                victims = [self._label(victim.uid) for victim in message.victims]
+                text = f"orders a binder to evict {', '.join(victims) or 'nobody'} for it on {message.node}"
+                self._note((message.uid,), sender, f"{text} ({_attempt(message.attempt)})")
+                for victim in message.victims:
+                    what = "withdraw" if victim.attempt else "evict"
+                    text = f"orders a binder to {what} it for {self._label(message.uid)} on {message.node}"
+                    self._note((victim.uid,), sender, f"{text} ({_attempt(message.attempt)})")
+
+    def _on_commit(self, sender: str, commit: Commit) -> None:
+        self._commits[commit.epoch, commit.round] = commit
+        if len(self._commits) > MOST_COMMITS:
+            del self._commits[next(iter(self._commits))]
+        for each in commit.decisions:
+            self._note((each.uid,), sender, f"decides: {each.node} (round {commit.round} of term {commit.epoch})")
+        for wish in commit.nominations:
+            victims = ", ".join(self._label(victim.uid) for victim in wish.victims)
+            self._note((wish.uid,), sender, f"nominates it to {wish.node}, victims: {victims or 'none'}")
+
+    def _on_committed(self, sender: str, committed: Committed) -> None:
+        commit = self._commits.pop((committed.epoch, committed.round), None)
+        if commit is None:
+            return
+        refused = {conflict.uid: conflict.reason for conflict in committed.conflicts}
+        for each in commit.decisions:
+            what = f"assumes it on {each.node}" if each.uid not in refused else f"refuses {each.node}"
+            why = f": {refused[each.uid]}" if refused.get(each.uid) else ""
+            about = (each.uid, f"node {each.node}")
+            self._note(about, sender, f"{what} (round {committed.round} of term {committed.epoch}){why}")
+        for wish in commit.nominations:
+            if wish.uid in refused:
+                self._note((wish.uid,), sender, f"refuses the nomination to {wish.node}: {refused[wish.uid]}")
+
+    def _on_outcome(self, sender: str, message: BindingOutcomes, outcome: BindingOutcome) -> None:
+        """Once: it is sent again until it is acknowledged."""
+        key = message.incarnation, outcome.uid, message.epoch, message.number
+        if key not in self._outcomes:
+            self._outcomes.add(key)
+            self._note((outcome.uid,), sender, f"reports {_attempt(outcome.attempt)}: {_became(outcome)}")
+
+    # Telling
+
+    def about(self, wrong: str) -> list[str]:
+        """The notes of what `wrong` names, in order of time and aligned, at most MOST_LINES.
+
+        Where there are more: of what its first line names, then without the minor ones, then without the middle.
+        """
+        first = wrong.partition("\n")[0]
+        told: list[Note] = []
+        for text, minor in ((wrong, True), (first, True), (first, False)):
+            told = [note for note in self._naming(text) if minor or not note.minor]
+            if len(told) <= MOST_LINES:
+                break
+        rows = [(f"{note.at:.3f}", self._label(next(iter(note.about), "")), note.by, note.text) for note in told]
+        return _shortened(_aligned(rows))
+
+    def _naming(self, wrong: str) -> list[Note]:
+        """All notes, if `wrong` names no pod or node."""
+        named = {*_NAME.findall(wrong), *(f"node {name}" for name in _NODE.findall(wrong))}
+        named |= {uid for uid, name in self._names.items() if name in named}
+        told = [note for note in self._notes if not note.about or not named.isdisjoint(note.about)]
+        return told if any(note.about for note in told) else list(self._notes)
+
+    def _label(self, name: str) -> str:
+        """Name and uid of a pod; most are of one number, and the name says it."""
+        known = self._names.get(name, name)
+        return known if known[1:] == name[1:] else f"{known} ({name})"
+
+
+def _aligned(rows: list[tuple[str, str, str, str]]) -> list[str]:
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    return [
+        f"{at:>{widths[0]}}  {about:<{widths[1]}}  {by:<{widths[2]}}  {_cut(text)}".rstrip()
+        for at, about, by, text in rows
+    ]
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    if len(lines) <= MOST_LINES:
+        return lines
+    last = MOST_LINES - FIRST_LINES - 1
+    left_out = len(lines) - FIRST_LINES - last
+    return [*lines[:FIRST_LINES], f"... {left_out} lines left out ...", *lines[-last:]]
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+def _differences(before: Pod | None, pod: Pod) -> Iterator[str]:
+    """How a pod changed; that it was bound is told beside that."""
+    if before is None:
+        yield f"created, priority {pod.priority}" if pod.priority else "created"
+        return
+    if pod.metadata.deletion_timestamp is not None and before.metadata.deletion_timestamp is None:
+        yield "terminating"
+    if pod.status.phase != before.status.phase:
+        yield f"phase {pod.status.phase}"
+    if pod.status.nominated_node_name != before.status.nominated_node_name and not pod.spec.node_name:
+        yield f"nominated to {pod.status.nominated_node_name or 'no node'}"
+    known = {condition.type: condition for condition in before.status.conditions}
+    for condition in pod.status.conditions:
+        if known.get(condition.type) == condition or (condition.type == "PodScheduled" and condition.status == "True"):
+            continue
+        if condition.type == BINDING_FENCED:
+            yield f"touched, so calls that name version {before.metadata.resource_version} come too late"
+        else:
+            yield f"condition {condition.type}={condition.status}"
+    if pod.metadata.labels != before.metadata.labels:
+        yield "labels changed"
+
+
+def _capacity(node: Any) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in node.status.allocatable.items())
+
+
+def _arrives(due: Iterable[float]) -> str:
+    return f"arrives at {' and at '.join(f'{at:.3f}' for at in due)}"
+
+
+def _uid_in(body: Any) -> str:
+    if isinstance(body, list):
+        return str(next((step.get("value", "") for step in body if step.get("path") == "/metadata/uid"), ""))
+    given = body.get("metadata") or body.get("preconditions") or {}
+    return str(given.get("uid", ""))
+
+
+def _what(method: str, part: str, body: Any) -> str:
+    if part == "/binding":
+        version = body["metadata"].get("resourceVersion", "")
+        return f"bind it to {body['target']['name']} ({f'if at version {version}' if version else 'at any version'})"
+    if method == "DELETE":
+        return "delete it"
+    if isinstance(body, list):
+        return "take its nomination back"
+    status = body.get("status", {})
+    said = [f"{each['type']}={each.get('status', '')}" for each in status.get("conditions", ())]
+    if "nominatedNodeName" in status:
+        said.append(f"nominated to {status['nominatedNodeName'] or 'no node'}")
+    is_touch = any(each["type"] == BINDING_FENCED for each in status.get("conditions", ()))
+    return f"{'touch it' if is_touch else SET_STATUS} ({', '.join(said)})"
+
+
+def _answered(answer: Answer) -> str:
+    return f"carries out ({answer[0]})" if answer[0] < 400 else f"refuses ({answer[0]})"
+
+
+def _why(answer: Answer) -> str:
+    return "" if answer[0] < 400 else f": {msgspec.json.decode(answer[1]).get('message', '')}"
+
+
+def _attempt(number: int) -> str:
+    term, attempt = number >> EPOCH_SHIFT, number & ((1 << EPOCH_SHIFT) - 1)
+    return f"attempt {attempt} of term {term}"
+
+
+def _became(outcome: BindingOutcome) -> str:
+    if outcome.bound:
+        return "bound"
+    if outcome.waits:
+        return "waits"
+    if outcome.found:
+        return f"not bound, and at version {outcome.found} now"
+    flags = {"gone": outcome.gone, "fenced": outcome.fenced, "handed back": outcome.handed_back}
+    said = ", ".join(word for word, is_so in flags.items() if is_so)
+    return f"failed ({said}): {outcome.reason}" if said else f"failed: {outcome.reason}"
