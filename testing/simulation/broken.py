@@ -161,6 +161,7 @@ BROKEN: Mapping[str, Broken] = {
         "preemption",
         frozenset({"pause", "replay", "kill"}),
         lambda: patch.object(Evictor, "_why_void", _not_void),
+        first=27,
     ),
     "faults-swallowed": Broken(
         "What a core raises is counted, and the process goes on with half of a change",
