@@ -11,7 +11,7 @@ from shared.model.resources import is_extended_resource
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """Of one profile: whether it runs NodeResourcesFit, NodePorts and VolumeRestrictions.
+    """Of one profile: whether it runs NodeResourcesFit, NodePorts, VolumeRestrictions and VolumeBinding.
 
     `ignored`, `ignored_groups`: the extended resources that NodeResourcesFit leaves to others.
     """
@@ -19,6 +19,7 @@ class Checks(msgspec.Struct, frozen=True):
     resources: bool = True
     ports: bool = True
     volumes: bool = True
+    binding: bool = True
     ignored: frozenset[str] = frozenset()
     ignored_groups: frozenset[str] = frozenset()
 
@@ -44,6 +45,7 @@ def _of_profile(profile: ProfileConfig) -> Checks:
         resources="NodeResourcesFit" in filters,
         ports="NodePorts" in filters,
         volumes="VolumeRestrictions" in filters,
+        binding="VolumeBinding" in filters,
         ignored=frozenset(fit.ignored_resources),
         ignored_groups=frozenset(fit.ignored_resource_groups),
     )

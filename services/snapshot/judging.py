@@ -7,7 +7,7 @@ against the state itself (`owner`), whatever the evaluation said.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from services.snapshot.checks import Checks
+from services.snapshot.checks import EVERYTHING, Checks
 from services.snapshot.nodes import Nodes
 from services.snapshot.objects import Objects
 from services.snapshot.owner import Beside, Owner, at_fault
@@ -34,6 +34,7 @@ class Judge:
         self._nodes = nodes
         self._places = places
         self._objects = objects
+        self._checks = checks
         self._owner = Owner(nodes, places, objects, checks, pending)
         self.to_be_seen = 0
         self.newest = 0
@@ -75,7 +76,7 @@ class Judge:
     def _decision(self, decision: Decision, load: PodLoad, beside: Beside | None) -> Conflict | None:
         conflict = self._placement(decision) or self._identity(decision, load)
         if conflict is None and decision.volumes is not None:
-            conflict = self._volumes(decision, decision.volumes)
+            conflict = self._volumes(decision, load, decision.volumes)
         return self._owner.decision(decision, load, beside) if conflict is None else conflict
 
     def _identity(self, wanted: Decision | Nominate, load: PodLoad) -> Conflict | None:
@@ -90,12 +91,32 @@ class Judge:
         self.misstated.append(f"pod {wanted.namespace}/{wanted.name}: {wrong}")
         return Conflict(wanted.uid, f"the pod is not what was decided: {wrong}")
 
-    def _volumes(self, decision: Decision, volumes: VolumeDecision) -> Conflict | None:
+    def _volumes(self, decision: Decision, load: PodLoad, volumes: VolumeDecision) -> Conflict | None:
+        """Only the pod's own claims are decided about, each in one way, and get volumes that fit them and the node.
+
+        A worker proposed the volumes, and the cycle has committed them: of claims that are not the pod's, both know.
+        """
+        own = {f"{load.namespace}/{name}" for name in load.claims}
+        decided = (*(claim for claim, _ in volumes.bindings), *volumes.provisions)
+        anothers = next((claim for claim in decided if claim not in own), None)
+        if anothers is not None:
+            wrong = f"it does not use claim {anothers}"
+            self.misstated.append(f"pod {decision.namespace}/{decision.name}: {wrong}")
+            return at_fault(decision, "volumes", f"the pod is not what was decided: {wrong}")
+        clash = _clash([decision])
+        if clash is not None:
+            return at_fault(decision, "volumes", clash.reason)
         changed = self._objects.changed_since(volumes, decision.seen)
         if changed is not None:
             return Conflict(decision.uid, changed)
-        reason = self._objects.cannot_stand(decision.node, volumes)
+        reason = self._objects.cannot_stand(decision.node, volumes) or self._misfit(decision, volumes)
         return None if reason is None else at_fault(decision, "volumes", reason)
+
+    def _misfit(self, decision: Decision, volumes: VolumeDecision) -> str | None:
+        node = self._nodes.reported(decision.node)
+        if node is None or not self._checks.get(decision.profile, EVERYTHING).binding:
+            return None
+        return self._objects.misfit(volumes, node.metadata.labels)
 
     def _placement(self, wanted: Decision | Nominate) -> Conflict | None:
         place = self._places.get(wanted.uid)

@@ -11,7 +11,7 @@ Several pods may rest on one such change; it is over with the last of them.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,6 +23,7 @@ from shared.errors import InvariantBroken
 from shared.messages.state import Change, ObjectRemoved, ObjectUpserted
 from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
 from shared.model.storage import READ_WRITE_ONCE_POD
+from shared.plugins.volumes.volumebinding.fitting import misfit
 
 LINGER = 30.0
 """Seconds that a change outlasts the sight of its pod on the node; the watch is never that far behind itself."""
@@ -107,6 +108,12 @@ class Objects:
             if reason is not None:
                 return reason
         return None
+
+    def misfit(self, volumes: VolumeDecision, labels: Mapping[str, str]) -> str | None:
+        """Why a claim would not get the volume that it is given on a node with these labels. All of them are known."""
+        known = self._current
+        given = ((known.persistent_volumes[volume], known.claims[claim]) for claim, volume in volumes.bindings)
+        return next((why for volume, claim in given if (why := misfit(volume, claim, labels)) is not None), None)
 
     def assume(self, uid: str, node: str, volumes: VolumeDecision, seq: int) -> tuple[VolumeDecision, list[Change]]:
         """A decision that does not conflict is taken. Answers also with the decision as it is to be remembered."""

@@ -7,6 +7,7 @@ from services.inprocess.pipeline import bound
 from services.snapshot.events import BindingFailed, Forgot, NodeGone, NodeSeen, ObjectSeen, PodSeen
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import Commit
+from testing.builders import pod
 from tests.rounds.support import SnapshotLog, commit, refusals, small_node, small_pod
 from tests.samples import a_claim, a_volume
 
@@ -56,7 +57,8 @@ def test_only_members_of_a_gang_may_share_a_claim_and_not_give_it_two_volumes(
     log = SnapshotLog(A, B)
     for obj in (a_claim("c"), a_volume("v"), a_volume("w")):
         log.handle(ObjectSeen(obj))
-    plain = of_gangs(commit(1, (P, "a", log.core.seq), (Q, "a", log.core.seq)), **members)
+    sharing = (pod(name).claim("c").build() for name in "pq")
+    plain = of_gangs(commit(1, *((each, "a", log.core.seq) for each in sharing)), **members)
     decisions = [
         msgspec.structs.replace(each, volumes=VolumeDecision(bindings=[("default/c", name)]))
         for each, name in zip(plain.decisions, ("v", other), strict=True)

@@ -26,11 +26,12 @@ from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import Change, Commit, Decision, ObjectRemoved, ObjectUpserted, PodGone, PodPlaced
 from shared.model.objects import ClusterObject, ObjectKind, PersistentVolume, PersistentVolumeClaim, Pod
 from shared.model.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
-from tests.rounds.support import SnapshotLog, changes, commit, decision, refusals, small_node, small_pod
+from testing.builders import pod
+from tests.rounds.support import SnapshotLog, changes, commit, decision, refusals, small_node
 from tests.samples import a_claim, a_volume
 
 A, B = small_node("a"), small_node("b")
-P, Q = small_pod("p"), small_pod("q")
+P, Q = (pod(name).request(cpu="1", memory="1Gi").claim("c").claim("d").build() for name in "pq")
 FREE, CLAIM = a_volume("v"), a_claim("c")
 TAKEN = a_volume("v", claim="default/c", uid="c-uid")
 STATIC, DYNAMIC = VolumeDecision(bindings=[("default/c", "v")]), VolumeDecision(provisions=["default/c"])
@@ -188,7 +189,7 @@ def test_what_cannot_be_any_more_is_refused(seen: list[ClusterObject], wanted: V
 
 @pytest.mark.parametrize(
     ("change", "what"),
-    [(a_claim("c", volumeMode="Block"), "claim default/c"), (a_volume("v", volumeMode="Block"), "volume v")],
+    [(a_claim("c", volumeMode="Filesystem"), "claim default/c"), (a_volume("v", volumeMode="Filesystem"), "volume v")],
 )
 def test_what_has_changed_since_it_was_judged_is_refused(change: ClusterObject, what: str) -> None:
     log = a_log()

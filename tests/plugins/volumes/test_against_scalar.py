@@ -12,6 +12,7 @@ from shared.config.args import VolumeBindingArgs
 from shared.framework.status import Status
 from shared.framework.view import NodeView
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
+from shared.plugins.volumes.volumebinding.fitting import misfit
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from testing.builders import node, pod
 from tests.plugins.volumes import scalar
@@ -140,6 +141,9 @@ def test_every_node_is_judged_as_it_would_be_alone(
                 if expected.bindings or expected.provisions
                 else None
             )
+            for key, name in expected.bindings:
+                chosen = table.objects.persistent_volumes[name]
+                assert misfit(chosen, table.objects.claims[key], host.metadata.labels) is None
 
 
 @RANDOM

@@ -54,7 +54,7 @@ class Shelf:
                 (
                     volume
                     for volume in self._objects.free_volumes_of_class(claim.storage_class).values()
-                    if is_of_its_kind(volume, claim) and _is_available(volume, claim)
+                    if is_of_its_kind(volume, claim) and is_available(volume, claim)
                 ),
                 key=lambda volume: (volume.spec.capacity.get(STORAGE, 0), volume.name),
             )
@@ -81,7 +81,8 @@ def is_of_its_kind(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bo
     )
 
 
-def _is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the claim may have it as far as its phase, access modes and labels go."""
     selector = claim.spec.selector
     return (
         volume.status.phase == "Available"
