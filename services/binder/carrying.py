@@ -37,7 +37,7 @@ from shared.errors import InvariantBroken
 from shared.extenders.interest import in_order
 from shared.framework.plugin import ApiAnswer, ApiCall, Pause
 from shared.framework.status import SUCCESS, error
-from shared.messages.binding import BindingOutcome
+from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.messages.state import BindingOrder
 
 LOOK_AGAIN = 0.5
@@ -101,12 +101,16 @@ class Carrying:
         self.prepare(attempt, now, ApiAnswer(elapsed=now - attempt.prepared_from))
 
     def _pause(self, attempt: Attempt, pause: Pause, now: float) -> None:
-        """Many pods wake up together, so that this many do not each have all others looked through."""
+        """Many pods wake up together, so that this many do not each have all others looked through.
+
+        The snapshot grants LONGEST_WAIT at most: of a plugin with more patience more is asked for once half is over.
+        """
         attempt.move(State.PAUSED, now)
-        attempt.resume_at = math.ceil((now + pause.seconds) / PAUSE_GRAIN) * PAUSE_GRAIN
+        seconds = min(pause.seconds, LONGEST_WAIT / 2)
+        attempt.resume_at = math.ceil((now + seconds) / PAUSE_GRAIN) * PAUSE_GRAIN
         self._book.ring(attempt.alarm)
-        until = attempt.prepared_from + pause.patience
-        if until > attempt.prepared_until:
+        until = min(attempt.prepared_from + pause.patience, now + LONGEST_WAIT)
+        if until > attempt.prepared_until and attempt.prepared_until - now <= LONGEST_WAIT / 2:
             attempt.prepared_until = until
             attempt.waits_until = until
             self.report_wait(attempt, now)

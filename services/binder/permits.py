@@ -6,15 +6,13 @@ The first rejection ends the wait, and so does the shortest time-out among the p
 from collections.abc import Mapping
 
 from shared.framework.status import Code, Status
-
-LONGEST_WAIT = 15 * 60.0
-"""A plugin that asks for more seconds gets these."""
+from shared.messages.binding import LONGEST_WAIT
 
 UNITS = ((3600, "h"), (60, "m"))
 
 
 class PermitWait:
-    """The wait of one pod, from `began` on."""
+    """The wait of one pod, from `began` on. A plugin that asks for more than LONGEST_WAIT seconds gets these."""
 
     def __init__(self, waits: Mapping[str, float], began: float) -> None:
         self.began = began

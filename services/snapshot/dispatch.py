@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.snapshot.ledger import Attempt
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, HeldAttempt
+from services.snapshot.ledger import Attempt, bounded
+from shared.messages.binding import LONGEST_WAIT, BinderBeat, BindingOrders, BindingOutcome, HeldAttempt
 from shared.messages.state import EPOCH_SHIFT, BindingOrder
 from shared.model.objects import encode_msgpack
 
@@ -27,10 +27,6 @@ WORD_PATIENCE = 3.0
 """Seconds without a word on an order after which it is sent again: it, or the word, may have been lost."""
 LEAST_LEFT = 5.0
 """Seconds of its window with which an order is still worth giving to another binder."""
-LONGEST_WAIT = 24 * 3600.0
-"""Seconds that a binder may wait at a time."""
-WAIT_01 = 15 * 60.0
-"""For how long binders of release 0.1, which name a point in time, wait at most."""
 MOST_BYTES = 4 << 20
 """Of orders in one message, half of what a message may hold."""
 SMALL_ORDER = 1 << 11
@@ -113,7 +109,7 @@ class Dispatcher:
         self._unclaimed.pop(attempt, None)
         self._waits.discard(attempt)
         self._holder[attempt], self._sent[attempt] = name, _Sent(held.version, None)
-        self._binders[name].held[attempt] = now + min(held.wait, LONGEST_WAIT) + WORD_PATIENCE
+        self._binders[name].held[attempt] = now + bounded(held.wait) + WORD_PATIENCE
         if held.version == order.version:
             return []
         self._hand(name, order, now)
@@ -293,10 +289,8 @@ class Dispatcher:
 
 
 def wait_of(outcome: BindingOutcome) -> float:
-    """How long the binder waits with it, whatever number it says."""
-    if outcome.wait is None:
-        return WAIT_01
-    return outcome.wait if 0.0 <= outcome.wait <= LONGEST_WAIT else LONGEST_WAIT
+    """How long the binder waits with it. One of release 0.1 names a point in time: it waits as long as any may."""
+    return LONGEST_WAIT if outcome.wait is None else bounded(outcome.wait)
 
 
 def parts(orders: Sequence[BindingOrder]) -> Iterator[list[BindingOrder]]:

@@ -13,6 +13,7 @@ import msgspec
 
 from shared.cluster.load import PodLoad
 from shared.errors import InvariantBroken
+from shared.messages.binding import LONGEST_WAIT
 from shared.messages.state import BindingOrder, Commit, Decision, LedgerEntry
 
 BINDING_WINDOW = 30.0
@@ -101,8 +102,8 @@ class Ledger:
         return bound
 
     def extend(self, entry: LedgerEntry, wait: float, now: float) -> LedgerEntry:
-        """A binder waits with it for so many seconds, and has a whole window after that."""
-        window = wait + BINDING_WINDOW
+        """A binder waits with it for so many seconds, bounded here, and has a whole window after that."""
+        window = bounded(wait) + BINDING_WINDOW
         deadline = now + window
         extended = msgspec.structs.replace(entry, deadline=deadline + self.ahead, window=window)
         self._entries[entry.uid] = extended
@@ -167,6 +168,11 @@ class Ledger:
             raise InvariantBroken("an entry of the ledger is never looked up")
         if not self._deadlines.keys() == self._due_at.keys() <= self._entries.keys() >= self._doubts.keys():
             raise InvariantBroken("something is known of an attempt that is not in the ledger")
+
+
+def bounded(wait: float) -> float:
+    """How long a binder may wait at a time, whatever number it says."""
+    return wait if 0.0 <= wait <= LONGEST_WAIT else LONGEST_WAIT
 
 
 def _order_of(entry: LedgerEntry, epoch: int, window: float, deadline: float) -> BindingOrder:

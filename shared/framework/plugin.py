@@ -352,7 +352,7 @@ class ApiAnswer(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Go on about so many seconds later. `patience`: how long the pod's PreBind may take in all, in seconds."""
+    """Go on about so many seconds later, or after 7.5 minutes. `patience`: seconds for the pod's PreBind in all."""
 
     seconds: float
     patience: float

@@ -4,6 +4,9 @@ import msgspec
 
 from shared.messages.state import BindingOrder
 
+LONGEST_WAIT = 15 * 60.0
+"""Seconds that a binder may ask for at a time: no plugin waits longer for a permit, and PreBind asks again."""
+
 
 class BindingOrders(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
     """To one binder process. `epoch` is the snapshot's.

@@ -15,7 +15,7 @@ import services.snapshot.lookups as lookups
 import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.evictor import Evictor
-from services.binder.permits import LONGEST_WAIT, PermitWait
+from services.binder.permits import PermitWait
 from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.core import SnapshotCore
 from services.snapshot.judging import Judge
@@ -23,6 +23,7 @@ from services.snapshot.owner import Owner
 from services.watcher.history import History
 from shared.errors import UserError
 from shared.kube.fencing import Fenced
+from shared.messages.binding import LONGEST_WAIT
 from shared.store import scripts
 from shared.telemetry.fault import Fault
 

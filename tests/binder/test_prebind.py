@@ -13,7 +13,7 @@ from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import DECISION, ApiAnswer, ApiCall, Pause, PreBindPlugin, PreBindSteps
 from shared.framework.status import SUCCESS, Status, error, unschedulable
-from shared.messages.binding import BindingOutcome
+from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.plugins.defaultbinder import DefaultBinder
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from tests.binder.support import Script, api_call, one, only, told
@@ -40,6 +40,17 @@ class Stepwise(PreBindPlugin):
         return self.end
 
 
+class Patient(PreBindPlugin):
+    """Pauses for ten minutes at a time, and has an hour."""
+
+    name = "Patient"
+    reads_pod = False
+
+    def pre_bind(self, state: CycleState, node: str) -> PreBindSteps:
+        while True:
+            yield Pause(600.0, 3600.0)
+
+
 def script_of(plugin: PreBindPlugin, *points: ExtensionPoint) -> Script:
     """The plugin runs at PreBind, and at these points."""
     at = {point: [plugin.name] for point in (ExtensionPoint.PRE_BIND, *points)}
@@ -55,6 +66,20 @@ def state_of(core: BinderCore, uid: str = "p") -> State:
     attempt = core._book.get(uid)
     assert attempt is not None
     return attempt.state
+
+
+def test_a_plugin_with_more_patience_than_the_snapshot_grants_has_it_asked_for_in_parts() -> None:
+    script = script_of(Patient())
+    script.order()
+    (wait,) = [outcome.wait for report in script.reports() for outcome in report.outcomes]
+    assert wait == LONGEST_WAIT
+    granted_until, began = script.now + LONGEST_WAIT, script.now
+    while script.now < began + 3000.0:
+        script.pass_time(10.0)
+        for outcome in [outcome for report in script.reports() for outcome in report.outcomes]:
+            assert outcome.wait is not None and outcome.wait < LONGEST_WAIT + 0.001
+            granted_until = script.now + outcome.wait
+        assert granted_until > script.now
 
 
 @pytest.mark.parametrize(

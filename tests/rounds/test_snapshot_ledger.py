@@ -20,6 +20,7 @@ from services.snapshot.events import (
     Tick,
 )
 from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from shared.messages.binding import LONGEST_WAIT
 from shared.messages.state import Delta, PodGone, PodPlaced
 from tests.rounds.support import (
     SnapshotLog,
@@ -228,6 +229,13 @@ def test_who_is_due_first_is_looked_up_first() -> None:
     assert log.core.next_deadline() == DUE + 5.0
     log.handle(PodSeen(bound(Q, "b")))
     assert log.core.next_deadline() == 2 * DUE
+
+
+@pytest.mark.parametrize("wait", [1e12, -1.0, float("nan"), float("inf")])
+def test_no_wait_is_longer_than_that_for_a_permit_whoever_says_it(wait: float) -> None:
+    log = assumed()
+    log.handle(BindingWaits(P.uid, FIRST, wait))
+    assert log.core.next_deadline() == LONGEST_WAIT + DUE
 
 
 def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> None:

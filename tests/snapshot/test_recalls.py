@@ -3,7 +3,7 @@
 from services.snapshot.dispatch import BINDER_PATIENCE, WORD_PATIENCE
 from services.snapshot.events import BindingWaits
 from services.snapshot.recalls import RECALL_PATIENCE, Learnt, Recalls
-from shared.messages.binding import BindingOutcome, HeldAttempt, Recall, Recalled, Withdraw
+from shared.messages.binding import LONGEST_WAIT, BindingOutcome, HeldAttempt, Recall, Recalled, Withdraw
 from tests.snapshot.test_dispatch import ONE, TWO, Play, V, W, attempt, sent
 
 EPOCH = 2
@@ -63,6 +63,13 @@ def test_who_waits_goes_on_waiting_and_is_not_sent_the_order_before_that_is_over
     assert term.tick() == {}
     assert term.pass_time(40.0) == []
     assert term.pass_time(40.0 + WORD_PATIENCE) == [(43.0, {"one": [1, 2, 3]})]
+
+
+def test_a_wait_that_nobody_can_have_is_bounded() -> None:
+    term = Term("one")
+    term.ledger.windows = {attempt(1): 1e12}
+    term.tells(ONE, term.begin()["one"], 1, wait=1e12)
+    assert term.pass_time(LONGEST_WAIT + WORD_PATIENCE) == [(LONGEST_WAIT + WORD_PATIENCE, {"one": [1]})]
 
 
 def test_a_version_that_the_binder_has_not_heard_of_is_sent_at_once() -> None:
