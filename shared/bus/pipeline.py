@@ -20,6 +20,11 @@ def pipeline_id(cluster: str, namespace: str) -> str:
     return f"{cluster}/{namespace}"
 
 
+def same_cluster(pipeline: str, other: str) -> bool:
+    """Whether these two identities differ at most in where the Leases are."""
+    return pipeline.partition("/")[0] == other.partition("/")[0]
+
+
 def described(pipeline: str) -> str:
     """For people."""
     cluster, _, namespace = pipeline.partition("/")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 from shared.bus import Envelope, NoAnswer
 from shared.bus.access import where
-from shared.bus.pipeline import described, pipeline_id
+from shared.bus.pipeline import described, pipeline_id, same_cluster
 from shared.bus.subjects import OWNER_GROUP, PIPELINE_OWNER
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, ProtocolError, UserError
@@ -32,6 +32,10 @@ LOOK_AGAIN = 5.0
 """Seconds between two looks at who we are, while messages of another pipeline arrive."""
 LOOK_EVERY = 15.0
 """Seconds between two looks at the API server: whether it is that of our cluster still, and what time it is there."""
+
+
+OWN_NAMES = "scheduler names of its own in the configuration (profiles[].schedulerName), as both serve this cluster"
+"""What a second pipeline of one cluster needs besides a prefix: pods of a name that both serve would be decided twice."""
 
 
 @asynccontextmanager
@@ -118,6 +122,7 @@ class _Joining:
         raise UserError(
             f"prefix {settings.prefix!r} on NATS at {where(settings.nats_url)} is used by {described(owner.pipeline)},"
             f" since {since}: set --prefix or FLOTILLA_PREFIX to another one"
+            + (f", and {OWN_NAMES}" if same_cluster(owner.pipeline, bus.pipeline.id) else "")
         )
 
     def answer(self, asked: WhoOwns, envelope: Envelope) -> None:

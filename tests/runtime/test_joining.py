@@ -81,9 +81,13 @@ async def test_a_prefix_that_another_cluster_has_is_refused_with_what_to_do() ->
 
 async def test_other_leases_in_the_same_cluster_make_another_pipeline() -> None:
     async with nats_server() as nats, api_server() as api, a_member(nats, api):
-        with pytest.raises(UserError, match="Leases in namespace kube-system"):
+        with pytest.raises(UserError, match="Leases in namespace kube-system") as refused:
             async with a_member(nats, api, election=replace(ELECTION, resource_namespace="elsewhere")):
                 raise AssertionError
+    assert str(refused.value).endswith(
+        ": set --prefix or FLOTILLA_PREFIX to another one, and scheduler names of its own in the configuration"
+        " (profiles[].schedulerName), as both serve this cluster"
+    )
 
 
 async def test_a_prefix_is_free_once_its_pipeline_has_ended() -> None:
