@@ -35,7 +35,7 @@ LOOK_EVERY = 15.0
 
 
 OWN_NAMES = "scheduler names of its own in the configuration (profiles[].schedulerName), as both serve this cluster"
-"""What a second pipeline of one cluster needs besides a prefix: pods of a name that both serve would be decided twice."""
+"""What a second pipeline of one cluster needs besides a prefix: pods of a name that both serve are decided twice."""
 
 
 @asynccontextmanager
