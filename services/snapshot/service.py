@@ -1,9 +1,8 @@
 """Snapshot's shell: the watch, cycle and the binders on one side, Redis, workers and the queue on the other."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -41,10 +40,12 @@ from services.snapshot.events import (
     Withhold,
     WorkerFault,
 )
+from services.snapshot.freshness import Freshness
 from services.snapshot.inspecting import Inspecting
 from services.snapshot.intake import Intake
 from services.snapshot.lookups import LookUps
 from services.snapshot.metrics import SnapshotMetrics
+from services.snapshot.past import Past
 from services.snapshot.pending import Pending
 from services.snapshot.recalls import Recalls
 from services.snapshot.settling import Settling
@@ -69,7 +70,7 @@ from shared.messages.binding import (
 )
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod, Received
-from shared.messages.state import Commit, Heartbeat, LedgerEntry
+from shared.messages.state import Commit, Heartbeat
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner
@@ -116,10 +117,12 @@ async def main(context: Context) -> None:
                 ledger = [entry for entry in recovered.ledger if entry.bound or not settled]
                 core = SnapshotCore(terms.epoch, ledger, recovered.answer, Checks.of(config), pending)
                 lost = ledger_is_lost(recovered, lead.before) and not settled
-                served = schedulers | lead.served
-                barrier = Barrier(client, served, terms.epoch, context.log, context.fault) if lost else None
+                barrier = Barrier(client, schedulers | lead.served, terms.epoch, context.log, context.fault)
+                is_first = max(lead.before, recovered.epoch) == 0
+                freshness = None if is_first else Freshness(lead.version, context.log)
+                past = Past(barrier, freshness, lost, recovered.doubtful)
                 intake = Intake(schedulers, core.is_bound, pending)
-                shell = Shell(context, client, terms, core, intake, barrier, recovered.doubtful, lead.settle)
+                shell = Shell(context, client, terms, core, intake, past, lead.settle)
                 await lead.during(shell.run())
         finally:
             await link.close()
@@ -135,20 +138,15 @@ class Shell:
         terms: Terms,
         core: SnapshotCore,
         intake: Intake,
-        barrier: Barrier | None = None,
-        doubtful: Sequence[LedgerEntry] = (),
-        settle: Callable[[], bool] | None = None,
+        past: Past,
+        settle: Callable[[], bool],
     ) -> None:
-        """`barrier`: where there were terms before, and what they have assumed is not known, but for `doubtful`.
-
-        `settle` is called if the term leaves nothing behind that the next one would have to wait for.
-        """
+        """`settle` is called if the term leaves nothing behind that the next one would have to wait for."""
         self._context = context
         self._bus: Bus = context.bus
         self._terms = terms
         self._core = core
-        self._barrier = barrier
-        self._doubtful = doubtful
+        self._past: Past | None = past
         self._settle = settle
         self._intake = intake
         self._reader = WatchReader(context.name)
@@ -209,12 +207,10 @@ class Shell:
     async def _work(self) -> None:
         self._carry_out_watch(self._reader.start(self._context.clock()))
         await self._listed.wait()
-        if self._barrier is not None:
-            await self._barrier.run(partial(self._context.health.wait_for, "ledger"))
-            self._context.health.clear("ledger")
-            self._metrics.unfenced.set(len(self._barrier.aside))
-            self._core.assume_again(each for each in self._doubtful if each.uid in self._barrier.aside)
-            self._barrier, self._doubtful = None, ()
+        if self._past is not None:
+            self._core.assume_again(await self._past.settle(self._reader, self._context, self._relist))
+            self._metrics.unfenced.set(len(self._past.barrier.aside))
+            self._past = None
         self._begun = True
         await self._carrier.begin()
         self._context.health.clear("listing")
@@ -226,6 +222,9 @@ class Shell:
         except asyncio.CancelledError:
             await self._finish()
             raise
+
+    def _relist(self) -> None:
+        self._bus.post("watcher.relist", Relist(self._context.name))
 
     async def _finish(self) -> None:
         """What was accepted is written, and what was ordered is settled. Whoever asks for more will ask the next one.
@@ -254,7 +253,7 @@ class Shell:
             self._context.log.warning("%d effects could not be written in time", self._carrier.waiting)
         written = not self._carrier.waiting
         settled = written and settling.settled and not self._context.fault.found
-        if self._settle is not None and settled and self._settle():
+        if settled and self._settle():
             self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)
 
     def _fail_to_finish(self, cause: BaseException | None) -> None:
@@ -313,8 +312,8 @@ class Shell:
             if isinstance(effect, Relist):
                 self._bus.post("watcher.relist", effect)
                 continue
-            if self._barrier is not None:
-                self._barrier.see(effect)
+            if self._past is not None:
+                self._past.barrier.see(effect)
             try:
                 event = self._intake.read(effect)
             except ProtocolError as cause:

@@ -112,7 +112,7 @@ class WatcherCore:
                 if not self._history[kind].listed(version, since):
                     return [self._stale(kind, version)]
                 self._complaints[kind].end_listing()
-                effects = [*self._shown(kind), self._publish([ListingEnds(kind)])]
+                effects = [*self._shown(kind), self._publish([ListingEnds(kind, version)])]
                 if kind in self._absence:
                     self._absence[kind].listed = True
                 return effects

@@ -12,6 +12,8 @@ A watch tells events in the order of their versions, so one mark for a kind is e
 
 from dataclasses import dataclass
 
+from shared.kube.wire import version_number
+
 
 @dataclass(slots=True)
 class History:
@@ -22,25 +24,21 @@ class History:
 
     def too_old_to_begin(self, version: str) -> bool:
         """Whether a list of this version would go back in time."""
-        return 0 < _number(version) < self.shown
+        return 0 < version_number(version) < self.shown
 
     def listed(self, version: str, since: str) -> bool:
         """A list of this version ends; False if it goes back in time. Events from `since` on follow."""
         if self.too_old_to_begin(version):
             return False
-        self.shown = max(self.shown, _number(version))
-        self.floor = _number(since)
+        self.shown = max(self.shown, version_number(version))
+        self.floor = version_number(since)
         return True
 
     def happened(self, version: str) -> bool:
         """An event of this version comes; False if it goes back in time."""
-        number = _number(version)
+        number = version_number(version)
         if 0 < number < self.floor:
             return False
         self.floor = max(self.floor, number)
         self.shown = max(self.shown, number)
         return True
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdecimal() else 0

@@ -63,6 +63,11 @@ class Lease:
         self.served: tuple[str, ...] = self._schedulers
         """All schedulers that this leader and those before it serve or have served, as far as the Lease was read."""
 
+    @property
+    def version(self) -> str:
+        """The resourceVersion of what was read or written last; empty if there is no Lease."""
+        return str((self._found or {}).get("metadata", {}).get("resourceVersion") or "")
+
     async def look(self, patience: float) -> Record | None:
         """None if there is none. ClusterError if the server does not say, or what is there is no Lease."""
         answer = await self._client.call("GET", f"{self._folder}/{self._name}", timeout=patience)

@@ -91,7 +91,10 @@ class ListingBegins(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, t
 
 
 class ListingEnds(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="end"):
+    """`version`: the resourceVersion of the list; empty where the API server has none, or does not show the kind."""
+
     kind: Kind
+    version: str = ""
 
 
 class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="unreadable"):

@@ -62,6 +62,7 @@ class Leadership:
     """`before`: the term before ours as far as anybody knows, 0 if there was none.
 
     `settled`: the Lease said that nothing of that term was under way any more. It says so no longer.
+    `version`: the resourceVersion of the write that took the Lease; all that earlier terms did came before it.
     """
 
     def __init__(self, lease: str, told: Lead, keeper: "_Keeper") -> None:
@@ -69,6 +70,7 @@ class Leadership:
         self.before = told.before
         self.epoch = told.term
         self.settled = told.settled
+        self.version = keeper.version
         self._keeper = keeper
 
     async def during(self, work: Awaitable[None]) -> None:
@@ -170,6 +172,8 @@ class _Keeper:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._led: Lead | None = None
+        self.version = ""
+        """Of the Lease, as it was written to take it for the present term."""
         self.settled = 0
         """The term of which nothing is under way any more."""
         self._term_changed = asyncio.Event()
@@ -243,12 +247,12 @@ class _Keeper:
     def _on_turn(self) -> None:
         self._turned_at = time.monotonic()
 
-    def _on_lead(self, told: Lead) -> None:
+    def _on_lead(self, told: Lead, version: str) -> None:
         self._context.health.clear(TERM)
         self._context.health.lead(f"leads, term {told.term}")
         self._master.set(1)
         self._log.info("term %d of %s begins", told.term, self._name)
-        self._led = told
+        self._led, self.version = told, version
         self._term_changed.set()
 
     def _on_anothers(self, why: str) -> None:
@@ -334,7 +338,7 @@ class _Keeper:
                     case Follow(holder=holder):
                         self._say(self._on_follow, holder, self._anothers)
                     case Lead():
-                        self._say(self._on_lead, effect)
+                        self._say(self._on_lead, effect, lease.version)
                     case Lose(why=why):
                         self._say(self._on_lost, why)
                         return

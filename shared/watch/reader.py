@@ -41,11 +41,15 @@ Effect = Seen | Relist
 
 @dataclass(slots=True)
 class _Objects:
-    """What the consumer knows of one kind: pods by uid, others by key. `listed`: the part of a listing seen so far."""
+    """What the consumer knows of one kind: pods by uid, others by key. `listed`: the part of a listing seen so far.
+
+    `version`: of the last listing that was seen whole.
+    """
 
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
     listed: set[str] | None = None
     complete: bool = False
+    version: str = ""
 
 
 class WatchReader:
@@ -53,6 +57,8 @@ class WatchReader:
 
     def __init__(self, asker: str) -> None:
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
+        self.listings = 0
+        """Listings of pods that were seen whole."""
         self._asker = asker
         self._epoch = 0
         self._seq = 0
@@ -77,6 +83,10 @@ class WatchReader:
     def position(self) -> tuple[int, int]:
         """The watcher's epoch, and the number of its last message that was heard."""
         return self._epoch, self._seq
+
+    def version_of(self, kind: Kind) -> str:
+        """The resourceVersion of the kind's last listing that was seen whole; empty if there is none."""
+        return self._objects[kind].version
 
     def count(self, kind: Kind) -> int:
         return len(self._objects[kind].names)
@@ -172,8 +182,8 @@ class WatchReader:
                 effects.append(change)
             case ListingBegins(kind=kind):
                 self._objects[kind].listed = set()
-            case ListingEnds(kind=kind):
-                effects += self._sweep(kind)
+            case ListingEnds(kind=kind, version=version):
+                effects += self._sweep(kind, version)
 
     def _note(self, kind: Kind, key: str, name: tuple[str, str] | None) -> None:
         objects = self._objects[kind]
@@ -186,13 +196,14 @@ class WatchReader:
         if objects.listed is not None:
             objects.listed.add(key)
 
-    def _sweep(self, kind: Kind) -> list[Effect]:
+    def _sweep(self, kind: Kind, version: str) -> list[Effect]:
         """After a listing: what was known and is not in it is gone. Of a listing that began unseen nothing follows."""
         objects = self._objects[kind]
         listed, objects.listed = objects.listed, None
         if listed is None:
             return []
-        objects.complete = True
+        objects.complete, objects.version = True, version
+        self.listings += kind is Kind.POD
         return [_gone(kind, key, *objects.names.pop(key)) for key in list(objects.names) if key not in listed]
 
     def validate(self) -> None:

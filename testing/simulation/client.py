@@ -61,7 +61,7 @@ class Transport:
         self.cut_off: set[str] = set()
         self.behind_until = 0.0
         self.behind = 0
-        """By how many versions lists and watches begin behind what is, until `behind_until`."""
+        """By how many versions lists and watches begin behind what is. Watches tell what is later at `behind_until`."""
         self.streams: list[SimStream] = []
         self.deletes: list[Callable[[str, str], None]] = []
         """Told of each pod whose deletion is asked for: its uid, and the process that asks."""
@@ -155,7 +155,7 @@ class Transport:
         folder, _, query = path.partition("?")
         asked = dict(part.partition("=")[::2] for part in query.split("&"))
         stream = SimStream(self, client, PATHS[folder])
-        version = self._shown()
+        shown = version = self._shown()
         if asked.get("sendInitialEvents") == "true":
             raws = self._server.state_at(stream.kind, version)
             lines = [_event("ADDED", raw) for raw in raws]
@@ -167,7 +167,11 @@ class Transport:
             version = int(asked["resourceVersion"])
         later = [change for change in self._server.history if change.kind is stream.kind and change.version > version]
         for change in later:
+            if change.version > shown:
+                stream.hold_back(self.behind_until)
             stream.push(_event(change.type, change.raw))
+        if shown < self._server.version:
+            stream.hold_back(self.behind_until)
         self.streams.append(stream)
         return stream
 
@@ -218,6 +222,7 @@ class SimStream:
         self.kind = kind
         self._transport = transport
         self._data = b""
+        self._held: list[bytes] | None = None
         self._ends = False
         self._broken = False
         self._waiter: asyncio.Future[None] | None = None
@@ -226,7 +231,20 @@ class SimStream:
     def content(self) -> "SimStream":
         return self
 
+    def hold_back(self, until: float) -> None:
+        """What is pushed from here on comes then."""
+        if self._held is None:
+            self._held = []
+            asyncio.get_running_loop().call_at(until, self._release, context=NOBODY)
+
+    def _release(self) -> None:
+        held, self._held = self._held or [], None
+        self.push(b"".join(held))
+
     def push(self, data: bytes) -> None:
+        if self._held is not None:
+            self._held.append(data)
+            return
         asyncio.get_running_loop().call_later(0.001, self._arrive, data, context=NOBODY)
 
     def _arrive(self, data: bytes) -> None:

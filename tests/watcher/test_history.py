@@ -49,7 +49,7 @@ def test_a_streamed_list_that_turns_out_to_be_older_does_not_end() -> None:
     assert changes(core.handle(Heard(Kind.POD, ListBegins()), NOW)) == [ListingBegins(Kind.POD)]
     effects = core.handle(Heard(Kind.POD, ListEnds("9", "9")), NOW)
     assert (stale(effects), changes(effects)) == ([Kind.POD], [])
-    assert changes(core.handle(Heard(Kind.POD, ListEnds("10", "10")), NOW)) == [ListingEnds(Kind.POD)]
+    assert changes(core.handle(Heard(Kind.POD, ListEnds("10", "10")), NOW)) == [ListingEnds(Kind.POD, "10")]
 
 
 def test_an_event_that_is_older_than_the_one_before_is_refused_with_what_follows() -> None:
