@@ -107,10 +107,16 @@ def checked_proxy(proxy: str, what: str) -> str:
     return proxy
 
 
+NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What OpenSSL calls an answer that is no TLS; the second since 3.2."""
+
+
 def reason_of(cause: Exception) -> str:
     """Why a request failed, in the words of what it failed by."""
     if isinstance(cause, aiohttp.ClientHttpProxyError):  # whose text has the proxy's URL
         return f"the proxy says {cause.status} {cause.message}"
+    if isinstance(cause, aiohttp.ClientConnectorError) and getattr(cause.os_error, "reason", "") in NOT_TLS:
+        return "does not speak TLS; http://?"
     if isinstance(cause, aiohttp.ClientConnectorError):  # whose text has Python's own names of TLS objects
         return f"cannot be reached: {_words_of(cause.os_error)}"
     return str(cause) or type(cause).__name__

@@ -176,6 +176,10 @@ def write_files(made: Credentials, folder: Path) -> None:
             path.write_text(text)
             path.chmod(0o644)
         unfinished.rename(folder)
+    except FileNotFoundError as cause:
+        raise UserError(
+            f"{folder} cannot be written: {folder.parent} is not there; name another folder by --folder"
+        ) from cause
     except OSError as cause:
         raise UserError(f"{folder} cannot be written: {cause.strerror}") from cause
     finally:

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if options.schedule is not None:
         try:
             schedule = Schedule.read(options.schedule.read_text())
-        except (OSError, UserError) as cause:
+        except (OSError, UnicodeDecodeError, UserError) as cause:
             raise UserError(f"--schedule: {options.schedule}: {cause}") from cause
         result = play_schedule(schedule, chosen)
         print("\n".join(result.log))

@@ -109,6 +109,10 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str) ->
     from services.supervisor.pipeline import Pipeline
 
     def check() -> None:
+        if options.api is not None and options.api.kubeconfig is not None:
+            from shared.kube.access import find_access
+
+            asyncio.run(find_access(options.api))
         if options.settings.config is None:
             return  # the defaults are right
         from services.cli.checking import check_config  # takes a while to be imported: the services get a head start

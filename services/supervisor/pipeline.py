@@ -22,9 +22,11 @@ from services.supervisor.options import PipelineOptions
 from services.supervisor.probe import Answer, get
 from services.supervisor.relay import Level, Relay
 from services.supervisor.servers import NatsServer, RedisServer, temporary_folder
+from shared.bus.access import where
 from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, FlotillaError, UserError
 from shared.runtime.health import STARTING
+from shared.runtime.names import NAME_TAKEN
 
 SAMPLE_EVERY = 0.5
 """Seconds between looks at the CPU time of processes, which cannot be read once they are gone."""
@@ -302,9 +304,18 @@ class Pipeline:
                 self._relay.tell(f"{name} {text}", "warning")
             case GiveUp(name, reason):
                 if not self.failure.done():
-                    complaint = reason.removeprefix(f"flotilla {self._kinds[name]}: ") or "bad configuration"
+                    complaint = self._complaint(reason.removeprefix(f"flotilla {self._kinds[name]}: "))
                     self.failure.set_exception(UserError(f"{name}: {complaint}"))
         return None
+
+    def _complaint(self, reason: str) -> str:
+        """In words for whoever started this pipeline, whose services have no flags of their own."""
+        if NAME_TAKEN in reason:
+            nats = where(self.nats_url)
+            return (
+                f"another flotilla up, or a service of this name, uses the NATS at {nats}: stop it, or use another NATS"
+            )
+        return reason or "bad configuration"
 
     async def _sample(self) -> None:
         while True:

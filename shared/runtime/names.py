@@ -113,12 +113,15 @@ class Names:
             self._superseded.popitem(last=False)
 
 
+NAME_TAKEN = "names must be unique"
+
+
 def name_taken(service: str, taken: NameTaken, wall: float) -> UserError:
     """What the process says that ends, as another one has its name. `wall`: the Unix time."""
     since = utc(wall - taken.age)
     return UserError(
         f"another {service} named {taken.name} is running (incarnation {taken.holder}, since {since}):"
-        " names must be unique; set --name or FLOTILLA_NAME"
+        f" {NAME_TAKEN}; set --name or FLOTILLA_NAME"
     )
 
 

@@ -6,11 +6,14 @@ One entry a line: its number, the second, what happens, and with what. The numbe
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Self
 
 from shared.errors import UserError
 
 HEAD = "flotilla-simulation"
+NUMBERS = frozenset({"by", "doubled", "for", "messages", "share", "versions"})
+"""Arguments that take a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +83,14 @@ def _arguments(words: Sequence[str], line: int) -> dict[str, str]:
     pairs = [word.partition("=") for word in words]
     if any(not equals for _, equals, _ in pairs):
         raise UserError(f"line {line}: expected NAME=VALUE, found {' '.join(words)!r}")
+    for name, _, value in pairs:
+        if name in NUMBERS and not _is_number(value):
+            raise UserError(f"line {line}: {name}: takes a number, not {value!r}")
     return {name: value for name, _, value in pairs}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False

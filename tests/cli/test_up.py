@@ -82,6 +82,15 @@ async def test_a_bad_configuration_ends_it_before_anything_starts(tmp_path: Path
         assert left_in(tmp_path) == ["scheduler.yaml"]
 
 
+async def test_a_bad_kubeconfig_ends_it_before_anything_starts(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("contexts: 7\n")
+    async with flotilla(tmp_path, "up", "--kubeconfig", str(kubeconfig)) as command:
+        assert await command.ends() == 2
+        (line,) = command.lines
+        assert line.startswith(f"flotilla: {kubeconfig}: ")
+
+
 async def test_what_has_no_effect_is_told_and_where_a_dead_nats_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

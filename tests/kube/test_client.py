@@ -263,3 +263,13 @@ async def test_an_answer_that_is_no_status_is_quoted(client: KubeClient) -> None
     assert answer.status == 404
     assert answer.message
     assert msgspec.json.decode(answer.body)["kind"] == "Status"
+
+
+async def test_https_where_the_server_speaks_http_says_so() -> None:
+    async with api_server() as server:
+        client = await KubeClient.open(ApiSettings(server=server.url.replace("http:", "https:")))
+        try:
+            with pytest.raises(Unreachable, match=r"does not speak TLS; http://\?$"):
+                await client.call("GET", "/api", timeout=20.0)
+        finally:
+            await client.close()

@@ -43,6 +43,18 @@ async def test_a_second_pipeline_on_the_same_nats_is_refused_and_the_first_goes_
 
 
 @pytest.mark.asyncio
+async def test_a_second_one_of_the_same_nats_and_cluster_is_told_of_the_nats_and_of_no_flag_of_services() -> None:
+    async with nats_server() as nats, api_server() as api:
+        options = PipelineOptions(nats_url=nats.url, api=ApiSettings(server=api.url))
+        async with Pipeline.running(options) as first:
+            with pytest.raises(UserError) as refused:
+                async with Pipeline.running(options) as second:
+                    await second.failure
+            assert "uses the NATS at 127.0.0.1:" in str(refused.value) and "--name" not in str(refused.value)
+            assert await first.unready() == {}
+
+
+@pytest.mark.asyncio
 async def test_a_second_pipeline_with_a_nats_of_its_own_is_refused_even_while_a_leader_of_the_first_stands_still(
     tmp_path: Path,
 ) -> None:

@@ -27,6 +27,10 @@ def test_the_same_seed_draws_the_same_and_another_one_something_else() -> None:
         ("flotilla-simulation seed=x scene=plain round_size=1 seconds=1", "line 1: invalid literal"),
         ("flotilla-simulation seed=1 scene=plain round_size=1 seconds=1\n1 soon kill", "line 2: expected: NUMBER"),
         ("flotilla-simulation seed=1 scene=plain round_size=1 seconds=1\n1 2.0 kill b1", "line 2: expected NAME=VALUE"),
+        (
+            "flotilla-simulation seed=1 scene=x round_size=1 seconds=9\n1 2.0 luck share=abc",
+            "line 2: share: takes a number, not",
+        ),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(text: str, told: str) -> None:
