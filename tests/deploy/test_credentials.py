@@ -49,6 +49,16 @@ def manifests(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict
     return {item["metadata"]["name"]: item["stringData"] for item in items}
 
 
+def test_where_there_is_no_folder_to_write_it_in_the_flag_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As outside the repository, where there is no `deploy`."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["credentials", "compose"]) == 2
+    told = "deploy/secrets cannot be written: deploy is not there; name another folder by --folder"
+    assert capsys.readouterr().err == f"flotilla: {told}\n"
+
+
 def test_nothing_is_left_of_a_folder_that_could_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
