@@ -84,6 +84,7 @@ from shared.messages.state import (
     NominationGone,
     ObjectRemoved,
     ObjectUpserted,
+    Outdated,
     PodGone,
     PodNominated,
     PodPlaced,
@@ -392,6 +393,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     WhoOwns: st.builds(WhoOwns, TEXT),
     NameTaken: st.builds(NameTaken, COUNTS, TEXT, TEXT, TEXT, TIMES),
     Owner: st.builds(Owner, TEXT, TIMES),
+    Outdated: st.builds(Outdated, COUNTS, TEXT, COUNTS),
     CacheCompared: st.builds(
         CacheCompared, COUNTS, COUNTS, COUNTS, st.lists(st.builds(Difference, *[TEXT] * 6), max_size=2), COUNTS, TEXT
     ),
