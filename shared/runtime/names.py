@@ -80,7 +80,8 @@ class Names:
             return COUNTS
         if leaving:
             return WAITS
-        if now - holder.first_heard_at < FIRST_MOMENTS and uptime > holder.uptime > 0.0:
+        known_for = now - holder.first_heard_at
+        if known_for < FIRST_MOMENTS and holder.uptime > 0.0 and uptime > holder.uptime + known_for:
             del self._holders[name]
             self._hold(name, incarnation, uptime, leaving, now)
             self._holders[name].rivals[holder.incarnation] = now

@@ -71,6 +71,15 @@ def test_a_leader_that_has_just_begun_gives_the_name_to_the_elder_one() -> None:
     assert play.beat("newcomer", 1.0, uptime=2.0) == "elder has it"
 
 
+def test_a_newcomer_that_is_heard_later_is_not_taken_for_the_elder_one() -> None:
+    """It has been running for longer than the holder had when that was first heard, and for less than it has by now."""
+    play = Play()
+    assert play.beat("holder", 0.0, uptime=0.3) == "counts"
+    assert play.beat("newcomer", 1.0, uptime=0.6) == "waits"
+    assert play.beat("holder", 1.2, uptime=1.5) == "counts"
+    assert play.beat("newcomer", 1.4, uptime=1.0) == "holder has it"
+
+
 def test_later_nobody_takes_a_name_by_saying_how_old_it_is() -> None:
     play = Play()
     for number in range(20):

@@ -50,9 +50,9 @@ async def delete(world: World, name: str) -> None:
     await client.close()
 
 
-async def test_a_follower_comes_to_know_the_cluster_and_what_happens_in_it() -> None:
+async def test_a_follower_comes_to_know_the_cluster_and_what_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world() as world:
-        await agree(world)
+        await listed_once(world, monkeypatch)
         world.server.store_raw("nodes", raw_node("n"))
         put(world, "a", "b", "c")
         await agree(world)
