@@ -3,7 +3,7 @@
 import math
 from collections import OrderedDict
 
-from services.binder.attempt import ENDS, MAYBE_BOUND, Attempt, Identity, State
+from services.binder.binding.attempts import ENDS, MAYBE_BOUND, Attempt, Identity, State
 from shared.errors import InvariantBroken
 from shared.messages.binding import BindingOutcome, Withdraw
 from shared.messages.state import BindingOrder

@@ -36,10 +36,12 @@ snapshot has acknowledged that. An order that comes again does nothing, except t
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from services.binder import points
-from services.binder.attempt import ENDS, IDLE, LOOKS_AGAIN, MAYBE_BOUND, Attempt, State
+from services.binder.binding import extension_points
+from services.binder.binding.attempts import ENDS, IDLE, LOOKS_AGAIN, MAYBE_BOUND, Attempt, State
+from services.binder.binding.bind_steps import Carrying
+from services.binder.binding.extension_points import Failure, failure
+from services.binder.binding.outcome_reports import Reports
 from services.binder.book import Book
-from services.binder.carrying import Carrying
 from services.binder.ending import Endings
 from services.binder.events import (
     Acknowledged,
@@ -59,9 +61,7 @@ from services.binder.events import (
     Waited,
 )
 from services.binder.permits import PermitWait
-from services.binder.points import Failure, failure
 from services.binder.recalling import answers
-from services.binder.reports import Reports
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import ProtocolError
@@ -259,7 +259,7 @@ class BinderCore:
         self._book.hold(attempt)
         if framework.reserve:
             began = self._clock()
-            status = points.reserve(framework, attempt.cycle, order.node)
+            status = extension_points.reserve(framework, attempt.cycle, order.node)
             self._endings.took(attempt, ExtensionPoint.RESERVE, status.code, began)
             if not status.ok:
                 self._endings.fail(attempt, failure(ExtensionPoint.RESERVE, status), now)
@@ -267,7 +267,7 @@ class BinderCore:
             attempt.reserved = True
         if framework.permit:
             began = self._clock()
-            permission = points.permit(framework, attempt.cycle, order.node)
+            permission = extension_points.permit(framework, attempt.cycle, order.node)
             code = Code.WAIT if permission.waits else permission.status.code
             self._endings.took(attempt, ExtensionPoint.PERMIT, code, began)
             if not permission.status.ok:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from services.binder import events, evicting, eviction
+from services.binder import events
 from services.binder.core import BinderCore
-from services.binder.evicting import Evicting
+from services.binder.eviction import eviction_core, eviction_state
+from services.binder.eviction.eviction_core import Evicting
 from shared.messages.binding import Evict
 
-Event = events.Event | evicting.Event
-Effect = events.Effect | evicting.Effect
+Event = events.Event | eviction_core.Event
+Effect = events.Effect | eviction_core.Effect
 
 
 class Cores:
@@ -18,7 +19,7 @@ class Cores:
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         match event:
-            case Evict() | eviction.Answered() | eviction.Heard():
+            case Evict() | eviction_state.Answered() | eviction_state.Heard():
                 return self._evictions.handle(event, now)
             case events.Tick() | events.Leave():
                 return [*self._binding.handle(event, now), *self._evictions.handle(event, now)]

@@ -5,12 +5,12 @@ Nothing is held of an attempt that has ended but its outcome. The attempt that w
 
 from collections.abc import Callable
 
-from services.binder import points
-from services.binder.attempt import Attempt, Identity, State
+from services.binder.binding import extension_points
+from services.binder.binding.attempts import Attempt, Identity, State
+from services.binder.binding.extension_points import Failure
+from services.binder.binding.outcome_reports import Reports
 from services.binder.book import Book
 from services.binder.events import Activated, Effect, Ended, Problem, Record, Said, SetCondition, Took
-from services.binder.points import Failure
-from services.binder.reports import Reports
 from shared.config.points import ExtensionPoint
 from shared.errors import ClusterError
 from shared.framework.status import Code
@@ -40,7 +40,7 @@ class Endings:
         self.took(attempt, ExtensionPoint.BIND, Code.SUCCESS, attempt.point_began)
         if attempt.framework.post_bind:
             began = self._clock()
-            troubles = points.post_bind(attempt.framework, attempt.cycle, order.node)
+            troubles = extension_points.post_bind(attempt.framework, attempt.cycle, order.node)
             self.took(attempt, ExtensionPoint.POST_BIND, Code.SUCCESS, began)
             self._tell_troubles(attempt, troubles)
         self.activate(attempt)
@@ -72,7 +72,7 @@ class Endings:
 
     def took(self, attempt: Attempt, point: ExtensionPoint, code: Code, began: float) -> None:
         """An extension point is over for the attempt, whether that is its end or not."""
-        name = points.NAMES[point]
+        name = extension_points.NAMES[point]
         self._effects.append(Took(name, code, attempt.framework.name, self._clock() - began))
 
     def activate(self, attempt: Attempt) -> None:
@@ -85,7 +85,9 @@ class Endings:
     def _roll_back(self, attempt: Attempt) -> None:
         if attempt.reserved:
             attempt.reserved = False
-            self._tell_troubles(attempt, points.unreserve(attempt.framework, attempt.cycle, attempt.order.node))
+            self._tell_troubles(
+                attempt, extension_points.unreserve(attempt.framework, attempt.cycle, attempt.order.node)
+            )
 
     def _end(self, attempt: Attempt, state: State, reason: str, outcome: BindingOutcome | None, now: float) -> None:
         attempt.move(state, now)

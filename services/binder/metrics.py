@@ -5,7 +5,7 @@ from functools import lru_cache
 from prometheus_client import Counter, Histogram
 
 from services.binder.events import Done, Refused, Result, Took, Waited
-from services.binder.eviction import Over
+from services.binder.eviction.eviction_state import Over
 from shared.kube.eventmetrics import EventMetrics
 from shared.telemetry.metrics import Metrics
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from services.binder.attempt import Attempt
+from services.binder.binding.attempts import Attempt
 from shared.messages.binding import HeldAttempt, Recall, Recalled
 
 MOST_IN_PART = 1 << 10

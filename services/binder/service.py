@@ -6,7 +6,8 @@ import time
 
 from msgspec.structs import replace
 
-from services.binder.calling import DONE, Calling
+from services.binder.binding.api_calls import DONE, Calling
+from services.binder.binding.outcome_reports import REPEAT
 from services.binder.core import MOST_HELD, BinderCore
 from services.binder.cores import Cores
 from services.binder.cores import Effect as AnyEffect
@@ -31,13 +32,12 @@ from services.binder.events import (
     Unnamed,
     Waited,
 )
-from services.binder.evicting import Evicting
-from services.binder.evictor import Evictor
+from services.binder.eviction.eviction_calls import Evictor
+from services.binder.eviction.eviction_core import Evicting
 from services.binder.metrics import BinderMetrics
-from services.binder.pool import Pool
-from services.binder.reports import REPEAT
 from services.binder.spans import BindSpans
-from services.binder.telling import Telling
+from services.binder.status.status_reporter import Telling
+from services.binder.worker_pool import Pool
 from shared.bus import Envelope, NoAnswer
 from shared.bus.subjects import (
     BINDER_BEATS,

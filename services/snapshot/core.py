@@ -30,9 +30,8 @@ from contextlib import suppress
 import msgspec
 
 from services.snapshot.checks import Checks
-from services.snapshot.cluster import Cluster
-from services.snapshot.deciding import Deciding
-from services.snapshot.dumping import Cache
+from services.snapshot.commit import Deciding
+from services.snapshot.event_handlers import NodeUpdates
 from services.snapshot.events import (
     Beat,
     BindingFailed,
@@ -66,9 +65,10 @@ from services.snapshot.events import (
     Withhold,
 )
 from services.snapshot.gathering import Gathering
-from services.snapshot.ledger import Attempt, Doubt
-from services.snapshot.node_updates import NodeUpdates
-from services.snapshot.pending import Pending
+from services.snapshot.introspection import Cache
+from services.snapshot.state.cluster_state import Cluster
+from services.snapshot.state.ledger import Attempt, Doubt
+from services.snapshot.state.pending_pods import Pending
 from shared.cluster.load import PodLoad, load_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
 from shared.messages.binding import Withdraw

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.snapshot.ledger import Attempt
+from services.snapshot.state.ledger import Attempt
 from shared.errors import FlotillaError
 from shared.messages.binding import Evict, Withdraw
 from shared.messages.state import Commit, Committed, Delta, Heartbeat, LedgerEntry, Outdated

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from services.snapshot.ledger import Ledger
-from services.snapshot.nominations import Nomination
+from services.snapshot.state.ledger import Ledger
+from services.snapshot.state.nominator import Nomination
 from shared.messages.binding import Displaced, Evict
 from shared.messages.state import Nominate
 

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
-from services.snapshot.comparing import compared, differences, lasting
-from services.snapshot.dumping import Cache, Dumps, comparison_lines, lines
+from services.snapshot.cache_comparer import compared, differences, lasting
+from services.snapshot.introspection import Cache, Dumps, comparison_lines, lines
 from services.snapshot.listing import Get, list_now
 from shared.bus import Envelope
 from shared.errors import FlotillaError

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from services.snapshot.comparing import PlacedPod, View
+from services.snapshot.cache_comparer import PlacedPod, View
 from services.snapshot.core import FINISHED_PHASES
 from shared.errors import ClusterError
 

@@ -7,10 +7,10 @@ was judged is a fault of the worker that judged it: a defect, or a lie.
 from collections.abc import Iterable, Iterator, Mapping
 
 from services.snapshot.checks import EVERYTHING, Checks
-from services.snapshot.nodes import Nodes
-from services.snapshot.objects import Objects
-from services.snapshot.pending import Pending
-from services.snapshot.places import Places
+from services.snapshot.state.nodes import Nodes
+from services.snapshot.state.object_overlay import Objects
+from services.snapshot.state.pending_pods import Pending
+from services.snapshot.state.placements import Places
 from shared.cluster.load import PodLoad
 from shared.messages.state import Conflict, Decision, FaultKind, Nominate
 from shared.model.resources import PODS, HostPort

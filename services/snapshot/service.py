@@ -6,12 +6,13 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from services.snapshot.barrier import Barrier
-from services.snapshot.carrier import Carrier
 from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch import Dispatcher, Process, Sends, parts
-from services.snapshot.displacing import Displacing
+from services.snapshot.dispatch.order_dispatcher import Dispatcher, Process, Sends, parts
+from services.snapshot.dispatch.pending_evictions import Displacing
+from services.snapshot.dispatch.pod_lookups import LookUps
+from services.snapshot.dispatch.recall import Recalls
+from services.snapshot.dispatch.term_end import Settling
 from services.snapshot.events import (
     Beat,
     Binding,
@@ -42,15 +43,14 @@ from services.snapshot.events import (
 )
 from services.snapshot.freshness import Freshness
 from services.snapshot.inspecting import Inspecting
-from services.snapshot.intake import Intake
-from services.snapshot.lookups import LookUps
 from services.snapshot.metrics import SnapshotMetrics
-from services.snapshot.past import Past
-from services.snapshot.pending import Pending
-from services.snapshot.recalls import Recalls
-from services.snapshot.settling import Settling
 from services.snapshot.spans import CommitSpans
-from services.snapshot.terms import Terms, ledger_is_lost
+from services.snapshot.state.pending_pods import Pending
+from services.snapshot.store.effect_writer import Carrier
+from services.snapshot.store.fencing_barrier import Barrier
+from services.snapshot.store.term_start import Past
+from services.snapshot.store.terms import Terms, ledger_is_lost
+from services.snapshot.watch_decoder import Intake
 from services.snapshot.words import event_of
 from shared.bus import Bus, Envelope, subjects
 from shared.config.document import read_config

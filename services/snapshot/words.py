@@ -1,6 +1,6 @@
 """What a binder's word on an order is to the core."""
 
-from services.snapshot.dispatch import Dispatcher, Process, wait_of
+from services.snapshot.dispatch.order_dispatcher import Dispatcher, Process, wait_of
 from services.snapshot.events import Binding, BindingFailed, BindingFinished, BindingStale, BindingWaits
 from shared.messages.binding import BindingOutcome
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-import services.binder.calling as calling
-import services.binder.carrying as carrying
-import services.snapshot.lookups as lookups
+import services.binder.binding.api_calls as api_calls
+import services.binder.binding.bind_steps as bind_steps
+import services.snapshot.dispatch.pod_lookups as pod_lookups
 import shared.store.term as term
 import shared.store.writer as writer
-from services.binder.evictor import Evictor
+from services.binder.eviction.eviction_calls import Evictor
 from services.binder.permits import PermitWait
 from services.queue.watch.watch_decoder import WatchDecoder
+from services.snapshot.commit_checks import Judge
 from services.snapshot.core import SnapshotCore
-from services.snapshot.judging import Judge
 from services.snapshot.owner import Owner
 from services.watcher.history import History
 from shared.errors import UserError
@@ -53,7 +53,7 @@ def broken_build(name: str) -> AbstractContextManager[object]:
 
 
 def _bindings_without_version() -> AbstractContextManager[object]:
-    with_precondition = carrying._with_precondition
+    with_precondition = bind_steps._with_precondition
 
     def without(call: Any, order: Any) -> Any:
         made = with_precondition(call, order)
@@ -62,7 +62,7 @@ def _bindings_without_version() -> AbstractContextManager[object]:
             metadata.pop("resourceVersion", None)
         return made
 
-    return patch.object(carrying, "_with_precondition", without)
+    return patch.object(bind_steps, "_with_precondition", without)
 
 
 async def _only_look(client: Any, pod: Any, version: str, by: str) -> Fenced:
@@ -72,7 +72,7 @@ async def _only_look(client: Any, pod: Any, version: str, by: str) -> Fenced:
 
 @contextmanager
 def _fence_by_looking() -> Iterator[None]:
-    with patch.object(lookups, "fence", _only_look), patch.object(calling, "fence", _only_look):
+    with patch.object(pod_lookups, "fence", _only_look), patch.object(api_calls, "fence", _only_look):
         yield
 
 

@@ -3,8 +3,8 @@
 from typing import TypeVar
 
 from services.binder.events import Tick
-from services.binder.evicting import Effect, Event, Evicting
-from services.binder.eviction import Answered, Ask, Done, Found, Reply, Step
+from services.binder.eviction.eviction_core import Effect, Event, Evicting
+from services.binder.eviction.eviction_state import Answered, Ask, Done, Found, Reply, Step
 from shared.kube.notes import PodStanding, StandingCondition
 from shared.messages.binding import Displaced, Evict, Evicted
 

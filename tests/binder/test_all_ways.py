@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from services.binder.attempt import State
+from services.binder.binding.attempts import State
 from services.binder.events import (
     Acknowledged,
     Call,

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from services.binder.calling import Calling
+from services.binder.binding.api_calls import Calling
 from services.binder.events import Call, Called, Event, Refused, Unknown
 from services.binder.metrics import BinderMetrics
 from services.binder.spans import BindSpans

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.binder.carrying import LONGEST_PAUSE, MOVED, UNANSWERED
+from services.binder.binding.bind_steps import LONGEST_PAUSE, MOVED, UNANSWERED
 from services.binder.events import Call, LookedUp, LookUp, Record, Refused, SetCondition, Unknown, Where
 from shared.framework.plugin import ApiCall
 from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, told

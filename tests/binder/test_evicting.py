@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.binder.events import Leave, Problem
-from services.binder.evicting import (
+from services.binder.eviction.eviction_core import (
     FIRST_LOOK,
     LONGEST_RETRY,
     LOOK_AGAIN,
@@ -17,7 +17,7 @@ from services.binder.evicting import (
     RETRY,
     TELLING,
 )
-from services.binder.eviction import (
+from services.binder.eviction.eviction_state import (
     Answered,
     Began,
     Done,

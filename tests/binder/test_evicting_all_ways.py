@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.binder.evicting import Effect
-from services.binder.eviction import Answered, Ask, Done, Failed, Gone, Preempted, Reply, Step
+from services.binder.eviction.eviction_core import Effect
+from services.binder.eviction.eviction_state import Answered, Ask, Done, Failed, Gone, Preempted, Reply, Step
 from shared.messages.binding import Displaced, Evict, Evicted
 from tests.binder.evictions import Script, evict, standing, victim
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from services.binder.carrying import LOOK_AGAIN
+from services.binder.binding.bind_steps import LOOK_AGAIN
 from services.binder.events import (
     Acknowledged,
     Call,

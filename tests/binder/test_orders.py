@@ -4,7 +4,8 @@ from itertools import product
 
 import pytest
 
-from services.binder.attempt import ENDS, TRANSITIONS, Attempt, State
+from services.binder.binding.attempts import ENDS, TRANSITIONS, Attempt, State
+from services.binder.binding.outcome_reports import REPEAT
 from services.binder.core import BEAT, MOST_HELD, ROOM
 from services.binder.events import (
     Acknowledged,
@@ -22,7 +23,6 @@ from services.binder.events import (
     Unnamed,
     Where,
 )
-from services.binder.reports import REPEAT
 from shared.errors import InvariantBroken
 from shared.messages.binding import BindingOrders
 from shared.messages.identity import NameTaken

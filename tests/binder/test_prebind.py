@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from services.binder.attempt import State
+from services.binder.binding.attempts import State
 from services.binder.core import BinderCore
 from services.binder.events import Call, Done, Leave, Record, Refused, Report, Result, Tick, Unknown
 from shared.cluster.volumes import VolumeDecision

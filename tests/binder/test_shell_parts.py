@@ -7,12 +7,12 @@ from typing import cast
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from services.binder import eviction
-from services.binder.calling import result_of
+from services.binder.binding.api_calls import result_of
 from services.binder.events import Call, Done, Ended, Refused, Unknown
-from services.binder.evictor import reply_of
-from services.binder.pool import Pool
+from services.binder.eviction import eviction_state as eviction
+from services.binder.eviction.eviction_calls import reply_of
 from services.binder.spans import BindSpans
+from services.binder.worker_pool import Pool
 from shared.kube.outcome import Outcome
 from shared.kube.outcome import Result as Answered
 from shared.telemetry.export import SpanSink

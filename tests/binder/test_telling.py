@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from services.binder.metrics import BinderMetrics
+from services.binder.status.status_writer import StatusWriter
 from services.binder.statuses import Status
-from services.binder.statuswriter import StatusWriter
 from services.simulator.service import Simulator, SimulatorOptions
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient

@@ -15,14 +15,14 @@ import pytest
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.status.introspection import Introspection
 from services.simulator.calls import Answer
-from services.snapshot.comparing import PlacedPod, View, compared, differences, lasting
-from services.snapshot.dumping import MOST_LINES, Cache, Dumps, comparison_lines, lines
+from services.snapshot.cache_comparer import PlacedPod, View, compared, differences, lasting
 from services.snapshot.inspecting import Inspecting
-from services.snapshot.ledger import BINDING_WINDOW, Ledger
+from services.snapshot.introspection import MOST_LINES, Cache, Dumps, comparison_lines, lines
 from services.snapshot.listing import PAGE, list_now
-from services.snapshot.nodes import Nodes
-from services.snapshot.nominations import Nominations
-from services.snapshot.places import Places
+from services.snapshot.state.ledger import BINDING_WINDOW, Ledger
+from services.snapshot.state.nodes import Nodes
+from services.snapshot.state.nominator import Nominations
+from services.snapshot.state.placements import Places
 from services.supervisor.servers import NatsServer
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_LIST

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from services.snapshot.places import Places
+from services.snapshot.state.placements import Places
 from shared.cluster.load import load_of
 from shared.errors import InvariantBroken
 from shared.messages.loads import Loads

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from services.inprocess.pipeline import bound
-from services.snapshot.cluster import Cluster
-from services.snapshot.deciding import Deciding
+from services.snapshot.commit import Deciding
 from services.snapshot.events import (
     Beat,
     Dispatch,
@@ -21,7 +20,8 @@ from services.snapshot.events import (
     RefuseCycle,
     Reply,
 )
-from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from services.snapshot.state.cluster_state import Cluster
+from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.cluster.shards import shard_of
 from shared.messages.state import Committed, Heartbeat, Outdated, PodPlaced
 from tests.rounds.support import (

@@ -19,7 +19,7 @@ from services.snapshot.events import (
     Publish,
     Tick,
 )
-from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.state import Delta, PodGone, PodPlaced
 from tests.rounds.support import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from services.snapshot.settling import Settling
+from services.snapshot.dispatch.term_end import Settling
 from testing.simulation.drawing import draw
 from testing.simulation.processes import Injected, Process
 from testing.simulation.substitutes import run_on_virtual_time

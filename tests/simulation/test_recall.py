@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from services.binder.attempt import State
+from services.binder.binding.attempts import State
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import Permission, PermitPlugin
 from shared.framework.status import Code, Status

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.snapshot.barrier import MOST_AT_ONCE, TRIES, Barrier
+from services.snapshot.store.fencing_barrier import MOST_AT_ONCE, TRIES, Barrier
 from shared.errors import Unexpected
 from shared.kube.notes import BINDING_FENCED
 from shared.messages.watch import Kind, PodChange, Unreadable

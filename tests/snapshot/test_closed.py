@@ -22,7 +22,7 @@ from services.snapshot.events import (
     Problem,
     Stale,
 )
-from services.snapshot.intake import Intake
+from services.snapshot.watch_decoder import Intake
 from services.watcher.core import WatcherCore
 from services.watcher.events import Heard, Publish
 from shared.errors import UnreadableObject

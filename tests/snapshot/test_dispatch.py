@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from services.snapshot.dispatch import (
+from services.snapshot.dispatch.order_dispatcher import (
     BINDER_PATIENCE,
     LEAST_LEFT,
     WORD_PATIENCE,
@@ -10,7 +10,7 @@ from services.snapshot.dispatch import (
     Sends,
     wait_of,
 )
-from services.snapshot.ledger import Attempt
+from services.snapshot.state.ledger import Attempt
 from shared.messages.binding import LONGEST_WAIT, BinderBeat, BindingOutcome
 from shared.messages.state import EPOCH_SHIFT, BindingOrder
 

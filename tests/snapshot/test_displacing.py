@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from services.snapshot.dispatch import BINDER_PATIENCE, Dispatcher
-from services.snapshot.displacing import Displacing
+from services.snapshot.dispatch.order_dispatcher import BINDER_PATIENCE, Dispatcher
+from services.snapshot.dispatch.pending_evictions import Displacing
 from services.snapshot.evictions import EVICTION_WINDOW
 from shared.messages.binding import BinderBeat, Displaced, Evict, Evicted
 

@@ -5,7 +5,7 @@ import pytest
 
 from services.inprocess.pipeline import bound
 from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGone, ObjectSeen, Observed, PodSeen
-from services.snapshot.intake import Intake
+from services.snapshot.watch_decoder import Intake
 from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
 from shared.messages.watch import Kind, ObjectChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED

@@ -6,7 +6,7 @@ import pytest
 from services.inprocess.pipeline import bound
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import BindingFailed, NodeSeen, Observed, PodDeleted, PodSeen
-from services.snapshot.intake import Intake
+from services.snapshot.watch_decoder import Intake
 from shared.cluster.load import load_of
 from shared.messages.state import Delta, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.messages.watch import PodChange

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect, Misstated, NodeSeen, WorkerFault
-from services.snapshot.intake import Intake
-from services.snapshot.pending import Pending
+from services.snapshot.state.pending_pods import Pending
+from services.snapshot.watch_decoder import Intake
 from shared.cluster.load import load_of
 from shared.messages.state import Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable

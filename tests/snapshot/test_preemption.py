@@ -8,7 +8,6 @@ import pytest
 from services.inprocess.leaving import going, nominated
 from services.inprocess.pipeline import bound
 from services.snapshot.core import SnapshotCore
-from services.snapshot.doomed import PATIENCE
 from services.snapshot.events import (
     BindingFinished,
     Displace,
@@ -24,7 +23,8 @@ from services.snapshot.events import (
     Tick,
 )
 from services.snapshot.evictions import EVICTION_WINDOW
-from services.snapshot.nominations import CONFIRMATION
+from services.snapshot.state.nominator import CONFIRMATION
+from services.snapshot.state.preemption_victims import PATIENCE
 from shared.cluster.load import PodLoad, load_of
 from shared.messages.binding import Displaced, Evict
 from shared.messages.preemption import Victim

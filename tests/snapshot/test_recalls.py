@@ -1,8 +1,8 @@
 """What a new term learns from binders, whatever of it is lost, comes twice or comes late."""
 
-from services.snapshot.dispatch import BINDER_PATIENCE, WORD_PATIENCE
+from services.snapshot.dispatch.order_dispatcher import BINDER_PATIENCE, WORD_PATIENCE
+from services.snapshot.dispatch.recall import RECALL_PATIENCE, Learnt, Recalls
 from services.snapshot.events import BindingWaits
-from services.snapshot.recalls import RECALL_PATIENCE, Learnt, Recalls
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome, HeldAttempt, Recall, Recalled, Withdraw
 from tests.snapshot.test_dispatch import ONE, TWO, Play, V, W, attempt, sent
 

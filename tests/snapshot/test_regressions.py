@@ -10,10 +10,10 @@ import pytest
 from services.binder.events import Call, Orders, Unknown, Where
 from services.binder.events import LookUp as BinderLookUp
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch import Dispatcher
+from services.snapshot.dispatch.order_dispatcher import Dispatcher
+from services.snapshot.dispatch.pod_lookups import LookUps, outcome
 from services.snapshot.events import Fence, Forgot, LookedUp, NodeGone, NodeSeen, Tick
-from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
-from services.snapshot.lookups import LookUps, outcome
+from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.cluster.load import load_of
 from shared.kube.client import KubeClient
 from shared.kube.notes import PodStanding

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch import Dispatcher
+from services.snapshot.dispatch.order_dispatcher import Dispatcher
+from services.snapshot.dispatch.term_end import Settling
 from services.snapshot.events import (
     BindingFailed,
     BindingFinished,
@@ -19,7 +20,6 @@ from services.snapshot.events import (
     LookedUp,
     NodeSeen,
 )
-from services.snapshot.settling import Settling
 from shared.messages.binding import BinderBeat
 from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
 from testing.simulation.loop import VirtualLoop

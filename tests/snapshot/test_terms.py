@@ -23,8 +23,8 @@ from services.snapshot.events import (
     Resume,
     Tick,
 )
-from services.snapshot.ledger import BINDING_WINDOW, LOOK_UP_GRACE
-from services.snapshot.terms import Terms, ledger_is_lost
+from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from services.snapshot.store.terms import Terms, ledger_is_lost
 from shared.cluster.load import load_of
 from shared.messages.codec import encode
 from shared.messages.state import EPOCH_SHIFT, Committed, Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
@@ -216,7 +216,7 @@ def test_a_store_that_stays_away_is_told_once(
             raise StateLost("the end")
         raise StoreUnreachable("redis: OOM command not allowed")
 
-    monkeypatch.setattr("services.snapshot.terms.PAUSE", 0.0)
+    monkeypatch.setattr("services.snapshot.store.terms.PAUSE", 0.0)
     monkeypatch.setattr(Writer, "open", refuses)
     link, lead = cast(RedisLink, None), cast(Leadership, None)
     terms = Terms(lead, link, "flotilla", Health(), logging.getLogger("snapshot"))

@@ -21,7 +21,7 @@ from services.snapshot.events import (
     PodSeen,
     Tick,
 )
-from services.snapshot.objects import LINGER
+from services.snapshot.state.object_overlay import LINGER
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import Change, Commit, Decision, ObjectRemoved, ObjectUpserted, PodGone, PodPlaced
 from shared.model.objects import ClusterObject, ObjectKind, PersistentVolume, PersistentVolumeClaim, Pod

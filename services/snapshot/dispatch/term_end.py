@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch import Dispatcher
+from services.snapshot.dispatch.order_dispatcher import Dispatcher
 from services.snapshot.events import BindingFailed
 from shared.messages.state import EPOCH_SHIFT, LedgerEntry
 from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS

@@ -15,9 +15,9 @@ holds it is still not the only one that may call on Bind, so versions fence it (
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from services.snapshot.dispatch import BINDER_PATIENCE, Dispatcher, Process, Sends
+from services.snapshot.dispatch.order_dispatcher import BINDER_PATIENCE, Dispatcher, Process, Sends
 from services.snapshot.events import BindingWaits
-from services.snapshot.ledger import Attempt
+from services.snapshot.state.ledger import Attempt
 from shared.messages.binding import Recall, Recalled, Withdraw
 
 RECALL_PATIENCE = 3.0

@@ -22,7 +22,7 @@ from services.snapshot.events import (
     Resume,
     WorkerFault,
 )
-from services.snapshot.terms import Terms
+from services.snapshot.store.terms import Terms
 from shared.messages.state import Heartbeat
 
 GATHERING = 0.005

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from services.binder.evicting import MOST_ASKED, MOST_TOLD, REPEAT, Effect
-from services.binder.eviction import (
+from services.binder.eviction.eviction_core import MOST_ASKED, MOST_TOLD, REPEAT, Effect
+from services.binder.eviction.eviction_state import (
     Answered,
     Ask,
     Began,
@@ -24,8 +24,8 @@ from services.binder.eviction import (
     Unnominate,
 )
 from services.binder.metrics import BinderMetrics
-from services.binder.pool import Pool
-from services.binder.telling import Telling
+from services.binder.status.status_reporter import Telling
+from services.binder.worker_pool import Pool
 from shared.bus import NoAnswer
 from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED, SNAPSHOT_NOMINATED
 from shared.errors import FlotillaError

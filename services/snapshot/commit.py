@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from services.snapshot.checks import Checks
-from services.snapshot.cluster import Cluster
+from services.snapshot.commit_checks import Judge, units
 from services.snapshot.events import (
     Dispatch,
     Displace,
@@ -20,9 +20,9 @@ from services.snapshot.events import (
     WorkerFault,
 )
 from services.snapshot.evictions import evict_of, evicts
-from services.snapshot.judging import Judge, units
-from services.snapshot.nominations import Nomination
-from services.snapshot.pending import Pending
+from services.snapshot.state.cluster_state import Cluster
+from services.snapshot.state.nominator import Nomination
+from services.snapshot.state.pending_pods import Pending
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict
 from shared.messages.loads import Loads

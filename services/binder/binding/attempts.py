@@ -5,9 +5,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from services.binder.binding.extension_points import Failure, Steps
 from services.binder.events import ExtenderBinding
 from services.binder.permits import PermitWait
-from services.binder.points import Failure, Steps
 from shared.errors import InvariantBroken
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import DECISION

@@ -15,7 +15,7 @@ from services.snapshot.events import (
     PodUnreadable,
     Seen,
 )
-from services.snapshot.pending import Pending
+from services.snapshot.state.pending_pods import Pending
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED

@@ -6,14 +6,14 @@ and makes one delta.
 
 from collections.abc import Container, Iterable
 
-from services.snapshot.doomed import Doomed
 from services.snapshot.events import Effect, Forgot, Persist, Publish
 from services.snapshot.gathering import Gathering
-from services.snapshot.ledger import Ledger
-from services.snapshot.nodes import Nodes
-from services.snapshot.nominations import Nominations
-from services.snapshot.objects import Objects
-from services.snapshot.places import Places
+from services.snapshot.state.ledger import Ledger
+from services.snapshot.state.nodes import Nodes
+from services.snapshot.state.nominator import Nominations
+from services.snapshot.state.object_overlay import Objects
+from services.snapshot.state.placements import Places
+from services.snapshot.state.preemption_victims import Doomed
 from shared.cluster.load import PodLoad
 from shared.cluster.shards import shard_of
 from shared.errors import InvariantBroken

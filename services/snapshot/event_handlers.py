@@ -1,8 +1,8 @@
 """What the watch says of nodes, and which of them get no further pod."""
 
-from services.snapshot.cluster import Cluster
 from services.snapshot.events import Effect, Forgot, Opened, PodUnreadable, Problem
-from services.snapshot.nodes import bare_node
+from services.snapshot.state.cluster_state import Cluster
+from services.snapshot.state.nodes import bare_node
 from shared.errors import ClusterError, FlotillaError, UnreadableObject
 from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from services.snapshot.barrier import Barrier
 from services.snapshot.freshness import Freshness
+from services.snapshot.store.fencing_barrier import Barrier
 from shared.messages.state import LedgerEntry
 from shared.runtime import Context
 from shared.watch.reader import WatchReader

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable
 
 from services.binder.events import Record, Said, SetCondition
-from services.binder.eviction import Preempted, Unnominate
+from services.binder.eviction.eviction_state import Preempted, Unnominate
 from services.binder.metrics import BinderMetrics
+from services.binder.status.status_writer import StatusWriter
 from services.binder.statuses import Status, Unnominated
-from services.binder.statuswriter import StatusWriter
 from shared.kube.client import KubeClient
 from shared.kube.eventwriter import EventWriter
 from shared.kube.notes import PodEvent, PodRef, PodScheduled

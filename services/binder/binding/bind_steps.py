@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from services.binder import points
-from services.binder.attempt import Attempt, Doubt, State
+from services.binder.binding import extension_points
+from services.binder.binding.attempts import Attempt, Doubt, State
+from services.binder.binding.extension_points import Failure, failure
+from services.binder.binding.outcome_reports import Reports
 from services.binder.book import Book
 from services.binder.ending import Endings
 from services.binder.events import (
@@ -29,8 +31,6 @@ from services.binder.events import (
     Where,
 )
 from services.binder.extended import binding_of
-from services.binder.points import Failure, failure
-from services.binder.reports import Reports
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import InvariantBroken
@@ -82,7 +82,7 @@ class Carrying:
             if attempt.pre_bind is None:
                 attempt.point_began = self._clock()
                 attempt.prepared_from = now
-                attempt.pre_bind = points.pre_bind(framework, attempt.cycle, attempt.order.node)
+                attempt.pre_bind = extension_points.pre_bind(framework, attempt.cycle, attempt.order.node)
             plugin, step = _next_step(attempt.pre_bind, answer)
             if isinstance(step, ApiCall):
                 self._call(attempt, State.PREPARING, plugin, step, now)
@@ -149,7 +149,7 @@ class Carrying:
         self._bind_by_plugin(attempt, now)
 
     def _bind_by_plugin(self, attempt: Attempt, now: float) -> None:
-        plugin, answer = points.bind(attempt.framework, attempt.cycle, attempt.order.node)
+        plugin, answer = extension_points.bind(attempt.framework, attempt.cycle, attempt.order.node)
         if isinstance(answer, ApiCall):
             self._call(attempt, State.BINDING, plugin, answer, now)
         elif answer.ok:
@@ -269,7 +269,7 @@ def _with_precondition(call: ApiCall, order: BindingOrder) -> ApiCall:
     return replace(call, body={**call.body, "metadata": metadata})
 
 
-def _next_step(steps: points.Steps, answer: ApiAnswer | None) -> tuple[str, points.Step]:
+def _next_step(steps: extension_points.Steps, answer: ApiAnswer | None) -> tuple[str, extension_points.Step]:
     """SUCCESS once there is none."""
     try:
         return next(steps) if answer is None else steps.send(answer)

@@ -26,7 +26,7 @@ import math
 from collections import OrderedDict, deque
 
 from services.binder.events import Leave, Problem, Tick
-from services.binder.eviction import (
+from services.binder.eviction.eviction_state import (
     Answered,
     Ask,
     Began,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.snapshot.ledger import Attempt, bounded
+from services.snapshot.state.ledger import Attempt, bounded
 from shared.messages.binding import LONGEST_WAIT, BinderBeat, BindingOrders, BindingOutcome, HeldAttempt
 from shared.messages.state import EPOCH_SHIFT, BindingOrder
 from shared.model.objects import encode_msgpack

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from services.snapshot.comparing import PlacedPod, View
-from services.snapshot.ledger import Ledger
-from services.snapshot.nodes import Nodes
-from services.snapshot.nominations import Nominations
-from services.snapshot.places import Places
+from services.snapshot.cache_comparer import PlacedPod, View
+from services.snapshot.state.ledger import Ledger
+from services.snapshot.state.nodes import Nodes
+from services.snapshot.state.nominator import Nominations
+from services.snapshot.state.placements import Places
 from shared.messages.inspection import (
     MOST_ENTRIES,
     MOST_NODES,

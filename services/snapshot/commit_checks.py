@@ -8,11 +8,11 @@ against the state itself (`owner`), whatever the evaluation said.
 from collections.abc import Iterable, Mapping, Sequence
 
 from services.snapshot.checks import EVERYTHING, Checks
-from services.snapshot.nodes import Nodes
-from services.snapshot.objects import Objects
 from services.snapshot.owner import Beside, Owner, at_fault
-from services.snapshot.pending import Pending
-from services.snapshot.places import Places
+from services.snapshot.state.nodes import Nodes
+from services.snapshot.state.object_overlay import Objects
+from services.snapshot.state.pending_pods import Pending
+from services.snapshot.state.placements import Places
 from shared.cluster.load import PodLoad
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, Nominate
