@@ -4,10 +4,25 @@ Strings are bytes, nil is None, arrays are Tables. What is not known is a Syntax
 """
 
 import hashlib
-import operator
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from testing.simulation.lua_values import (
+    BINARY,
+    Table,
+    find,
+    from_redis,
+    ipairs,
+    length_of,
+    pairs,
+    sub,
+    text_of,
+    to_redis,
+    tonumber,
+    truthy,
+    unpack,
+)
 
 Env = dict[str, Any]
 Eval = Callable[[Env], Any]
@@ -22,17 +37,6 @@ _KEYWORD = re.compile(
 )
 
 
-class Table:
-    def __init__(self, items: Sequence[Any] = ()) -> None:
-        self.items = dict(enumerate(items, 1))
-
-    def length(self) -> int:
-        size = 0
-        while self.items.get(size + 1) is not None:
-            size += 1
-        return size
-
-
 class _Return(Exception):
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -40,63 +44,6 @@ class _Return(Exception):
 
 class _Break(Exception):
     pass
-
-
-def _truthy(value: Any) -> bool:
-    return value is not None and value is not False
-
-
-def _text(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value)).encode()
-    return str(value).encode()
-
-
-def _tonumber(value: Any = None) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        return None
-    return int(found) if found.is_integer() else found
-
-
-def _arithmetic(work: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda left, right: work(_tonumber(left), _tonumber(right))
-
-
-_BINARY: list[dict[str, Callable[[Any, Any], Any]]] = [
-    {"==": operator.eq, "~=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge},
-    {"..": lambda left, right: _text(left) + _text(right)},
-    {"+": _arithmetic(operator.add), "-": _arithmetic(operator.sub)},
-    {"*": _arithmetic(operator.mul), "/": _arithmetic(operator.truediv), "%": _arithmetic(operator.mod)},
-]
-
-
-def _unpack(table: Table, first: int = 1, last: int | None = None) -> tuple[Any, ...]:
-    end = table.length() if last is None else last
-    return tuple(table.items.get(number) for number in range(first, end + 1))
-
-
-def _from_redis(value: Any) -> Any:
-    if value is None:
-        return False
-    if isinstance(value, dict):
-        return Table([_from_redis(each) for pair in value.items() for each in pair])
-    return Table([_from_redis(each) for each in value]) if isinstance(value, list) else value
-
-
-def _to_redis(value: Any) -> Any:
-    if isinstance(value, Table):
-        return [_to_redis(value.items[number]) for number in range(1, value.length() + 1)]
-    if value is None or value is False:
-        return None
-    if value is True:
-        return 1
-    return int(value) if isinstance(value, int | float) else value
 
 
 class Program:
@@ -112,7 +59,7 @@ class Program:
 
     def run(self, keys: Sequence[bytes], arguments: Sequence[bytes], call: Call) -> Any:
         def redis_call(*words: Any) -> Any:
-            return _from_redis(call([_text(word) for word in words]))
+            return from_redis(call([text_of(word) for word in words]))
 
         env: Env = {
             "KEYS": Table(keys),
@@ -121,20 +68,20 @@ class Program:
             "math": Table(),
             "table": Table(),
             "string": Table(),
-            "tonumber": _tonumber,
-            "tostring": _text,
-            "unpack": _unpack,
-            "ipairs": _ipairs,
-            "pairs": _pairs,
+            "tonumber": tonumber,
+            "tostring": text_of,
+            "unpack": unpack,
+            "ipairs": ipairs,
+            "pairs": pairs,
         }
         env["redis"].items |= {b"call": redis_call, b"status_reply": lambda text: text}
         env["math"].items |= {b"min": min, b"max": max, b"floor": lambda value: int(value // 1)}
         env["table"].items |= {b"insert": lambda table, value: table.items.update({table.length() + 1: value})}
-        env["string"].items |= {b"sub": _sub, b"find": _find}
+        env["string"].items |= {b"sub": sub, b"find": find}
         try:
             self._run(self._body, env)
         except _Return as returned:
-            return _to_redis(returned.value)
+            return to_redis(returned.value)
         return None
 
     # Statements
@@ -198,7 +145,7 @@ class Program:
 
         def choose(env: Env) -> None:
             for test, block in branches:
-                if _truthy(test(env)):
+                if truthy(test(env)):
                     self._run(block, env)
                     return
             self._run(otherwise, env)
@@ -220,7 +167,7 @@ class Program:
         def steps(env: Env) -> Any:
             if not counts:
                 return bounds[0](env)
-            first, last, *more = (_tonumber(bound(env)) for bound in bounds)
+            first, last, *more = (tonumber(bound(env)) for bound in bounds)
             step = more[0] if more else 1
             return ((number,) for number in range(first, last + (1 if step > 0 else -1), step))
 
@@ -242,7 +189,7 @@ class Program:
 
         def loop(env: Env) -> None:
             try:
-                while _truthy(condition(env)):
+                while truthy(condition(env)):
                     self._run(block, env)
             except _Break:
                 pass
@@ -302,24 +249,24 @@ class Program:
         return left
 
     def _binary(self, level: int) -> Eval:
-        if level == len(_BINARY):
+        if level == len(BINARY):
             return self._unary()
         left = self._binary(level + 1)
-        while (sign := self._peek()) in _BINARY[level]:
+        while (sign := self._peek()) in BINARY[level]:
             self._take(sign)
-            left = _combined(_BINARY[level][sign], left, self._binary(level + 1))
+            left = _combined(BINARY[level][sign], left, self._binary(level + 1))
         return left
 
     def _unary(self) -> Eval:
         if self._accept("not"):
             value = self._unary()
-            return lambda env: not _truthy(value(env))
+            return lambda env: not truthy(value(env))
         if self._accept("#"):
             value = self._unary()
-            return lambda env: _length(value(env))
+            return lambda env: length_of(value(env))
         if self._accept("-"):
             value = self._unary()
-            return lambda env: -_tonumber(value(env))
+            return lambda env: -tonumber(value(env))
         return self._simple()
 
     def _simple(self) -> Eval:
@@ -334,7 +281,7 @@ class Program:
             return lambda env: text
         if word[0].isdigit():
             self._take(word)
-            number = _tonumber(word)
+            number = tonumber(word)
             return lambda env: number
         if word == "{":
             return self._table()
@@ -442,7 +389,7 @@ def _values(evals: Sequence[Eval], env: Env) -> list[Any]:
 def _either(left: Eval, right: Eval) -> Eval:
     def value(env: Env) -> Any:
         found = left(env)
-        return found if _truthy(found) else right(env)
+        return found if truthy(found) else right(env)
 
     return value
 
@@ -450,7 +397,7 @@ def _either(left: Eval, right: Eval) -> Eval:
 def _both(left: Eval, right: Eval) -> Eval:
     def value(env: Env) -> Any:
         found = left(env)
-        return right(env) if _truthy(found) else found
+        return right(env) if truthy(found) else found
 
     return value
 
@@ -476,26 +423,3 @@ def _indexed(table: Eval, key: Eval) -> tuple[Eval, Callable[[Env, Any], None]]:
 
 def _called(function: Eval, arguments: Sequence[Eval]) -> Eval:
     return lambda env: function(env)(*_values(arguments, env))
-
-
-def _length(value: Any) -> int:
-    return value.length() if isinstance(value, Table) else len(value)
-
-
-def _ipairs(table: Table) -> Any:
-    return [(number, table.items[number]) for number in range(1, table.length() + 1)]
-
-
-def _pairs(table: Table) -> Any:
-    return list(table.items.items())
-
-
-def _sub(text: bytes, first: int, last: int = -1) -> bytes:
-    start = first - 1 if first > 0 else max(len(text) + first, 0)
-    end = last if last >= 0 else len(text) + last + 1
-    return text[start:end]
-
-
-def _find(text: bytes, part: bytes, first: int = 1, plain: bool = False) -> Any:
-    at = text.find(part, first - 1)
-    return None if at < 0 else at + 1
