@@ -75,7 +75,7 @@ lock: $(BIN)/python  ## pin requirements again, from pyproject.toml (UPGRADE=1: 
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
-	find services shared testing tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find services shared testing tools tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): requirements-dev.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --quiet --require-hashes -r requirements-dev.txt

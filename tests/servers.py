@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from services.supervisor.servers import (
+from tools.supervisor.servers import (
     NatsServer,
     RedisServer,
     Server,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.main import parser
 from shared.bus import subjects
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES, settings_table
+from tools.cli.main import parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -24,7 +24,7 @@ INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
-OUR_FILE = re.compile(r"(?:docs|examples|services|shared|tests)/[\w/.-]+")
+OUR_FILE = re.compile(r"(?:docs|examples|services|shared|testing|tools|tests)/[\w/.-]+")
 COMMAND = re.compile(r"(?:\S+=\S+ )*(make|flotilla) ((?!\S*:)\S.*)")
 """With variables before it; not `flotilla queue: ...`, which is a complaint."""
 METRIC_KINDS = frozenset({"counter", "gauge", "histogram"})
@@ -66,7 +66,9 @@ def make_targets() -> set[str]:
 def declared_metrics() -> set[str]:
     """The first argument of every call that makes a metric."""
     found: set[str] = set()
-    for path in [*(ROOT / "services").rglob("*.py"), *(ROOT / "shared").rglob("*.py")]:
+    for path in (
+        path for folder in ("services", "shared", "testing", "tools") for path in (ROOT / folder).rglob("*.py")
+    ):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and _name(node.func) in METRIC_KINDS:
                 name = node.args[0]

@@ -6,8 +6,12 @@ from typing import Any
 
 from msgspec import structs
 
-from services.auditor.core import AuditorCore, Expected
-from services.auditor.events import (
+from shared.cluster.load import load_of
+from shared.messages.queue import QueueContents
+from shared.messages.state import LedgerEntry
+from shared.model.objects import Node, Pod
+from testing.auditor.core import AuditorCore, Expected
+from testing.auditor.events import (
     Event,
     LedgerRead,
     NodeGone,
@@ -19,12 +23,8 @@ from services.auditor.events import (
     QueueRead,
     Tick,
 )
-from services.auditor.limits import Limits
-from services.auditor.violations import Invariant, Violation
-from shared.cluster.load import load_of
-from shared.messages.queue import QueueContents
-from shared.messages.state import LedgerEntry
-from shared.model.objects import Node, Pod
+from testing.auditor.limits import Limits
+from testing.auditor.violations import Invariant, Violation
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 
 LAG = 5.0

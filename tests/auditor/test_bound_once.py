@@ -1,8 +1,8 @@
 """A pod is bound to one node, once."""
 
-from services.auditor.events import Lost, PodsListed
-from services.auditor.violations import Invariant
 from shared.messages.watch import Kind
+from testing.auditor.events import Lost, PodsListed
+from testing.auditor.violations import Invariant
 from tests.auditor.support import Audit, invariants, small, versioned, web
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from services.auditor.clock import now
+from testing.auditor.clock import now
 
 
 @pytest.mark.parametrize("step", [-3600.0, 3600.0])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.auditor.events import Lost, NodesListed, PodsListed, Resumed, Unreadable
-from services.auditor.violations import Invariant
 from shared.messages.watch import Kind
+from testing.auditor.events import Lost, NodesListed, PodsListed, Resumed, Unreadable
+from testing.auditor.violations import Invariant
 from testing.builders import NodeBuilder, PodBuilder, expr, pod, term
 from tests.auditor.support import LAG, Audit, invariants, renewed, small
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from services.auditor.violations import Invariant
+from testing.auditor.violations import Invariant
 
 PAGE = Path(__file__).parents[2] / "docs" / "auditor.md"
 

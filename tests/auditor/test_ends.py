@@ -3,10 +3,10 @@
 import pytest
 from msgspec import structs
 
-from services.auditor.events import BindingsHeard, LedgerSilent, Lost, PodsListed
-from services.auditor.violations import Invariant
 from shared.messages.binding import BindingOutcome
 from shared.messages.watch import Kind
+from testing.auditor.events import BindingsHeard, LedgerSilent, Lost, PodsListed
+from testing.auditor.violations import Invariant
 from tests.auditor.support import BEGIN, LAG, PATIENCE, Audit, entry, invariants, small, web
 
 # The ledger

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.auditor.violations import Invariant
+from testing.auditor.violations import Invariant
 from testing.builders import PodBuilder, pod
 from tests.auditor.support import LAG, Audit, entry, invariants, small
 

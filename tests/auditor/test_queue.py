@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.auditor.events import Lost, PodsListed, QueueSilent, Unreadable
-from services.auditor.violations import Invariant
 from shared.messages.watch import Kind
+from testing.auditor.events import Lost, PodsListed, QueueSilent, Unreadable
+from testing.auditor.violations import Invariant
 from testing.builders import PodBuilder
 from tests.auditor.support import LAG, PATIENCE, Audit, invariants, small, web
 

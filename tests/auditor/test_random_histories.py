@@ -6,9 +6,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.auditor.events import Lost, NodesListed, PodsListed
-from services.auditor.violations import Invariant
 from shared.messages.watch import Kind
+from testing.auditor.events import Lost, NodesListed, PodsListed
+from testing.auditor.violations import Invariant
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, renewed, versioned
 

@@ -10,11 +10,6 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from services.auditor.limits import Limits
-from services.auditor.service import Auditor
-from services.auditor.violations import Invariant
-from services.simulator.service import Simulator, SimulatorOptions
-from services.supervisor.servers import NatsServer
 from shared.bus import Bus, Envelope
 from shared.bus.subjects import QUEUE_INSPECT, SNAPSHOT_BOUND
 from shared.config.settings import ApiSettings
@@ -27,9 +22,14 @@ from shared.store.schema import encode
 from shared.telemetry import Telemetry
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
+from testing.auditor.limits import Limits
+from testing.auditor.service import Auditor
+from testing.auditor.violations import Invariant
 from testing.builders import NodeBuilder, PodBuilder, pod
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.auditor.support import contents, entry, invariants, small
 from tests.servers import nats_server, redis_server
+from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,13 +7,13 @@ import pytest
 from services.binder.metrics import BinderMetrics
 from services.binder.status.status_writer import StatusWriter
 from services.binder.statuses import Status
-from services.simulator.service import Simulator, SimulatorOptions
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.kube.notes import PodRef, PodScheduled
 from shared.messages.binding import Notice, Notices
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.binder.world import World, until, world
 from tests.kube.support import raw_pod
 

@@ -11,8 +11,6 @@ import msgspec
 
 from services.binder.core import BinderCore
 from services.binder.service import Shell, main
-from services.simulator.errors import ApiError
-from services.simulator.service import Simulator, SimulatorOptions
 from shared.bus import Bus, Envelope
 from shared.config.settings import ApiSettings, Settings
 from shared.extenders.client import ExtenderClient
@@ -37,6 +35,8 @@ from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
+from testing.simulator.errors import ApiError
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.servers import nats_server
 
 NOT_THERE = "1"

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from services.supervisor.servers import NatsServer
+from tools.supervisor.servers import NatsServer
 
 
 class Proxy:

@@ -6,11 +6,11 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from services.supervisor.servers import NatsServer
 from shared.bus import Bus
 from shared.telemetry import Telemetry
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
+from tools.supervisor.servers import NatsServer
 
 PREFIX = "test"
 LOG = logging.getLogger("flotilla.test")

@@ -6,7 +6,6 @@ import logging
 import nats
 import pytest
 
-from services.supervisor.servers import NatsServer
 from shared.bus import Envelope
 from shared.bus.wire import MOST_BYTES
 from shared.errors import ProtocolError, Unexpected
@@ -16,6 +15,7 @@ from shared.messages.state import Delta, Heartbeat
 from shared.messages.watch import Relist
 from tests.bus.support import LOG, PREFIX, a_bus, a_telemetry, sample, until
 from tests.servers import nats_server
+from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
 

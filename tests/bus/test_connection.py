@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.supervisor.servers import NatsServer, temporary_folder
 from shared.bus import Bus, NoAnswer, Silence, connection
 from shared.bus.outbox import MOST_WAITING
 from shared.errors import ClusterError, ProtocolError, UserError
@@ -18,6 +17,7 @@ from shared.messages.watch import Relist
 from tests.bus.proxy import a_proxy
 from tests.bus.support import LOG, PREFIX, a_bus, a_telemetry, sample, until
 from tests.servers import nats_server
+from tools.supervisor.servers import NatsServer, temporary_folder
 
 pytestmark = pytest.mark.asyncio
 

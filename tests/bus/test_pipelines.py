@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import nats
 import pytest
 
-from services.supervisor.servers import NatsServer
 from shared.bus import Bus
 from shared.bus.errors import NoAnswer
 from shared.bus.pipeline import PIPELINE_HEADER, pipeline_id
@@ -17,6 +16,7 @@ from shared.messages.state import Heartbeat
 from shared.telemetry import Telemetry
 from tests.bus.support import PREFIX, a_bus, a_telemetry, sample, until
 from tests.servers import nats_server
+from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
-from services.supervisor.servers import end
 from shared.bus.rights import RIGHTS, authorization
 from shared.store import rights as redis_rights
 from testing.builders import node
@@ -23,6 +20,9 @@ from tests.pipeline.support import Cluster, a_cluster, until, value_of, web
 from tests.servers import ConfiguredNats, configured_nats
 from tests.store.support import linked_to
 from tests.store.test_sentinel import Watched, part, watched
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
+from tools.supervisor.servers import end
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,7 +48,7 @@ def as_user(server: ConfiguredNats, folder: Path, user: str) -> dict[str, str]:
 async def flotilla(settings: Mapping[str, str], *words: str) -> str:
     """What a command says."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.cli.main", *words, env=os.environ | settings, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "tools.cli.main", *words, env=os.environ | settings, stdout=asyncio.subprocess.PIPE
     )
     try:
         async with asyncio.timeout(20):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from services.supervisor.servers import temporary_folder
 from shared.bus import Bus, NatsAccess
 from shared.errors import UserError
 from shared.messages.queue import Received, Take
@@ -16,6 +15,7 @@ from shared.tls import TlsFiles
 from tests.bus.support import PREFIX, a_telemetry, until
 from tests.certificates import files, make_certificates
 from tests.servers import ConfiguredNats, configured_nats
+from tools.supervisor.servers import temporary_folder
 
 pytestmark = pytest.mark.asyncio
 

@@ -51,7 +51,7 @@ async def flotilla(folder: Path, *arguments: str) -> AsyncIterator[Command]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "services.cli.main",
+        "tools.cli.main",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import pytest
 
-from services.cli.main import main
-from services.supervisor.servers import NatsServer
 from tests.bus.support import PREFIX
+from tools.cli.main import main
+from tools.supervisor.servers import NatsServer
 
 
 class Said(NamedTuple):

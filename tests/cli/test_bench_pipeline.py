@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.bench_pipeline import table
-from services.cli.bench_pipeline.cases import Case, Figures
-from services.cli.main import main
 from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
+from tools.bench.pipeline import table
+from tools.bench.pipeline.cases import Case, Figures
+from tools.cli.main import main
 
 SMALL = (
     "bench-pipeline",

@@ -6,8 +6,8 @@ from importlib.metadata import distributions, version
 
 import pytest
 
-from services.cli.main import main
 from tests.deploy.rendering import ROOT
+from tools.cli.main import main
 
 
 def test_it_names_every_package_with_its_version(capsys: pytest.CaptureFixture[str]) -> None:

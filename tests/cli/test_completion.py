@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.completion import SHELLS
-from services.cli.completion.tree import Command, Kind, tree_of
-from services.cli.main import COMMANDS, main, parser
-from services.cli.run import SERVICES
+from tools.cli.completion import SHELLS
+from tools.cli.completion.tree import Command, Kind, tree_of
+from tools.cli.main import COMMANDS, main, parser
+from tools.cli.run import SERVICES
 
 Complete = Callable[..., list[str]]
 

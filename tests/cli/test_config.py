@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.main import main
 from shared.config.reading import read_config_text
 from shared.config.struct_codec import fields_of
 from shared.config.structs import EFFECTS, KubeSchedulerConfiguration
+from tools.cli.main import main
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.main import main
 from shared.config.document import parse_document
 from shared.config.sources import SOURCES, without_settings
+from tools.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 

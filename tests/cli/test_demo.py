@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from services.auditor.violations import Invariant, Violation
-from services.cli.demo.overtaking import Late, Overtaken, overtaken_lines
-from services.cli.demo.queues import pods_by_place
-from services.cli.demo.report import Result, report
-from services.cli.demo.screen import Progress, Screen, block, one_line, table
-from services.cli.demo.workload import Workload
 from shared.errors import UserError
+from testing.auditor.violations import Invariant, Violation
 from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
+from tools.cli.demo.overtaking import Late, Overtaken, overtaken_lines
+from tools.cli.demo.queues import pods_by_place
+from tools.cli.demo.report import Result, report
+from tools.cli.demo.screen import Progress, Screen, block, one_line, table
+from tools.cli.demo.workload import Workload
 
 PROGRESS = Progress(
     pods=1_000,

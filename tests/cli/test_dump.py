@@ -14,7 +14,6 @@ import pytest
 
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.status.introspection import Introspection
-from services.simulator.calls import Answer
 from services.snapshot.cache_comparer import PlacedPod, View, compared, differences, lasting
 from services.snapshot.inspecting import Inspecting
 from services.snapshot.introspection import MOST_LINES, Cache, Dumps, comparison_lines, lines
@@ -23,7 +22,6 @@ from services.snapshot.state.ledger import BINDING_WINDOW, Ledger
 from services.snapshot.state.nodes import Nodes
 from services.snapshot.state.nominator import Nominations
 from services.snapshot.state.placements import Places
-from services.supervisor.servers import NatsServer
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_LIST
 from shared.bus.wire import MOST_BYTES
@@ -45,6 +43,7 @@ from shared.messages.state import LedgerEntry
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.profiling import PROFILE
 from testing.builders import node, pod
+from testing.simulator.calls import Answer
 from tests.bus.support import LOG, a_bus, a_telemetry, until
 from tests.cli.operating import Operator
 from tests.cli.test_queue import Waiting, an_info
@@ -52,6 +51,7 @@ from tests.servers import nats_server
 from tests.simulator.support import PODS, Desk
 from tests.simulator.support import node as plain_node
 from tests.simulator.support import pod as plain_pod
+from tools.supervisor.servers import NatsServer
 
 NOW = 1000.0
 SMALL = pod("small").request(cpu="500m", memory="1Gi").build()

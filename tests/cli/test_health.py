@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from services.cli.main import main
+from tools.cli.main import main
 
 PATIENCE = 5.0
 
@@ -119,7 +119,7 @@ def test_it_must_be_known_whom_to_ask(
 def test_it_loads_little() -> None:
     """So that it takes less than a tenth of a second, every few seconds in every container."""
     code = (
-        "import sys\nfrom services.cli.main import main\n"
+        "import sys\nfrom tools.cli.main import main\n"
         "assert main(['health', '--port', '1']) == 1\n"
         "heavy = {'asyncio', 'yaml', 'ssl', 'email', 'http', 'logging', 'multiprocessing', 'importlib.metadata'}\n"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.main import COMMANDS, main
-from services.cli.run import SERVICES
+from tools.cli.main import COMMANDS, main
+from tools.cli.run import SERVICES
 
 
 def ended(*arguments: str) -> int:
@@ -184,7 +184,7 @@ def test_the_help_of_run_explains_services_and_variables(capsys: pytest.CaptureF
 
 def test_help_needs_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom services.cli.main import main\n"
+        "import sys\nfrom tools.cli.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'numpy', 'aiohttp', 'nats', 'redis', 'msgspec', 'uvloop', 'psutil'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)"
@@ -231,7 +231,7 @@ def test_a_case_that_is_not_there_is_said_to_be(capsys: pytest.CaptureFixture[st
 def test_a_full_disk_is_said_in_a_line(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "services.cli.main", *words],
+            [sys.executable, "-m", "tools.cli.main", *words],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

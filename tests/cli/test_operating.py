@@ -9,13 +9,13 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from testing.builders import node
 from tests.cli.operating import Operator, Said
 from tests.pipeline.corner import a_corner
 from tests.pipeline.ownplugins import BY_HAND, own_plugins
 from tests.pipeline.support import until
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 
-from services.cli.permit import Gathered, Held, outcome
-from services.supervisor.servers import NatsServer
 from shared.bus import Bus, Envelope
 from shared.bus.subjects import BINDER_BEATS, BINDER_PERMITS, BINDER_WAITING
 from shared.errors import ClusterError
@@ -19,6 +17,8 @@ from shared.messages.permits import ListPermits, PermitPending, Permits
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator
 from tests.servers import nats_server
+from tools.cli.permit import Gathered, Held, outcome
+from tools.supervisor.servers import NatsServer
 
 
 def waits(name: str, *plugins: str, since: float | None = None) -> PermitPending:
@@ -175,7 +175,7 @@ def test_whoever_was_told_and_says_nothing_any_more_leaves_it_open() -> None:
 
 @pytest.mark.parametrize("arguments", [["permit"], ["permit", "allow"], ["permit", "grant", "web"]])
 def test_bad_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    from services.cli.main import main
+    from tools.cli.main import main
 
     with pytest.raises(SystemExit) as end:
         main(arguments)

@@ -8,13 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from services.cli.pods import PodName, age
-from services.cli.queue import in_full, row
 from services.queue.core import QueueCore
 from services.queue.events import PodPending
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.status.introspection import ANY_EVENT, MAX_LINES, Introspection, awaited_events, describe, labels
-from services.supervisor.servers import NatsServer
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
 from shared.bus.wire import MOST_BYTES
@@ -28,6 +25,9 @@ from testing.builders import PodBuilder, pod
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator
 from tests.servers import nats_server
+from tools.cli.pods import PodName, age
+from tools.cli.queue import in_full, row
+from tools.supervisor.servers import NatsServer
 
 FRAMEWORK = load_frameworks(None)[DEFAULT_SCHEDULER]
 NOW = 1000.0
@@ -310,7 +310,7 @@ async def test_nobody_there_is_one_line_and_exit_code_1(operator: Operator, monk
     ],
 )
 def test_bad_usage_is_exit_code_2(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from services.cli.main import main
+    from tools.cli.main import main
 
     assert main(["queue", *arguments]) == 2
     said = capsys.readouterr().err

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.main import main
+from tools.cli.main import main
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.main import parser
-from services.cli.up import address_of, options_of
+from tools.cli.main import parser
+from tools.cli.up import address_of, options_of
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.cli.main import main
-from services.inprocess.cases import RawCase, read_cases
-from services.inprocess.conformance import replay, replay_in_parallel, run_cases
+from testing.inprocess.cases import RawCase, read_cases
+from testing.inprocess.conformance import replay, replay_in_parallel, run_cases
+from tools.cli.main import main
 
 DATA = Path(__file__).parent / "data"
 GROUPS = (

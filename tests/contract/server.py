@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
-from services.simulator.service import Simulator, SimulatorOptions
 from shared.config.settings import ApiSettings
 from shared.kube.access import Access, find_access
+from testing.simulator.service import Simulator, SimulatorOptions
 
 KUBECONFIG = "FLOTILLA_TEST_KUBECONFIG"
 DEADLINE = 20.0

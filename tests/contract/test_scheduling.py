@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import Settings
 from tests.contract.place import NODES, OWNER, VOLUMES, Place, condition_of
 from tests.contract.server import STRATEGIC, Object, Server
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from services.cli.main import main, parser
 from shared.config.sources import SOURCES, settings_from
 from tests.deploy.rendering import ROOT, SERVICES, pod_of, rendered, workloads
+from tools.cli.main import main, parser
 
 DEPLOY = ROOT / "deploy"
 BASE = DEPLOY / "docker-compose.yml"

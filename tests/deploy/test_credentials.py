@@ -20,8 +20,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 
-from services.cli.main import main
-from services.supervisor.servers import answers, end, find, redis_executable
 from shared.bus.rights import RIGHTS as NATS_USERS
 from shared.config.sources import settings_from
 from shared.store.rights import RIGHTS as REDIS_USERS
@@ -29,6 +27,8 @@ from shared.tls import TlsFiles
 from tests.certificates import make_authority
 from tests.deploy.rendering import K8S, NAMESPACE
 from tests.store.test_tls import server_context
+from tools.cli.main import main
+from tools.supervisor.servers import answers, end, find, redis_executable
 
 PATIENCE, POLL = 10.0, 0.02
 ONCE = Retry(NoBackoff(), 0)

@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from services.cli.main import parser
 from tests.deploy.rendering import ROOT
+from tools.cli.main import parser
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 IGNORED = (ROOT / ".dockerignore").read_text().split()
@@ -24,7 +24,7 @@ def test_the_context_has_what_is_copied_and_no_more() -> None:
     assert all((ROOT / name).exists() for name in copied())
 
 
-@pytest.mark.parametrize("folder", ["services", "shared"])
+@pytest.mark.parametrize("folder", ["services", "shared", "testing", "tools"])
 def test_every_folder_with_code_is_installed(folder: str) -> None:
     """setuptools passes over folders that are no packages, and over files that are no code."""
     files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.store.rights import RIGHTS as REDIS_USERS
 from testing.builders import node
 from tests.bus.test_real_servers import flotilla, lands
@@ -17,6 +15,8 @@ from tests.deploy.test_credentials import make
 from tests.pipeline.support import a_cluster, value_of, web
 from tests.servers import ConfiguredRedis, configured_nats, configured_redis
 from tests.store.test_tls import TlsFront
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,8 +9,6 @@ import msgspec
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from services.cli.main import main
-from services.supervisor.options import SINGLE
 from shared.config.settings import Settings, serves_tls
 from shared.config.sources import SOURCES
 from shared.runtime.guard import is_open
@@ -31,6 +29,8 @@ from tests.deploy.rendering import (
     strings,
     workloads,
 )
+from tools.cli.main import main
+from tools.supervisor.options import SINGLE
 
 VERSIONS = ("1.30", "1.36")
 """The oldest and the newest API server that is served."""

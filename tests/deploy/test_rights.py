@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.main import main
-from services.simulator.service import Simulator, SimulatorOptions
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings, Settings
 from testing.builders import node
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.deploy.recorder import Recorder, recorders
 from tests.deploy.rendering import SERVICES
 from tests.deploy.rights import LEASES, METHODS, Right, documented, granted, named_by, rights_of
@@ -21,6 +18,9 @@ from tests.extenders.server import Extender, an_extender
 from tests.pipeline.corner import a_corner
 from tests.pipeline.support import until
 from tests.pipeline.test_volumes import CLASSES, PATIENCE, VOLUMES, a_place, a_volume
+from tools.cli.main import main
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 NAMESPACE = "flotilla-system"
 ASKING = {name: f"{name}-0" if name == "binder" else name for name in SERVICES if name != "worker"}

@@ -13,13 +13,13 @@ from services.cycle.asking import Asking
 from services.cycle.extending import AskExtenders, Question
 from services.cycle.fullobjects import NODES, WholeObjects
 from services.cycle.narrowing import SLACK, AskAboutVictims, Narrowing, VictimQuestion, VictimsAnswered
-from services.simulator.service import Simulator
 from shared.config.structs import ExtenderConfig
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListWatch
 from shared.messages.preemption import Candidate, Victim
 from shared.model.objects import Pod, decode_pod
 from testing.builders import pod
+from testing.simulator.service import Simulator
 from tests.bus.support import a_telemetry
 from tests.extenders.server import a_client, an_extender, slowly
 from tests.kube.support import api_server, client_of, raw_node, raw_pod, until

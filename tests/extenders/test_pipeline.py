@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import Settings
 from testing.builders import NodeBuilder, node
 from tests.extenders.server import Body, Extender, an_extender
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import until
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from services.cli.faults.attendants import OVERLOOKED, OVERLOOKED_FOR, Approver
-from services.cli.faults.scheduler import PERMIT_PLUGIN, configured
-from services.cli.faults.servers import RewindingRedis
-from services.supervisor.servers import temporary_folder
 from shared.config.document import read_config
 from shared.messages.binding import PermitAnswer
 from shared.messages.permits import PermitPending, Permits
 from shared.plugins.frameworks import load_scheduler_config
 from shared.store.link import RedisLink, connect
 from shared.telemetry.logs import logger
+from tools.cli.faults.attendants import OVERLOOKED, OVERLOOKED_FOR, Approver
+from tools.cli.faults.scheduler import PERMIT_PLUGIN, configured
+from tools.cli.faults.servers import RewindingRedis
+from tools.supervisor.servers import temporary_folder
 
 
 class Posted:

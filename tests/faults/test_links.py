@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from services.cli.faults.links import Link
+from tools.cli.faults.links import Link
 
 pytestmark = pytest.mark.asyncio
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from services.cli.faults.load import (
+from tools.cli.faults.load import (
     CALM_SHARE,
     FILLER,
     FILLERS_A_NODE,
@@ -14,8 +14,8 @@ from services.cli.faults.load import (
     Object,
     kind_of,
 )
-from services.cli.faults.plan import OF_CALLS, OF_SERVICES, Fault, plan
-from services.supervisor.options import PipelineOptions
+from tools.cli.faults.plan import OF_CALLS, OF_SERVICES, Fault, plan
+from tools.supervisor.options import PipelineOptions
 
 SERVICES = list(PipelineOptions(workers=2, binders=2, standbys=True).services())
 SEEDS = pytest.mark.parametrize("seed", [1, 2, 3])

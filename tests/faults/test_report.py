@@ -2,10 +2,10 @@
 
 import pytest
 
-from services.cli.faults.checking import Check
-from services.cli.faults.memory import grown, table
-from services.cli.faults.report import verdicts
-from services.cli.resident import MIB
+from tools.cli.faults.checking import Check
+from tools.cli.faults.memory import grown, table
+from tools.cli.faults.report import verdicts
+from tools.cli.resident import MIB
 
 BEFORE = {"queue": 80 * MIB, "redis-server": 4 * MIB}
 

@@ -7,14 +7,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from services.auditor.limits import Limits
-from services.cli.faults.checking import Checking
-from services.cli.faults.load import NAMESPACE, PODS_PATH, Load, Wave, pod
-from services.cli.faults.loading import Loader
-from services.cli.faults.looking import looking
-from services.cli.faults.play import Faults
-from services.cli.faults.stage import Stage, on_stage
-from services.simulator.resources import PODS
+from testing.auditor.limits import Limits
+from testing.simulator.resources import PODS
+from tools.cli.faults.checking import Checking
+from tools.cli.faults.load import NAMESPACE, PODS_PATH, Load, Wave, pod
+from tools.cli.faults.loading import Loader
+from tools.cli.faults.looking import looking
+from tools.cli.faults.play import Faults
+from tools.cli.faults.stage import Stage, on_stage
 
 pytestmark = pytest.mark.asyncio
 

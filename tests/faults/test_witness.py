@@ -5,9 +5,13 @@ from random import Random
 
 import pytest
 
-from services.auditor.demand import Demand
-from services.cli.faults.attendants import CLAIMS, VOLUMES, ClaimController
-from services.cli.faults.load import (
+from shared.model.storage import BOUND_BY_CONTROLLER
+from testing.auditor.demand import Demand
+from testing.simulator.cluster import Cluster
+from testing.simulator.resources import NAMESPACES, NODES, PODS
+from testing.simulator.subresources import bind
+from tools.cli.faults.attendants import CLAIMS, VOLUMES, ClaimController
+from tools.cli.faults.load import (
     APART,
     CLAIMING,
     GANG,
@@ -22,11 +26,7 @@ from services.cli.faults.load import (
     pod,
     storage,
 )
-from services.cli.faults.witness import Witness
-from services.simulator.cluster import Cluster
-from services.simulator.resources import NAMESPACES, NODES, PODS
-from services.simulator.subresources import bind
-from shared.model.storage import BOUND_BY_CONTROLLER
+from tools.cli.faults.witness import Witness
 
 WIDE_A, WIDE_B, TIGHT_A = "wide-0000", "wide-0001", "tight-0018"
 

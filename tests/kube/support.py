@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from services.simulator.service import Simulator, SimulatorOptions
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
+from testing.simulator.service import Simulator, SimulatorOptions
 
 PATIENCE = 30.0
 """Seconds; no more than a moment of them is needed where there is nothing else to do."""

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.simulator.service import SimulatorOptions
 from shared.config.settings import ApiSettings
 from shared.errors import UserError
 from shared.kube.access import Access, find_access
 from shared.kube.client import KubeClient
 from shared.kube.credentials import Credentials
 from shared.kube.errors import Unauthorized, Unreachable
+from testing.simulator.service import SimulatorOptions
 from tests.kube.support import api_server
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.filterwarnings("ignore::DeprecationWarning")]

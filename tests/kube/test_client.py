@@ -9,7 +9,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from services.simulator.service import Simulator, SimulatorOptions
 from shared.config.settings import ApiSettings
 from shared.errors import UserError
 from shared.framework.plugin import ApiCall
@@ -19,6 +18,7 @@ from shared.kube.notes import PodEvent, PodRef, PodScheduled, event_name
 from shared.kube.outcome import Outcome, result_of
 from shared.model.objects import decode_pod
 from shared.plugins.defaultbinder import DefaultBinder
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.kube.support import api_server, client_of, raw_node, raw_pod
 
 pytestmark = pytest.mark.asyncio

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.simulator.service import Simulator
 from shared.kube.client import KubeClient
 from shared.kube.eventmetrics import EventMetrics
 from shared.kube.eventseries import Limits
@@ -17,6 +16,7 @@ from shared.kube.eventwriter import EventWriter
 from shared.kube.notes import PodEvent, PodRef, event_path, series_path
 from shared.telemetry.logs import Repeated
 from shared.telemetry.metrics import Metrics
+from testing.simulator.service import Simulator
 from tests.kube.support import PATIENCE, api_server, client_of, until
 
 pytestmark = pytest.mark.asyncio

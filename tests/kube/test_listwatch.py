@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from services.simulator.service import Simulator, SimulatorOptions
 from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Unauthorized, Unreachable
 from shared.kube.listwatch import (
@@ -24,6 +23,7 @@ from shared.kube.listwatch import (
     Watching,
 )
 from shared.kube.wire import Lines
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.kube.support import api_server, client_of, raw_pod, until
 
 FAST = Timing(first_wait=0.02, longest_wait=0.1)

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from services.simulator.service import Simulator
 from shared.errors import InvalidObject
 from shared.kube.client import KubeClient
 from shared.kube.notes import (
@@ -21,6 +20,7 @@ from shared.kube.notes import (
     standing,
 )
 from shared.kube.outcome import Outcome
+from testing.simulator.service import Simulator
 from tests.kube.support import api_server, client_of, raw_pod
 
 pytestmark = pytest.mark.asyncio

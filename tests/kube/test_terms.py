@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from services.simulator.service import Simulator
 from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.election import Record
 from shared.kube.errors import Refused
 from shared.kube.lease import NETWORK, SETTLED, Lease
+from testing.simulator.service import Simulator
 from tests.kube.support import api_server, client_of
 
 pytestmark = pytest.mark.asyncio

@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.simulator.service import Simulator
-from services.supervisor.children import Service, environment_for
-from services.supervisor.offspring import Nursery
-from services.supervisor.options import SINGLE
-from services.supervisor.probe import Answer, get
-from services.supervisor.relay import Relay
-from services.supervisor.servers import NatsServer, RedisServer
 from shared.config.settings import ApiSettings, Settings
+from testing.simulator.service import Simulator
 from tests.kube.support import api_server
 from tests.servers import nats_server, redis_server
+from tools.supervisor.children import Service, environment_for
+from tools.supervisor.offspring import Nursery
+from tools.supervisor.options import SINGLE
+from tools.supervisor.probe import Answer, get
+from tools.supervisor.relay import Relay
+from tools.supervisor.servers import NatsServer, RedisServer
 
 PREFIX = "pair"
 PATIENCE = 60.0

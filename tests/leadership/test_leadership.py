@@ -10,9 +10,6 @@ from typing import Any, Self
 import pytest
 from msgspec.structs import replace
 
-from services.simulator.errors import ApiError
-from services.simulator.service import Simulator
-from services.supervisor.servers import NatsServer
 from shared.bus import Bus
 from shared.config.settings import ApiSettings, Settings
 from shared.config.structs import LeaderElection
@@ -20,11 +17,14 @@ from shared.errors import UserError
 from shared.runtime import Context, Health
 from shared.runtime import leadership as leading
 from shared.runtime.leadership import Leadership, LeaseLost, leadership
+from testing.simulator.errors import ApiError
+from testing.simulator.service import Simulator
 from tests.bus.proxy import Proxy
 from tests.bus.support import a_telemetry
 from tests.kube.support import PATIENCE, api_server, client_of, until
 from tests.leadership.terms import is_next
 from tests.servers import nats_server
+from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from services.auditor.service import Auditor
-from services.supervisor.options import SINGLE
 from shared.bus import Bus
 from shared.messages.state import Commit
+from testing.auditor.service import Auditor
 from tests.bus.support import a_bus, a_telemetry
 from tests.kube.support import raw_node, raw_pod
 from tests.leadership.fleet import PREFIX, a_fleet, a_pipeline
 from tests.leadership.terms import is_next
+from tools.supervisor.options import SINGLE
 
 pytestmark = pytest.mark.asyncio
 

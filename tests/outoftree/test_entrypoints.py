@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.cli.main import main
 from shared.config.points import ExtensionPoint
 from shared.errors import UserError
 from shared.framework.profile import Framework
@@ -17,6 +16,7 @@ from shared.plugins.entrypoints import Registry
 from shared.plugins.frameworks import load_frameworks
 from shared.plugins.nodename import NodeName
 from shared.plugins.registry import IN_TREE
+from tools.cli.main import main
 
 GOOD = """
 from shared.framework.pernode import PerNodeFilter

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.bus import Bus
 from shared.bus.subjects import BINDER_PERMITS
 from shared.config.settings import Settings
@@ -24,6 +22,8 @@ from shared.telemetry.tracing import Tracer
 from testing.builders import node
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import until
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flotilla-example-plugins"
 

@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from services.cycle.events import Decided, Failed, Unschedulable
-from services.inprocess.pipeline import Pipeline
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
@@ -25,6 +24,7 @@ from shared.model.objects import Namespace, ObjectMeta, OwnerReference, Pod, pod
 from shared.plugins.frameworks import load_frameworks
 from shared.plugins.registry import IN_TREE
 from testing.builders import pod
+from testing.inprocess.pipeline import Pipeline
 from tests.rounds.support import answers, ask_for, framework_with, propose, small_node, small_pod, state, worker
 
 WISH = "example.com/node"

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from services.auditor.service import Auditor
-from services.supervisor.pipeline import Pipeline
+from testing.auditor.service import Auditor
 from testing.builders import NodeBuilder, PodBuilder
 from tests.pipeline.support import (
     SOON,
@@ -18,6 +17,7 @@ from tests.pipeline.support import (
     value_of,
     web,
 )
+from tools.supervisor.pipeline import Pipeline
 
 PENDING = "scheduler_pending_pods"
 

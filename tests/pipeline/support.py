@@ -10,17 +10,17 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.auditor.limits import Limits
-from services.auditor.service import Auditor
-from services.cli.demo.creating import Creator
-from services.supervisor.pipeline import Pipeline
 from shared.bus import Bus
 from shared.model.objects import encode_json
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
+from testing.auditor.limits import Limits
+from testing.auditor.service import Auditor
 from testing.builders import NodeBuilder, PodBuilder, pod
+from tools.cli.demo.creating import Creator
+from tools.supervisor.pipeline import Pipeline
 
 Object = dict[str, Any]
 Condition = Callable[[], Awaitable[bool]]

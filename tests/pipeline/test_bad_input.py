@@ -11,19 +11,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services.simulator.service import SimulatorOptions
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
-from services.supervisor.servers import NatsServer, end
 from shared.bus.wire import VERSION_HEADER
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import environment_of
 from shared.errors import UserError
 from testing.builders import node
+from testing.simulator.service import SimulatorOptions
 from tests.kube.support import api_server
 from tests.pipeline.corner import a_corner
 from tests.pipeline.support import SOON, until, value_of
 from tests.servers import nats_server
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
+from tools.supervisor.servers import NatsServer, end
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from testing.builders import PodBuilder, node
 from tests.pipeline.corner import Corner, a_corner, condition_of
 from tests.pipeline.support import Object, until, value_of
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

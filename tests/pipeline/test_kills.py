@@ -10,10 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from services.auditor.service import Auditor
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.errors import ClusterError
+from testing.auditor.service import Auditor
 from testing.builders import node
 from tests.pipeline.following import following
 from tests.pipeline.support import (
@@ -28,6 +26,8 @@ from tests.pipeline.support import (
     until,
     web,
 )
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

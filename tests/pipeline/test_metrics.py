@@ -3,11 +3,11 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from testing.builders import node
 from tests.pipeline.corner import Corner, a_corner, unfit
 from tests.pipeline.support import until, value_of
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 

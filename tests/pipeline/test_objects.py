@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from services.simulator.service import Simulator
 from services.snapshot.service import main as snapshot
 from services.watcher.resources import RESOURCES
 from services.watcher.service import main as watcher
@@ -22,6 +21,7 @@ from shared.model.objects import ClusterObject, ObjectKind, is_namespaced, key_o
 from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, Health
 from shared.store.link import connect
+from testing.simulator.service import Simulator
 from tests.bus.support import LOG, PREFIX, a_bus, a_telemetry
 from tests.kube.support import api_server, raw_node, raw_pod, until
 from tests.samples import Raw, an_object, raw_object

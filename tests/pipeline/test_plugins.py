@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from testing.builders import NodeBuilder, expr, node
 from tests.pipeline.corner import a_corner, condition_of, unfit, waiting
 from tests.pipeline.support import Object, until
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

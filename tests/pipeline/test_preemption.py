@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from testing.builders import PodBuilder, node
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.following import disruption_of, following
 from tests.pipeline.ownplugins import BY_HAND, own_plugins
 from tests.pipeline.support import Object, a_cluster, until
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.store.link import connect
 from shared.store.memory import Memory
 from shared.telemetry.logs import logger
@@ -17,6 +15,8 @@ from tests.cli.operating import Operator
 from tests.pipeline.corner import Corner, a_corner, unfit
 from tests.pipeline.ownplugins import STUMBLING, own_plugins
 from tests.pipeline.support import Object, all_ready, numbered, until, value_of
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from testing.builders import NodeBuilder, node, selector
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import until
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

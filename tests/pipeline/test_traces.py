@@ -6,13 +6,13 @@ from collections.abc import Iterable
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import Settings
 from testing.builders import node
 from tests.pipeline.corner import a_corner, unfit
 from tests.pipeline.support import until
 from tests.telemetry.collector import Collector, a_collector
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,10 +9,10 @@ from signal import SIGCONT, SIGSTOP
 import pytest
 import pytest_asyncio
 
-from services.supervisor.children import environment_for
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from tests.pipeline.support import until
+from tools.supervisor.children import environment_for
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from services.simulator.service import Simulator
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings, Settings
 from shared.errors import UserError
+from testing.simulator.service import Simulator
 from tests.kube.support import api_server
 from tests.servers import nats_server
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 LEADERS = ("watcher", "queue", "snapshot", "cycle")
 SHORT_LEASES = """\

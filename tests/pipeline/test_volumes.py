@@ -9,14 +9,14 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.model.storage import BIND_COMPLETED, SELECTED_NODE
 from testing.builders import node
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import Object
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -3,13 +3,13 @@
 import pytest
 
 from services.queue.status.pod_conditions import RETRY_DELAYS
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings
 from testing.builders import node
 from tests.kube.support import api_server
 from tests.pipeline.corner import a_corner
 from tests.pipeline.support import SOON, until
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,13 +12,13 @@ from services.queue.events import StoreRetry
 from services.queue.scheduling.queued_pod_info import RetryRecord
 from services.queue.status import retry_store
 from services.queue.status.retry_store import RetryStore
-from services.supervisor.servers import RedisServer
 from shared.errors import UserError
 from shared.store.memory import Memory
 from shared.telemetry import Telemetry
 from tests.bus.support import PREFIX, a_telemetry, sample, until
 from tests.servers import redis_server
 from tests.store.support import linked
+from tools.supervisor.servers import RedisServer
 
 pytestmark = pytest.mark.asyncio
 

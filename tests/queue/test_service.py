@@ -14,7 +14,6 @@ import pytest
 
 from services.queue.service import main
 from services.queue.status import retry_store
-from services.supervisor.servers import NatsServer, RedisServer
 from shared.bus import Bus, Envelope, NoAnswer
 from shared.config.settings import ApiSettings, Settings
 from shared.messages.binding import Evicted, Notice, Notices
@@ -54,6 +53,7 @@ from tests.kube.support import api_server
 from tests.queue.support import uid
 from tests.servers import nats_server, redis_server
 from tests.store.support import linked
+from tools.supervisor.servers import NatsServer, RedisServer
 
 pytestmark = pytest.mark.asyncio
 

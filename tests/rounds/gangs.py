@@ -7,13 +7,13 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.cycle.events import Decided, Unschedulable
-from services.inprocess.pipeline import Fate, Outcome, reliable
 from services.snapshot import events as snapshot
 from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.messages.queue import Gang
 from shared.model.objects import Pod
 from testing.builders import PodBuilder
+from testing.inprocess.pipeline import Fate, Outcome, reliable
 from tests.rounds.support import QUIET
 from tests.rounds.world import Audited
 

@@ -4,8 +4,6 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from services.inprocess.pipeline import Fate, bound, reliable
-from services.inprocess.queued import Queued
 from services.snapshot import events as snapshot
 from shared.cluster.load import PodLoad
 from shared.framework.tiebreak import Ties
@@ -13,6 +11,8 @@ from shared.messages.binding import BindingOrders, Evict
 from shared.messages.state import Delta, LedgerEntry, NominationGone, PodNominated, PodPlaced
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod
+from testing.inprocess.pipeline import Fate, bound, reliable
+from testing.inprocess.queued import Queued
 from tests.rounds.support import FRAMEWORKS
 from tests.rounds.world import Audited, violations
 

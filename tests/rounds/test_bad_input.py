@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from services.cycle.events import Failed
-from services.inprocess.pipeline import Pipeline, bound
 from services.snapshot.events import NodeGone, NodeSeen, PodSeen, Problem
 from shared.cluster.nodetable import DuplicateNode, NodeTable, UnknownNode
 from shared.errors import ClusterError, FlotillaError, InvalidObject, ProtocolError
@@ -16,6 +15,7 @@ from shared.messages.state import Committed, NodeUpserted, PodPlaced
 from shared.model.objects import Node, encode_msgpack, node_from, pod_from
 from shared.model.quantity import parse_quantity
 from testing.builders import node, pod
+from testing.inprocess.pipeline import Pipeline, bound
 from tests.rounds.support import (
     SnapshotLog,
     changes,

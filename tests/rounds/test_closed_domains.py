@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import pytest
 
 from services.cycle.events import Decided, Failed
-from services.inprocess.pipeline import Pipeline
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
@@ -17,6 +16,7 @@ from shared.framework.status import SUCCESS, Status, error, unschedulable
 from shared.model.objects import Node, Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import node, pod, selector
+from testing.inprocess.pipeline import Pipeline
 from tests.rounds.support import DEFAULT, framework_with
 
 APP = selector(app="web")

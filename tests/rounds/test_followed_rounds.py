@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Decided, Unschedulable
-from services.inprocess.pipeline import Fate, Pipeline, reliable
 from shared.cluster.labels import LabelValue
 from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
@@ -23,6 +22,7 @@ from shared.framework.view import NodeView
 from shared.messages.rounds import Propose
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod, selector
+from testing.inprocess.pipeline import Fate, Pipeline, reliable
 from tests.framework.plugins import framework
 
 ZONE = "zone"

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from services.cycle.events import Failed
-from services.inprocess.pipeline import bound
 from services.snapshot.events import NodeSeen, PodSeen
 from shared.config.points import ExtensionPoint
 from shared.messages.queue import Gang
@@ -13,6 +12,7 @@ from shared.messages.rounds import Propose
 from shared.messages.state import Commit
 from shared.model.objects import ClusterObject, Node, Pod
 from testing.builders import node, pod, selector
+from testing.inprocess.pipeline import bound
 from tests.plugins.volumes.storage import HOSTNAME, ZONE, claim, storage_class, volume
 from tests.rounds.gangs import GangRun, members
 from tests.rounds.support import Moody, framework_with, small_node

@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Decided, Superseded
-from services.inprocess.pipeline import reliable
 from services.snapshot.events import Beat, NodeSeen
 from services.worker.core import WorkerCore
 from services.worker.mirror import RELOAD_PATIENCE
 from shared.cluster.nodetable import NodeTable
 from shared.messages.state import Delta, State
+from testing.inprocess.pipeline import reliable
 from tests.rounds.support import BASE, FRAMEWORKS, Plain, held, plain_table, small_node, small_pod
 from tests.rounds.world import Audited, BadLuck, World
 

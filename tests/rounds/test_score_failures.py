@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from services.cycle.events import Decided, Failed, Unschedulable
-from services.inprocess.pipeline import Outcome, Pipeline
 from shared.cluster.shards import shard_of
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
@@ -19,6 +18,7 @@ from shared.framework.view import NodeView
 from shared.messages.rounds import ClassAnswer
 from shared.model.objects import Pod
 from testing.builders import expr, pod
+from testing.inprocess.pipeline import Outcome, Pipeline
 from tests.rounds.script import Script, class_of, summary
 from tests.rounds.support import QUIET, framework_with, small_node, small_pod
 

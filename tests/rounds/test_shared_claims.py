@@ -3,9 +3,9 @@
 import pytest
 
 from services.cycle.events import Decided
-from services.inprocess.pipeline import Pipeline
 from shared.model.wellknown import HOSTNAME
 from testing.builders import node, pod
+from testing.inprocess.pipeline import Pipeline
 from tests.plugins.volumes.storage import claim, storage_class, volume
 
 SHARED = ("ReadWriteMany",)

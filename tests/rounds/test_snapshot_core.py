@@ -6,7 +6,6 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from services.inprocess.pipeline import bound
 from services.snapshot.commit import Deciding
 from services.snapshot.events import (
     Beat,
@@ -24,6 +23,7 @@ from services.snapshot.state.cluster_state import Cluster
 from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.cluster.shards import shard_of
 from shared.messages.state import Committed, Heartbeat, Outdated, PodPlaced
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import (
     SnapshotLog,
     changes,

@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from services.inprocess.pipeline import bound
 from services.snapshot.events import (
     BindingFailed,
     BindingFinished,
@@ -22,6 +21,7 @@ from services.snapshot.events import (
 from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.state import Delta, PodGone, PodPlaced
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import (
     SnapshotLog,
     changes,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from services.inprocess.pipeline import bound
 from services.snapshot.events import BindingFailed, BindingFinished, NodeGone, NodeSeen, PodDeleted, PodSeen, Problem
 from shared.messages.state import NodeRemoved, NodeUpserted, PodGone, PodPlaced
 from testing.builders import node, pod
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import (
     SnapshotLog,
     changes,

@@ -10,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Decided
-from services.inprocess.pipeline import Pipeline
 from shared.cluster.images import ImageSizes
 from shared.cluster.load import load_of
 from shared.cluster.nodetable import PODS, NodeTable
@@ -20,6 +19,7 @@ from shared.framework.explanation import explain
 from shared.framework.tiebreak import Ties, random_ties
 from shared.model.objects import Node, Pod
 from testing.builders import expr, node, pod
+from testing.inprocess.pipeline import Pipeline
 from tests.rounds.support import BY_NAME, DEFAULT, small_node
 from tests.rounds.world import Audited, World
 

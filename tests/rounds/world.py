@@ -8,7 +8,6 @@ from dataclasses import replace
 import msgspec
 
 from services.cycle import events as cycle
-from services.inprocess.pipeline import Fate, Outcome, Pipeline, bound, reliable
 from services.snapshot import events as snapshot
 from shared.cluster.load import PodLoad, load_of
 from shared.framework.profile import Framework
@@ -23,6 +22,7 @@ from shared.model.tolerations import is_tolerated
 from shared.plugins.hints.taints import UNSCHEDULABLE
 from shared.plugins.hostports import conflict
 from testing.builders import NodeBuilder, PodBuilder, expr, node, pod
+from testing.inprocess.pipeline import Fate, Outcome, Pipeline, bound, reliable
 from tests.rounds.support import FRAMEWORKS, apply_change
 
 GPU = "example.com/gpu"

@@ -10,9 +10,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from services.cli.main import main
-from services.simulator.reviews import Reviewed
-from services.simulator.service import Simulator, SimulatorOptions
 from shared.config.settings import ApiSettings, Settings, serves_tls
 from shared.errors import ClusterError, UserError
 from shared.kube import reviews as reviewing
@@ -23,8 +20,11 @@ from shared.runtime.health import Health
 from shared.runtime.pages import PATHS, Pages
 from shared.runtime.serving import served
 from shared.telemetry.metrics import Metrics
+from testing.simulator.reviews import Reviewed
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.certificates import make_certificate, make_certificates
 from tests.deploy.recorder import Recorder, recorders
+from tools.cli.main import main
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from services.supervisor.servers import NatsServer
 from shared.config.settings import Settings
 from shared.messages.queue import Received, Take
 from shared.messages.state import Heartbeat
@@ -22,6 +21,7 @@ from tests.bus.support import a_bus
 from tests.runtime.program import SETTINGS
 from tests.servers import nats_server
 from tests.telemetry.collector import a_collector
+from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.simulator.service import Simulator, SimulatorOptions
-from services.supervisor.servers import NatsServer
 from shared.bus.pipeline import pipeline_id
 from shared.config.settings import ApiSettings, Settings
 from shared.config.structs import LeaderElection
@@ -21,9 +19,11 @@ from shared.messages.state import Heartbeat
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, Health, joining
 from shared.runtime.joining import joined
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry
 from tests.kube.support import api_server, until
 from tests.servers import nats_server
+from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
 

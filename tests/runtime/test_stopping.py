@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.cli.run import SERVICES
-from services.supervisor.servers import STOP_PATIENCE
 from shared.runtime.stopping import MARGIN, PARTS, STOP_SECONDS
+from tools.cli.run import SERVICES
+from tools.supervisor.servers import STOP_PATIENCE
 
 
 @pytest.mark.parametrize("service", SERVICES)

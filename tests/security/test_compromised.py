@@ -10,8 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.bus import Bus, NatsAccess
 from shared.framework.summary import Summary
 from shared.messages.binding import Withdraw
@@ -24,6 +22,8 @@ from tests.bus.test_real_servers import lands
 from tests.deploy.test_credentials import make
 from tests.deploy.test_least_privilege import own, servers
 from tests.pipeline.support import Cluster, a_cluster, until, web
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from services.cli.simulation import replay_commands
 from testing.simulation.broken import broken_build
 from testing.simulation.drawing import draw
 from testing.simulation.running import Result, play, play_with_story
 from testing.simulation.seeds import Options
 from testing.simulation.story import FIRST_LINES, MOST_LINES, _shortened
 from tests.simulation.test_broken import first_that_fails
+from tools.cli.simulation import replay_commands
 
 UID = re.compile(r"\((u[\d-]+)\)")
 

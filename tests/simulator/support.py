@@ -10,12 +10,12 @@ from typing import Any
 
 import aiohttp
 
-from services.simulator.api import Api
-from services.simulator.calls import JSON, Answer, Call, parse_target
-from services.simulator.cluster import Cluster
-from services.simulator.reviews import Reviewed, Reviews
-from services.simulator.service import Simulator, SimulatorOptions
-from services.simulator.watch import Watch
+from testing.simulator.api import Api
+from testing.simulator.calls import JSON, Answer, Call, parse_target
+from testing.simulator.cluster import Cluster
+from testing.simulator.reviews import Reviewed, Reviews
+from testing.simulator.service import Simulator, SimulatorOptions
+from testing.simulator.watch import Watch
 
 Object = dict[str, Any]
 DEADLINE = 5.0

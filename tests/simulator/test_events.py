@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.simulator.cluster import EVENT_SECONDS
+from testing.simulator.cluster import EVENT_SECONDS
 from tests.simulator.support import MERGE, Desk, seen
 
 OLD = "/api/v1/namespaces/default/events"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.simulator.errors import ApiError
-from services.simulator.patches import json_patch, merge_patch
-from services.simulator.strategic import strategic_patch
+from testing.simulator.errors import ApiError
+from testing.simulator.patches import json_patch, merge_patch
+from testing.simulator.strategic import strategic_patch
 from tests.simulator.support import JSON_PATCH, NODES, Desk, node
 
 A = {"name": "a", "image": "1"}

@@ -7,8 +7,8 @@ from io import BytesIO
 import aiohttp
 import pytest
 
-from services.simulator.service import Simulator, SimulatorOptions
 from shared.errors import UserError
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.simulator.support import DEADLINE, NODES, PODS, node, pod, running
 
 pytestmark = pytest.mark.asyncio

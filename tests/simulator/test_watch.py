@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from services.simulator.calls import JSON
-from services.simulator.store import Bucket
+from testing.simulator.calls import JSON
+from testing.simulator.store import Bucket
 from tests.simulator.support import (
     DEADLINE,
     NODES,

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from services.cycle.events import Decided, Unschedulable
-from services.inprocess.pipeline import Pipeline, bound
 from services.snapshot.events import (
     Effect,
     Forgot,
@@ -33,6 +32,7 @@ from shared.messages.state import NodeUpserted
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable, Watched
 from shared.model.objects import Node, Pod, encode_msgpack
 from testing.builders import node, pod
+from testing.inprocess.pipeline import Pipeline, bound
 from tests.kube.support import raw_node, raw_pod
 from tests.rounds.support import SnapshotLog, changes, commit, held, refusals, small_node, small_pod, uid
 

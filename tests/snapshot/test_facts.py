@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from services.inprocess.pipeline import bound
 from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGone, ObjectSeen, Observed, PodSeen
 from services.snapshot.watch_decoder import Intake
 from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
@@ -12,6 +11,7 @@ from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
 from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 from testing.builders import node
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node, small_pod
 from tests.samples import an_object
 

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from services.inprocess.pipeline import bound
 from services.snapshot.events import BindingFailed, Forgot, NodeGone, NodeSeen, ObjectSeen, PodSeen
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import Commit
 from testing.builders import pod
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, commit, refusals, small_node, small_pod
 from tests.samples import a_claim, a_volume
 

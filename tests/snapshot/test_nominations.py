@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from services.inprocess.pipeline import bound
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import BindingFailed, NodeSeen, Observed, PodDeleted, PodSeen
 from services.snapshot.watch_decoder import Intake
@@ -11,6 +10,7 @@ from shared.cluster.load import load_of
 from shared.messages.state import Delta, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.messages.watch import PodChange
 from shared.model.objects import Pod, encode_msgpack
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")

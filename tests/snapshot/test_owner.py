@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from services.inprocess.pipeline import bound
 from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Displace, Effect, NodeGone, NodeSeen, ObjectSeen, PodSeen, WorkerFault
@@ -17,6 +16,7 @@ from shared.model.objects import Node, Pod, Volume
 from shared.model.volumes import GcePersistentDisk
 from shared.plugins.frameworks import load_scheduler_config
 from testing.builders import node, pod
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, commit, kinds, refusals, small_node
 from tests.samples import a_claim
 

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from services.inprocess.leaving import going, nominated
-from services.inprocess.pipeline import bound
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import (
     BindingFinished,
@@ -32,6 +30,8 @@ from shared.messages.queue import POD_GONE
 from shared.messages.state import Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.model.objects import Pod
 from testing.builders import pod
+from testing.inprocess.leaving import going, nominated
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, changes, commit, kinds, refusals, reply, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")

@@ -6,7 +6,6 @@ from typing import cast
 
 import pytest
 
-from services.inprocess.pipeline import bound
 from services.snapshot.core import MOST_CHANGES, SnapshotCore
 from services.snapshot.events import (
     BindingFinished,
@@ -35,6 +34,7 @@ from shared.store.link import RedisLink
 from shared.store.term import Recovered
 from shared.store.writer import Writer
 from testing.builders import node, pod
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from services.inprocess.pipeline import bound
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import (
     BindingFailed,
@@ -27,6 +26,7 @@ from shared.messages.state import Change, Commit, Decision, ObjectRemoved, Objec
 from shared.model.objects import ClusterObject, ObjectKind, PersistentVolume, PersistentVolumeClaim, Pod
 from shared.model.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from testing.builders import pod
+from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, changes, commit, decision, refusals, small_node
 from tests.samples import a_claim, a_volume
 

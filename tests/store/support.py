@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Event, Persist
-from services.supervisor.servers import Server
 from shared.cluster.load import PodLoad
 from shared.messages.state import Commit, Decision, State
 from shared.model.objects import Node
@@ -18,6 +17,7 @@ from shared.store.term import open_term
 from shared.store.writer import Writer
 from testing.builders import node
 from tests.servers import redis_server
+from tools.supervisor.servers import Server
 
 PREFIX = "flotilla"
 PIPELINE = "cluster-0/kube-system"

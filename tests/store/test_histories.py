@@ -6,12 +6,12 @@ import pytest
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen
-from services.supervisor.servers import temporary_folder
 from shared.store.term import open_term
 from tests.servers import TriedRedis as Redis
 from tests.servers import configured_redis, redis_server, running
 from tests.store.support import PREFIX, begin, commit, linked, linked_to, persists, small_node
 from tests.store.test_sentinel import part, says, until
+from tools.supervisor.servers import temporary_folder
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,13 +8,13 @@ import pytest
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen
-from services.supervisor.servers import Server
 from shared.errors import UserError
 from shared.store.link import RedisLink
 from shared.store.memory import Memory
 from shared.store.rights import EVERYBODY, RIGHTS, rule
 from tests.servers import redis_server
 from tests.store.support import PREFIX, begin, commit, linked, linked_to, loaded, persists, small_node
+from tools.supervisor.servers import Server
 
 pytestmark = pytest.mark.asyncio
 

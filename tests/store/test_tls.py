@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from services.supervisor.servers import temporary_folder
 from shared.errors import UserError
 from shared.store.errors import StoreUnreachable
 from shared.store.link import connect
 from tests.certificates import make_certificates
 from tests.servers import configured_redis, redis_server, sentinel
 from tests.store.support import LOG, linked_to, relay
+from tools.supervisor.servers import temporary_folder
 
 pytestmark = pytest.mark.asyncio
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.supervisor.core import HEALTHY_AFTER, LONGEST_PAUSE, SupervisorCore, how_it_ended
-from services.supervisor.events import Effect, Ended, GiveUp, Launch, Started, Stopping, Tell
-from services.supervisor.pipeline import reason_in
+from tools.supervisor.core import HEALTHY_AFTER, LONGEST_PAUSE, SupervisorCore, how_it_ended
+from tools.supervisor.events import Effect, Ended, GiveUp, Launch, Started, Stopping, Tell
+from tools.supervisor.pipeline import reason_in
 
 
 def core() -> SupervisorCore:

@@ -8,9 +8,9 @@ import sys
 import psutil
 import pytest
 
-from services.supervisor.cpu import CpuAccounts
-from services.supervisor.probe import get, listening_port
 from tests.supervisor.waiting import until
+from tools.supervisor.cpu import CpuAccounts
+from tools.supervisor.probe import get, listening_port
 
 pytestmark = pytest.mark.asyncio
 

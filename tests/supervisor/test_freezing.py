@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.supervisor.options import SINGLE, PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from tests.supervisor.waiting import until
+from tools.supervisor.options import SINGLE, PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 
@@ -22,8 +22,8 @@ async def test_a_service_that_stands_still_is_killed_and_starts_again(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with Pipeline.running(PipelineOptions(workers=1)) as pipeline:
         before = pipeline.processes
-        monkeypatch.setattr("services.supervisor.freezing.MOST_UNANSWERED", 2)
-        monkeypatch.setattr("services.supervisor.freezing.ASK_EVERY", 0.01)
+        monkeypatch.setattr("tools.supervisor.freezing.MOST_UNANSWERED", 2)
+        monkeypatch.setattr("tools.supervisor.freezing.ASK_EVERY", 0.01)
         pipeline.signal("worker-0", signal.SIGSTOP)
         await until(lambda: pipeline.processes.get("worker-0") not in (None, before["worker-0"]), patience=60)
         assert [line for line in pipeline.log_lines if "worker-0 is killed: it has left 2 questions in a row" in line]
@@ -39,8 +39,8 @@ async def test_a_warning_says_when_a_service_that_does_not_answer_will_be_killed
     output = io.StringIO()
     async with Pipeline.running(PipelineOptions(workers=1, output=output, as_json=True)) as pipeline:
         binder = pipeline.processes["binder-0"]
-        monkeypatch.setattr("services.supervisor.freezing.PATIENCE", 0.5)
-        monkeypatch.setattr("services.supervisor.freezing.ASK_EVERY", 0.5)
+        monkeypatch.setattr("tools.supervisor.freezing.PATIENCE", 0.5)
+        monkeypatch.setattr("tools.supervisor.freezing.ASK_EVERY", 0.5)
         pipeline.signal("binder-0", signal.SIGSTOP)
         warning = f"binder-0 (pid {binder}) does not answer for 2 s; it is killed after 12 s"
         await until(lambda: warning in output.getvalue(), patience=60)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.supervisor import hostidentity
-from services.supervisor.hostidentity import HostIdentity, host_identity
+from tools.supervisor import hostidentity
+from tools.supervisor.hostidentity import HostIdentity, host_identity
 
 pytestmark = pytest.mark.asyncio
 

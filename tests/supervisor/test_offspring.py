@@ -10,9 +10,9 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from services.supervisor.offspring import UNKNOWN_END, Nursery, Offspring
-from services.supervisor.servers import end
 from tests.supervisor.waiting import alive, until
+from tools.supervisor.offspring import UNKNOWN_END, Nursery, Offspring
+from tools.supervisor.servers import end
 
 pytestmark = pytest.mark.asyncio
 

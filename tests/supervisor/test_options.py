@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.supervisor.options import SINGLE, PipelineOptions
 from shared.errors import UserError
+from tools.supervisor.options import SINGLE, PipelineOptions
 
 
 def test_each_service_of_which_one_leads_may_have_a_standby() -> None:

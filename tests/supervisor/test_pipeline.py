@@ -9,11 +9,11 @@ import aiohttp
 import psutil
 import pytest
 
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
 from tests.supervisor.waiting import alive, until, until_awaited
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 

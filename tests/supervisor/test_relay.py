@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from services.supervisor.relay import LONGEST_LINE, LineCutter, Relay, message_in
+from tools.supervisor.relay import LONGEST_LINE, LineCutter, Relay, message_in
 
 
 def test_lines_for_people_have_the_speakers_name_before_them() -> None:

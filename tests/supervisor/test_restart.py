@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.simulator.service import Simulator
-from services.supervisor.options import PipelineOptions
-from services.supervisor.pipeline import Pipeline
 from shared.config.settings import ApiSettings
+from testing.simulator.service import Simulator
 from tests.kube.support import api_server, raw_node, raw_pod
 from tests.supervisor.waiting import alive, until
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio
 WAITS = "the ledger of earlier terms is lost"
@@ -46,7 +46,7 @@ async def command(server: Simulator, log: Path) -> AsyncIterator[psutil.Process]
     """`flotilla up`; all of its processes are killed in the end."""
     with log.open("wb") as output:
         up = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "services.cli.main", "up", "--server", server.url, "--workers", "1"),
+            *(sys.executable, "-m", "tools.cli.main", "up", "--server", server.url, "--workers", "1"),
             stdout=output,
             stderr=output,
             start_new_session=True,

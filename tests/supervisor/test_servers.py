@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from services.supervisor.servers import NatsServer, listens, temporary_folder
 from shared.errors import UserError
 from tests.servers import nats_server, redis_server
+from tools.supervisor.servers import NatsServer, listens, temporary_folder
 
 pytestmark = pytest.mark.asyncio
 

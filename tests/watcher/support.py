@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
-from services.simulator.service import Simulator, SimulatorOptions
 from services.watcher.service import main
 from shared.bus import Bus, Envelope
 from shared.config.settings import ApiSettings, Settings
@@ -16,6 +15,7 @@ from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook,
 from shared.runtime import Context, Health
 from shared.watch.progress import Progress
 from shared.watch.reader import Effect, WatchReader
+from testing.simulator.service import Simulator, SimulatorOptions
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry
 from tests.kube.support import api_server
 from tests.servers import nats_server

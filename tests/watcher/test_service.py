@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.simulator.service import SimulatorOptions
 from services.watcher.core import WatcherCore
 from services.watcher.events import Effect, Event, Heard
 from services.watcher.resources import RESOURCES
@@ -17,6 +16,7 @@ from shared.kube.listwatch import Events
 from shared.messages.watch import Kind, WatchSeen
 from shared.model.kinds import ObjectKind
 from shared.watch.reader import WatchReader
+from testing.simulator.service import SimulatorOptions
 from tests.bus.support import sample
 from tests.kube.support import raw_node, raw_pod, until
 from tests.leadership.terms import is_next

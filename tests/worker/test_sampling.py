@@ -5,7 +5,6 @@ import pytest
 from msgspec.structs import replace
 
 from services.cycle.events import Decided
-from services.inprocess.pipeline import Pipeline
 from services.worker.sampling import nodes_to_find, sample
 from shared.cluster.nodetable import NodeTable
 from shared.config.reading import load_config
@@ -15,6 +14,7 @@ from shared.framework.profile import Framework
 from shared.framework.tiebreak import Ties
 from shared.plugins.registry import IN_TREE
 from testing.builders import node, pod
+from testing.inprocess.pipeline import Pipeline
 
 
 def framework(percentage: int | None) -> Framework:

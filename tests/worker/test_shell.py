@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from services.supervisor.servers import NatsServer
 from services.worker.core import WorkerCore
 from services.worker.service import Shell, learn_pipeline
 from shared.bus import Bus
@@ -23,6 +22,7 @@ from tests.kube.support import until
 from tests.runtime.contexts import a_context
 from tests.servers import nats_server, redis_server
 from tests.store.support import PREFIX, linked
+from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
 

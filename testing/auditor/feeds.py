@@ -1,0 +1,179 @@
+"""Where the auditor hears things: the API server, the ledger in Redis, the queue and the binders."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+import msgspec
+
+from shared.bus import Bus, Envelope, Subscription
+from shared.bus.subjects import QUEUE_INSPECT, SNAPSHOT_BOUND
+from shared.errors import FlotillaError, InvalidObject
+from shared.kube.client import KubeClient
+from shared.kube.listwatch import Events, Heard, ListBegins, ListEnds, ListPage, ListWatch, Trouble, Watching
+from shared.messages.binding import BindingOutcomes
+from shared.messages.queue import Inspect, QueueContents
+from shared.messages.watch import Kind
+from shared.model.objects import Node, Pod, decode_node, decode_pod
+from shared.store.link import RedisLink
+from shared.store.schema import Keys, decode_entry
+from shared.telemetry.logs import Repeated
+from testing.auditor.clock import now
+from testing.auditor.events import (
+    BindingsHeard,
+    Event,
+    LedgerRead,
+    LedgerSilent,
+    Lost,
+    NodeGone,
+    NodeSeen,
+    NodesListed,
+    PodGone,
+    PodSeen,
+    PodsListed,
+    QueueRead,
+    QueueSilent,
+    Resumed,
+    Unreadable,
+)
+
+Tell = Callable[[Event], None]
+
+ANSWER_PATIENCE = 2.0
+"""Seconds that the queue may take to say what it holds."""
+AT_A_STRETCH = 256
+"""So many objects are taken in before others may have the loop."""
+PATHS = {Kind.POD: "/api/v1/pods", Kind.NODE: "/api/v1/nodes"}
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+
+
+class ClusterFeed:
+    """Follows one kind of objects. A listing is told whole, when it has ended."""
+
+    def __init__(self, client: KubeClient, kind: Kind, tell: Tell, log: logging.Logger) -> None:
+        self._kind = kind
+        self._tell = tell
+        self._log = Repeated(log)
+        self._listing: list[Pod | Node] = []
+        self._unreadable: list[str] = []
+        self._lost = False
+        self._list_watch = ListWatch(client, PATHS[kind], self._hear, random.Random())
+
+    async def run(self) -> NoReturn:
+        await self._list_watch.run()
+
+    async def _hear(self, heard: Heard) -> None:
+        match heard:
+            case ListBegins():
+                self._listing, self._unreadable = [], []
+            case ListPage(objects=objects):
+                for number, raw in enumerate(objects):
+                    self._take_listed(raw)
+                    await _give_way(number)
+            case ListEnds():
+                self._end_listing()
+            case Watching():
+                if self._lost:
+                    self._lost = False
+                    self._tell(Resumed(self._kind))
+            case Events(events=events):
+                for number, event in enumerate(events):
+                    self._tell(self._seen(event.object, event.type == "DELETED"))
+                    await _give_way(number)
+            case Trouble(cause=cause):
+                self._log.warning("away", "the watch of %ss is away: %s", self._kind, cause)
+                self._lost = True
+                self._tell(Lost(self._kind))
+
+    def _take_listed(self, raw: msgspec.Raw) -> None:
+        try:
+            self._listing.append(decode_pod(raw) if self._kind is Kind.POD else decode_node(raw))
+        except InvalidObject:
+            self._unreadable.append(self._id(raw))
+
+    def _end_listing(self) -> None:
+        listing, unreadable = self._listing, self._unreadable
+        self._listing, self._unreadable, self._lost = [], [], False
+        if self._kind is Kind.POD:
+            self._tell(PodsListed([each for each in listing if isinstance(each, Pod)], unreadable))
+        else:
+            self._tell(NodesListed([each for each in listing if isinstance(each, Node)], unreadable))
+
+    def _seen(self, raw: msgspec.Raw, gone: bool) -> Event:
+        if gone:
+            return PodGone(self._id(raw)) if self._kind is Kind.POD else NodeGone(self._id(raw))
+        try:
+            return PodSeen(decode_pod(raw)) if self._kind is Kind.POD else NodeSeen(decode_node(raw))
+        except InvalidObject as cause:
+            self._log.warning("unreadable", "%s", cause)
+            return Unreadable(self._kind, self._id(raw))
+
+    def _id(self, raw: msgspec.Raw) -> str:
+        """As decoding fills it; empty for what is no object at all."""
+        with suppress(msgspec.DecodeError):
+            meta = _OBJECT.decode(raw).metadata
+            return meta.name if self._kind is Kind.NODE else meta.uid or f"{meta.namespace or 'default'}/{meta.name}"
+        return ""
+
+
+class LedgerFeed:
+    def __init__(self, link: RedisLink, prefix: str, tell: Tell, log: logging.Logger) -> None:
+        self._link = link
+        self._key = Keys(prefix).ledger
+        self._tell = tell
+        self._log = Repeated(log)
+
+    async def look(self) -> None:
+        asked_at = now()
+        try:
+            values: Sequence[bytes] = await self._link.call("HVALS", self._key)
+            entries = [decode_entry(value) for value in values]
+        except FlotillaError as cause:
+            self._log.warning("ledger", "the ledger cannot be read: %s", cause)
+            self._tell(LedgerSilent())
+        else:
+            self._tell(LedgerRead(entries, asked_at))
+
+
+class QueueFeed:
+    def __init__(self, bus: Bus, tell: Tell, log: logging.Logger) -> None:
+        self._bus = bus
+        self._tell = tell
+        self._log = Repeated(log)
+
+    async def look(self) -> None:
+        asked_at = now()
+        try:
+            contents = await self._bus.request(QUEUE_INSPECT, Inspect(), QueueContents, timeout=ANSWER_PATIENCE)
+        except FlotillaError as cause:
+            self._log.warning("queue", "the queue does not say what it holds: %s", cause)
+            self._tell(QueueSilent())
+        else:
+            self._tell(QueueRead(contents, asked_at))
+
+    async def overhear(self) -> Subscription[BindingOutcomes]:
+        """What binders tell the snapshot goes to whoever listens; the auditor never answers."""
+        return await self._bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, self._on_outcomes)
+
+    def _on_outcomes(self, message: BindingOutcomes, _: Envelope) -> None:
+        self._tell(BindingsHeard(message.outcomes))
+
+
+async def _give_way(number: int) -> None:
+    if number % AT_A_STRETCH == AT_A_STRETCH - 1:
+        await asyncio.sleep(0)

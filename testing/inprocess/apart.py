@@ -1,0 +1,41 @@
+"""Cases that are not about deciding where a pod goes, and so not about shards: each kind of them knows how to run."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from testing.inprocess.comparison import GroupResult
+from testing.inprocess.configconformance import GROUP as CONFIGURATIONS
+from testing.inprocess.configconformance import is_config_case, run_config_cases
+from testing.inprocess.hintconformance import (
+    HINTS,
+    REGISTERED,
+    is_hint_case,
+    is_registered_case,
+    run_hint_cases,
+    run_registered_cases,
+)
+from testing.inprocess.requeue import GROUP as REQUEUE
+from testing.inprocess.requeue import is_requeue_case, run_requeue_cases
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """`recognises` a case by its shape, the whole of it: what it recognises can be run."""
+
+    group: str
+    recognises: Callable[[object], bool]
+    run: Callable[[Iterable[Mapping[str, Any]]], GroupResult]
+
+
+KINDS = (
+    Apart(CONFIGURATIONS, is_config_case, run_config_cases),
+    Apart(HINTS, is_hint_case, run_hint_cases),
+    Apart(REGISTERED, is_registered_case, run_registered_cases),
+    Apart(REQUEUE, is_requeue_case, run_requeue_cases),
+)
+
+
+def apart(case: object) -> Apart | None:
+    """The kind of a case that stands apart; None if it is none of these."""
+    return next((kind for kind in KINDS if kind.recognises(case)), None)

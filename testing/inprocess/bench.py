@@ -1,0 +1,194 @@
+"""What a decision costs, by part, with no wire between the parts: the cores are called directly and timed.
+
+CPU time, not wall time: other load on the machine then matters less. All nodes are looked at for every pod.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from services.cycle import events as cycle
+from services.cycle.core import CycleCore
+from services.snapshot import events as snapshot
+from services.snapshot.core import SnapshotCore
+from services.worker import events as worker
+from services.worker.core import WorkerCore
+from shared.errors import InvariantBroken
+from shared.framework.profile import Framework
+from shared.messages.codec import copy
+from shared.messages.rounds import Proposals
+from shared.messages.state import Commit, State
+from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
+from shared.plugins.frameworks import load_frameworks
+from testing.inprocess.workloads import WORKLOADS, Object, node
+
+T = TypeVar("T")
+
+SHARDS = 2
+MOST_WARMING_UP = 256
+PARTS = ("evaluate", "apply", "cycle", "snapshot")
+"""Workers' evaluation, workers' application of deltas, the cycle's merging and deciding, the snapshot's commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A round size of 1 is strict mode."""
+
+    nodes: int
+    classes: int
+    round_size: int
+    pods: int
+    workload: str = "plain"
+
+
+@dataclass(slots=True)
+class Costs:
+    """Nanoseconds of CPU by part, both workers together."""
+
+    pods: int = 0
+    asks: int = 0
+    by_part: dict[str, int] = field(default_factory=dict)
+
+    def micros(self, part: str) -> float:
+        """Microseconds a pod."""
+        return self.by_part.get(part, 0) / 1000 / max(1, self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What it took to take a cluster in: read it, snapshot it, bring it to both workers."""
+
+    nodes: int
+    pods: int
+    seconds: float
+    peak_bytes: int
+
+
+def cases(sizes: Iterable[int], pods: int, workloads: Iterable[str]) -> Iterator[Case]:
+    """With rules that look at other pods, there are as many classes as leave every pod a place."""
+    for workload in workloads:
+        for nodes in sizes:
+            for classes in (1, 50) if workload == "plain" else (5,):
+                yield Case(nodes, classes, 256, pods, workload)
+                yield Case(nodes, classes, 1, max(1, pods // 8), workload)
+
+
+def measure(case: Case) -> tuple[Costs, int]:
+    """Costs in a steady state, where every class has been seen before; and the memory of one worker."""
+    bench = Bench(case)
+    before = resident_bytes()
+    bench.start_workers()
+    warm_up = max(case.classes, min(case.round_size, MOST_WARMING_UP))
+    pods = [decode_pod(msgspec.json.encode(bench.workload.pod(i, case.classes))) for i in range(warm_up + case.pods)]
+    bench.run(pods[:warm_up])
+    worker_bytes = (resident_bytes() - before) // SHARDS
+    bench.costs = Costs()
+    bench.run(pods[warm_up:])
+    return bench.costs, worker_bytes
+
+
+def measure_load(nodes: int, pods: int) -> Loaded:
+    """From the API server's JSON to workers that could answer."""
+    start = time.process_time()
+    bench = Bench(Case(nodes, 50, 256, 0))
+    for i in range(pods):
+        bench.snapshot.handle(snapshot.PodSeen(_placed(bench.workload.pod(i, 50), i % nodes)), 0.0)
+    bench.start_workers()
+    placed = sum(core.table.pod_count for core in bench.workers.values())
+    if placed != pods:
+        raise InvariantBroken(f"{placed} of {pods} pods have arrived at the workers")
+    return Loaded(nodes, pods, time.process_time() - start, peak_bytes())
+
+
+class Bench:
+    """A cluster, and rounds on it with every part's time taken."""
+
+    def __init__(self, case: Case) -> None:
+        self.costs = Costs()
+        self.workers: dict[str, WorkerCore] = {}
+        self.snapshot = SnapshotCore(1)
+        self.workload = WORKLOADS[case.workload]
+        self._frameworks: Mapping[str, Framework] = load_frameworks(None)
+        self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
+        for i in range(case.nodes):
+            self.snapshot.handle(snapshot.NodeSeen(decode_node(msgspec.json.encode(node(i)))), 0.0)
+        for plural, obj in self.workload.objects(case.pods + MOST_WARMING_UP, case.classes):
+            self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(plural.removesuffix("s")), obj)), 0.0)
+
+    def start_workers(self) -> None:
+        for i in range(SHARDS):
+            name = f"worker-{i}"
+            self.workers[name] = WorkerCore(name, frozenset({i}), SHARDS, self._frameworks)
+            self.workers[name].handle(self._arriving_state(), 0.0)
+        self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}, SHARDS), 0.0)
+
+    def run(self, pods: list[Pod]) -> None:
+        """Decides all of them, in batches of a round."""
+        size = self.cycle.round_size
+        for start in range(0, len(pods), size):
+            batch = cycle.Batch(pods[start : start + size])
+            effects = self._timed("cycle", partial(self.cycle.handle, batch, 0.0))
+            while effects:
+                effects = self._carry_out(effects)
+        self.costs.pods += len(pods)
+
+    def _arriving_state(self) -> State:
+        return copy(self.snapshot.state())
+
+    def _timed(self, part: str, call: Callable[[], T]) -> T:
+        start = time.thread_time_ns()
+        result = call()
+        self.costs.by_part[part] = self.costs.by_part.get(part, 0) + time.thread_time_ns() - start
+        return result
+
+    def _carry_out(self, effects: list[cycle.Effect]) -> list[cycle.Effect]:
+        following: list[cycle.Effect] = []
+        for effect in effects:
+            match effect:
+                case cycle.Ask(worker=name, message=propose):
+                    self.costs.asks += 1
+                    for answer in self._timed("evaluate", partial(self.workers[name].handle, propose, 0.0)):
+                        if isinstance(answer, worker.Answer) and isinstance(answer.message, Proposals):
+                            following += self._timed("cycle", partial(self.cycle.handle, answer.message, 0.0))
+                case cycle.Write(message=commit):
+                    following += self._commit(commit)
+                case cycle.Decided():
+                    pass
+                case other:
+                    raise InvariantBroken(f"a benchmark's pod was not decided: {other}")
+        return following
+
+    def _commit(self, commit: Commit) -> list[cycle.Effect]:
+        """What is persisted, and bound, is not measured here."""
+        following: list[cycle.Effect] = []
+        for effect in self._timed("snapshot", partial(self.snapshot.handle, commit, 0.0)):
+            if isinstance(effect, snapshot.Publish):
+                for core in self.workers.values():
+                    self._timed("apply", partial(core.handle, effect.message, 0.0))
+            elif isinstance(effect, snapshot.Reply):
+                following += self._timed("cycle", partial(self.cycle.handle, effect.message, 0.0))
+        return following
+
+
+def _placed(pod: Object, on: int) -> Pod:
+    """As the watch shows it on a node."""
+    pod["spec"]["nodeName"] = node(on)["metadata"]["name"]
+    return decode_pod(msgspec.json.encode(pod))
+
+
+def resident_bytes() -> int:
+    """Memory of this process now; nought where the machine does not tell."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * 4096 if statm.exists() else 0
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had; nought where the machine does not tell."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)

@@ -1,0 +1,82 @@
+"""Replays what kube-scheduler v1.36 makes of configuration files: golden cases with the text of a file as `input`.
+
+Compared are the stage that fails, the configuration with its defaults, the errors of validation by path, type and
+value, what runs at each point with its weight, and what is written. Only kube-scheduler's own plugins exist here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from shared.config.building import kube_scheduler_plugins
+from shared.config.problems import InvalidConfigFile, Stage
+from shared.config.reading import ConfigFile, defaulted_text, finish
+from shared.config.struct_codec import encode
+from testing.inprocess.comparison import Difference, GroupResult
+
+GROUP: Final = "config-file"
+GOOD: Final = "good"
+
+Case = Mapping[str, Any]
+
+
+def is_config_case(case: object) -> bool:
+    """Whether a case is about a file, and not about a cluster."""
+    match case:
+        case {"name": str(), "input": str(), "decode_error": _, "defaulted": _, "build_error": _, **others}:
+            return isinstance(others.get("validation"), list) and {"plugins", "written"} <= others.keys()
+    return False
+
+
+def run_config_cases(cases: Iterable[Case]) -> GroupResult:
+    """All of them, as one group."""
+    result = GroupResult()
+    for case in cases:
+        result.count(list(_differences(case)))
+    return result
+
+
+def _differences(case: Case) -> Iterator[Difference]:
+    expected, got = _expected(case), _got(case["input"])
+    for what, wanted in expected.items():
+        if wanted != got[what]:
+            yield Difference(case["name"], "-", what, wanted, got[what])
+
+
+def _expected(case: Case) -> dict[str, Any]:
+    errors = case["validation"]
+    return {
+        "stage": _failed_stage(case),
+        "defaulted": case["defaulted"],
+        "validation": [{"path": e["path"], "type": e["type"], "value": e["value"]} for e in errors],
+        "plugins": case["plugins"],
+        "written": case["written"],
+    }
+
+
+def _failed_stage(case: Case) -> str:
+    if case["decode_error"] is not None:
+        return Stage.DECODE
+    if case["validation"]:
+        return Stage.VALIDATE
+    return Stage.BUILD if case["build_error"] is not None else GOOD
+
+
+def _got(text: str) -> dict[str, Any]:
+    got: dict[str, Any] = {"stage": GOOD, "defaulted": None, "validation": [], "plugins": None, "written": None}
+    try:
+        defaulted = defaulted_text(text)
+        got["defaulted"] = encode(defaulted)
+        file = finish(defaulted, kube_scheduler_plugins())
+    except InvalidConfigFile as wrong:
+        got["stage"] = wrong.stage
+        if wrong.stage is Stage.VALIDATE:
+            got["validation"] = [{"path": p.path, "type": p.type, "value": p.value} for p in wrong.problems]
+        return got
+    return got | {"plugins": _plugins(file), "written": file.written}
+
+
+def _plugins(file: ConfigFile) -> dict[str, Any]:
+    return {
+        name: {str(point): [{"name": ref.name, "weight": ref.weight} for ref in refs] for point, refs in points.items()}
+        for name, points in file.built.plugins.items()
+    }

@@ -1,0 +1,201 @@
+"""Replays what kube-scheduler v1.36 waits for: which events a plugin registers, and what its hints make of one.
+
+Case of `hints`: a pod that a plugin has rejected, an event, and whether the plugin takes it to be of any help. The
+one case of `registered`: all plugins of the default profile with their registrations, and what events there are.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from shared.cluster.objects import ClusterObjects
+from shared.errors import FlotillaError
+from shared.framework.clusterevents import (
+    IMPLIED,
+    LABELS,
+    NAMES,
+    Action,
+    ClusterEvent,
+    Registration,
+    Resource,
+    names_of,
+)
+from shared.framework.profile import Framework
+from shared.model.objects import DEFAULT_SCHEDULER, ClusterObject, ObjectKind, Pod, node_from, object_from, pod_from
+from shared.plugins.frameworks import load_frameworks
+from testing.inprocess.comparison import Difference, GroupResult
+from testing.inprocess.objectlists import objects_of
+
+HINTS: Final = "hints"
+REGISTERED: Final = "registered"
+
+Case = Mapping[str, Any]
+
+ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
+INTERNAL = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
+"""Resources that no plugin registers: Pod means both."""
+
+
+def is_hint_case(case: object) -> bool:
+    match case:
+        case {
+            "name": str(),
+            "plugin": str(),
+            "event": {"resource": str(), "action": str()},
+            "pod": dict(),
+            "objects": dict(),
+            "hint": str(),
+            "error": bool(),
+            **others,
+        }:
+            return {"old", "new"} <= others.keys()
+    return False
+
+
+def is_registered_case(case: object) -> bool:
+    match case:
+        case {
+            "name": str(),
+            "plugins": list(),
+            "watched": list(),
+            "resources": list(),
+            "internal_resources": list(),
+            "actions": list(),
+            "cluster_event_labels": list(),
+        }:
+            return True
+    return False
+
+
+def run_hint_cases(cases: Iterable[Case]) -> GroupResult:
+    return _counted(cases, _hint_differences)
+
+
+def run_registered_cases(cases: Iterable[Case]) -> GroupResult:
+    return _counted(cases, _registered_differences)
+
+
+def _counted(cases: Iterable[Case], differences: Callable[[Case], Iterator[Difference]]) -> GroupResult:
+    result = GroupResult()
+    for case in cases:
+        try:
+            result.count(list(differences(case)))
+        except (FlotillaError, ValueError) as cause:
+            result.count([Difference(case["name"], "-", "cannot be run", "a run", str(cause))])
+    return result
+
+
+# Hints
+
+
+def _hint_differences(case: Case) -> Iterator[Difference]:
+    event = ClusterEvent(Resource(case["event"]["resource"]), _action(case["event"]["action"]))
+    pod, old, new = pod_from(case["pod"]), _decoded(event, case["old"]), _decoded(event, case["new"])
+    objects = _objects(case["objects"])
+    if isinstance(new, ClusterObject):
+        objects.upsert(new)
+    got = _asked(case["plugin"], event, pod, old, new, objects)
+    expected = (case["hint"], case["error"])
+    if got != expected:
+        yield Difference(case["name"], pod.key, f"{case['plugin']} on {event.resource}/{event.action}", expected, got)
+
+
+def _asked(plugin: str, event: ClusterEvent, pod: Pod, old: Any, new: Any, objects: ClusterObjects) -> tuple[str, bool]:
+    """What the hint is, and whether it failed, which stands for yes."""
+    asked = [each for each in _framework().registrations.get(plugin, ()) if each.matches(event)]
+    if not asked:
+        return "not registered", False
+    try:
+        queue = any(each.hint is None or each.hint(pod, old, new, objects) for each in asked)
+    except FlotillaError:
+        return "Queue", True
+    return "Queue" if queue else "QueueSkip", False
+
+
+def _action(name: str) -> Action:
+    action = ACTIONS.get(name)
+    if action is None:
+        raise ValueError(f"there is no action {name!r}")
+    return action
+
+
+def _decoded(event: ClusterEvent, obj: object) -> Any:
+    if obj is None:
+        return None
+    if event.resource in INTERNAL:
+        return pod_from(obj)
+    if event.resource is Resource.NODE:
+        return node_from(obj)
+    return object_from(ObjectKind(event.resource.rpartition("/")[2].lower()), obj)
+
+
+def _objects(lists: Mapping[str, list[Any]]) -> ClusterObjects:
+    objects = ClusterObjects()
+    for each in objects_of(lists):
+        objects.upsert(each)
+    return objects
+
+
+@lru_cache
+def _framework() -> Framework:
+    return load_frameworks(None)[DEFAULT_SCHEDULER]
+
+
+# Registrations
+
+
+_EXTERNAL = (
+    Resource.POD,
+    Resource.NODE,
+    Resource.PERSISTENT_VOLUME,
+    Resource.PERSISTENT_VOLUME_CLAIM,
+    Resource.CSI_NODE,
+    Resource.CSI_DRIVER,
+    Resource.VOLUME_ATTACHMENT,
+    Resource.CSI_STORAGE_CAPACITY,
+    Resource.STORAGE_CLASS,
+    Resource.RESOURCE_CLAIM,
+    Resource.RESOURCE_SLICE,
+    Resource.DEVICE_CLASS,
+    Resource.POD_GROUP,
+    Resource.ANY,
+)
+
+
+def _registered_differences(case: Case) -> Iterator[Difference]:
+    got = _registered()
+    for what, wanted in case.items():
+        if what != "name" and wanted != got.get(what):
+            yield Difference(case["name"], "-", what, wanted, got.get(what))
+
+
+def _registered() -> dict[str, Any]:
+    framework = _framework()
+    gates = {plugin.name for plugin in framework.pre_enqueue}
+    return {
+        "plugins": [
+            {
+                "plugin": plugin,
+                "pre_enqueue": plugin in gates,
+                "registered": _shown(each for each in made if each is not IMPLIED),
+                "implicit": _shown(each for each in made if each is IMPLIED),
+            }
+            for plugin, made in framework.registrations.items()
+        ],
+        "watched": [
+            {"resource": str(resource), "action": names_of(actions)}
+            for resource, actions in sorted(framework.watched.items())
+        ],
+        "resources": [str(resource) for resource in _EXTERNAL],
+        "internal_resources": [str(resource) for resource in INTERNAL],
+        "actions": [{"name": name, "value": int(action)} for action, name in NAMES.items()],
+        "cluster_event_labels": list(LABELS),
+    }
+
+
+def _shown(registrations: Iterable[Registration]) -> list[dict[str, Any]]:
+    shown = [
+        {"resource": str(each.resource), "action": names_of(each.actions), "hint": each.hint is not None}
+        for each in registrations
+    ]
+    return sorted(shown, key=lambda each: (each["resource"], each["action"]))

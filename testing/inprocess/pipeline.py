@@ -1,0 +1,272 @@
+"""Snapshot, cycle and workers in one process on virtual time: the same cores as the services run, another shell.
+
+Messages travel as bytes over a wire that loses, doubles, delays and reorders them as its `fate` says. Nothing here
+waits: time jumps to the next delivery or deadline. The same seed gives the same run.
+
+An outcome is the end: who is not placed is not tried again, and nobody is told to go. `queued` goes on from there.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from services.cycle import events as cycle
+from services.cycle.core import CycleCore
+from services.cycle.extending import AskExtenders
+from services.cycle.narrowing import AskAboutVictims
+from services.snapshot import events as snapshot
+from services.snapshot.checks import Checks
+from services.snapshot.core import SnapshotCore
+from services.worker import events as worker
+from services.worker.core import WorkerCore
+from shared.errors import FlotillaError, InvariantBroken
+from shared.framework.profile import Framework
+from shared.framework.tiebreak import Ties
+from shared.messages.binding import BindingOrders, Evict
+from shared.messages.codec import M, copy
+from shared.messages.preemption import Candidates
+from shared.messages.queue import POD_GONE, ForgottenPod
+from shared.messages.rounds import Explain, Explained, Proposals
+from shared.messages.state import Delta, Heartbeat
+from shared.model.objects import ClusterObject, Node, Pod
+from shared.plugins.frameworks import load_frameworks
+from testing.inprocess.leaving import nominated
+
+Fate = Callable[[object], Sequence[float]]
+"""For a message: after how many seconds each of its copies arrives. No copy: lost."""
+
+Outcome = cycle.Decided | cycle.Unschedulable | cycle.Failed | cycle.Superseded
+
+
+def reliable(message: object) -> Sequence[float]:
+    return (0.0,)
+
+
+class Pipeline:
+    def __init__(
+        self,
+        frameworks: Mapping[str, Framework] | None = None,
+        checks: Mapping[str, Checks] | None = None,
+        *,
+        shards: int = 1,
+        round_size: int = 256,
+        ties: Ties | None = None,
+        fate: Fate = reliable,
+        binds: bool = True,
+    ) -> None:
+        """One worker a shard. `checks`: what the snapshot verifies for each profile, everything where none is named.
+
+        `binds`: what is decided is bound, and the watch says so.
+        """
+        frameworks = load_frameworks(None) if frameworks is None else frameworks
+        self.now = 0.0
+        self.snapshot = SnapshotCore(epoch=1, checks=checks)
+        self.cycle = CycleCore(1, frameworks, round_size=round_size, ties=ties)
+        self.workers = {
+            f"worker-{i}": WorkerCore(f"worker-{i}", frozenset({i}), shards, frameworks) for i in range(shards)
+        }
+        self.outcomes: dict[str, Outcome] = {}
+        self.problems: list[FlotillaError] = []
+        self.explained: list[Explained] = []
+        self._frameworks = frameworks
+        self._fate = fate
+        self._binds = binds
+        self._pods: dict[str, Pod] = {}
+        self._shown: dict[str, Pod] = {}
+        self._mail: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        for core in self.workers.values():
+            self._carry_out_worker(core, core.start(self.now))
+        self._carry_out_cycle(
+            self.cycle.handle(
+                cycle.Workers({name: core.shards for name, core in self.workers.items()}, shards), self.now
+            )
+        )
+        self.settle()
+
+    # What the world does
+
+    def observe(self, event: snapshot.Event) -> None:
+        """Something that the watch, or a binder, says."""
+        match event:
+            case snapshot.PodSeen(pod=pod):
+                self._shown[pod.uid] = pod
+            case snapshot.PodDeleted(uid=uid):
+                self._shown.pop(uid, None)
+        self._carry_out_snapshot(self.snapshot.handle(event, self.now))
+
+    def add_nodes(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self.observe(snapshot.NodeSeen(node))
+
+    def add_pods(self, pods: Iterable[Pod]) -> None:
+        """Pods that are on a node already, or are to have room on one."""
+        for pod in pods:
+            self.observe(snapshot.PodSeen(pod))
+
+    def add_objects(self, objects: Iterable[ClusterObject]) -> None:
+        """What the cluster has beside nodes and pods."""
+        for obj in objects:
+            self.observe(snapshot.ObjectSeen(obj))
+
+    def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
+        """Pods to schedule, in queue order. `seq`: they are not to be judged on an older state than this."""
+        self._pods.update((pod.uid, pod) for pod in pods)
+        self._shown.update((pod.uid, pod) for pod in pods)
+        self._carry_out_cycle(self.cycle.handle(cycle.Batch(list(pods), seq), self.now))
+
+    def explain(self, ask: Explain) -> list[Explained]:
+        """How every worker's nodes fare for a pod, as of now."""
+        self.explained.clear()
+        for core in self.workers.values():
+            self._carry_out_worker(core, core.handle(copy(ask), self.now))
+        return list(self.explained)
+
+    def restart_worker(self, name: str) -> None:
+        """A worker crashes and comes back with nothing."""
+        old = self.workers[name]
+        core = WorkerCore(name, old.shards, old.shard_count, self._frameworks)
+        self.workers[name] = core
+        self._carry_out_worker(core, core.start(self.now))
+
+    # Time
+
+    def settle(self, *, most: int = 1_000_000) -> None:
+        """Runs until no message is under way and nobody waits for anything."""
+        for _ in range(most):
+            if not self.step():
+                return
+        raise InvariantBroken(f"nothing has settled after {most} steps")
+
+    def step(self) -> bool:
+        """The next delivery or deadline; False when there is none."""
+        arrived = bool(self._mail) and self._mail[0][0] <= self.now
+        due = None if arrived else min((at for at in self._deadlines() if at is not None), default=None)
+        if self._mail and (due is None or self._mail[0][0] <= due):
+            at, _, deliver = heapq.heappop(self._mail)
+            self.now = max(self.now, at)
+            deliver()
+            return True
+        if due is None:
+            return False
+        self.now = max(self.now, due)
+        self._carry_out_cycle(self.cycle.handle(cycle.Tick(), self.now))
+        for core in self.workers.values():
+            self._carry_out_worker(core, core.handle(worker.Tick(), self.now))
+        if self._binds:
+            self._carry_out_snapshot(self.snapshot.handle(snapshot.Tick(), self.now))
+        return True
+
+    def _deadlines(self) -> Iterable[float | None]:
+        yield self.cycle.next_deadline()
+        yield from (core.next_deadline() for core in self.workers.values())
+        if self._binds:
+            yield self.snapshot.next_deadline()
+
+    # Effects
+
+    def _send(self, message: M, deliver: Callable[[M], None]) -> None:
+        for delay in self._fate(message):
+            arrive: Callable[[], None] = partial(deliver, copy(message))
+            heapq.heappush(self._mail, (self.now + delay, next(self._order), arrive))
+
+    def _carry_out_cycle(self, effects: Iterable[cycle.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case cycle.Ask(worker=name, message=propose):
+                    self._send(propose, partial(self._to_worker, name))
+                case cycle.Write(message=commit):
+                    self._send(commit, self.observe)
+                case AskExtenders() | AskAboutVictims():
+                    raise InvariantBroken("extenders are asked, and none was configured")
+                case cycle.WorkerFault(worker=name, reason=reason):
+                    raise InvariantBroken(f"{name} is blamed: {reason}")
+                case outcome:
+                    self.outcomes[outcome.uid] = outcome
+                    if self._binds:
+                        self._tell(outcome)
+
+    def _carry_out_worker(self, core: WorkerCore, effects: Iterable[worker.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case worker.Reload():
+                    state = self.snapshot.state(core.shards, core.shard_count)
+                    self._send(state, partial(self._to_worker, core.name))
+                case worker.Answer(message=Explained() as explained):
+                    self.explained.append(copy(explained))
+                case worker.Answer(message=Proposals() | Candidates() as answer):
+                    self._send(answer, self._to_cycle)
+
+    def _to_cycle(self, message: cycle.Event) -> None:
+        self._carry_out_cycle(self.cycle.handle(message, self.now))
+
+    def _to_worker(self, name: str, message: worker.Event) -> None:
+        core = self.workers[name]
+        self._carry_out_worker(core, core.handle(message, self.now))
+
+    def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case snapshot.Publish(message=Delta() as delta):
+                    for name in self.workers:
+                        self._send(delta, partial(self._to_worker, name))
+                case snapshot.Publish(message=Heartbeat() as heartbeat):
+                    for name in self.workers:
+                        self._send(heartbeat, partial(self._to_worker, name))
+                    self._send(heartbeat, self._to_cycle)
+                case snapshot.Reply(message=committed):
+                    self._send(committed, self._to_cycle)
+                case snapshot.Dispatch(attempts=attempts):
+                    if self._binds:
+                        orders = [order for each in attempts if (order := self.snapshot.order(each, self.now))]
+                        self._send(BindingOrders(self.snapshot.epoch, orders), self._bind_all)
+                case snapshot.Displace(message=evict):
+                    self._displace(evict)
+                case snapshot.LookUp(uid=uid, attempt=attempt) | snapshot.Fence(uid=uid, attempt=attempt):
+                    self._look_up(uid, attempt)
+                case snapshot.Problem(error=error):
+                    self.problems.append(error)
+                case snapshot.WorkerFault(worker=name, reason=reason):
+                    raise InvariantBroken(f"{name} is blamed: {reason}")
+                case snapshot.Forgot(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
+                    self._on_forgotten(ForgottenPod(uid, reason, plugin, rejected))
+                case snapshot.Persist():
+                    pass  # one process: what is in memory is all that there is
+
+    def _bind_all(self, orders: BindingOrders) -> None:
+        for order in orders.orders:
+            self._bind(order.uid, order.attempt, order.node)
+
+    def _bind(self, uid: str, attempt: int, node: str) -> None:
+        self.observe(snapshot.BindingFinished(uid, attempt))
+        self.observe(snapshot.PodSeen(bound(self._pods[uid], node)))
+
+    def _look_up(self, uid: str, attempt: int) -> None:
+        entry = self.snapshot.ledger.get(uid)
+        if entry is None:
+            self.observe(snapshot.LookedUp(uid, attempt, None, gone=uid not in self._shown))
+        else:
+            self._bind(uid, attempt, entry.node)
+
+    def _tell(self, outcome: Outcome) -> None:
+        """What is said of its nomination stands in a pod's status from now on."""
+        if isinstance(outcome, cycle.Unschedulable) and outcome.preemption is not None:
+            pod, node = self._pods[outcome.uid], outcome.preemption.nominated
+            if node is not None and node != pod.status.nominated_node_name:
+                self._pods[outcome.uid] = nominated(pod, node)
+                self.observe(snapshot.PodSeen(self._pods[outcome.uid]))
+
+    def _displace(self, evict: Evict) -> None:
+        """Nobody carries it out."""
+
+    def _on_forgotten(self, forgotten: ForgottenPod) -> None:
+        if not forgotten.reason.startswith(POD_GONE):
+            self.submit([nominated(self._pods[forgotten.uid], "")])
+
+
+def bound(pod: Pod, node: str) -> Pod:
+    """The pod as the watch shows it once it is bound."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))

@@ -1,0 +1,245 @@
+"""What larger rounds cost in placement quality: the same pods decided one by one and in rounds, and compared.
+
+*Regret* is the measure that needs no knowledge of a workload: at each decision, in the order of decisions, by how much
+the best node's total score was higher than that of the node taken, as kube-scheduler would score them at that moment.
+The others say what came out: how evenly apps and loads are spread, and how many preferences were met.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Any
+
+import numpy as np
+
+from services.cycle.events import Decided
+from shared.cluster.load import load_of
+from shared.cluster.nodetable import CPU, MEMORY, NodeTable
+from shared.errors import InvariantBroken
+from shared.framework.evaluator import ShardEvaluator
+from shared.framework.profile import Framework
+from shared.framework.tiebreak import Ties
+from shared.model.objects import Node, ObjectKind, Pod, node_from, object_from, pod_from
+from shared.model.selectors import node_selector_term_matches
+from shared.model.wellknown import HOSTNAME, ZONE
+from shared.plugins.frameworks import load_frameworks
+from testing.inprocess.pipeline import Pipeline
+
+Object = dict[str, Any]
+
+SHARDS = 3
+ZONES = 5
+APPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A cluster and its pods; `config` as a KubeSchedulerConfiguration, or None for the defaults."""
+
+    name: str
+    nodes: Sequence[Object]
+    pods: Sequence[Object]
+    objects: Sequence[tuple[ObjectKind, Object]] = ()
+    config: Object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """`regret`: mean and worst. Skews: most less fewest pods of an app over zones and over nodes, mean over apps.
+
+    `spread`: standard deviation of the nodes' used cpu; `imbalance`: mean difference of used cpu and memory; both in
+    percent of what a node has. `preferred`: share of preferred node affinity that was met, None where there is none.
+    """
+
+    placed: int
+    rounds: int
+    regret: float
+    worst: int
+    zone_skew: float
+    node_skew: float
+    spread: float
+    imbalance: float
+    preferred: float | None
+
+
+def measure(scene: Scene, round_size: int) -> Quality:
+    frameworks = load_frameworks(scene.config)
+    pipeline = Pipeline(frameworks, shards=SHARDS, round_size=round_size)
+    nodes, pods = [node_from(each) for each in scene.nodes], [pod_from(each) for each in scene.pods]
+    pipeline.add_nodes(nodes)
+    pipeline.add_objects(object_from(kind, obj) for kind, obj in scene.objects)
+    pipeline.settle()
+    pipeline.submit(pods)
+    pipeline.settle()
+    by_uid = {pod.uid: pod for pod in pods}
+    decided = [(by_uid[uid], o.node) for uid, o in pipeline.outcomes.items() if isinstance(o, Decided)]
+    table = NodeTable()
+    for kind, obj in scene.objects:
+        table.objects.upsert(object_from(kind, obj))
+    for node in nodes:
+        table.add_node(node)
+    regrets = list(_regrets(table, frameworks, decided))
+    used = table.used[[CPU, MEMORY], : table.size] / table.allocatable[[CPU, MEMORY], : table.size]
+    by_name = {node.name: node for node in nodes}
+    return Quality(
+        placed=len(decided),
+        rounds=pipeline.cycle.rounds,
+        regret=fmean(regrets) if regrets else 0.0,
+        worst=max(regrets, default=0),
+        zone_skew=_skew(decided, by_name, ZONE),
+        node_skew=_skew(decided, by_name, HOSTNAME),
+        spread=100 * pstdev(used[0].tolist()),
+        imbalance=100 * float(np.abs(used[0] - used[1]).mean()),
+        preferred=_preferred(decided, by_name),
+    )
+
+
+def _regrets(
+    table: NodeTable, frameworks: Mapping[str, Framework], decided: Sequence[tuple[Pod, str]]
+) -> Iterator[int]:
+    """Replays the decisions in their order on one table, with every node judged before each."""
+    evaluators = {name: ShardEvaluator(table, framework, Ties()) for name, framework in frameworks.items()}
+    for number, (pod, where) in enumerate(decided):
+        evaluator = evaluators[pod.spec.scheduler_name]
+        pod_class = evaluator.prepare(str(number), pod)
+        plugins = evaluator.summarize(pod_class)
+        evaluator.believe(pod_class, plugins)
+        evaluator.refresh([pod_class])
+        evaluator.believe_late(pod_class, evaluator.late_summary(pod_class))
+        evaluator.rank([pod_class], [evaluator.summary(pod_class, plugins).ranges])
+        taken = np.arange(table.size) == table.row_of(where)
+        best, chosen = (evaluator.ladders([pod_class], [1], [mask])[0].keys for mask in (None, taken))
+        if not chosen.size:
+            raise InvariantBroken(f"pod {pod.key} is on node {where}, which does not admit it")
+        yield int(best[0] >> evaluator.tie_bits) - int(chosen[0] >> evaluator.tie_bits)
+        evaluator.release(pod_class)
+        table.add_pod(pod.uid, where, load_of(pod))
+
+
+def _skew(decided: Sequence[tuple[Pod, str]], nodes: Mapping[str, Node], key: str) -> float:
+    domains = {node.metadata.labels[key] for node in nodes.values()}
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for pod, where in decided:
+        counts[pod.metadata.labels["app"]][nodes[where].metadata.labels[key]] += 1
+    skews = [max(of.values()) - min(of[domain] for domain in domains) for of in counts.values()]
+    return fmean(skews) if skews else 0.0
+
+
+def _preferred(decided: Sequence[tuple[Pod, str]], nodes: Mapping[str, Node]) -> float | None:
+    met = wanted = 0
+    for pod, where in decided:
+        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+        for term in affinity.preferred if affinity else ():
+            wanted += term.weight
+            if node_selector_term_matches(term.preference, nodes[where].metadata.labels, where):
+                met += term.weight
+    return met / wanted if wanted else None
+
+
+# The scenes
+
+
+def scenes(nodes: int, pods: int) -> list[Scene]:
+    """Pods of twenty apps in turn, in five zones; together they ask for about half of what there is."""
+    plain = [_node(i) for i in range(nodes)]
+    mixed = [_node(i, cpus=(4, 8, 16)[i % 3]) for i in range(nodes)]
+    some = range(pods)
+    most_allocated = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [
+            {
+                "pluginConfig": [
+                    {
+                        "name": "NodeResourcesFit",
+                        "args": {
+                            "scoringStrategy": {
+                                "type": "MostAllocated",
+                                "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
+                            }
+                        },
+                    }
+                ]
+            }
+        ],
+    }
+    owned = [(ObjectKind.REPLICA_SET, _replica_set(app)) for app in range(APPS)]
+    return [
+        Scene("equal pods", plain, [_pod(i, apps=1) for i in some]),
+        Scene("twenty apps", plain, [_pod(i) for i in some]),
+        Scene("nodes of three sizes", mixed, [_pod(i) for i in some]),
+        Scene("small and large pods", mixed, [_pod(i, cpu=(50, 1500)[i % 7 == 0]) for i in some]),
+        Scene("packed (MostAllocated)", mixed, [_pod(i) for i in some], config=most_allocated),
+        Scene("of ReplicaSets (system defaults)", plain, [_pod(i, owned=True) for i in some], owned),
+        Scene("soft spread over zones", plain, [_pod(i, **_spread("ScheduleAnyway", ZONE)(i)) for i in some]),
+        Scene("soft spread over nodes", plain, [_pod(i, **_spread("ScheduleAnyway", HOSTNAME)(i)) for i in some]),
+        Scene("hard spread over zones", plain, [_pod(i, **_spread("DoNotSchedule", ZONE)(i)) for i in some]),
+        Scene("rather apart (preferred anti-affinity)", plain, [_pod(i, **_apart(i)) for i in some]),
+        Scene("rather together, by zone", plain, [_pod(i, **_together(i)) for i in some]),
+        Scene("preferred zones (node affinity)", plain, [_pod(i, **_prefers(i)) for i in some]),
+        Scene(
+            "some nodes with soft taints",
+            [_node(i, taint=i % 4 == 0) for i in range(nodes)],
+            [_pod(i) for i in some],
+        ),
+    ]
+
+
+def _node(i: int, *, cpus: int = 8, taint: bool = False) -> Object:
+    labels = {HOSTNAME: f"node-{i:04}", ZONE: f"zone-{i % ZONES}"}
+    amounts = {"cpu": str(cpus), "memory": f"{4 * cpus}Gi", "pods": "110"}
+    taints = [{"key": "spot", "effect": "PreferNoSchedule"}] if taint else []
+    return {
+        "metadata": {"name": f"node-{i:04}", "labels": labels},
+        "spec": {"taints": taints},
+        "status": {"allocatable": amounts},
+    }
+
+
+def _app(i: int, apps: int = APPS) -> str:
+    return f"app-{i % apps:02}"
+
+
+def _pod(i: int, *, apps: int = APPS, cpu: int | None = None, owned: bool = False, **spec: Any) -> Object:
+    kind = i % apps
+    requests = {"cpu": f"{cpu or 200 + 20 * kind}m", "memory": f"{500 + 150 * (kind % 7)}Mi"}
+    metadata: Object = {"name": f"pod-{i:05}", "namespace": "default", "labels": {"app": _app(i, apps)}}
+    if owned:
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": _app(i), "uid": _app(i), "controller": True}
+        metadata["ownerReferences"] = [owner]
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], **spec}}
+
+
+def _replica_set(app: int) -> Object:
+    selector = {"matchLabels": {"app": _app(app)}}
+    return {"metadata": {"name": _app(app), "namespace": "default", "uid": _app(app)}, "spec": {"selector": selector}}
+
+
+def _spread(when: str, key: str) -> Any:
+    def rule(i: int) -> Object:
+        selector = {"matchLabels": {"app": _app(i)}}
+        constraint = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector}
+        return {"topologySpreadConstraints": [constraint]}
+
+    return rule
+
+
+def _weighted(kind: str, key: str, i: int) -> Object:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": _app(i)}}}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+def _apart(i: int) -> Object:
+    return _weighted("podAntiAffinity", HOSTNAME, i)
+
+
+def _together(i: int) -> Object:
+    return _weighted("podAffinity", ZONE, i)
+
+
+def _prefers(i: int) -> Object:
+    zone = {"key": ZONE, "operator": "In", "values": [f"zone-{i % APPS % ZONES}"]}
+    preferred = [{"weight": 50, "preference": {"matchExpressions": [zone]}}]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}

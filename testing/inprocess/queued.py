@@ -1,0 +1,172 @@
+"""A pipeline with the queue's core: pods come from it, and it hears what becomes of them. Victims go."""
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from services.cycle import events as cycle
+from services.cycle.outcomes import outcome_of
+from services.queue import events as queue
+from services.queue.core import QueueCore
+from services.queue.scheduling.cluster_event import ClusterChange
+from services.snapshot import events as snapshot
+from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.framework.profile import Framework
+from shared.framework.tiebreak import Ties
+from shared.messages.binding import Evict, Evicted
+from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take, Verdict
+from shared.messages.queue import Outcome as Told
+from shared.model.objects import Pod
+from shared.plugins.frameworks import load_frameworks
+from testing.inprocess.leaving import going, nominated
+from testing.inprocess.pipeline import Fate, Outcome, Pipeline, reliable
+
+LEFT = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+MOST = 256
+PREEMPTION = "DefaultPreemption"
+
+
+class Queued(Pipeline):
+    """What is said of nominations goes into the pods' status by the queue's notices, as binders write it.
+
+    Pods that are to make way terminate at once, and are gone after `grace` seconds.
+    """
+
+    def __init__(
+        self,
+        frameworks: Mapping[str, Framework] | None = None,
+        *,
+        shards: int = 1,
+        round_size: int = 256,
+        ties: Ties | None = None,
+        fate: Fate = reliable,
+        grace: float = 1.0,
+    ) -> None:
+        frameworks = load_frameworks(None) if frameworks is None else frameworks
+        self.queue = QueueCore(frameworks)
+        self._taken = self._reported = self._versions = 0
+        self._takes = False
+        self._grace = grace
+        super().__init__(frameworks, shards=shards, round_size=round_size, ties=ties, fate=fate)
+
+    def observe(self, event: snapshot.Event) -> None:
+        super().observe(event)
+        if isinstance(event, snapshot.PodDeleted):
+            self._hear(queue.WatchEvents([queue.PodGone(event.uid)]))
+
+    def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
+        """Pods that were just created; whose turn it is, is the queue's to say."""
+        self._hear(queue.WatchEvents([self._pending(pod) for pod in pods]))
+
+    def run_for(self, seconds: float) -> None:
+        """The queue always has something to wait for, so time is what ends it."""
+        end = self.now + seconds
+        while self.now < end and self.step():
+            pass
+
+    def _pending(self, pod: Pod) -> queue.PodPending:
+        self._versions += 1
+        metadata = msgspec.structs.replace(pod.metadata, resource_version=str(self._versions))
+        pod = msgspec.structs.replace(pod, metadata=metadata)
+        self._pods[pod.uid] = self._shown[pod.uid] = pod
+        return queue.PodPending(pod, self.now)
+
+    # What the queue hears
+
+    def _hear(self, *events: queue.Event) -> None:
+        """After what has changed is part of the state, of which it is told first."""
+        epoch, seq = self.snapshot.epoch, self.snapshot.seq
+        for event in (Absorbed(epoch, seq, 0, 0), *events):
+            self._carry_out_queue(self.queue.handle(event, self.now))
+        contents = self.queue.contents()
+        if not self._takes and (contents.active or contents.backoff):
+            self._takes = True
+            self._taken += 1
+            self._carry_out_queue(self.queue.handle(Take(self.cycle.epoch, self._taken, MOST), self.now))
+
+    def _carry_out_queue(self, effects: Iterable[queue.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case queue.SendBatch(batch=batch):
+                    self._takes = False
+                    if batch.pods:
+                        self._later(0.0, partial(self._hand_out, batch))
+                case queue.Notify(notice=notice) if notice.nominated is not None and notice.uid in self._shown:
+                    pending = self._pending(nominated(self._pods[notice.uid], notice.nominated))
+                    self.observe(snapshot.PodSeen(pending.pod))
+                    self._later(0.0, partial(self._hear, pending))
+
+    def _hand_out(self, batch: Batch) -> None:
+        self._pods.update((queued.pod.uid, queued.pod) for queued in batch.pods)
+        event = cycle.Batch([queued.pod for queued in batch.pods], batch.seq)
+        self._carry_out_cycle(self.cycle.handle(event, self.now))
+        self._hear()
+
+    def _tell(self, outcome: Outcome) -> None:
+        self._reported += 1
+        told = _told(outcome, bool(self._pods[outcome.uid].status.nominated_node_name))
+        self._hear(Outcomes(self.cycle.epoch, self._reported, [told]))
+
+    def _on_forgotten(self, forgotten: ForgottenPod) -> None:
+        self._hear(Forgotten(self.snapshot.epoch, [forgotten]))
+
+    def _bind(self, uid: str, attempt: int, node: str) -> None:
+        super()._bind(uid, attempt, node)
+        self._hear(queue.WatchEvents([queue.PodBound(uid)]))
+
+    # Making way
+
+    def _displace(self, evict: Evict) -> None:
+        self._send(evict, self._evict)
+
+    def _evict(self, evict: Evict) -> None:
+        for loser in evict.denominated:
+            if loser.uid in self._shown and not self._shown[loser.uid].spec.node_name:
+                pending = self._pending(nominated(self._pods[loser.uid], ""))
+                self.observe(snapshot.PodSeen(pending.pod))
+                self._hear(queue.WatchEvents([pending]))
+        for victim in evict.victims:
+            pod = self._shown.get(victim.uid)
+            if pod is None or pod.metadata.deletion_timestamp is not None:
+                continue
+            if pod.spec.node_name:
+                self.observe(snapshot.PodSeen(going(pod, str(self.now))))
+                self._later(self._grace, partial(self._go, victim.uid))
+            elif victim.attempt:
+                version = pod.metadata.resource_version
+                self.observe(snapshot.BindingFailed(victim.uid, victim.attempt, "preempted", PREEMPTION, True, version))
+        self._send(Evicted(evict.uid, evict.attempt), self._hear)
+
+    def _go(self, uid: str) -> None:
+        pod = self._shown.get(uid)
+        if pod is not None:
+            self.observe(snapshot.PodDeleted(uid))
+            self._hear(queue.WatchEvents([ClusterChange(LEFT, pod)]))
+
+    # Time
+
+    def _later(self, delay: float, happen: Callable[[], None]) -> None:
+        heapq.heappush(self._mail, (self.now + delay, next(self._order), happen))
+
+    def _deadlines(self) -> Iterable[float | None]:
+        yield from super()._deadlines()
+        yield self.queue.next_deadline()
+
+    def step(self) -> bool:
+        went_on = super().step()
+        due = self.queue.next_deadline()
+        if due is not None and due <= self.now:
+            self._hear(queue.Tick())
+        return went_on
+
+
+def _told(outcome: Outcome, has_nomination: bool) -> Told:
+    match outcome:
+        case cycle.Decided(uid=uid, node=node):
+            return Told(uid, Verdict.DECIDED, node)
+        case cycle.Superseded(uid=uid):
+            return Told(uid, Verdict.SUPERSEDED)
+        case _:
+            return outcome_of(outcome, has_nomination)

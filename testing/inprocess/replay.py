@@ -1,0 +1,220 @@
+"""One golden case on a cluster of its own, compared pod by pod.
+
+Every pod is decided in a round of one, ties by name. The workers are asked how every node fares (Explain) when they
+have judged for the last time, and before the decision is committed. Whoever was placed stays; a pod that could not be
+placed leaves nothing behind.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from services.cycle import events as cycle
+from services.snapshot.events import NodeSeen, ObjectSeen, Observed, PodDeleted, PodSeen, Seen, Spared
+from shared.errors import InvalidObject, InvariantBroken
+from shared.framework.cyclestate import CycleState
+from shared.framework.explanation import Explanation
+from shared.framework.profile import Framework
+from shared.framework.status import Status
+from shared.framework.summary import merge
+from shared.framework.tiebreak import Ties
+from shared.messages.preemption import Candidate
+from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Propose
+from shared.messages.state import Commit
+from shared.model.objects import Pod
+from testing.inprocess.cases import Case
+from testing.inprocess.comparison import Difference
+from testing.inprocess.pipeline import Outcome, Pipeline, reliable
+
+MOST_ASKS = 8
+"""So often are summaries merged and nodes judged again, until the shards have judged by what they all know."""
+
+Compared = tuple[str, object, object]
+"""What is compared, what is expected, and what came out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How every node of all shards fares. `allowed`: the only nodes that PreFilter left, if it left only some."""
+
+    answer: ClassAnswer
+    explanation: Explanation
+    allowed: frozenset[str] | None
+
+
+class Replay:
+    def __init__(self, case: Case, shards: int) -> None:
+        self._case = case
+        self._pod = Pod()
+        self._asked: ClassAsk | None = None
+        self._judged: Judgement | None = None
+        self._pipeline = Pipeline(
+            case.frameworks,
+            case.checks,
+            shards=shards,
+            round_size=1,
+            ties=Ties(mode="name"),
+            fate=self._overhear,
+            binds=False,
+        )
+        self._pipeline.observe(Observed(list(_what_the_watch_says(case))))
+        self._pipeline.settle()
+        refused = [problem for problem in self._pipeline.problems if isinstance(problem, InvalidObject)]
+        if refused:
+            raise refused[0]
+
+    def run(self) -> list[Difference]:
+        """The differences of the first pod that has some: what follows would rest on a different cluster."""
+        for pod, expected in zip(self._case.pending, self._case.expected, strict=True):
+            differences = [
+                Difference(self._case.name, pod.key, what, wanted, got)
+                for what, wanted, got in self._compare(pod, expected)
+                if wanted != got
+            ]
+            if differences:
+                return differences
+        return []
+
+    def _compare(self, pod: Pod, expected: Mapping[str, Any]) -> Iterator[Compared]:
+        framework = self._case.frameworks.get(pod.spec.scheduler_name)
+        if framework is None:
+            yield "profile", pod.spec.scheduler_name, None
+            return
+        outcome = self._decide(pod)
+        if isinstance(outcome, cycle.Failed):
+            yield "outcome", "a decision", outcome.status.message
+            return
+        judged = self._judged or self._judge()
+        yield from _verdicts(judged, expected)
+        yield from _scores(framework, judged.explanation, expected)
+        node = outcome.node if isinstance(outcome, cycle.Decided) else None
+        yield "chosen node", expected.get("chosen"), node
+        yield "via nominated", expected.get("via_nominated", False), _is_own_nomination(pod, node)
+        yield from _failure(outcome if isinstance(outcome, cycle.Unschedulable) else None, expected)
+
+    def _decide(self, pod: Pod) -> Outcome:
+        self._pod, self._asked, self._judged = pod, None, None
+        self._pipeline.submit([pod])
+        self._pipeline.settle()
+        outcome = self._pipeline.outcomes[pod.uid]
+        if isinstance(outcome, cycle.Unschedulable):
+            self._forget_nominations()
+        return outcome
+
+    def _forget_nominations(self) -> None:
+        """Room is kept for nobody but whose status said so from the start, and nobody is to make way."""
+        decided = {uid for uid, told in self._pipeline.outcomes.items() if isinstance(told, cycle.Decided)}
+        there = (*self._case.pods, *self._case.pending)
+        waiting = [pod for pod in there if not pod.spec.node_name and pod.uid not in decided]
+        for pod in waiting:
+            self._pipeline.observe(Spared(pod.uid))
+        self._pipeline.observe(Observed([PodDeleted(pod.uid) for pod in waiting]))
+        self._pipeline.observe(Observed([PodSeen(pod) for pod in waiting]))
+        self._pipeline.settle()
+
+    def _overhear(self, message: object) -> Sequence[float]:
+        """The nodes are to be judged once the workers know all they need to, and before the decision changes them."""
+        if isinstance(message, Propose):
+            (self._asked,) = message.classes
+        elif isinstance(message, Commit):
+            self._judged = self._judge()
+        return reliable(message)
+
+    def _judge(self) -> Judgement:
+        """All shards together: on the summary that the decision rests on, or what they merge it to."""
+        asked = self._asked
+        if asked is None:
+            raise InvariantBroken("a pod was decided that no worker was asked about")
+        framework, pod, guess = self._case.frameworks[asked.profile], self._pod, asked.guess
+        for _ in range(MOST_ASKS):
+            ask = msgspec.structs.replace(asked, pod=pod, guess=guess)
+            parts = self._pipeline.explain(Explain(asked.class_id, ask))
+            merged = merge(framework, (part.answer.summary for part in parts))
+            if len(parts) == 1 or parts[0].answer.pre_filter is not None or merged.agrees_with(guess):
+                break
+            guess = merged
+        whole = Explanation(skipped_scores=parts[0].explanation.skipped_scores)
+        for part in parts:
+            whole.rejected.update(part.explanation.rejected)
+            whole.scores.update(part.explanation.scores)
+        return Judgement(parts[0].answer, whole, self._allowed(framework, pod))
+
+    def _allowed(self, framework: Framework, pod: Pod) -> frozenset[str] | None:
+        objects = next(iter(self._pipeline.workers.values())).table.objects
+        found = framework.run_pre_filter(CycleState(pod, objects))
+        return found.nodes if found.rejection is None else None
+
+
+def _what_the_watch_says(case: Case) -> Iterator[Seen]:
+    """Pods that are to be scheduled are there from the start, which matters if room is kept for them."""
+    yield from map(NodeSeen, case.nodes)
+    yield from map(ObjectSeen, case.objects)
+    yield from map(PodSeen, case.pods)
+    yield from map(PodSeen, case.pending)
+
+
+def _verdicts(judged: Judgement, expected: Mapping[str, Any]) -> Iterator[Compared]:
+    answer = judged.answer
+    yield "prefilter", expected.get("prefilter"), _pre_filter(answer)
+    yield "allowed", expected.get("allowed"), None if judged.allowed is None else sorted(judged.allowed)
+    yield "filter", expected.get("filter"), _filter(judged.explanation, answer) if answer.pre_filter is None else None
+
+
+def _scores(framework: Framework, explained: Explanation, expected: Mapping[str, Any]) -> Iterator[Compared]:
+    scores: Mapping[str, Any] = expected.get("scores", {})
+    yield "scores", {node: score["plugins"] for node, score in scores.items()}, explained.scores
+    totals = {node: sum(of.values()) if framework.score else 1 for node, of in explained.scores.items()}
+    yield "total scores", {node: score["total"] for node, score in scores.items()}, totals
+    if scores:
+        scoring = {plugin.name for plugin in framework.score}
+        yield "skipped scores", set(expected.get("skipped_score", ())), scoring & set(explained.skipped_scores)
+    yield "best nodes", expected.get("best", []), sorted(n for n, t in totals.items() if t == max(totals.values()))
+
+
+def _failure(outcome: cycle.Unschedulable | None, expected: Mapping[str, Any]) -> Iterator[Compared]:
+    yield "message", expected.get("message"), None if outcome is None else outcome.unfit.message
+    preemption = None if outcome is None else outcome.preemption
+    wanted: Mapping[str, Any] | None = expected.get("preemption")
+    if wanted is None or preemption is None:
+        yield "preemption", wanted, None if preemption is None else "some"
+        return
+    yield "outcomes of preemption", wanted["outcomes"], _candidates(preemption.best)
+    yield "candidates of preemption", wanted.get("candidates", []), _candidates(preemption.candidates)
+    yield "message of preemption", wanted.get("message", ""), preemption.message
+    yield "failed preemption", wanted.get("error", False), preemption.failed
+    if wanted["outcomes"]:
+        nodes = {candidate["node"] for candidate in wanted["outcomes"]}
+        yield "nominated node", True, preemption.nominated in nodes
+
+
+def _candidates(candidates: Iterable[Candidate]) -> list[dict[str, object]]:
+    """As cases write them, in the order of the nodes."""
+    shown: list[dict[str, object]] = []
+    for candidate in sorted(candidates, key=lambda candidate: candidate.node):
+        entry: dict[str, object] = {"node": candidate.node, "victims": sorted(v.key for v in candidate.victims)}
+        if candidate.violations:
+            entry["pdb_violations"] = candidate.violations
+        shown.append(entry)
+    return shown
+
+
+def _is_own_nomination(pod: Pod, node: str | None) -> bool:
+    """A pod that is put on the node that it was nominated to is put there because of that."""
+    return node is not None and node == pod.status.nominated_node_name
+
+
+def _pre_filter(answer: ClassAnswer) -> object:
+    return None if answer.pre_filter is None else _status(answer.pre_filter, answer)
+
+
+def _filter(explained: Explanation, answer: ClassAnswer) -> dict[str, object]:
+    statuses: dict[str, object] = dict.fromkeys(explained.scores)
+    statuses.update((node, _status(status, answer)) for node, status in explained.rejected.items())
+    return statuses
+
+
+def _status(status: Status, answer: ClassAnswer) -> dict[str, object]:
+    shown: dict[str, object] = {"plugin": status.plugin, "code": status.code.value, "reasons": list(status.reasons)}
+    return shown if status.plugin else shown | {"plugins": list(answer.restricted_by)}

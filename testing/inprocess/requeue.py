@@ -1,0 +1,286 @@
+"""Replays scripts of what befalls a queue: golden cases that tell in which place kube-scheduler v1.36 has each pod.
+
+The queue's core is told by the same events as the service tells it, on a clock of the script's own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from services.queue.core import QueueCore
+from services.queue.events import Event, PodBound, PodGone, PodPending, SendBatch, Tick
+from services.queue.scheduling.cluster_event import ClusterChange, node_events, object_events, pod_events
+from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from services.queue.scheduling.scheduling_queue import Timeouts
+from shared.cluster.objects import ClusterObjects
+from shared.errors import FlotillaError
+from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
+from shared.framework.profile import Framework
+from shared.framework.status import SUCCESS, Status, unresolvable
+from shared.messages.queue import (
+    Activate,
+    Forgotten,
+    ForgottenPod,
+    Outcome,
+    Outcomes,
+    Take,
+    Verdict,
+)
+from shared.model.objects import ObjectKind, Pod, key_of, node_from, object_from, pod_from
+from shared.plugins.dynamicresources import DynamicResources
+from shared.plugins.frameworks import load_frameworks
+from shared.plugins.hints.devices import usable_claims
+from testing.inprocess.comparison import Difference, GroupResult
+from testing.inprocess.objectlists import objects_of
+
+GROUP: Final = "requeue"
+
+Case = Mapping[str, Any]
+Op = Mapping[str, Any]
+State = dict[str, Any]
+
+EPOCH = 1
+NEVER = 1e9
+"""Nobody in a script is late: what was taken comes back when the script says so."""
+ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
+
+
+def is_requeue_case(case: object) -> bool:
+    match case:
+        case {"name": str(), "config": dict(), "objects": dict(), "ops": list(ops), "expected": list(expected)}:
+            return len(ops) == len(expected)
+    return False
+
+
+def run_requeue_cases(cases: Iterable[Case]) -> GroupResult:
+    result = GroupResult()
+    for case in cases:
+        try:
+            result.count(list(Script(case).differences()))
+        except (FlotillaError, ValueError, KeyError) as cause:
+            result.count([Difference(case["name"], "-", "cannot be run", "a run", f"{type(cause).__name__}: {cause}")])
+    return result
+
+
+class Script:
+    def __init__(self, case: Case) -> None:
+        config = case["config"]
+        self._case = case
+        self._objects = ClusterObjects()
+        for each in objects_of(case["objects"]):
+            self._objects.upsert(each)
+        self.core = QueueCore(
+            _frameworks(self._objects),
+            self._objects,
+            backoff=BackoffPolicy(initial=config["podInitialBackoffSeconds"], maximum=config["podMaxBackoffSeconds"]),
+            timeouts=Timeouts(unschedulable=config["podMaxInUnschedulablePodsSeconds"], in_flight=NEVER),
+        )
+        self._now = 0.0
+        self._numbers = 0
+        self._pods: dict[str, Pod] = {}
+        """The newest version by name, of pods that wait."""
+        self._taken: dict[str, str] = {}
+        """The uids, by name, of pods that were taken and are not finished with."""
+        self._assumed: set[str] = set()
+        self._ops: Mapping[str, Callable[[Op], State]] = {
+            "add": self._add,
+            "update": self._update,
+            "delete": self._delete,
+            "pop": self._pop,
+            "fail": self._fail,
+            "assume": self._assume,
+            "done": self._done,
+            "activate": self._activate,
+            "change": self._change,
+            "event": self._event,
+            "tick": lambda op: {},
+        }
+
+    def differences(self) -> Iterator[Difference]:
+        """Of the first step that has any: whatever follows would differ because of it."""
+        for step, (op, expected) in enumerate(zip(self._case["ops"], self._case["expected"], strict=True)):
+            got = self.run(op)
+            found = [
+                Difference(self._case["name"], _subject(op), f"step {step}, {op['op']}: {what}", wanted, had)
+                for what in sorted(expected.keys() | got.keys())
+                if (wanted := expected.get(what)) != (had := got.get(what))
+            ]
+            if found:
+                yield from found
+                return
+
+    def run(self, op: Op) -> State:
+        """What is expected to be told of the state after it."""
+        self._pass_time(op["at"] / 1000)
+        return {**self._ops[op["op"]](op), **self._state()}
+
+    # Operations
+
+    def _add(self, op: Op) -> State:
+        pod = pod_from(op["pod"])
+        self._pods[pod.key] = pod
+        self._tell(PodPending(pod, self._now))
+        return {}
+
+    def _update(self, op: Op) -> State:
+        pod = pod_from(op["pod"])
+        events = pod_events(self._pods[pod.key], pod)
+        if pod.spec.node_name:
+            del self._pods[pod.key]
+            for event in events:
+                self._tell(ClusterChange(event, None, pod))
+            self._tell(PodBound(pod.uid))
+        else:
+            self._pods[pod.key] = pod
+            self._tell(PodPending(pod, self._now))
+        return {"events": _told(events)}
+
+    def _delete(self, op: Op) -> State:
+        self._tell(PodGone(self._pods.pop(op["pod"]).uid))
+        return {}
+
+    def _pop(self, op: Op) -> State:
+        if not any(True for place in (PodState.ACTIVE, PodState.BACKOFF) for _ in self.core.pods_in(place)):
+            return {"popped": None}
+        self._numbers += 1
+        (batch,) = (
+            effect.batch for effect in self._tell(Take(EPOCH, self._numbers, 1)) if isinstance(effect, SendBatch)
+        )
+        (queued,) = batch.pods
+        self._taken[queued.pod.key] = queued.pod.uid
+        return {"popped": queued.pod.key, "attempts": queued.attempt}
+
+    def _fail(self, op: Op) -> State:
+        uid = self._taken.pop(op["pod"])
+        plugins, pending = tuple(op.get("unschedulable", ())), tuple(op.get("pending", ()))
+        if uid in self._assumed:
+            self._assumed.discard(uid)
+            if self.core.state_of(uid) is not None:
+                failed = ForgottenPod(uid, "it could not be bound", next(iter(plugins), ""), bool(plugins))
+                self._tell(Forgotten(EPOCH, [failed]))
+        else:
+            verdict = Verdict.UNSCHEDULABLE if plugins or pending else Verdict.FAILED
+            self._report(Outcome(uid, verdict, plugins=plugins, pending=pending, nominated=op.get("nominate")))
+        return {}
+
+    def _assume(self, op: Op) -> State:
+        uid = self._taken[op["pod"]]
+        self._assumed.add(uid)
+        self._report(Outcome(uid, Verdict.DECIDED, node=op["node"]))
+        return {}
+
+    def _done(self, op: Op) -> State:
+        """If it was assumed, it stays so until it is seen bound; if not, nobody has it any more."""
+        uid = self._taken.pop(op["pod"])
+        if uid not in self._assumed:
+            self._tell(PodBound(uid))
+        self._assumed.discard(uid)
+        return {}
+
+    def _activate(self, op: Op) -> State:
+        self._tell(Activate([self._pods[name].uid for name in op["pods"] if name in self._pods]))
+        return {}
+
+    def _change(self, op: Op) -> State:
+        before, now, events = self._changed(op["kind"], op["old"], op["new"])
+        for event in events:
+            self._tell(ClusterChange(event, before, now))
+        return {"events": _told(events)}
+
+    def _event(self, op: Op) -> State:
+        event = ClusterEvent(Resource(op["event"]["resource"]), ACTIONS[op["event"]["action"]])
+        kind = event.resource.rpartition("/")[2].removeprefix("Assigned").removeprefix("Unschedulable")
+        self._tell(ClusterChange(event, _decoded(kind, op["old"]), _decoded(kind, op["new"])))
+        return {}
+
+    def _changed(self, kind: str, old: Any, new: Any) -> tuple[Any, Any, list[ClusterEvent]]:
+        before, now = _decoded(kind, old), _decoded(kind, new)
+        if kind == "Node":
+            return before, now, node_events(before, now)
+        if kind == "Pod":
+            return before, now, pod_events(before, now)
+        object_kind = ObjectKind(kind.lower())
+        if now is not None:
+            self._objects.upsert(now)
+        else:
+            self._objects.remove(object_kind, key_of(before))
+        return before, now, object_events(object_kind, before, now)
+
+    # The core
+
+    def _pass_time(self, until: float) -> None:
+        while (due := self.core.next_deadline()) is not None and due <= until:
+            self._now = max(self._now, due)
+            self._tell(Tick())
+        self._now = until
+
+    def _report(self, outcome: Outcome) -> None:
+        self._numbers += 1
+        self._tell(Outcomes(EPOCH, self._numbers, [outcome]))
+
+    def _tell(self, event: Event) -> list[Any]:
+        effects = self.core.handle(event, self._now)
+        self.core.validate()
+        return effects
+
+    def _state(self) -> State:
+        places = {
+            place: list(self.core.pods_in(place)) for place in PodState if place not in (PodState.NEW, PodState.DONE)
+        }
+        resting = (*places[PodState.BACKOFF], *places[PodState.ERROR_BACKOFF])
+        state: State = {
+            "active": _names(places[PodState.ACTIVE]),
+            "backoff": _names(places[PodState.BACKOFF]),
+            "error_backoff": _names(sorted(places[PodState.ERROR_BACKOFF], key=lambda e: (e.backoff_until, e.pod.key))),
+            "unschedulable": sorted(_names(places[PodState.UNSCHEDULABLE])),
+            "gated": sorted(_names(places[PodState.GATED])),
+            "inflight": sorted(self._taken),
+        }
+        if resting:
+            state["until"] = {entry.pod.key: entry.backoff_until * 1000 for entry in resting}
+        names = {entry.uid: entry.pod.key for entries in places.values() for entry in entries}
+        if nominated := self.core.nominated():
+            state["nominated"] = {node: sorted(names[uid] for uid in uids) for node, uids in nominated.items()}
+        return state
+
+
+class _ClaimsKnown(DynamicResources):
+    """In a cluster all of whose claims are told, which of a pod's are still to be made is known beforehand."""
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self._objects = objects
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        return unresolvable("claims are missing") if usable_claims(pod, self._objects) is None else SUCCESS
+
+
+def _frameworks(objects: ClusterObjects) -> Mapping[str, Framework]:
+    frameworks = load_frameworks(None)
+    for framework in frameworks.values():
+        known = _ClaimsKnown(objects)
+        framework.pre_enqueue = [known if each.name == known.name else each for each in framework.pre_enqueue]
+    return frameworks
+
+
+def _subject(op: Op) -> str:
+    pod = op.get("pod", "-")
+    return pod if isinstance(pod, str) else str(pod["metadata"]["name"])
+
+
+def _decoded(kind: str, obj: Any) -> Any:
+    if obj is None:
+        return None
+    match kind:
+        case "Node":
+            return node_from(obj)
+        case "Pod":
+            return pod_from(obj)
+    return object_from(ObjectKind(kind.lower()), obj)
+
+
+def _told(events: Iterable[ClusterEvent]) -> list[dict[str, str]]:
+    return [{"resource": event.resource, "action": NAMES[event.action]} for event in events]
+
+
+def _names(entries: Iterable[QueuedPodInfo]) -> list[str]:
+    return [entry.pod.key for entry in entries]

@@ -1,0 +1,117 @@
+"""python -m testing.simulator: the simulated API server alone, until it is told to end."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.config.commandline import BAD_USAGE, Parser
+from shared.config.values import whole_number
+from shared.errors import UserError
+
+if TYPE_CHECKING:
+    from testing.simulator.reviews import Reviewed
+    from testing.simulator.service import SimulatorOptions
+
+DESCRIPTION = "Runs the API server of a made-up, empty cluster. All is kept in memory. Ctrl-C ends it."
+EXAMPLES = """\
+examples:
+  flotilla simulate --port 8001                  then: kubectl --server http://127.0.0.1:8001 get nodes
+  flotilla up --server http://127.0.0.1:8001     a scheduler for it
+  flotilla simulate --token-file token           only for those who know the token in that file
+"""
+HIGHEST_PORT = 65_535
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--host", default="127.0.0.1", metavar="HOST", help="where to listen (default 127.0.0.1)")
+    command.add_argument("--port", default="0", metavar="N", help="default: any that is free")
+    command.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="holds the bearer token that requests must carry"
+    )
+    command.add_argument(
+        "--users-file",
+        type=Path,
+        metavar="FILE",
+        help="JSON: a list of users with token, name, groups and may (`get /metrics`), for token and access reviews",
+    )
+    command.add_argument("--no-kubelet", action="store_true", help="bound pods do not begin to run, deleted ones stay")
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        port = whole_number(0, HIGHEST_PORT)(options.port)
+    except ValueError as error:
+        raise UserError(f"--port: {error}, not {options.port!r}") from None
+    token = None if options.token_file is None else _token_in(options.token_file)
+    import uvloop
+
+    from testing.simulator.service import SimulatorOptions
+
+    users = () if options.users_file is None else _users_in(options.users_file)
+    chosen = SimulatorOptions(host=options.host, port=port, token=token, users=users, kubelet=not options.no_kubelet)
+    # kubectl sends no token without TLS, and there is none.
+    hint = "kubectl --server {url} get nodes"
+    if options.token_file is not None:
+        hint = f'curl -H "Authorization: Bearer $(cat {options.token_file})" {{url}}/api/v1/nodes'
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(chosen, hint))
+    return 0
+
+
+async def _serve(options: "SimulatorOptions", hint: str) -> None:
+    from testing.simulator.service import Simulator
+
+    told_to_end = asyncio.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(each, told_to_end.set)
+    simulator = Simulator(options)
+    await simulator.start()
+    try:
+        print(f"simulated API server at {simulator.url}")
+        print(f"try: {hint.format(url=simulator.url)}", flush=True)
+        await told_to_end.wait()
+    finally:
+        await simulator.stop()
+
+
+def _users_in(path: Path) -> "tuple[Reviewed, ...]":
+    import msgspec
+
+    from testing.simulator.reviews import Reviewed
+
+    try:
+        return msgspec.json.decode(_text_of(path, "--users-file"), type=tuple[Reviewed, ...])
+    except msgspec.DecodeError as error:
+        raise UserError(f"--users-file: {path}: {error}") from error
+
+
+def _text_of(path: Path, flag: str) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UserError(f"{flag}: takes a file that can be read, not {str(path)!r} ({reason})") from error
+
+
+def _token_in(path: Path) -> str:
+    token = _text_of(path, "--token-file").strip()
+    if not token:
+        raise UserError(f"--token-file: {str(path)!r} holds no token")
+    return token
+
+
+def _main() -> int:
+    parser = Parser(prog="python -m testing.simulator", description=DESCRIPTION)
+    add_flags(parser)
+    try:
+        return run(parser.parse_args())
+    except UserError as mistake:
+        print(f"flotilla: {mistake}", file=sys.stderr)
+        return BAD_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

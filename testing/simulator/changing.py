@@ -1,0 +1,187 @@
+"""Create, update, patch and delete."""
+
+from typing import Any
+
+import msgspec
+
+from testing.simulator.calls import Answer, Call, Target, as_object
+from testing.simulator.cluster import Cluster, check_preconditions
+from testing.simulator.errors import (
+    bad_request,
+    invalid,
+    invalid_value,
+    method_not_allowed,
+    not_found,
+    unsupported_media_type,
+)
+from testing.simulator.metadata import metadata_of
+from testing.simulator.patches import json_patch, merge_patch
+from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, Object, Resource, builtin
+from testing.simulator.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
+from testing.simulator.selectors import select
+from testing.simulator.smallrules import changed_event_causes, new_event_causes
+from testing.simulator.store import Item, encode
+from testing.simulator.strategic import strategic_patch
+from testing.simulator.subresources import bind, evict, rescale, scale_of
+from testing.simulator.versions import is_converted, kept_form, kept_type, shown_form
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+WRITTEN_BY_READERS = frozenset(
+    {
+        builtin("leases", "coordination.k8s.io"),
+        builtin("csinodes", "storage.k8s.io"),
+        builtin("csidrivers", "storage.k8s.io"),
+        DISRUPTION_BUDGETS,
+    }
+)
+"""Types that are only replaced by who says which version was read."""
+CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+
+
+class Changing:
+    def __init__(self, cluster: Cluster, reviews: Reviews) -> None:
+        self._cluster = cluster
+        self._reviews = reviews
+
+    def post(self, target: Target, call: Call) -> Answer:
+        _check_json(call)
+        obj = call.object()
+        if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS):
+            return Answer(201, encode(self._reviews.answer(target.resource, obj)))
+        if target.resource.virtual:
+            name = (obj.get("metadata") or {}).get("name") or ""
+            return self._bind(target, name, obj, call)
+        match target.subresource:
+            case "":
+                return self._create(target, obj, call)
+            case "binding":
+                return self._bind(target, target.name, obj, call)
+            case "eviction":
+                evict(self._cluster, target.scope, target.name, obj, dry_run=call.dry_run)
+                return Answer(201, CREATED)
+        raise method_not_allowed()
+
+    def _bind(self, target: Target, name: str, obj: Object, call: Call) -> Answer:
+        bind(self._cluster, target.scope, name, obj, dry_run=call.dry_run)
+        return Answer(201, CREATED)
+
+    def _create(self, target: Target, obj: Object, call: Call) -> Answer:
+        resource = target.resource
+        if resource.namespaced and target.namespace is None:
+            raise method_not_allowed()
+        if resource is NEW_EVENTS and (causes := new_event_causes(obj, target.scope)):
+            raise invalid(resource, metadata_of(obj).get("name") or "", causes)
+        kept = kept_form(resource, obj)
+        item = self._cluster.create(kept_type(resource), target.scope, kept, dry_run=call.dry_run)
+        return Answer(201, _shown(resource, item))
+
+    def put(self, target: Target, call: Call) -> Answer:
+        _check_json(call)
+        item = self._cluster.find(target.resource, target.scope, target.name)
+        obj = call.object()
+        if target.resource in WRITTEN_BY_READERS and not metadata_of(obj).get("resourceVersion"):
+            why = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(target.resource, target.name, [why])
+        return self._write(target, item, obj, call)
+
+    def _write(self, target: Target, item: Item, obj: Object, call: Call) -> Answer:
+        resource, dry_run = target.resource, call.dry_run
+        if target.subresource == "scale":
+            written = rescale(self._cluster, resource, item, obj, dry_run=dry_run)
+            return Answer(200, encode(scale_of(written)))
+        if target.subresource not in ("", "status", "finalize"):
+            raise method_not_allowed()
+        if resource is NEW_EVENTS:
+            _check_event(obj, item)
+        kept = kept_form(resource, obj)
+        written = self._cluster.update(kept_type(resource), item, kept, subresource=target.subresource, dry_run=dry_run)
+        return Answer(200, _shown(resource, written))
+
+    def patch(self, target: Target, call: Call) -> Answer:
+        media = call.content_type
+        if media not in PATCHES or (media == STRATEGIC_PATCH and not target.resource.strategic):
+            raise unsupported_media_type(media, PATCHES)
+        resource = target.resource
+        patch = _decode_apply(call) if media == APPLY_PATCH else call.json()
+        item = self._cluster.store.bucket(resource).get(target.scope, target.name)
+        if item is None:
+            if media != APPLY_PATCH or target.subresource:
+                raise not_found(resource, target.name)
+            obj = as_object(patch)
+            as_object(obj.setdefault("metadata", {}))["name"] = target.name
+            return self._create(target, obj, call)
+        obj = scale_of(item) if target.subresource == "scale" else item.decode()
+        if is_converted(resource):
+            obj = shown_form(resource, obj)
+        patched = as_object(_patched(obj, patch, media, resource))
+        return self._write(target, item, patched, call)
+
+    def delete(self, target: Target, call: Call) -> Answer:
+        options = call.object() if call.body else {}
+        dry_run = call.dry_run or bool(options.get("dryRun"))
+        grace = options.get("gracePeriodSeconds", call.number("gracePeriodSeconds"))
+        if grace is not None and not isinstance(grace, int):
+            raise bad_request(
+                "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+            )
+        if not target.name:
+            return self._delete_collection(target, call, grace, dry_run=dry_run)
+        item = self._cluster.find(target.resource, target.scope, target.name)
+        check_preconditions(target.resource, item, options.get("preconditions") or {})
+        left, gone = self._cluster.delete(kept_type(target.resource), item, grace, dry_run=dry_run)
+        if target.resource.returns_deleted or not gone:
+            return Answer(200, _shown(target.resource, left))
+        details: Object = {"name": item.name, "kind": target.resource.plural, "uid": item.uid}
+        if target.resource.group:
+            details["group"] = target.resource.group
+        success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+        return Answer(200, encode(success))
+
+    def _delete_collection(self, target: Target, call: Call, grace: int | None, *, dry_run: bool) -> Answer:
+        resource = target.resource
+        if resource.virtual or (resource.namespaced and target.namespace is None):
+            raise method_not_allowed()
+        selection = select(resource, target.namespace, call.query)
+        chosen = [i for i in self._cluster.store.bucket(resource).in_order(target.namespace) if selection.matches(i)]
+        left = [self._cluster.delete(kept_type(resource), item, grace, dry_run=dry_run)[0] for item in chosen]
+        head = encode({"resourceVersion": str(self._cluster.store.version)})
+        shown = b",".join([_shown(resource, item) for item in left])
+        kind, version = resource.kind.encode(), resource.api_version.encode()
+        return Answer(
+            200, b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[%b]}' % (kind, version, head, shown)
+        )
+
+
+def _check_event(event: Object, item: Item) -> None:
+    old = shown_form(NEW_EVENTS, item.decode())
+    if causes := changed_event_causes(event, old):
+        raise invalid(NEW_EVENTS, item.name, causes)
+
+
+def _check_json(call: Call) -> None:
+    if call.content_type not in ("application/json", "", "*/*"):
+        raise unsupported_media_type(call.content_type, ["application/json"])
+
+
+def _shown(resource: Resource, item: Item) -> bytes:
+    return encode(shown_form(resource, item.decode())) if is_converted(resource) else item.raw
+
+
+def _decode_apply(call: Call) -> Any:
+    try:
+        return msgspec.yaml.decode(call.body)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding YAML: {error}") from None
+
+
+def _patched(obj: Object, patch: Any, media: str, resource: Resource) -> Any:
+    if media == JSON_PATCH:
+        return json_patch(obj, patch)
+    if media == MERGE_PATCH or not resource.strategic:
+        return merge_patch(obj, as_object(patch))
+    return strategic_patch(obj, patch)

@@ -1,0 +1,330 @@
+"""The cluster's state and the rules by which it changes: no HTTP here, and nothing waits.
+
+An object that is to go either goes at once, or first gets a deletion timestamp: as long as it has finalizers, and, if
+it is a pod on a node, until the kubelet has confirmed (or its deletion is forced). Pods always get one: those that go
+at once are changed first, and then they are gone.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from random import Random
+
+from testing.simulator.admission import admit_new, admit_update
+from testing.simulator.definitions import custom_resources, establish
+from testing.simulator.errors import (
+    ApiError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    invalid_value,
+    not_found,
+)
+from testing.simulator.metadata import LONGEST_GENERATED, cannot_unmarshal, metadata_of
+from testing.simulator.resources import (
+    DEFINITIONS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    Catalog,
+    Object,
+    Resource,
+)
+from testing.simulator.store import Item, Store
+from testing.simulator.times import timestamp
+
+NAMESPACES_FROM_THE_START = ("default", "kube-system", "kube-public", "kube-node-lease")
+PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+GENERATED = "bcdfghjklmnpqrstvwxz2456789"
+MOST_NAMES_DRAWN = 8
+"""Since Kubernetes 1.32 an API server draws so many generated names before it refuses one that is taken."""
+EVENT_SECONDS = 3600.0
+USUAL_GRACE = 30
+TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+FINISHED = frozenset({"Succeeded", "Failed"})
+KEPT_METADATA = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generateName",
+    "generation",
+)
+
+
+class Cluster:
+    def __init__(self, *, history: int, most_events: int, clock: Callable[[], float], random: Random) -> None:
+        self.store = Store(history)
+        self.catalog = Catalog()
+        self.clock = clock
+        self._random = random
+        self._most_events = most_events
+        self._events: deque[tuple[float, str, str, str]] = deque()
+        for resource in self.catalog:
+            if not resource.virtual:
+                self.store.bucket(resource)
+        for name in NAMESPACES_FROM_THE_START:
+            self.create(NAMESPACES, "", {"metadata": {"name": name}})
+        for name, value in SYSTEM_PRIORITIES.items():
+            self.create(PRIORITY_CLASSES, "", {"metadata": {"name": name}, "value": value})
+
+    # Reading
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Item:
+        item = self.store.bucket(resource).get(namespace, name)
+        if item is None:
+            raise not_found(resource, name)
+        return item
+
+    def topology_of(self, node: str | None) -> dict[str, str]:
+        """The labels that pods on the node get from it: where it is."""
+        item = self.store.bucket(NODES).get("", node) if node else None
+        return {} if item is None else {key: item.labels[key] for key in TOPOLOGY if key in item.labels}
+
+    def _priority_class(self, name: str) -> Object | None:
+        classes = self.store.bucket(PRIORITY_CLASSES)
+        if name:
+            item = classes.get("", name)
+            return None if item is None else item.decode()
+        if len(classes) == len(SYSTEM_PRIORITIES):
+            return None
+        decoded = (item.decode() for item in classes.items())
+        return next((found for found in decoded if found.get("globalDefault")), None)
+
+    # Creating
+
+    def create(self, resource: Resource, namespace: str, obj: Object, *, dry_run: bool = False) -> Item:
+        self._check_kind(resource, obj)
+        metadata = metadata_of(obj)
+        self._place(resource, namespace, metadata)
+        name = metadata["name"]
+        if self.store.bucket(resource).get(namespace, name) is not None:
+            raise already_exists(resource, name)
+        if metadata.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink", "generation"):
+            metadata.pop(key, None)
+        metadata["uid"] = self.new_uid()
+        metadata["creationTimestamp"] = timestamp(self.clock())
+        if resource.counts_generations:
+            metadata["generation"] = 1
+        admit_new(resource, obj, self._priority_class)
+        if resource is PODS and (at := self.topology_of(obj["spec"].get("nodeName"))):
+            metadata["labels"] = {**(metadata.get("labels") or {}), **at}
+        if dry_run:
+            return self.store.preview(resource, obj, 0)
+        if resource is DEFINITIONS:
+            establish(obj, timestamp(self.clock()))
+            self._declare(obj)
+        item = self.store.put(resource, obj)
+        if resource is EVENTS:
+            self._trim_events(item)
+        return item
+
+    def _check_kind(self, resource: Resource, obj: Object) -> None:
+        kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or resource.api_version
+        if kind != resource.kind or version != resource.api_version:
+            wanted = f"{resource.api_version}, Kind={resource.kind}"
+            raise bad_request(f"the object provided is unrecognized: it is {version}, Kind={kind}, expected {wanted}")
+        obj["kind"], obj["apiVersion"] = kind, version
+
+    def _place(self, resource: Resource, namespace: str, metadata: Object) -> None:
+        if resource.namespaced:
+            if metadata.get("namespace") not in (None, "", namespace):
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+            metadata["namespace"] = namespace
+            if self.store.bucket(NAMESPACES).get("", namespace) is None:
+                raise not_found(NAMESPACES, namespace)
+        else:
+            metadata.pop("namespace", None)
+        if not metadata.get("name"):
+            prefix = metadata.get("generateName")
+            if not prefix:
+                raise ApiError(422, "Invalid", "name or generateName is required", {"kind": resource.kind})
+            metadata["name"] = self._generated(resource, metadata.get("namespace") or "", prefix[:LONGEST_GENERATED])
+
+    def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
+        """A name that is free, or the last of as many as an API server draws."""
+        taken, name = self.store.bucket(resource), ""
+        for _ in range(MOST_NAMES_DRAWN):
+            name = prefix + "".join(self._random.choices(GENERATED, k=5))
+            if taken.get(namespace, name) is None:
+                break
+        return name
+
+    def new_uid(self) -> str:
+        digits = f"{self._random.getrandbits(128):032x}"
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+    def _trim_events(self, item: Item) -> None:
+        """Events are forgotten after an hour, and the oldest when there are too many."""
+        now = self.clock()
+        events = self._events
+        events.append((now, item.namespace, item.name, item.uid))
+        while len(events) > self._most_events or events[0][0] < now - EVENT_SECONDS:
+            _, namespace, name, uid = events.popleft()
+            old = self.store.bucket(EVENTS).get(namespace, name)
+            if old is not None and old.uid == uid:
+                self.store.remove(EVENTS, old.decode())
+
+    # Changing
+
+    def update(
+        self, resource: Resource, item: Item, obj: Object, *, subresource: str = "", dry_run: bool = False
+    ) -> Item:
+        """Write a new version of an object, if it was made from the present one."""
+        self._check_kind(resource, obj)
+        metadata = metadata_of(obj)
+        self._check_identity(resource, item, metadata)
+        old = item.decode()
+        _keep_metadata(metadata, old["metadata"])
+        if subresource == "status":
+            status = obj.get("status") or {}
+            if not isinstance(status, dict):
+                raise cannot_unmarshal("status", status, f"{resource.kind}Status")
+            obj = {**old, "metadata": metadata, "status": status}
+        else:
+            if resource.has_status:
+                _keep(obj, old, "status")
+            admit_update(resource, obj, old)
+        if resource.counts_generations and _intent(obj) != _intent(old):
+            metadata["generation"] = (old["metadata"].get("generation") or 0) + 1
+        if obj == old:
+            return item
+        if dry_run:
+            return self.store.preview(resource, obj, item.version)
+        return self.write(resource, obj)
+
+    def write(self, resource: Resource, obj: Object) -> Item:
+        """Write what has been checked; an object that only its finalizers held goes with the last of them."""
+        metadata = obj["metadata"]
+        if (
+            metadata.get("deletionTimestamp")
+            and not metadata.get("finalizers")
+            and not metadata.get("deletionGracePeriodSeconds")
+        ):
+            return self._remove(resource, obj)
+        if resource is DEFINITIONS:
+            self._declare(obj)
+        return self.store.put(resource, obj)
+
+    def _check_identity(self, resource: Resource, item: Item, metadata: Object) -> None:
+        name = metadata.get("name")
+        if name and name != item.name:
+            raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({item.name})")
+        if metadata.get("namespace") not in (None, "", item.namespace):
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        metadata["name"] = item.name
+        if item.namespace:
+            metadata["namespace"] = item.namespace
+        check_preconditions(resource, item, {"resourceVersion": metadata.get("resourceVersion")})
+        uid = metadata.get("uid")
+        if uid and uid != item.uid:
+            raise invalid(resource, item.name, [invalid_value("metadata.uid", uid, "field is immutable")])
+
+    # Deleting
+
+    def delete(
+        self, resource: Resource, item: Item, grace: int | None = None, *, dry_run: bool = False
+    ) -> tuple[Item, bool]:
+        """The object as it is left, and whether it is gone."""
+        if resource is NAMESPACES and item.name in PROTECTED_NAMESPACES:
+            raise forbidden(NAMESPACES, item.name, "this namespace may not be deleted")
+        obj = item.decode()
+        metadata = obj["metadata"]
+        seconds = _grace_of_pod(obj, grace) if resource is PODS else 0
+        if dry_run:
+            return item, not (seconds or metadata.get("finalizers"))
+        at_once = not seconds and not metadata.get("finalizers")
+        if at_once and resource is not PODS:
+            return self._remove(resource, obj), True
+        before = metadata.get("deletionGracePeriodSeconds") or 0
+        if not metadata.get("deletionTimestamp") or before > seconds:
+            self._mark(resource, metadata, seconds)
+            item = self.store.put(resource, obj)
+        if not at_once:
+            return item, False
+        return self._remove(resource, item.decode()), True
+
+    def _mark(self, resource: Resource, metadata: Object, seconds: int) -> None:
+        """It is to go within so many seconds after its deletion was first asked for."""
+        if resource.counts_generations and not metadata.get("deletionTimestamp"):
+            metadata["generation"] = (metadata.get("generation") or 0) + 1
+        metadata["deletionTimestamp"] = timestamp(self.clock() + seconds)
+        metadata["deletionGracePeriodSeconds"] = seconds
+
+    def _remove(self, resource: Resource, obj: Object) -> Item:
+        if resource is NAMESPACES:
+            self._empty_namespace(obj["metadata"]["name"])
+        last = self.store.remove(resource, obj)
+        if resource is DEFINITIONS:
+            self._undeclare(obj)
+        return last
+
+    def _empty_namespace(self, namespace: str) -> None:
+        """With a namespace goes all that is in it, finalizers or not."""
+        for bucket in self.store.buckets():
+            if bucket.resource.namespaced:
+                for item in list(bucket.items(namespace)):
+                    self.store.remove(bucket.resource, item.decode())
+
+    def _undeclare(self, definition: Object) -> None:
+        """With a definition go all objects of its types."""
+        for custom in custom_resources(definition):
+            self.catalog.replace_custom(custom.group, custom.plural, [])
+            if self.catalog.find(custom.group, custom.version, custom.plural) is None:
+                for item in list(self.store.bucket(custom).items()):
+                    self.store.remove(custom, item.decode())
+                self.store.drop(custom)
+
+    def _declare(self, definition: Object) -> None:
+        resources = custom_resources(definition)
+        if resources:
+            self.catalog.replace_custom(resources[0].group, resources[0].plural, resources)
+            self.store.bucket(resources[0])
+
+
+def check_preconditions(resource: Resource, item: Item, wanted: Mapping[str, object]) -> None:
+    """The version and the uid that the caller has in mind, if it says so, must be those of the object."""
+    uid = wanted.get("uid")
+    if uid and uid != item.uid:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {item.uid}"
+        raise conflict(resource, item.name, why)
+    version = wanted.get("resourceVersion")
+    if version and version not in ("0", str(item.version)):
+        raise conflict(resource, item.name)
+
+
+def _keep(obj: Object, old: Object, key: str) -> None:
+    if key in old:
+        obj[key] = old[key]
+    else:
+        obj.pop(key, None)
+
+
+def _keep_metadata(metadata: Object, old: Object) -> None:
+    """What only the server writes."""
+    metadata.pop("managedFields", None)
+    metadata.pop("selfLink", None)
+    metadata["resourceVersion"] = old["resourceVersion"]
+    for key in KEPT_METADATA:
+        _keep(metadata, old, key)
+
+
+def _intent(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _grace_of_pod(pod: Object, asked: int | None) -> int:
+    """Only a running pod on a node is given time to end."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in FINISHED:
+        return 0
+    seconds = spec.get("terminationGracePeriodSeconds") if asked is None else asked
+    return max(0, seconds) if isinstance(seconds, int) else USUAL_GRACE

@@ -1,0 +1,107 @@
+"""What holds for the metadata of every object."""
+
+import re
+from typing import Any
+
+from testing.simulator.errors import ApiError, Cause, bad_request, invalid_value, required
+from testing.simulator.resources import NAMESPACES, Object, Resource
+
+LONGEST_NAME = 253
+LONGEST_LABEL = 63
+LONGEST_GENERATED = LONGEST_NAME - 5
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_NOT_A_SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_NOT_A_LABEL = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_NOT_A_KEY = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_NOT_A_VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_FREE_NAMES = frozenset({"rbac.authorization.k8s.io"})
+
+
+def metadata_of(obj: Object) -> Object:
+    metadata = obj.get("metadata")
+    if metadata is None:
+        metadata = obj["metadata"] = {}
+    if not isinstance(metadata, dict):
+        raise cannot_unmarshal("metadata", metadata, "ObjectMeta")
+    for key in ("labels", "annotations"):
+        mapping = metadata.get(key)
+        if mapping is None:
+            metadata.pop(key, None)
+        elif not isinstance(mapping, dict) or not all(isinstance(value, str) for value in mapping.values()):
+            raise cannot_unmarshal(f"metadata.{key}", mapping, "map[string]string")
+    for key in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(key, ""), str | None):
+            raise cannot_unmarshal(f"metadata.{key}", metadata[key], "string")
+    for key in ("finalizers", "ownerReferences"):
+        if not isinstance(metadata.get(key, []), list | None):
+            raise cannot_unmarshal(f"metadata.{key}", metadata[key], "slice")
+    return metadata
+
+
+def cannot_unmarshal(field: str, value: Any, wanted: str) -> ApiError:
+    kind = {bool: "bool", dict: "object", list: "array", str: "string"}.get(type(value), "number")
+    return bad_request(f"json: cannot unmarshal {kind} into Go struct field .{field} of type {wanted}")
+
+
+def metadata_causes(resource: Resource, metadata: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    if resource.group not in _FREE_NAMES:
+        causes += name_causes("metadata.name", metadata["name"], label=resource is NAMESPACES)
+    labels = metadata.get("labels")
+    if labels:
+        causes += label_causes("metadata.labels", labels)
+    return causes
+
+
+def name_causes(field: str, name: Any, *, label: bool = False) -> list[Cause]:
+    if not isinstance(name, str) or not name:
+        return [required(field)]
+    pattern, longest, why = (
+        (_LABEL, LONGEST_LABEL, _NOT_A_LABEL) if label else (_SUBDOMAIN, LONGEST_NAME, _NOT_A_SUBDOMAIN)
+    )
+    if len(name) > longest:
+        return [invalid_value(field, name, f"must be no more than {longest} characters")]
+    return [] if pattern.fullmatch(name) else [invalid_value(field, name, why)]
+
+
+def qualified_name_causes(field: str, key: str) -> list[Cause]:
+    """A name that may have a domain before it."""
+    causes: list[Cause] = []
+    prefix, slash, name = key.rpartition("/")
+    if slash and not _SUBDOMAIN.fullmatch(prefix):
+        causes.append(invalid_value(field, key, f"prefix part {_NOT_A_SUBDOMAIN}"))
+    if len(name) > LONGEST_LABEL:
+        causes.append(invalid_value(field, key, f"name part must be no more than {LONGEST_LABEL} characters"))
+    elif not _QUALIFIED.fullmatch(name):
+        causes.append(invalid_value(field, key, _NOT_A_KEY))
+    return causes
+
+
+def label_causes(field: str, labels: dict[str, str]) -> list[Cause]:
+    causes: list[Cause] = []
+    for key, value in labels.items():
+        causes += qualified_name_causes(field, key)
+        if len(value) > LONGEST_LABEL:
+            causes.append(invalid_value(field, value, f"must be no more than {LONGEST_LABEL} characters"))
+        elif value and not _QUALIFIED.fullmatch(value):
+            causes.append(invalid_value(field, value, _NOT_A_VALUE))
+    return causes

@@ -1,0 +1,191 @@
+"""Which pods are refused. Lighter than the real server's rules: what is malformed is refused, the rest is let in."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from shared.model.quantity import parse_quantity
+from testing.simulator.errors import (
+    Cause,
+    duplicate_value,
+    forbidden_value,
+    invalid_value,
+    required,
+    unsupported_value,
+)
+from testing.simulator.metadata import cannot_unmarshal, name_causes
+from testing.simulator.resources import Object
+
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+TOLERATION_OPERATORS = ("Equal", "Exists", "Gt", "Lt")
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
+IMMUTABLE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_LISTS = ("containers", "initContainers", "tolerations", "volumes", "schedulingGates", "topologySpreadConstraints")
+_SINGLE = {
+    "terminationGracePeriodSeconds": int,
+    "nodeName": str,
+    "schedulerName": str,
+    "schedulingGroup": dict,
+    "priority": int,
+    "priorityClassName": str,
+    "preemptionPolicy": str,
+}
+_MUTABLE = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
+_MUTABLE_WHILE_GATED = frozenset({"nodeSelector", "affinity"})
+
+
+def check_shape(pod: Object) -> None:
+    """Refuse what does not even decode as a pod."""
+    spec = pod.get("spec")
+    if spec is None:
+        spec = pod["spec"] = {}
+    if not isinstance(spec, dict):
+        raise cannot_unmarshal("spec", spec, "PodSpec")
+    for name in _LISTS:
+        items = spec.get(name)
+        if items is None:
+            spec.pop(name, None)
+        elif not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise cannot_unmarshal(f"spec.{name}", items, "slice of objects")
+    spec.setdefault("containers", [])
+    for name, kind in _SINGLE.items():
+        if not isinstance(spec.get(name), kind | None):
+            raise cannot_unmarshal(f"spec.{name}", spec[name], kind.__name__)
+    for field, container in _containers(spec):
+        _check_container(field, container)
+
+
+def _check_container(field: str, container: Object) -> None:
+    resources = container.get("resources")
+    if resources is not None:
+        if not isinstance(resources, dict):
+            raise cannot_unmarshal(f"{field}.resources", resources, "ResourceRequirements")
+        for which in ("requests", "limits"):
+            amounts = resources.get(which)
+            if amounts is not None and not isinstance(amounts, dict):
+                raise cannot_unmarshal(f"{field}.resources.{which}", amounts, "ResourceList")
+    ports = container.get("ports")
+    if ports is not None and not (isinstance(ports, list) and all(isinstance(port, dict) for port in ports)):
+        raise cannot_unmarshal(f"{field}.ports", ports, "slice of objects")
+    image = container.get("image")
+    if image is not None and not isinstance(image, str):
+        raise cannot_unmarshal(f"{field}.image", image, "string")
+
+
+def pod_causes(pod: Object) -> list[Cause]:
+    spec: Object = pod["spec"]
+    causes: list[Cause] = [] if spec["containers"] else [required("spec.containers")]
+    names: set[str] = set()
+    for field, container in _containers(spec):
+        causes += _container_causes(field, container)
+        name = container.get("name")
+        if isinstance(name, str):
+            if name in names:
+                causes.append(duplicate_value(f"{field}.name", name))
+            names.add(name)
+    if (policy := spec.get("restartPolicy")) not in RESTART_POLICIES:
+        causes.append(unsupported_value("spec.restartPolicy", policy, RESTART_POLICIES))
+    if spec.get("schedulingGates") and spec.get("nodeName"):
+        causes.append(forbidden_value("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    if (group := spec.get("schedulingGroup")) is not None:
+        causes += name_causes("spec.schedulingGroup.podGroupName", group.get("podGroupName"))
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        causes += _toleration_causes(f"spec.tolerations[{index}]", toleration)
+    for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
+        causes += _spread_causes(f"spec.topologySpreadConstraints[{index}]", constraint)
+    return causes
+
+
+def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
+    for index, container in enumerate(spec["containers"]):
+        yield f"spec.containers[{index}]", container
+    for index, container in enumerate(spec.get("initContainers") or ()):
+        yield f"spec.initContainers[{index}]", container
+
+
+def _container_causes(field: str, container: Object) -> list[Cause]:
+    causes = name_causes(f"{field}.name", container.get("name"), label=True)
+    if not container.get("image"):
+        causes.append(required(f"{field}.image"))
+    resources = container.get("resources") or {}
+    limits = resources.get("limits") or {}
+    for which in ("requests", "limits"):
+        for name, amount in (resources.get(which) or {}).items():
+            causes += amount_causes(f"{field}.resources.{which}[{name}]", amount)
+    if causes:
+        return causes
+    for name, amount in (resources.get("requests") or {}).items():
+        if name in limits and amount != limits[name] and parse_quantity(amount) > parse_quantity(limits[name]):
+            why = f"must be less than or equal to {name} limit of {limits[name]}"
+            causes.append(invalid_value(f"{field}.resources.requests", amount, why))
+    return causes
+
+
+def amount_causes(field: str, amount: Any) -> list[Cause]:
+    """A quantity that cannot be parsed is refused as undecodable, a negative one as invalid."""
+    try:
+        negative = parse_quantity(amount) < 0
+    except (ValueError, TypeError):
+        raise cannot_unmarshal(field, amount, "Quantity: quantities must match the regular expression") from None
+    return [invalid_value(field, amount, "must be greater than or equal to 0")] if negative else []
+
+
+def _toleration_causes(field: str, toleration: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    operator, effect = toleration.get("operator") or "Equal", toleration.get("effect")
+    if operator not in TOLERATION_OPERATORS:
+        causes.append(unsupported_value(f"{field}.operator", operator, TOLERATION_OPERATORS))
+    if effect and effect not in TAINT_EFFECTS:
+        causes.append(unsupported_value(f"{field}.effect", effect, TAINT_EFFECTS))
+    if not toleration.get("key") and operator != "Exists":
+        causes.append(
+            invalid_value(
+                f"{field}.operator",
+                operator,
+                'operator must be Exists when `key` is empty, which means "match all values and all keys"',
+            )
+        )
+    return causes
+
+
+def _spread_causes(field: str, constraint: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    skew = constraint.get("maxSkew")
+    if not isinstance(skew, int) or skew <= 0:
+        causes.append(invalid_value(f"{field}.maxSkew", skew, "must be greater than zero"))
+    if not constraint.get("topologyKey"):
+        causes.append(required(f"{field}.topologyKey", "can not be empty"))
+    if (action := constraint.get("whenUnsatisfiable")) not in UNSATISFIABLE:
+        causes.append(unsupported_value(f"{field}.whenUnsatisfiable", action, UNSATISFIABLE))
+    return causes
+
+
+def pod_update_causes(pod: Object, old: Object) -> list[Cause]:
+    """Little of a pod's spec may change once it exists."""
+    new_spec, old_spec = pod["spec"], old["spec"]
+    if new_spec == old_spec:
+        return []
+    mutable = _MUTABLE | _MUTABLE_WHILE_GATED if old_spec.get("schedulingGates") else _MUTABLE
+    if _fixed(new_spec, mutable) != _fixed(old_spec, mutable):
+        return [forbidden_value("spec", IMMUTABLE)]
+    kept = new_spec.get("tolerations") or []
+    if any(toleration not in kept for toleration in old_spec.get("tolerations") or ()):
+        return [
+            forbidden_value("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+        ]
+    gates = old_spec.get("schedulingGates") or []
+    if any(gate not in gates for gate in new_spec.get("schedulingGates") or ()):
+        return [forbidden_value("spec.schedulingGates", "only deletion is allowed, but found new scheduling gate")]
+    return []
+
+
+def _fixed(spec: Object, mutable: frozenset[str]) -> Object:
+    fixed = {key: value for key, value in spec.items() if key not in mutable and value is not None}
+    for which in ("containers", "initContainers"):
+        if which in fixed:
+            fixed[which] = [{key: c[key] for key in c if key != "image"} for c in fixed[which]]
+    return fixed

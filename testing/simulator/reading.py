@@ -1,0 +1,124 @@
+"""Get, list and watch."""
+
+from testing.simulator.calls import Answer, Call, Target
+from testing.simulator.cluster import Cluster
+from testing.simulator.errors import bad_request, expired, method_not_allowed, too_large_resource_version
+from testing.simulator.listoptions import check_list, check_watch
+from testing.simulator.lists import Pages
+from testing.simulator.resources import Object, Resource
+from testing.simulator.selectors import select
+from testing.simulator.store import Bucket, Item, encode
+from testing.simulator.subresources import scale_of
+from testing.simulator.versions import is_converted
+from testing.simulator.views import ConvertedView, TableView, View
+from testing.simulator.watch import Watch
+
+LOG = b"the simulator runs no containers\n"
+
+
+class Reading:
+    def __init__(self, cluster: Cluster, most_waiting: int) -> None:
+        self.pages = Pages()
+        self._cluster = cluster
+        self._most_waiting = most_waiting
+
+    def get(self, target: Target, call: Call) -> Answer | Watch:
+        if call.flag("watch") and not target.subresource:
+            return self._watch(target, call)
+        item = self._cluster.find(target.resource, target.scope, target.name)
+        match target.subresource:
+            case "" | "status":
+                return Answer(200, self._view(target.resource, call).show(item))
+            case "scale":
+                return Answer(200, encode(scale_of(item)))
+            case "log":
+                return Answer(200, LOG, "text/plain")
+        raise method_not_allowed()
+
+    def _view(self, resource: Resource, call: Call) -> View:
+        if "as=Table" in call.accept and "v=v1;" in f"{call.accept};".replace(",", ";"):
+            return TableView(resource, call.query.get("includeObject", ""), self._cluster.clock)
+        return ConvertedView(resource) if is_converted(resource) else View(resource)
+
+    def list_or_watch(self, target: Target, call: Call) -> Answer | Watch:
+        if target.resource.virtual:
+            raise method_not_allowed()
+        if call.flag("watch"):
+            return self._watch(target, call)
+        return self._list(target, call)
+
+    def _list(self, target: Target, call: Call) -> Answer:
+        resource = target.resource
+        selection = select(resource, target.namespace, call.query)
+        check_list(call.query)
+        limit = call.number("limit") or 0
+        now = self._cluster.clock()
+        if token := call.query.get("continue"):
+            page = self.pages.next(token, limit, now)
+        else:
+            items, version = self._state(target, call)
+            if selection.fields or selection.labels:
+                items = [item for item in items if selection.matches(item)]
+            paged = limit and call.query.get("resourceVersion") != "0"
+            page = self.pages.first(items, version, limit if paged else len(items), now)
+        metadata: Object = {"resourceVersion": str(page.version)}
+        if page.token:
+            metadata["continue"] = page.token
+            if not selection.fields and not selection.labels:
+                metadata["remainingItemCount"] = page.remaining
+        return Answer(200, self._view(resource, call).listing(page.items, metadata))
+
+    def _state(self, target: Target, call: Call) -> tuple[list[Item], int]:
+        """What there is, and as of which version: that of the past which was asked for, or the present one."""
+        store = self._cluster.store
+        bucket = store.bucket(target.resource)
+        if call.as_of is not None:
+            return _past(bucket, call.as_of, target.namespace), call.as_of
+        asked = self._version(call) or 0
+        if asked > store.version:
+            raise too_large_resource_version(asked, store.version)
+        if call.query.get("resourceVersionMatch") != "Exact":
+            return bucket.in_order(target.namespace), store.version
+        then = bucket.at(asked, target.namespace)
+        if then is None:
+            raise expired("The resourceVersion for the provided list is too old.")
+        return then, asked
+
+    def _version(self, call: Call) -> int | None:
+        text = call.query.get("resourceVersion")
+        if not text:
+            return None
+        if not text.isdecimal():
+            raise bad_request(f'invalid resource version "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        return int(text)
+
+    def _watch(self, target: Target, call: Call) -> Watch:
+        resource, store = target.resource, self._cluster.store
+        selection = select(resource, target.namespace, call.query, target.name or None)
+        version = self._version(call)
+        initial = call.query.get("sendInitialEvents")
+        check_watch(call.query)
+        bucket = store.bucket(resource)
+        watch = Watch(bucket, resource, selection, self._view(resource, call), self._most_waiting)
+        if call.as_of is not None:
+            past = _past(bucket, call.as_of, target.namespace)
+            begins = initial is not None and call.flag("sendInitialEvents")
+            watch.start_in_the_past(past if begins else [], call.as_of, announce_end=begins)
+        elif initial is not None and call.flag("sendInitialEvents"):
+            if version is not None and version > store.version:
+                raise too_large_resource_version(version, store.version)
+            watch.start_with_state(store.version, announce_end=call.flag("allowWatchBookmarks"))
+        elif version:
+            watch.start_after(version, store.version)
+        elif initial is not None:
+            watch.start_now()
+        else:
+            watch.start_with_state(store.version, announce_end=False)
+        return watch
+
+
+def _past(bucket: Bucket, version: int, namespace: str | None) -> list[Item]:
+    then = bucket.at(version, namespace)
+    if then is None:
+        raise expired(f"The state of version {version} is compacted.")
+    return then

@@ -1,0 +1,152 @@
+"""The simulator as others start it: on a socket of its own, in their process."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from aiohttp import web
+
+from shared.errors import UserError
+from testing.simulator.api import Api
+from testing.simulator.cluster import Cluster
+from testing.simulator.errors import not_found
+from testing.simulator.faults import Faults
+from testing.simulator.kubelet import KubeletRunner
+from testing.simulator.resources import DEFINITIONS, Object, Resource
+from testing.simulator.reviews import Reviewed, Reviews
+from testing.simulator.server import Handler
+from testing.simulator.store import Item
+
+STOP_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorOptions:
+    """How the simulator is run."""
+
+    host: str = "127.0.0.1"
+    """Where it listens. There is no encryption, so nobody else is let in unless asked for."""
+    port: int = 0
+    """0: any that is free."""
+    token: str | None = None
+    """The bearer token that every request must carry; None: nobody is asked."""
+    kubelet: bool = True
+    """Whether pods on nodes run, and deleted ones go away."""
+    bookmark_seconds: float = 60.0
+    """How often a watch that wants bookmarks gets one; as often as from a real server."""
+    history: int = 32_768
+    """So many changes of each type are kept for watches to resume from: ten seconds of them at 3,000 a second."""
+    most_events: int = 50_000
+    """So many Events are kept at most (about 40 MB); the oldest go."""
+    most_waiting_bytes: int = 64 << 20
+    """So much may wait for one watch before it is ended."""
+    users: tuple[Reviewed, ...] = ()
+    """Who reviews of tokens and of access know; nobody else is, and may do, anything. Requests are not held to it."""
+    seed: int | None = None
+    """Of uids and generated names; None: different every time."""
+
+
+class Simulator:
+    """A Kubernetes API server in this process."""
+
+    def __init__(
+        self,
+        options: SimulatorOptions | None = None,
+        clock: Callable[[], float] = time.time,
+        cluster: Cluster | None = None,
+    ) -> None:
+        """`cluster`: that of another one, whose second API server this is, with faults of its own."""
+        self.options = options or SimulatorOptions()
+        self.faults = Faults()
+        self.url = ""
+        self.cluster = cluster or Cluster(
+            history=self.options.history,
+            most_events=self.options.most_events,
+            clock=clock,
+            random=Random(self.options.seed),
+        )
+        self._api = Api(self.cluster, self.options.most_waiting_bytes, Reviews(self.options.users))
+        self._handler = Handler(
+            self._api,
+            self.faults,
+            token=self.options.token,
+            bookmark_seconds=self.options.bookmark_seconds,
+            version=lambda: self.cluster.store.version,
+        )
+        self._web: web.Server | None = None
+        self._listening: asyncio.Server | None = None
+        self._kubelet: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Listen; the URL to reach it by."""
+        host, port = self.options.host, self.options.port
+        server = web.Server(
+            self._handler, request_factory=self._handler.make_request, handler_cancellation=True, access_log=None
+        )
+        try:
+            listening = await asyncio.get_running_loop().create_server(server, host, port)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UserError(f"the simulator cannot listen on {host}:{port}: {why}") from error
+        self._web, self._listening = server, listening
+        bound = listening.sockets[0].getsockname()[1]
+        self.url = f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+        if self.options.kubelet:
+            self._kubelet = asyncio.create_task(KubeletRunner(self.cluster).run(), name="simulated kubelets")
+        return self.url
+
+    async def stop(self) -> None:
+        if self._kubelet is not None:
+            self._kubelet.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._kubelet
+            self._kubelet = None
+        if self._listening is not None and self._web is not None:
+            self._listening.close()
+            self._handler.close_watches()
+            await self._web.shutdown(STOP_SECONDS)
+            await self._listening.wait_closed()
+            await asyncio.sleep(0)  # the transports close in the next turn of the loop
+            self._listening = self._web = None
+
+    # For tests
+
+    def store_raw(self, plural: str, obj: Object, *, group: str = "", version: str = "") -> Item:
+        """Store an object as it is, even one that a real server refuses. Without a version any will do.
+
+        It needs a name, and a namespace if its type has one.
+        """
+        return self.cluster.store.put(self._resource(plural, group, version), obj)
+
+    def stored(self, plural: str, name: str, namespace: str = "", *, group: str = "", version: str = "") -> Object:
+        """A copy of an object."""
+        return self.cluster.find(self._resource(plural, group, version), namespace, name).decode()
+
+    def serve(self, group: str, *versions: str) -> None:
+        """From now on a group's types in these versions alone, as another release does; objects stay as they are."""
+        self.cluster.catalog.serve(group, versions)
+
+    def close_watches(self) -> None:
+        """End every watch that is open, as a server does that restarts."""
+        self._handler.close_watches()
+
+    def compact(self) -> None:
+        """Forget the history: watches from before, and lists half read, are expired."""
+        self.cluster.store.compact()
+        self._api.reading.pages.expire()
+
+    def resize_history(self, history: int) -> None:
+        """Keep so many changes of each type from now on."""
+        self.cluster.store.resize_history(history)
+
+    def _resource(self, plural: str, group: str, version: str) -> Resource:
+        catalog = self.cluster.catalog
+        versions = [version] if version else catalog.groups().get(group, [])
+        found = (catalog.find(group, one, plural) for one in versions)
+        resource = next((resource for resource in found if resource is not None), None)
+        if resource is None:
+            raise not_found(DEFINITIONS, f"{plural}.{group}")
+        return resource

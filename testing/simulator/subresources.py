@@ -1,0 +1,147 @@
+"""Binding, eviction and scaling."""
+
+from testing.simulator.cluster import FINISHED, Cluster, check_preconditions
+from testing.simulator.errors import (
+    ApiError,
+    bad_request,
+    conflict,
+    disruption_refused,
+    invalid,
+    required,
+    unprocessed,
+    unsupported_value,
+)
+from testing.simulator.metadata import metadata_of
+from testing.simulator.resources import DISRUPTION_BUDGETS, PODS, Object, Resource
+from testing.simulator.selectors import selector_test
+from testing.simulator.store import Item
+from testing.simulator.times import timestamp
+
+BUSY_SECONDS = 10
+"""After which an eviction may be asked for again whose budget has just been changed."""
+
+
+def bind(cluster: Cluster, namespace: str, name: str, binding: Object, *, dry_run: bool = False) -> None:
+    """Put a pod on a node. Nothing is asked of the node: not even that it exists."""
+    metadata = metadata_of(binding)
+    if metadata.get("name") not in (None, "", name):
+        raise bad_request(f"name in URL does not match name in Binding object: {name} and {metadata['name']}")
+    node = _target(binding)
+    item = cluster.find(PODS, namespace, name)
+    check_preconditions(PODS, item, metadata)
+    pod = item.decode()
+    spec, status = pod["spec"], pod.setdefault("status", {})
+    if pod["metadata"].get("deletionTimestamp"):
+        raise _unbindable(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _unbindable(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _unbindable(name, f"pod {name} has non-empty .spec.schedulingGates")
+    spec["nodeName"] = node
+    status.pop("nominatedNodeName", None)
+    labels = {**(metadata.get("labels") or {}), **cluster.topology_of(node)}
+    for key, added in (("labels", labels), ("annotations", metadata.get("annotations"))):
+        if added:
+            pod["metadata"][key] = {**(pod["metadata"].get(key) or {}), **added}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+    scheduled["lastTransitionTime"] = timestamp(cluster.clock())
+    others = [condition for condition in status.get("conditions") or () if condition.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, scheduled]
+    if not dry_run:
+        cluster.store.put(PODS, pod)
+
+
+def _target(binding: Object) -> str:
+    target = binding.get("target")
+    if not isinstance(target, dict):
+        target = {}
+    causes = []
+    kind, node = target.get("kind") or "Node", target.get("name")
+    if kind != "Node":
+        causes.append(unsupported_value("target.kind", kind, ["Node", "<empty>"]))
+    if not isinstance(node, str) or not node:
+        causes.append(required("target.name"))
+    if causes:
+        raise unprocessed(causes)
+    return str(node)
+
+
+def _unbindable(name: str, why: str) -> ApiError:
+    return conflict(PODS, name, why, subresource="binding")
+
+
+def evict(cluster: Cluster, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
+    """Delete a pod, unless a disruption budget has nothing left for it."""
+    item = cluster.find(PODS, namespace, name)
+    options = eviction.get("deleteOptions") or {}
+    check_preconditions(PODS, item, options.get("preconditions") or {})
+    pod = item.decode()
+    exempt = (pod.get("status") or {}).get("phase") in {"Pending", *FINISHED}
+    if not exempt and not pod["metadata"].get("deletionTimestamp"):
+        _spend(cluster, item, dry_run=dry_run)
+    cluster.delete(PODS, item, options.get("gracePeriodSeconds"), dry_run=dry_run)
+
+
+def _spend(cluster: Cluster, pod: Item, *, dry_run: bool) -> None:
+    """Take one disruption from the budget that covers the pod, if one does."""
+    covering = []
+    for item in cluster.store.bucket(DISRUPTION_BUDGETS).items(pod.namespace):
+        budget = item.decode()
+        selector = (budget.get("spec") or {}).get("selector")
+        if isinstance(selector, dict) and selector_test(selector)(pod.labels):
+            covering.append(budget)
+    if len(covering) > 1:
+        why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise ApiError(500, "InternalError", why)
+    for budget in covering:
+        status = budget.get("status") or {}
+        _check_budget(budget["metadata"], status)
+        if not dry_run:
+            disrupted = {**(status.get("disruptedPods") or {}), pod.name: timestamp(cluster.clock())}
+            budget["status"] = {
+                **status,
+                "disruptionsAllowed": status["disruptionsAllowed"] - 1,
+                "disruptedPods": disrupted,
+            }
+            cluster.store.put(DISRUPTION_BUDGETS, budget)
+
+
+def _check_budget(metadata: Object, status: Object) -> None:
+    """Refuse the eviction if nothing is left of the budget, or nobody has worked out what is."""
+    name = metadata["name"]
+    if (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
+        raise disruption_refused(f"The disruption budget {name} is still being processed by the server.", BUSY_SECONDS)
+    if (status.get("disruptionsAllowed") or 0) > 0:
+        return
+    needed, healthy = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
+    if healthy > needed:
+        raise disruption_refused(f"The disruption budget {name} does not allow evicting pods currently")
+    raise disruption_refused(f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently")
+
+
+def scale_of(item: Item) -> Object:
+    obj = item.decode()
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    labels = ((obj["spec"].get("selector") or {}).get("matchLabels")) or {}
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: obj["metadata"][key] for key in kept if key in obj["metadata"]},
+        "spec": {"replicas": obj["spec"].get("replicas", 0)},
+        "status": {
+            "replicas": (obj.get("status") or {}).get("replicas", 0),
+            "selector": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+        },
+    }
+
+
+def rescale(cluster: Cluster, resource: Resource, item: Item, scale: Object, *, dry_run: bool = False) -> Item:
+    metadata = metadata_of(scale)
+    check_preconditions(resource, item, metadata)
+    spec = scale.get("spec")
+    replicas = (spec or {}).get("replicas", 0) if isinstance(spec, dict | None) else None
+    if not isinstance(replicas, int) or replicas < 0:
+        raise invalid(resource, item.name, [required("spec.replicas", "must be a number of at least 0")])
+    obj = item.decode()
+    obj["spec"]["replicas"] = replicas
+    return cluster.update(resource, item, obj, dry_run=dry_run)

@@ -1,0 +1,1 @@
+"""What people run beside the services: the command line, the supervisor, benchmarks."""

@@ -1,0 +1,1 @@
+"""Benchmarks: rounds in one process, the whole pipeline, starts, placement quality."""

@@ -1,0 +1,134 @@
+"""The benchmark from its first case to its last."""
+
+import asyncio
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TextIO
+from urllib.parse import urlsplit
+
+import msgspec
+from redis.asyncio import Redis
+
+from shared.errors import FlotillaError
+from tools.bench.pipeline import table
+from tools.bench.pipeline.cases import Case, Figures
+from tools.bench.pipeline.measuring import Measuring, options_of
+from tools.bench.pipeline.profiling import Profiling
+from tools.cli.demo.screen import Screen
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
+
+PATIENCE = 5.0
+LAST_LINES = 20
+
+
+class Bench:
+    def __init__(self, options: PipelineOptions, output: TextIO) -> None:
+        self._options = options
+        self._screen = Screen(output)
+        self._headed = False
+
+    async def run(self, cases: Sequence[Case], repeat: int) -> int:
+        """The exit code: 0 only if every pod was decided."""
+        complete = True
+        try:
+            for number, case in enumerate(cases, 1):
+                runs: list[Figures] = []
+                for turn in range(1, repeat + 1):
+                    which = f"case {number} of {len(cases)}" + (f", run {turn} of {repeat}" if repeat > 1 else "")
+                    runs.append(await self._measure(case, which, self._options))
+                    self._show(case, runs[-1])
+                    complete &= runs[-1].decided >= case.pods
+                if repeat > 1:
+                    self._screen.settle(table.spread(runs))
+        finally:
+            self._screen.leave()
+        return 0 if complete else 1
+
+    async def profile(self, case: Case, service: str) -> int:
+        """One run with a profiler in a service, and what it has found."""
+        name = next(name for name, kind in self._options.services().items() if kind == service)
+        try:
+            with Profiling(name) as profiling:
+                options = replace(self._options, variables=profiling.variables)
+                figures = await self._measure(case, f"with a profiler in {name}", options, profiling)
+                self._show(case, figures)
+                self._screen.settle()
+                for line in profiling.report():
+                    self._screen.say(line)
+        finally:
+            self._screen.leave()
+        return 0
+
+    def _show(self, case: Case, run: Figures) -> None:
+        self._screen.settle(table.row(case, run))
+        if run.decided < case.pods:
+            self._screen.say(table.shortfall(case, run))
+
+    async def _measure(
+        self, case: Case, which: str, options: PipelineOptions, profiling: Profiling | None = None
+    ) -> Figures:
+        def say(text: str) -> None:
+            self._screen.passing(f"{which}: {text}")
+
+        say("starting NATS, Redis, the simulated API server and all services")
+        async with Pipeline.running(options_of(case, options)) as pipeline:
+            await self._head(pipeline)
+            toggle = _nothing if profiling is None else lambda: profiling.toggle(pipeline)
+            try:
+                figures = await Measuring(case, pipeline, say, toggle, toggle).run()
+                if profiling is not None:
+                    await profiling.written()
+            except (FlotillaError, BaseExceptionGroup) as error:
+                self._screen.settle("the last that the services said:")
+                for line in pipeline.log_lines[-LAST_LINES:]:
+                    self._screen.say(f"  {line}")
+                raise _the_cause(error) from error
+            return figures
+
+    async def _head(self, pipeline: Pipeline) -> None:
+        """Once: the machine, and the names of the columns."""
+        if self._headed:
+            return
+        self._headed = True
+        options = pipeline.options
+        self._screen.settle(
+            f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, "
+            f"NATS {await nats_version(pipeline.nats_url)}, Redis {await redis_version(pipeline.redis_url)}; "
+            f"workers: {options.workers}, binders: {options.binders}"
+        )
+        self._screen.settle("processes: microseconds of CPU a pod; total: without the simulator")
+        self._screen.settle()
+        self._screen.settle(table.heading())
+
+
+def _nothing() -> None:
+    """There is no profiler."""
+
+
+def _the_cause(error: BaseException) -> BaseException:
+    """The first of our errors in a group; else the error itself."""
+    ours = error.subgroup(FlotillaError) if isinstance(error, BaseExceptionGroup) else None
+    return error if ours is None else _the_cause(ours.exceptions[0])
+
+
+async def nats_version(url: str) -> str:
+    """As the server tells everybody who connects."""
+    parts = urlsplit(url)
+    async with asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        try:
+            greeting = await reader.readline()
+        finally:
+            writer.close()
+    return str(msgspec.json.decode(greeting.removeprefix(b"INFO "), type=dict)["version"])
+
+
+async def redis_version(url: str) -> str:
+    redis = Redis.from_url(url, socket_timeout=PATIENCE)
+    try:
+        return str((await redis.info("server"))["redis_version"])
+    finally:
+        await redis.aclose()

@@ -1,0 +1,54 @@
+"""flotilla bench-quality: what larger rounds cost in placement quality."""
+
+import argparse
+import sys
+
+from tools.cli.numbers import at_least, several
+
+DESCRIPTION = """\
+Decides the same pods one by one and in larger rounds, on a dozen clusters made up for it, and compares what came out.
+
+regret     by how many points the best node's total score was higher than that of the node taken, as kube-scheduler
+           would score them at that moment: on average, and at worst
+zones      most less fewest pods of an app over zones, mean over apps; nodes: the same over nodes
+spread     standard deviation of the nodes' used cpu, in percent of what they have
+preferred  share of preferred node affinity that was met
+"""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "bench-quality",
+        help="measure what larger rounds cost in placement quality",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--nodes", type=at_least(1), default=300, metavar="N", help="in each cluster (default 300)")
+    command.add_argument("--pods", type=at_least(1), default=2_000, metavar="N", help="in each case (default 2000)")
+    command.add_argument(
+        "--rounds", type=several(1), default=[1, 16, 256], metavar="N,...", help="round sizes (default 1,16,256)"
+    )
+    command.add_argument("--only", default="", metavar="TEXT", help="only cases whose name has this in it")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from shared.errors import UserError
+    from testing.inprocess.quality import measure, scenes
+
+    chosen = [scene for scene in scenes(options.nodes, options.pods) if options.only in scene.name]
+    if not chosen:
+        raise UserError(f"--only: no case has {options.only!r} in its name")
+    head = f"{'':<40}{'round':>7}{'placed':>8}{'rounds':>8}{'regret':>8}{'worst':>7}"
+    print(f"{head}{'zones':>7}{'nodes':>7}{'spread':>8}{'preferred':>11}")
+    for scene in chosen:
+        for size in options.rounds:
+            found = measure(scene, size)
+            mode = "strict" if size == 1 else str(size)
+            preferred = "" if found.preferred is None else f"{found.preferred:.0%}"
+            print(
+                f"{scene.name:<40}{mode:>7}{found.placed:>8}{found.rounds:>8}{found.regret:>8.2f}{found.worst:>7}"
+                f"{found.zone_skew:>7.1f}{found.node_skew:>7.1f}{found.spread:>8.1f}{preferred:>11}"
+            )
+            sys.stdout.flush()
+    return 0

@@ -1,0 +1,99 @@
+"""flotilla bench: what a decision costs in the cores, by part."""
+
+import argparse
+import multiprocessing
+import os
+import platform
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from tools.cli.numbers import at_least, several
+
+A = ParamSpec("A")
+T = TypeVar("T")
+
+MEGABYTE = 1 << 20
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "bench",
+        help="measure what a decision costs",
+        description="Runs the deciding core with two shards, without a network, on nodes of 4 cpu, 32 GiB and 110 pods "
+        "and\npods of about 100m and 500Mi; prints CPU time. Every node is looked at for every pod.",
+    )
+    command.add_argument(
+        "--nodes",
+        type=several(1),
+        default=[5_000, 20_000, 100_000],
+        metavar="N,...",
+        help="cluster sizes (default all)",
+    )
+    command.add_argument(
+        "--pods", type=at_least(1), default=10_240, metavar="N", help="pods a case in rounds (default 10240)"
+    )
+    command.add_argument(
+        "--load",
+        type=several(0, 2),
+        default=[100_000, 500_000],
+        metavar="NODES,PODS",
+        help="cluster to load (0,0: none)",
+    )
+    command.add_argument(
+        "--workloads",
+        type=_workloads,
+        default=None,
+        metavar="NAME,...",
+        help="what the pods say beside their requests (default plain, and all others on the first two sizes)",
+    )
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from testing.inprocess.bench import PARTS, SHARDS, cases, measure, measure_load
+    from testing.inprocess.workloads import WORKLOADS
+
+    print(f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, {SHARDS} shards")
+    print("microseconds of CPU a pod, all shards together; memory of one worker\n")
+    parts = "".join(f"{part:>10}" for part in PARTS)
+    print(
+        f"{'workload':<14}{'nodes':>7}{'classes':>9}{'round':>7}{'pods':>8}{parts}{'total':>10}{'asks/pod':>10}{'MB/worker':>11}"
+    )
+    wanted = options.workloads
+    chosen = list(cases(options.nodes, options.pods, wanted or ["plain"]))
+    if wanted is None:
+        chosen += cases(options.nodes[:2], options.pods, [name for name in WORKLOADS if name != "plain"])
+    for case in chosen:
+        costs, worker_bytes = _apart(measure, case)
+        micros = [costs.micros(part) for part in PARTS]
+        numbers = "".join(f"{value:10.1f}" for value in (*micros, sum(micros)))
+        mode = "strict" if case.round_size == 1 else str(case.round_size)
+        print(
+            f"{case.workload:<14}{case.nodes:>7}{case.classes:>9}{mode:>7}{case.pods:>8}{numbers}"
+            f"{costs.asks / case.pods:10.2f}{worker_bytes / MEGABYTE:11.0f}",
+            flush=True,
+        )
+    nodes, pods = options.load
+    if nodes:
+        loaded = _apart(measure_load, nodes, pods)
+        print(
+            f"\nloading {loaded.nodes} nodes with {loaded.pods} pods, from JSON to {SHARDS} workers in one process: "
+            f"{loaded.seconds:.1f} s of CPU, at most {loaded.peak_bytes / MEGABYTE:.0f} MB"
+        )
+    return 0
+
+
+def _workloads(text: str) -> list[str]:
+    from testing.inprocess.workloads import WORKLOADS
+
+    names = text.split(",")
+    for name in names:
+        if name not in WORKLOADS:
+            raise argparse.ArgumentTypeError(f"takes {', '.join(WORKLOADS)}, not {name!r}")
+    return names
+
+
+def _apart(call: Callable[A, T], *arguments: A.args, **named: A.kwargs) -> T:
+    """In a process of its own, so that no case sees another's memory."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(call, arguments, named)

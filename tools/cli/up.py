@@ -1,0 +1,168 @@
+"""flotilla up: everything on this machine."""
+
+import argparse
+import asyncio
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from shared.config import values
+from shared.config.settings import ApiSettings, Settings
+from shared.config.sources import Given, add_flags, all_given, environment_of, read_values, settings_of
+from shared.errors import ClusterError, FlotillaError, UserError
+from tools.cli.numbers import at_least
+
+if TYPE_CHECKING:
+    from tools.supervisor.options import PipelineOptions
+    from tools.supervisor.pipeline import Pipeline
+
+EXAMPLES = """\
+examples:
+  flotilla up                                         with a made-up, empty cluster; prints how kubectl reaches it
+  flotilla up --kubeconfig ~/.kube/config             for the cluster of that file
+  flotilla up --in-cluster --workers 8 --binders 2    in a pod, with its service account
+  FLOTILLA_TOKEN=... flotilla up --server https://10.0.0.1:6443
+  flotilla up --nats nats://nats:4222 --redis redis://redis:6379/0
+
+Every setting can come from the environment as well: see flotilla run --help.
+"""
+
+IGNORED = ("http_host", "http_port", "http_scheme")
+EACH_ITS_OWN = frozenset({"name", "http"})
+REACHING = frozenset(f"FLOTILLA_{name}" for name in ("PREFIX", "NATS_CA", "NATS_CERT", "NATS_KEY", "NATS_CREDENTIALS"))
+"""Variables without which NATS cannot be asked for what is there, beside its URL."""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "up",
+        help="run all services on this machine",
+        description="Runs all services, and NATS, Redis and an API server where none is given. What crashes is\n"
+        "started again. Ctrl-C ends it all and leaves nothing behind.",
+        epilog=EXAMPLES,
+    )
+    command.add_argument("--workers", type=at_least(1), default=2, metavar="N", help="default 2")
+    command.add_argument("--binders", type=at_least(1), default=1, metavar="N", help="default 1")
+    command.add_argument("--in-cluster", action="store_true", help="the API server of the cluster that this runs in")
+    add_flags(command, without=EACH_ITS_OWN)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from tools.cli.interruptible import SIGNALS, interruptible
+
+    given = all_given(os.environ, vars(options))
+    pipeline_options = options_of(options)
+    pipeline_options.services()  # complains before anything starts
+    ready = asyncio.Event()
+    try:
+        code = interruptible(_up(pipeline_options, ready, ignored(given)))
+    except FlotillaError as cause:
+        raise _with_origin(cause, given) from cause
+    by_signal = code - 128 in SIGNALS
+    return 0 if by_signal and ready.is_set() else code  # a signal is how this ends; during the start it cuts it short
+
+
+def ignored(given: Mapping[str, Given]) -> str:
+    """The settings that are given and have no effect here; empty if there are none."""
+    origins = [given[field].origin for field in IGNORED if field in given]
+    if not origins:
+        return ""
+    return f"{', '.join(origins)}: ignored, as services of flotilla up serve HTTP on free ports of 127.0.0.1"
+
+
+def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaError:
+    """Name the place that the NATS URL comes from in a complaint about that server."""
+    told = given.get("nats_url")
+    if told is None or "NATS" not in str(cause) or told.origin in str(cause):
+        return cause
+    kind = UserError if isinstance(cause, UserError) else ClusterError
+    return kind(f"{cause} (the URL comes from {told.origin})")
+
+
+def options_of(options: argparse.Namespace) -> "PipelineOptions":
+    from tools.supervisor.options import PipelineOptions
+
+    given = read_values(os.environ, vars(options))
+    settings = settings_of(given)
+    reachable = any(given.get(field) for field in ("server", "kubeconfig"))
+    if options.in_cluster and reachable:
+        raise UserError("--in-cluster: takes the API server around this pod, so leave out --server and --kubeconfig")
+    api = settings.api if reachable else ApiSettings() if options.in_cluster else None
+    as_text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stdout.isatty())
+    return PipelineOptions(
+        workers=options.workers,
+        binders=options.binders,
+        settings=settings,
+        nats_url=settings.nats_url if "nats_url" in given else None,
+        redis_url=settings.redis_url if "redis_url" in given else None,
+        api=api,
+        output=sys.stdout,
+        as_json=not as_text,
+    )
+
+
+async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str) -> int:
+    from tools.supervisor.pipeline import Pipeline
+
+    def check() -> None:
+        if options.api is not None and options.api.kubeconfig is not None:
+            from shared.kube.access import find_access
+
+            asyncio.run(find_access(options.api))
+        if options.settings.config is None:
+            return  # the defaults are right
+        from tools.cli.checking import check_config  # takes a while to be imported: the services get a head start
+
+        check_config(options.settings)
+
+    began = time.monotonic()
+    if warning:
+        print(f"flotilla: {warning}", file=sys.stderr, flush=True)
+    async with Pipeline.running(options, check) as pipeline:
+        ready.set()
+        pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
+        for name, leader in (await pipeline.standing_by()).items():
+            pipeline.tell(f"  {name} is standing by: {leader} leads")
+        for line in (*whereabouts(pipeline), f"look: {looking(pipeline)} flotilla queue"):
+            pipeline.tell(f"  {line}")
+        await pipeline.failure
+    return 0
+
+
+def whereabouts(pipeline: "Pipeline") -> list[str]:
+    """What runs where, without secrets."""
+    options, pids = pipeline.options, pipeline.processes
+    rows = [("nats", address_of(pipeline.nats_url), pids.get("nats-server"))]
+    rows.append(("redis", address_of(pipeline.redis_url), pids.get("redis-server")))
+    api = "in this cluster" if pipeline.api_url is None else pipeline.api_url
+    if pipeline.api.kubeconfig is not None and pipeline.api_url is None:
+        api = f"of {pipeline.api.kubeconfig}"
+    rows.append(("api server", api, pids.get("simulator")))
+    rows += [(name, f"http://127.0.0.1:{pipeline.port(name)}", pids.get(name)) for name in options.services()]
+    lines = [f"{name:<11} {address}{f'  (pid {pid})' if pid else ''}" for name, address, pid in rows]
+    if options.api is None:
+        lines.append(f"try: kubectl --server {pipeline.api_url} get nodes")
+    return lines
+
+
+def looking(pipeline: "Pipeline") -> str:
+    """The variables by which other commands reach this pipeline. The URL, which may hold a password, is in a file."""
+    from tools.supervisor.servers import write_secret
+
+    file = pipeline.folder / "nats.url"
+    write_secret(file, pipeline.nats_url)
+    set_here = environment_of(pipeline.options.settings)
+    told = {variable: value for variable, value in set_here.items() if variable in REACHING}
+    if pipeline.options.settings.prefix == Settings().prefix:
+        del told["FLOTILLA_PREFIX"]
+    return shlex.join(f"{key}={value}" for key, value in {"FLOTILLA_NATS_URL_FILE": str(file), **told}.items())
+
+
+def address_of(url: str) -> str:
+    """Hosts or path, without user and password."""
+    shown = values.masked(url).rpartition("@")[2].partition("?")[0]
+    return shown.partition("://")[2] or shown

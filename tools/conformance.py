@@ -1,0 +1,81 @@
+"""flotilla conformance: golden cases of kube-scheduler v1.36 against the cores."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.cli.numbers import at_least, several
+
+if TYPE_CHECKING:
+    from testing.inprocess.comparison import GroupResult
+    from testing.inprocess.conformance import Results
+
+FIRST_DIFFERENCES = 3
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "conformance",
+        help="replay cases that kube-scheduler v1.36 decided, and compare",
+        description="Replays golden cases through the deciding core. Exit code 1 on any difference.",
+    )
+    command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases, .jsonl or .jsonl.gz")
+    command.add_argument(
+        "--shards",
+        type=several(1),
+        default=[1],
+        metavar="N[,N...]",
+        help="spread the nodes over N workers; each number is a run of its own",
+    )
+    command.add_argument("--group", action="append", metavar="NAME", help="only cases of this group; may be repeated")
+    command.add_argument(
+        "--show",
+        type=at_least(1),
+        default=FIRST_DIFFERENCES,
+        metavar="N",
+        help=f"how many differences a group to print in full (default {FIRST_DIFFERENCES})",
+    )
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from testing.inprocess.cases import group_of, read_cases
+    from testing.inprocess.comparison import all_passed
+    from testing.inprocess.conformance import replay_in_parallel, worthwhile_processes
+
+    cases = [case for path in options.files for case in read_cases(path)]
+    if options.group:
+        cases = [case for case in cases if group_of(case) in options.group]
+    if not cases:
+        print("no cases")
+        return 1
+    results = replay_in_parallel(cases, options.shards, worthwhile_processes(len(cases) * len(options.shards)))
+    found = [group for groups in results.values() for group in groups.values()]
+    _print_table(results)
+    for name in next(iter(results.values())):
+        _print_differences(name, {shards: groups[name] for shards, groups in results.items()}, options.show)
+    return 0 if all_passed(found) else 1
+
+
+def _print_table(results: "Results") -> None:
+    """A line a group, a column a number of shards."""
+    rows = [["shards", *map(str, results)]] + [
+        [name, *(f"{groups[name].passed}/{groups[name].total}" for groups in results.values())]
+        for name in next(iter(results.values()))
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        print("  ".join([first.ljust(widths[0]), *cells]))
+
+
+def _print_differences(name: str, by_shards: "dict[int, GroupResult]", most: int) -> None:
+    """What differs in the same way with several numbers of shards is told once."""
+    shards_of: dict[str, list[int]] = {}
+    for shards, group in by_shards.items():
+        for shown in map(str, group.differences):
+            shards_of.setdefault(shown, []).append(shards)
+    for shown, where in list(shards_of.items())[:most]:
+        print(f"\n{shown}\n    shards:   {', '.join(map(str, where))}")
+    if len(shards_of) > most:
+        print(f"\n({name}: {len(shards_of) - most} more differences)")
