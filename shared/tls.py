@@ -41,6 +41,11 @@ class TlsFiles:
             raise UserError(f"{self.key}: a key without its certificate")
         return context
 
+    def check(self) -> None:
+        """UserError where a file that is named cannot be used. What the system trusts is read by who speaks TLS."""
+        if self != TlsFiles():
+            self.context()
+
     @staticmethod
     def refuses(error: BaseException | None) -> bool:
         """Whether one of both does not trust the other: somebody has to put that right, and waiting does not."""

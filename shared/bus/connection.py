@@ -75,7 +75,7 @@ class Connection:
 
         UserError at once if all refuse us, or we them, or a file that this takes cannot be used.
         """
-        self._access.files.context()
+        self._access.files.check()
         if self._access.credentials is not None:
             read_credentials(self._access.credentials)
         self._opening = True

@@ -133,8 +133,7 @@ async def _wait_for_answer(link: RedisLink, log: logging.Logger, patience: float
 def _link(address: Address) -> RedisLink:
     """Nothing is sent yet."""
     tls = address.tls or TlsFiles()
-    if address.tls is not None:
-        tls.context()  # tells of files that cannot be used
+    tls.check()
     client, sentinels = clients_for(address)
     return RedisLink(client, address.where, tls, sentinels)
 

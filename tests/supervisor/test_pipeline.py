@@ -1,6 +1,8 @@
 """A whole pipeline: it starts, mends itself, and leaves nothing."""
 
 import asyncio
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,9 +13,10 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
+from shared.runtime.health import Health
 from tests.supervisor.waiting import alive, until, until_awaited
 from tools.supervisor.options import PipelineOptions
-from tools.supervisor.pipeline import Pipeline
+from tools.supervisor.pipeline import IS_STARTING, Pipeline
 
 pytestmark = pytest.mark.asyncio
 
@@ -138,3 +141,15 @@ async def test_what_cannot_be_is_told_before_anything_starts(options: PipelineOp
     with pytest.raises(UserError, match=complaint):
         async with Pipeline.running(options):
             pass
+
+
+async def test_the_supervisor_imports_nothing_that_only_services_need() -> None:
+    """It imports before any service starts, so the first pod would wait for it."""
+    heavy = {"aiohttp", "kubernetes_asyncio", "nats", "numpy", "opentelemetry", "prometheus_client", "redis", "uvloop"}
+    code = f"import sys, tools.cli.up, tools.supervisor.pipeline; print(*({heavy} & sys.modules.keys()))"
+    imported = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    assert imported.stdout.split() == []
+
+
+async def test_a_service_that_only_starts_is_known_by_what_it_answers() -> None:
+    assert Health().reasons() == [IS_STARTING]

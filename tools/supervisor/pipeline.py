@@ -10,11 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
 
-from shared.bus.access import where
 from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, FlotillaError, UserError
-from shared.runtime.health import STARTING
-from shared.runtime.names import NAME_TAKEN
 from tools.supervisor.children import Child, Service, Simulator, environment_for
 from tools.supervisor.core import SupervisorCore
 from tools.supervisor.cpu import CpuAccounts
@@ -36,7 +33,8 @@ POLL_SHARE = 0.05
 """Of the time that has passed: what takes long is looked at less often."""
 TELL_EVERY = 10.0
 """Seconds between two words on who is not ready yet."""
-IS_STARTING = f"{STARTING}: is starting"
+IS_STARTING = "service: is starting"
+"""What a service answers that has nothing else to say yet."""
 STANDS_BY = "ok: standby, "
 """Begins a service's answer while another one leads."""
 EMBEDDED = ("nats-server", "redis-server", "simulator")
@@ -310,6 +308,9 @@ class Pipeline:
 
     def _complaint(self, reason: str) -> str:
         """In words for whoever started this pipeline, whose services have no flags of their own."""
+        from shared.bus.access import where  # the supervisor itself needs none of what services import
+        from shared.runtime.names import NAME_TAKEN
+
         if NAME_TAKEN in reason:
             nats = where(self.nats_url)
             return (
