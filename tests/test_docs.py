@@ -15,7 +15,10 @@ from shared.config.sources import SOURCES, settings_table
 from tools.cli.main import parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 BY_NAME = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
@@ -130,6 +133,13 @@ def test_command_lines_are_understood(page: Path) -> None:
 def test_readme_begins_with_the_two_commands() -> None:
     lines = code_lines((ROOT / "README.md").read_text())
     assert [line.split("#")[0].strip() for line in lines[:2]] == ["make demo", "make test"]
+
+
+def test_pre_commit_runs_the_checks_of_make_lint() -> None:
+    lint = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    for tool in re.findall(r"\$\(BIN\)/([\w-]+(?: format| check)?)", lint):
+        assert f".venv/bin/{tool}" in hooks, f"make lint runs {tool}, pre-commit does not"
 
 
 def test_every_page_can_be_found_from_the_readme() -> None:
