@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from shared.errors import UserError
 from testing.simulation.schedule import Entry, Schedule
 
 ROUND_SIZES = (1, 3, 16, 256)
@@ -117,6 +118,25 @@ MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
     "behind": (1, lambda dice: {"versions": dice.choice((3, 30, 300)), "for": dice.choice((0.5, 3.0))}),
 }
 """How often each happens compared with the others, and what it takes."""
+
+
+def check(schedule: Schedule) -> None:
+    """Raise UserError for a scene, a happening or a process that does not exist, or an argument that is missing."""
+    if (kind := SCENES.get(schedule.scene.removesuffix(CALM))) is None:
+        raise UserError(f"scene={schedule.scene}: expected one of {', '.join(SCENES)}")
+    standbys = [f"{name}-2" for name in LEADING]
+    for entry in schedule.entries:
+        if entry.what in MISHAPS:
+            needed = MISHAPS[entry.what][1](random.Random(0)).keys()
+        elif entry.what == "standby" or entry.what in kind.happenings:
+            needed = {"name"} if entry.what == "standby" else set()
+        else:
+            known = ", ".join(sorted({*MISHAPS, *kind.happenings, "standby"}))
+            raise UserError(f"entry {entry.number}: {entry.what!r} does not happen here; expected one of {known}")
+        if missing := sorted(needed - entry.arguments.keys()):
+            raise UserError(f"entry {entry.number}: {entry.what} takes {', '.join(f'{each}=' for each in missing)}")
+        if (name := entry.arguments.get("name")) is not None and name not in (*PROCESSES, *standbys):
+            raise UserError(f"entry {entry.number}: name={name}: expected one of {', '.join((*PROCESSES, *standbys))}")
 
 
 def draw(

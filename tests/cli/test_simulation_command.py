@@ -6,11 +6,31 @@ import pytest
 
 from tools.cli.main import main
 
+HEAD = b"flotilla-simulation seed=1 scene=%s round_size=1 seconds=9\n"
+
 
 @pytest.mark.parametrize(
     "content",
-    [b"\xff\xfe", b"flotilla-simulation seed=1 scene=small round_size=1 seconds=9\n1 2.0 luck share=abc\n"],
-    ids=["not UTF-8", "no number"],
+    [
+        b"\xff\xfe",
+        HEAD % b"plain" + b"1 2.0 messages share=abc for=1\n",
+        HEAD % b"small",
+        HEAD % b"plain" + b"1 2.0 luck share=0.1\n",
+        HEAD % b"plain" + b"1 2.0 run\n",
+        HEAD % b"plain" + b"1 2.0 create_gang\n",
+        HEAD % b"plain" + b"1 2.0 kill\n",
+        HEAD % b"plain" + b"1 2.0 kill name=w9\n",
+    ],
+    ids=[
+        "not UTF-8",
+        "no number",
+        "unknown scene",
+        "unknown happening",
+        "a method of the world that is no happening",
+        "a happening of another scene",
+        "missing argument",
+        "unknown process",
+    ],
 )
 def test_a_schedule_that_cannot_be_read_is_one_line(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -48,7 +48,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(options: argparse.Namespace) -> int:
     from shared.errors import UserError
     from testing.simulation.broken import BROKEN
-    from testing.simulation.drawing import SCENES
+    from testing.simulation.drawing import SCENES, check
     from testing.simulation.schedule import Schedule
     from testing.simulation.seeds import Options, play_schedule, play_seeds
 
@@ -60,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if options.schedule is not None:
         try:
             schedule = Schedule.read(options.schedule.read_text())
+            check(schedule)
         except (OSError, UnicodeDecodeError, UserError) as cause:
             raise UserError(f"--schedule: {options.schedule}: {cause}") from cause
         result = play_schedule(schedule, chosen)
