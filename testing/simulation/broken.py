@@ -24,6 +24,7 @@ from services.watcher.history import History
 from shared.errors import UserError
 from shared.kube.fencing import Fenced
 from shared.messages.binding import LONGEST_WAIT
+from shared.runtime.leadership import Leadership
 from shared.store import scripts
 from shared.telemetry.fault import Fault
 
@@ -169,6 +170,12 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"fault"}),
         lambda: patch.object(Fault, "report", lambda *_: None),
+    ),
+    "ends-settled": Broken(
+        "A term begins as if the one before had left nothing under way, however that one ended",
+        "plain",
+        frozenset({"total", "late_calls"}),
+        lambda: patch.object(Leadership, "settled", property(lambda _: True, lambda *_: None), create=True),
     ),
     "permits-endless": Broken(
         "A wait for a permit does not end when its time is over",

@@ -90,6 +90,12 @@ def _roll_back(dice: random.Random) -> Arguments:
     return {"by": dice.choice((0.3, 1.0, 2.0)), "snapshot": dice.choice(("dies", "lives"))}
 
 
+def _total(dice: random.Random) -> Arguments:
+    """Who is asked to end takes up to 4 s for it."""
+    how, redis = dice.choice(("kill", "stop")), dice.choice(("stays", "restarts", "flushed", "rolls_back"))
+    return {"how": how, "redis": redis, "for": dice.choice((0.2, 5.0, 20.0) if how == "kill" else (5.0, 20.0))}
+
+
 def _late_calls(dice: random.Random) -> Arguments:
     share = dice.choice((0.1, 0.5))
     return {"share": share, "doubled": share / 2, "for": dice.choice((3.0, 10.0))}
@@ -99,6 +105,7 @@ MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
     "kill": (3, _of_all),
     "stop": (1, _of_all),
     "pause": (3, _pause),
+    "total": (0.7, _total),
     "lose_lease": (1.5, lambda dice: {"name": dice.choice(LEADING)}),
     "delete_lease": (0.5, lambda dice: {"name": dice.choice(LEADING)}),
     "bus_down": (1, _for_a_while),

@@ -14,6 +14,8 @@ class Mishaps:
     def __init__(self, around: Surroundings, processes: dict[str, Process], start: Callable[[str], None]) -> None:
         self.last_ends = 0.0
         """When the last of those that go on for a while is over."""
+        self.restarts_from = 0.0
+        """Until then nothing that has ended is started again."""
         self._around = around
         self._processes = processes
         self._start = start
@@ -50,6 +52,16 @@ class Mishaps:
     def _stop(self, entry: Entry) -> None:
         if (process := self._process(entry)) is not None:
             process.stop()
+
+    def _total(self, entry: Entry) -> None:
+        """All processes end at once; meanwhile something happens to Redis, or nothing; then all start again."""
+        for process in self._processes.values():
+            if process.running:
+                (process.stop if entry.arguments["how"] == "stop" else process.kill)()
+        self.restarts_from = asyncio.get_running_loop().time() + entry.number_of("for")
+        redis = self._around.redis
+        meanwhile = {"restarts": redis.restart, "flushed": redis.flush, "rolls_back": lambda: redis.roll_back(1.0)}
+        self._until(entry, meanwhile.get(entry.arguments["redis"], lambda: None))
 
     def _pause(self, entry: Entry) -> None:
         """Whichever of the two leads."""

@@ -159,7 +159,7 @@ class World:
         while True:
             await asyncio.sleep(RESTART)
             for name, process in self.processes.items():
-                if not process.running:
+                if not process.running and self.now >= self.mishaps.restarts_from:
                     self._note(f"{name} starts again {process.ended_with}".rstrip())
                     self.start(name)
 
