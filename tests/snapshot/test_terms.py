@@ -222,3 +222,24 @@ def test_a_store_that_stays_away_is_told_once(
     terms = Terms(lead, link, "flotilla", Health(), logging.getLogger("snapshot"))
     assert not asyncio.run(terms.begin(SnapshotLog(A, epoch=1).core, 1))
     assert [record.getMessage() for record in caplog.records] == ["redis: OOM command not allowed", "the end"]
+
+
+def test_nothing_is_written_to_a_state_whose_rewriting_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a term is ended while it begins anew: what waits for a write is as good as lost, which is no fault."""
+
+    async def opens(*_: object) -> Writer:
+        return Writer(link, "flotilla", 1, 1)
+
+    async def run() -> bool:
+        with pytest.raises(asyncio.CancelledError):
+            await terms.begin(SnapshotLog(A, epoch=1).core, 1)
+        return await terms.write([])
+
+    async def broken_off(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Writer, "open", opens)
+    monkeypatch.setattr(Writer, "rewrite", broken_off)
+    link, lead = cast(RedisLink, None), cast(Leadership, None)
+    terms = Terms(lead, link, "flotilla", Health(), logging.getLogger("snapshot"))
+    assert not asyncio.run(run())

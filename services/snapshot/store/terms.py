@@ -113,8 +113,11 @@ class Terms:
     async def _rewrite(
         self, state: State, ledger: Sequence[LedgerEntry], answer: Committed | None, shard_count: int
     ) -> None:
-        self._writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count)
-        await self._writer.rewrite(state, ledger, answer)
+        """Until all of it is there, nothing else can be written."""
+        self._writer = None
+        writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count)
+        await writer.rewrite(state, ledger, answer)
+        self._writer = writer
 
     def _recover(self) -> None:
         self.healthy = True
