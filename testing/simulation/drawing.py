@@ -134,7 +134,7 @@ def check(schedule: Schedule) -> None:
     standbys = [f"{name}-2" for name in LEADING]
     for entry in schedule.entries:
         if entry.what in MISHAPS:
-            needed = MISHAPS[entry.what][1](random.Random(0)).keys()
+            needed = set(MISHAPS[entry.what][1](random.Random(0)))
         elif entry.what == "standby" or entry.what in kind.happenings:
             needed = {"name"} if entry.what == "standby" else set()
         else:
