@@ -162,7 +162,15 @@ class BinderCore:
         waits = [(a.permit.began, a.order, a.permit) for a in self._book.attempts() if a.permit and a.permit.pending]
         waits.sort(key=lambda wait: wait[0])
         named = [
-            PermitPending(order.uid, order.namespace, order.name, order.node, began, permit.left(now), now - began)
+            PermitPending(
+                order.uid,
+                order.assignment.namespace,
+                order.assignment.name,
+                order.node,
+                began,
+                permit.left(now),
+                now - began,
+            )
             for began, order, permit in waits[:MOST_LISTED]
         ]
         return named, len(waits) - len(named)
@@ -204,18 +212,17 @@ class BinderCore:
         if withdraw is not None:
             self._endings.refuse(order, _withdrawn(withdraw, State.NEW), now)
             return
-        window = order.deadline if order.window is None else order.window
-        late = not 0 < window < math.inf
+        late = not 0 < order.window < math.inf
         if late or self.held >= MOST_HELD:
             why = "comes after its deadline" if late else f"finds {self.held} others here"
-            self._problem(f"the order for pod {order.namespace}/{order.name} {why}")
+            self._problem(f"the order for pod {order.key} {why}")
             return
         framework = self._frameworks.get(order.profile)
         if framework is None or self._leaving:
             unknown = Failure(f'profile not found for scheduler name "{order.profile}"')
             self._endings.refuse(order, HANDED_BACK if self._leaving else unknown, now)
             return
-        self._take(Attempt(order, framework, now, window), now)
+        self._take(Attempt(order, framework, now, order.window), now)
 
     def _on_known(self, order: BindingOrder, now: float) -> None:
         """It is under way, or over. An order for another version of the pod counts from the next Bind on."""

@@ -44,9 +44,24 @@ class Endings:
             self.took(attempt, ExtensionPoint.POST_BIND, Code.SUCCESS, began)
             self._tell_troubles(attempt, troubles)
         self.activate(attempt)
-        message = f"Successfully assigned {order.namespace}/{order.name} to {order.node}"
-        self._effects.append(Record(Said.SCHEDULED, order.uid, order.namespace, order.name, order.profile, message))
-        self._end(attempt, State.BOUND, "", BindingOutcome(order.uid, order.attempt, version=order.version), now)
+        message = f"Successfully assigned {order.key} to {order.node}"
+        self._effects.append(
+            Record(
+                Said.SCHEDULED,
+                order.uid,
+                order.assignment.namespace,
+                order.assignment.name,
+                order.profile,
+                message,
+            )
+        )
+        self._end(
+            attempt,
+            State.BOUND,
+            "",
+            BindingOutcome(order.uid, order.attempt, version=order.version),
+            now,
+        )
 
     def fail(self, attempt: Attempt, why: Failure, now: float, *, fenced: bool = False) -> None:
         """It is not bound, and will not be: Bind was not called on, or no such call can land any more (`fenced`)."""
@@ -100,7 +115,7 @@ class Endings:
 
     def _say_failure(self, order: BindingOrder, why: Failure, *, fenced: bool = False) -> BindingOutcome:
         if why.told:
-            pod = (order.uid, order.namespace, order.name)
+            pod = (order.uid, order.assignment.namespace, order.assignment.name)
             self._effects.append(Record(Said.FAILED, *pod, order.profile, why.message))
             self._effects.append(SetCondition(*pod, why.reason, why.message))
         return BindingOutcome(
@@ -118,4 +133,4 @@ class Endings:
     def _tell_troubles(self, attempt: Attempt, troubles: list[str]) -> None:
         order = attempt.order
         for trouble in troubles:
-            self._effects.append(Problem(ClusterError(f"Pod {order.namespace}/{order.name}: {trouble}")))
+            self._effects.append(Problem(ClusterError(f"Pod {order.key}: {trouble}")))

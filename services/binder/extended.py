@@ -22,7 +22,10 @@ def binding_of(extenders: Sequence[ExtenderConfig], order: BindingOrder, pod: Po
     extender = binder_of(extenders, pod) if extenders else None
     if extender is None:
         return None
-    return ExtenderBinding(extender, bind_request(order.namespace, order.name, order.uid, order.node))
+    return ExtenderBinding(
+        extender,
+        bind_request(order.assignment.namespace, order.assignment.name, order.uid, order.node),
+    )
 
 
 async def execute(client: ExtenderClient, call: ExtenderBinding, seconds: float) -> Result:

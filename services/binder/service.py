@@ -199,8 +199,6 @@ class Shell:
         if not isinstance(message, BindingOrders):
             self._runner.feed(message)
             return
-        if any(order.window is None for order in message.orders):
-            message = _of_release_01(message, self._context.wall())
         self._runner.feed(Orders(message))
 
     def _on_permits(self, message: PermitAnswer | ListPermits, envelope: Envelope) -> None:
@@ -283,7 +281,12 @@ class Shell:
             order = end.order
             trace = self._context.tracer.pod(order.uid).fields()
             self._context.log.warning(
-                "%s/%s: not bound to %s: %s", order.namespace, order.name, order.node, end.reason, extra=trace
+                "%s/%s: not bound to %s: %s",
+                order.assignment.namespace,
+                order.assignment.name,
+                order.node,
+                end.reason,
+                extra=trace,
             )
 
     def _call(self, call: Call) -> None:
@@ -295,11 +298,7 @@ class Shell:
     async def _report(self, message: BindingOutcomes) -> None:
         """If nothing comes back, the core has it sent again."""
         try:
-            wall = self._context.wall()
-            outcomes = [
-                each if each.wait is None else replace(each, until=wall + each.wait) for each in message.outcomes
-            ]
-            told = replace(message, outcomes=outcomes, incarnation=self._incarnation)
+            told = replace(message, incarnation=self._incarnation)
             received = await self._context.bus.request(SNAPSHOT_BOUND, told, Received, timeout=REPEAT)
         except NoAnswer as none:
             self._sparingly.warning(none.silence, "outcomes are not acknowledged: %s", none)
@@ -314,11 +313,3 @@ class Shell:
 
     def _failed(self, cause: BaseException) -> None:
         self._context.fault.report("a call", cause)
-
-
-def _of_release_01(message: BindingOrders, wall: float) -> BindingOrders:
-    """Its snapshots name points in time: `deadline` holds the seconds that are left from here on."""
-    orders = [
-        each if each.window is not None else replace(each, deadline=each.deadline - wall) for each in message.orders
-    ]
-    return replace(message, orders=orders)

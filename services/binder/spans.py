@@ -37,7 +37,7 @@ class BindSpans:
             return
         context = tracer.child(pod)
         attributes: dict[str, AttributeValue] = {
-            "pod": f"{order.namespace}/{order.name}",
+            "pod": order.key,
             "node": order.node,
             "attempt": order.attempt,
         }

@@ -16,7 +16,7 @@ from services.cycle.preempting import Preemption
 from services.cycle.verifying import Verifying
 from services.cycle.walk import QueuedPod, Unfit, Walk
 from shared.messages.loads import Loads
-from shared.messages.state import Commit, Committed, Decision, Nominate
+from shared.messages.state import Assignment, Commit, Committed, Decision, Nominate
 from shared.model.objects import Pod
 
 COMMIT_DEADLINE = 1.0
@@ -105,10 +105,9 @@ class Committing:
         for queued, rung in walked.decided:
             meta, profile, load = queued.pod.metadata, queued.profile, loads.number(queued.load)
             pod = queued.pod if self._goes_along(queued.pod) else None
-            of, gang = (meta.uid, meta.namespace, meta.name, profile), "" if queued.gang is None else queued.gang.key
-            worker, version, asks = self._worker_of(rung.node), meta.resource_version, queued.asks
-            more = (rung.seen, pod, rung.volumes, gang)
-            decisions.append(Decision(*of, rung.node, load, *more, worker=worker, asks=asks, version=version))
+            gang, worker = "" if queued.gang is None else queued.gang.key, self._worker_of(rung.node)
+            of = (meta.uid, meta.namespace, meta.name, profile, rung.node, meta.resource_version)
+            decisions.append(Decision(Assignment(*of, pod, rung.volumes), load, rung.seen, gang, worker, queued.asks))
         commit = Commit(
             self._epoch,
             self._next(),
@@ -162,6 +161,7 @@ class Committing:
 def _nomination(found: Found, loads: Loads) -> Nominate:
     meta, profile, node = found.queued.pod.metadata, found.queued.profile, found.preemption.nominated or ""
     load, victims = loads.number(found.queued.load), list(found.preemption.victims)
-    of = (meta.uid, meta.namespace, meta.name, profile, node, load, found.seen, victims)
+    assignment = Assignment(meta.uid, meta.namespace, meta.name, profile, node)
     never = found.queued.pod.spec.preemption_policy == "Never"
-    return Nominate(*of, found.worker, found.queued.asks, found.narrowed, never)
+    more = (victims, found.worker, found.queued.asks, found.narrowed, never)
+    return Nominate(assignment, load, found.seen, *more)

@@ -120,14 +120,14 @@ class Deciding:
 
     def _assume(self, commit: Commit, d: Decision, changes: list[Change], now: float) -> LedgerEntry:
         """From here on the decisions after this one reckon with it; `changes` are added to."""
-        load, key, volumes = commit.loads[d.load], f"{d.namespace}/{d.name}", d.volumes
+        load, key, volumes = commit.loads[d.load], d.key, d.assignment.volumes
         changes += self._cluster.revoke((d.uid,))
         self._cluster.pods.put(d.uid, d.node, load, key, assumed=True)
         changes.append(PodPlaced(d.uid, d.node, d.load, key))
         if volumes is not None:
             volumes, laid = self._cluster.objects.assume(d.uid, d.node, volumes, self._cluster.seq + 1)
             changes += laid
-            d = msgspec.structs.replace(d, volumes=volumes)
+            d = msgspec.structs.replace(d, assignment=msgspec.structs.replace(d.assignment, volumes=volumes))
         return self._cluster.ledger.assume(d, load, commit, self._cluster.seq + 1, now)
 
     def _accept(self, commit: Commit, accepted: "_Accepted") -> list[Effect]:
@@ -148,7 +148,7 @@ class Deciding:
     def _nominate(self, commit: Commit, n: Nominate, changes: list[Change], now: float) -> Displace | None:
         """From here on its room is kept, and nobody's of lower priority is whom it takes it from."""
         attempt = self._cluster.seq + 1
-        nomination = Nomination(n.node, commit.loads[n.load], f"{n.namespace}/{n.name}", attempt)
+        nomination = Nomination(n.node, commit.loads[n.load], n.key, attempt)
         self._cluster.nominations.decide(n.uid, nomination, now)
         changes.append(PodNominated(n.uid, n.node, n.load, nomination.key))
         if not evicts(n):
@@ -174,4 +174,8 @@ def _faults(commit: Commit, conflicts: Iterable[Conflict]) -> Iterator[WorkerFau
         for each in asked:
             conflict = at_fault.pop(each.uid, None)
             if conflict is not None:
-                yield WorkerFault(each.worker, conflict.fault, f"pod {each.namespace}/{each.name}: {conflict.reason}")
+                yield WorkerFault(
+                    each.worker,
+                    conflict.fault,
+                    f"pod {each.key}: {conflict.reason}",
+                )

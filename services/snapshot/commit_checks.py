@@ -70,13 +70,16 @@ class Judge:
         for victim in wanted.victims:
             place = self._places.get(victim.uid)
             if place is None or place.node != wanted.node:
-                return Conflict(wanted.uid, f"pod {victim.key} has left node {wanted.node} since it was judged")
+                return Conflict(
+                    wanted.uid,
+                    f"pod {victim.key} has left node {wanted.node} since it was judged",
+                )
         return self._owner.nomination(wanted, load)
 
     def _decision(self, decision: Decision, load: PodLoad, beside: Beside | None) -> Conflict | None:
         conflict = self._placement(decision) or self._identity(decision, load)
-        if conflict is None and decision.volumes is not None:
-            conflict = self._volumes(decision, load, decision.volumes)
+        if conflict is None and decision.assignment.volumes is not None:
+            conflict = self._volumes(decision, load, decision.assignment.volumes)
         return self._owner.decision(decision, load, beside) if conflict is None else conflict
 
     def _identity(self, wanted: Decision | Nominate, load: PodLoad) -> Conflict | None:
@@ -88,7 +91,7 @@ class Judge:
         wrong = self._pending.wrong(wanted, load)
         if not wrong:
             return None
-        self.misstated.append(f"pod {wanted.namespace}/{wanted.name}: {wrong}")
+        self.misstated.append(f"pod {wanted.key}: {wrong}")
         return Conflict(wanted.uid, f"the pod is not what was decided: {wrong}")
 
     def _volumes(self, decision: Decision, load: PodLoad, volumes: VolumeDecision) -> Conflict | None:
@@ -101,7 +104,7 @@ class Judge:
         anothers = next((claim for claim in decided if claim not in own), None)
         if anothers is not None:
             wrong = f"it does not use claim {anothers}"
-            self.misstated.append(f"pod {decision.namespace}/{decision.name}: {wrong}")
+            self.misstated.append(f"pod {decision.key}: {wrong}")
             return at_fault(decision, "volumes", f"the pod is not what was decided: {wrong}")
         clash = _clash([decision])
         if clash is not None:
@@ -131,7 +134,10 @@ class Judge:
         if self._nodes.written(wanted.node) > wanted.seen:
             return Conflict(wanted.uid, f"node {wanted.node} has changed since it was judged")
         if wanted.node in self._nodes.closed:
-            return Conflict(wanted.uid, f"node {wanted.node} is closed: {self._nodes.closed.why(wanted.node)}")
+            return Conflict(
+                wanted.uid,
+                f"node {wanted.node} is closed: {self._nodes.closed.why(wanted.node)}",
+            )
         if wanted.seen < self.to_be_seen:  # what a cycle decides itself it reckons with, on whatever node
             return Conflict(wanted.uid, "it was judged before the last decisions of an earlier cycle")
         return None
@@ -159,11 +165,11 @@ def _clash(unit: Sequence[Decision]) -> Conflict | None:
         if decision.uid in uids:
             return Conflict(decision.uid, "it is decided twice")
         uids.add(decision.uid)
-        if decision.volumes is None:
+        if decision.assignment.volumes is None:
             continue
-        wanted = [(("claim", claim), volume) for claim, volume in decision.volumes.bindings]
-        wanted += [(("volume", volume), claim) for claim, volume in decision.volumes.bindings]
-        wanted += [(("claim", claim), f"made at {decision.node}") for claim in decision.volumes.provisions]
+        wanted = [(("claim", claim), volume) for claim, volume in decision.assignment.volumes.bindings]
+        wanted += [(("volume", volume), claim) for claim, volume in decision.assignment.volumes.bindings]
+        wanted += [(("claim", claim), f"made at {decision.node}") for claim in decision.assignment.volumes.provisions]
         for about, target in wanted:
             if targets.setdefault(about, target) != target:
                 what = " ".join(about)

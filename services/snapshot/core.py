@@ -387,7 +387,8 @@ class SnapshotCore:
             return []
         effects: list[Effect] = []
         if stale.version == entry.version:
-            renewed = msgspec.structs.replace(entry, version=stale.found)
+            assignment = msgspec.structs.replace(entry.assignment, version=stale.found)
+            renewed = msgspec.structs.replace(entry, assignment=assignment)
             self._ledger.change(renewed)
             effects.append(Persist(ledger=(renewed,)))
         return [*effects, Dispatch(((entry.uid, entry.attempt),))]
@@ -395,7 +396,13 @@ class SnapshotCore:
     def _fence(self, entry: LedgerEntry, doubt: Doubt, now: float) -> Fence:
         """It stays assumed until no call can bind it any more."""
         self._ledger.doubt(entry.uid, doubt, now)
-        return Fence(entry.uid, entry.attempt, entry.namespace, entry.name, entry.version)
+        return Fence(
+            entry.uid,
+            entry.attempt,
+            entry.assignment.namespace,
+            entry.assignment.name,
+            entry.version,
+        )
 
     def _forget(self, entry: LedgerEntry, reason: str, plugin: str = "", *, rejected: bool = False) -> list[Effect]:
         return [*self._cluster.remove(entry.uid), Forgot(entry.uid, reason, plugin, rejected)]
@@ -416,14 +423,22 @@ class SnapshotCore:
         if found.gone:
             return self._forget(entry, POD_GONE)
         if found.node is None and found.version != entry.version:
-            return [Fence(entry.uid, entry.attempt, entry.namespace, entry.name, entry.version)]
+            return [
+                Fence(
+                    entry.uid,
+                    entry.attempt,
+                    entry.assignment.namespace,
+                    entry.assignment.name,
+                    entry.version,
+                )
+            ]
         if found.node is None:
             doubt = self._ledger.doubted(found.uid) or Doubt()
             return self._forget(entry, doubt.reason, doubt.plugin, rejected=doubt.rejected)
         if found.node == entry.node:
             return self._on_bound(found.uid, found.attempt, now)
         self._ledger.take(found.uid)
-        key = f"{entry.namespace}/{entry.name}"
+        key = entry.key
         self._pods.put(found.uid, found.node, entry.load, key, assumed=False)
         changes = self._objects.release(found.uid, self._cluster.seq + 1)
         settled = (found.uid,)

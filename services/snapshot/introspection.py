@@ -180,7 +180,7 @@ def _by_deadline(ledger: Ledger) -> list[LedgerEntry]:
 def _assumed(ledger: Ledger, entry: LedgerEntry, now: float) -> AssumedPod:
     return AssumedPod(
         entry.uid,
-        f"{entry.namespace}/{entry.name}",
+        entry.key,
         entry.node,
         entry.profile,
         entry.attempt,

@@ -49,7 +49,10 @@ class CommitSpans:
                     begun.at,
                     now,
                     parent=pod,
-                    attributes={"pod": f"{decision.namespace}/{decision.name}", "node": decision.node},
+                    attributes={
+                        "pod": decision.key,
+                        "node": decision.node,
+                    },
                     links=[context],
                     failed=reason,
                 )

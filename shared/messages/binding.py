@@ -44,13 +44,12 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     no such pod, or another of its name; so nobody will bind it. `version`: the one in the order that this is about.
     `fenced`: no call that names this version can bind the pod any more, whoever makes it; without that, a failure says
     that this process has made none, and will not. `found`: the pod is not bound and at this version now; the attempt
-    goes on once it is ordered with that. `until`: as `wait`, in Unix time, for snapshots of release 0.1.
+    goes on once it is ordered with that.
     """
 
     uid: str
     attempt: int
     reason: str = ""
-    until: float | None = None
     plugin: str = ""
     rejected: bool = False
     handed_back: bool = False
@@ -66,7 +65,7 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def waits(self) -> bool:
-        return self.wait is not None or self.until is not None
+        return self.wait is not None
 
     @property
     def failed(self) -> bool:

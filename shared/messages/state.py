@@ -14,12 +14,12 @@ EPOCH_SHIFT = 36
 So nothing judged on an earlier leader's state passes for new, and no two attempts share a number."""
 
 
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod goes to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen.
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A pod and the node that it is to run on, from the decision to the call that binds it.
 
-    `pod` comes along where the profile's binding plugins read it. Decisions of one `gang` stand or fall together.
-    `worker` proposed it. `asks`: the requests that must be free, where the pod's status makes its load another.
-    `version`: the pod's metadata.resourceVersion, as the queue knows it.
+    `version`: the pod's metadata.resourceVersion. A decision has it from the queue; the Binding names it as its
+    precondition; empty: the binder looks it up and asks for a new order. `pod` comes along where the profile's binding
+    plugins read it.
     """
 
     uid: str
@@ -27,29 +27,62 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     profile: str
     node: str
-    load: int
-    seen: int
+    version: str = ""
     pod: Pod | None = None
     volumes: VolumeDecision | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Assigned(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What embeds an assignment says in short whose and where it is."""
+
+    assignment: Assignment
+
+    @property
+    def uid(self) -> str:
+        return self.assignment.uid
+
+    @property
+    def key(self) -> str:
+        return self.assignment.key
+
+    @property
+    def node(self) -> str:
+        return self.assignment.node
+
+    @property
+    def profile(self) -> str:
+        return self.assignment.profile
+
+    @property
+    def version(self) -> str:
+        return self.assignment.version
+
+
+class Decision(Assigned, frozen=True, omit_defaults=True, gc=False):
+    """A pod is assigned to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen.
+
+    Decisions of one `gang` stand or fall together. `worker` proposed it. `asks`: the requests that must be free, where
+    the pod's status makes its load another.
+    """
+
+    load: int
+    seen: int
     gang: str = ""
     worker: str = ""
     asks: dict[str, int] | None = None
-    version: str = ""
 
 
-class Nominate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod is to have room on a node once the victims have left it. `load`, `seen`, `worker` and `asks` are as in a
-    decision.
+class Nominate(Assigned, frozen=True, omit_defaults=True):
+    """A pod is nominated to a node, and its victims are to be evicted. Fields are as in a decision.
 
     `narrowed`: an extender chose among the victims, and need not make enough room. `never`: the pod's preemptionPolicy
     does not allow for victims.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    profile: str
-    node: str
     load: int
     seen: int
     victims: list[Victim] = []
@@ -231,50 +264,31 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
     shared_hostnames: list[str] = []
 
 
-class BindingOrder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """To a binder: bind this pod; the assumption behind it is in the ledger.
+class BindingOrder(Assigned, frozen=True, omit_defaults=True, gc=False):
+    """To a binder: bind this pod, which is assumed: the ledger has it.
 
-    What becomes of it is told with the same `attempt`, so that a late word on an earlier one does no harm.
-    `version`: the pod's metadata.resourceVersion, which the Binding names as its precondition; empty: the binder looks
-    it up and asks for a new order. `window`: seconds from the order's arrival after which the binder gives the attempt
-    up. `deadline`: the same as Unix time, for binders of release 0.1.
+    Outcomes name the same `attempt`, so that a late one of an earlier attempt does no harm. `window`: seconds from the
+    order's arrival after which the binder abandons the attempt.
     """
 
     epoch: int
     attempt: int
-    uid: str
-    namespace: str
-    name: str
-    profile: str
-    node: str
-    deadline: float
-    pod: Pod | None = None
-    volumes: VolumeDecision | None = None
-    version: str = ""
-    window: float | None = None
+    window: float
 
 
-class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that is assumed to be on a node and not yet seen there. Written before any binder is asked to bind it.
+class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
+    """An assumed pod that the watch has not shown on its node. Written before any binder is asked to bind it.
 
-    `attempt` is the sequence number of the commit, and so never the same for two attempts. `version` is that of the
-    pod which the orders of this attempt name. `deadline` and `assumed_at` (Unix time) are for people only. `window`:
-    seconds from the writing of this deadline to it, whatever clocks say; 0 if a release before this one wrote it.
+    `attempt` is the sequence number of the commit, so no two attempts share one. The version of the assignment is the
+    one that the orders of this attempt name. `deadline` and `assumed_at` (Unix time) are for people only. `window`:
+    seconds from the writing of this deadline to it, whatever clocks say.
     """
 
-    uid: str
     attempt: int
-    namespace: str
-    name: str
-    profile: str
-    node: str
     load: PodLoad
     epoch: int
     round: int
     deadline: float
+    window: float
     bound: bool = False
-    pod: Pod | None = None
-    volumes: VolumeDecision | None = None
     assumed_at: float = 0.0
-    version: str = ""
-    window: float = 0.0

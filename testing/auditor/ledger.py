@@ -63,7 +63,7 @@ class LedgerAudit:
         for entry in ledger.entries:
             known = before.get(entry.uid)
             if known is None or (known[0].attempt, known[0].deadline) != (entry.attempt, entry.deadline):
-                known = entry, ledger.asked_at + (entry.window or entry.deadline - entry.assumed_at)
+                known = entry, ledger.asked_at + entry.window
             self._ends[entry.uid] = known
 
     def _assumed(self, ledger: LedgerRead) -> list[tuple[PodRecord, Assumed]]:
@@ -167,7 +167,11 @@ class LedgerAudit:
         return [self._cluster.violation(invariant, now, what, uid=newest.uid, node=node, numbers=numbers)]
 
     def _violation(self, entry: LedgerEntry, what: str, now: float) -> Violation:
-        numbers = {"attempt": float(entry.attempt), "window": entry.window, "overdue": now - self._ends[entry.uid][1]}
+        numbers = {
+            "attempt": float(entry.attempt),
+            "window": entry.window,
+            "overdue": now - self._ends[entry.uid][1],
+        }
         return self._cluster.violation(
             Invariant.LEDGER_ENDS, now, what, uid=entry.uid, node=entry.node, numbers=numbers
         )

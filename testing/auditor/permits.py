@@ -23,11 +23,10 @@ class PermitAudit:
     def hear(self, outcomes: Sequence[BindingOutcome], now: float) -> None:
         for outcome in outcomes:
             wait = (outcome.uid, outcome.attempt)
-            if not outcome.waits:
+            if outcome.wait is None:
                 self._waits.pop(wait, None)
             else:
-                until = outcome.until if outcome.wait is None else now + outcome.wait
-                self._waits[wait] = (until or now, now)
+                self._waits[wait] = (now + outcome.wait, now)
                 record = self._cluster.pods.get(outcome.uid)
                 if record is not None:
                     record.tell(now, f"waits for a permit, attempt {outcome.attempt}")

@@ -216,7 +216,11 @@ class Story:
         if len(self._commits) > MOST_COMMITS:
             del self._commits[next(iter(self._commits))]
         for each in commit.decisions:
-            self._note((each.uid,), sender, f"decides: {each.node} (round {commit.round} of term {commit.epoch})")
+            self._note(
+                (each.uid,),
+                sender,
+                f"decides: {each.node} (round {commit.round} of term {commit.epoch})",
+            )
         for wish in commit.nominations:
             victims = ", ".join(self._label(victim.uid) for victim in wish.victims)
             self._note((wish.uid,), sender, f"nominates it to {wish.node}, victims: {victims or 'none'}")
@@ -233,7 +237,11 @@ class Story:
             self._note(about, sender, f"{what} (round {committed.round} of term {committed.epoch}){why}")
         for wish in commit.nominations:
             if wish.uid in refused:
-                self._note((wish.uid,), sender, f"refuses the nomination to {wish.node}: {refused[wish.uid]}")
+                self._note(
+                    (wish.uid,),
+                    sender,
+                    f"refuses the nomination to {wish.node}: {refused[wish.uid]}",
+                )
 
     def _on_outcome(self, sender: str, message: BindingOutcomes, outcome: BindingOutcome) -> None:
         """Once: it is sent again until it is acknowledged."""

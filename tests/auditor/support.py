@@ -8,7 +8,7 @@ from msgspec import structs
 
 from shared.cluster.load import load_of
 from shared.messages.queue import QueueContents
-from shared.messages.state import LedgerEntry
+from shared.messages.state import Assignment, LedgerEntry
 from shared.model.objects import Node, Pod
 from testing.auditor.core import AuditorCore, Expected
 from testing.auditor.events import (
@@ -98,12 +98,8 @@ def entry(made: PodBuilder, on: str, *, attempt: int = 1, window: float = 1000, 
     """`clock`: that of the owner, when it writes the entry."""
     built = made.build()
     return LedgerEntry(
-        uid=built.uid,
+        assignment=Assignment(built.uid, built.namespace, built.name, "default-scheduler", on),
         attempt=attempt,
-        namespace=built.namespace,
-        name=built.name,
-        profile="default-scheduler",
-        node=on,
         load=load_of(built),
         epoch=1,
         round=1,

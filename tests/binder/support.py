@@ -24,7 +24,7 @@ from shared.framework.plugin import ApiCall, Permission, Plugin
 from shared.framework.profile import Framework
 from shared.framework.status import Code, Status
 from shared.messages.binding import BindingOrders, BindingOutcome, BindingOutcomes, PermitAnswer
-from shared.messages.state import BindingOrder
+from shared.messages.state import Assignment, BindingOrder
 from shared.plugins.defaultbinder import DefaultBinder
 from tests.framework.plugins import framework
 
@@ -84,15 +84,11 @@ class Script:
         return self.handle(Orders(BindingOrders(epoch or self.epoch, [self.an_order(uid, attempt, node, **fields)])))
 
     def an_order(self, uid: str = "p", attempt: int = 1, node: str = "n1", **fields: Any) -> BindingOrder:
-        values = {
-            "epoch": self.epoch,
-            "profile": PROFILE,
-            "deadline": 0.0,
-            "window": TIME,
-            "version": VERSION,
-            **fields,
-        }
-        return BindingOrder(attempt=attempt, uid=uid, namespace="default", name=uid, node=node, **values)
+        """`fields`: of the order, or of its assignment."""
+        order: dict[str, Any] = {"epoch": self.epoch, "window": TIME, "attempt": attempt}
+        order |= {name: fields.pop(name) for name in list(fields) if name in order}
+        assignment = Assignment(uid, "default", uid, **{"profile": PROFILE, "version": VERSION, "node": node, **fields})
+        return BindingOrder(assignment, **order)
 
     def answer(self, call: Call, result: Result | None = None) -> list[Effect]:
         return self.handle(Called(call.uid, call.attempt, call.step, result or Done()))

@@ -132,14 +132,6 @@ def test_an_order_without_a_version_is_looked_up_and_asked_for_again() -> None:
     assert one(Call, script.order(version=OTHER)).binds
 
 
-def test_a_snapshot_of_release_01_knows_no_versions_so_the_binder_goes_by_what_it_finds() -> None:
-    script = Script()
-    look_up = one(LookUp, script.order(version="", window=None, deadline=TIME))
-    call = one(Call, script.found(look_up, Where.UNBOUND))
-    assert isinstance(call.api, ApiCall)
-    assert call.api.body["metadata"]["resourceVersion"] == OTHER
-
-
 def test_it_is_looked_up_less_and_less_often_and_left_at_the_deadline() -> None:
     journal: list[str] = []
     script, look_up = doubting(NO_ANSWER, journal)

@@ -29,7 +29,7 @@ from shared.messages.binding import (
 )
 from shared.messages.permits import Permits
 from shared.messages.queue import Received
-from shared.messages.state import BindingOrder
+from shared.messages.state import Assignment, BindingOrder
 from shared.runtime import Context, Health
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger
@@ -136,18 +136,8 @@ class World:
 
     def order(self, name: str, node: str = "n1", *, uid: str | None = None, seconds: float = 30.0) -> None:
         self._attempts += 1
-        order = BindingOrder(
-            epoch=1,
-            attempt=self._attempts,
-            uid=uid or f"uid-{name}",
-            namespace="default",
-            name=name,
-            profile=PROFILE,
-            node=node,
-            deadline=0.0,
-            window=seconds,
-            version=self._version(name),
-        )
+        assignment = Assignment(uid or f"uid-{name}", "default", name, PROFILE, node, self._version(name))
+        order = BindingOrder(assignment, 1, self._attempts, seconds)
         self.bus.post(f"binder.{BINDER}", BindingOrders(1, [order]))
 
     def _version(self, name: str) -> str:

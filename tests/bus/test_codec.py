@@ -38,9 +38,11 @@ EXAMPLES: list[Message] = [
     queue.QueueContents(["a"], [], [], ["b"], [], ["c"]),
     workers.WorkerBeat(worker="w", incarnation="i", epoch=1, seq=3),
     workers.Assign(1, 2, [3, 4], 64),
-    binding.BindingOrders(1, [state.BindingOrder(1, 2, "u", "default", "p", "default-scheduler", "n", 30.0)]),
+    binding.BindingOrders(
+        1, [state.BindingOrder(state.Assignment("u", "default", "p", "default-scheduler", "n"), 1, 2, 30.0)]
+    ),
     binding.BinderBeat("b", "i", 100),
-    binding.BindingOutcomes("b", 1, 2, [binding.BindingOutcome("u", 3, until=9.5)]),
+    binding.BindingOutcomes("b", 1, 2, [binding.BindingOutcome("u", 3, wait=9.5)]),
     binding.PermitAnswer("u", "Gang", True),
     binding.Notices([binding.Notice("u", "default", "p", "default-scheduler", "Unschedulable", "0/1")]),
 ]

@@ -39,7 +39,7 @@ from shared.messages.inspection import (
     ListLedger,
     ListQueue,
 )
-from shared.messages.state import LedgerEntry
+from shared.messages.state import Assignment, LedgerEntry
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.profiling import PROFILE
 from testing.builders import node, pod
@@ -72,7 +72,7 @@ class Held:
         uid = uid or f"uid-{name}"
         self.put(name, where, assumed=True, uid=uid)
         load, profile = load_of(SMALL), "default-scheduler"
-        entry = LedgerEntry(uid, 7, "shop", name, profile, where, load, 1, 1, deadline, assumed_at=at)
+        entry = LedgerEntry(Assignment(uid, "shop", name, profile, where), 7, load, 1, 1, deadline, 30.0, assumed_at=at)
         self.ledger.restore(entry)
         self.ledger.begin(deadline - BINDING_WINDOW)
 

@@ -78,7 +78,12 @@ def nomination(*pods: Pod, seq: int = 1, candidate: Candidate = ROOM) -> tuple[S
 def test_what_is_found_is_committed_before_it_is_told() -> None:
     script, commit = nomination(P, seq=7)
     (wanted,) = commit.nominations
-    assert (wanted.uid, wanted.namespace, wanted.name, wanted.node) == (P.uid, "default", "p", "a")
+    assert (wanted.uid, wanted.assignment.namespace, wanted.assignment.name, wanted.node) == (
+        P.uid,
+        "default",
+        "p",
+        "a",
+    )
     assert (wanted.seen, wanted.victims) == (7, [VICTIM])
     assert commit.loads[wanted.load] == load_of(P)
     assert (commit.decisions, commit.denominated) == ([], [])
@@ -253,7 +258,7 @@ def test_who_loses_a_nomination_goes_along_with_what_is_decided() -> None:
         effects = script.answer(asks["w0"], "w0", *answers)
         asks = asked(effects)
     commit = written(effects)
-    assert ([each.name for each in commit.decisions], commit.denominated) == (["big"], [P.uid])
+    assert ([each.assignment.name for each in commit.decisions], commit.denominated) == (["big"], [P.uid])
 
 
 # What the queue is told

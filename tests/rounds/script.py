@@ -103,7 +103,7 @@ def written(effects: Sequence[Effect]) -> Commit:
 
 
 def placements(effects: Sequence[Effect]) -> dict[str, str]:
-    return {decision.name: decision.node for decision in written(effects).decisions}
+    return {decision.assignment.name: decision.node for decision in written(effects).decisions}
 
 
 def class_of(pod: Pod, frameworks: Mapping[str, Framework] = QUIET) -> str:

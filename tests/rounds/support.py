@@ -1,7 +1,7 @@
 """What the tests of rounds share: frameworks, tables as plain data, cores fed by hand."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from shared.framework.tiebreak import Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
 from shared.messages.state import (
     EPOCH_SHIFT,
+    Assigned,
+    Assignment,
     Change,
     Commit,
     Committed,
@@ -55,6 +57,7 @@ BASE = 1 << EPOCH_SHIFT
 """Where the sequence numbers of the leader of epoch 1 begin."""
 
 Plain = dict[str, Any]
+A = TypeVar("A", bound=Assigned)
 
 
 def small_node(name: str, cpu: int = 4) -> Node:
@@ -173,7 +176,12 @@ def kinds(effects: Iterable[object]) -> list[str]:
 
 
 def decision(of: Pod, where: str, seen: int, load: int = 0) -> Decision:
-    return Decision(of.uid, of.namespace, of.name, DEFAULT_SCHEDULER, where, load, seen)
+    return Decision(Assignment(of.uid, of.namespace, of.name, DEFAULT_SCHEDULER, where), load, seen)
+
+
+def reassigned(of: A, **fields: Any) -> A:
+    """With other fields in its assignment."""
+    return msgspec.structs.replace(of, assignment=msgspec.structs.replace(of.assignment, **fields))
 
 
 def commit(number: int, *placements: tuple[Pod, str, int], epoch: int = 1) -> Commit:

@@ -187,7 +187,7 @@ def test_deferred_and_conflicting_pods_go_back_to_the_head_in_their_order(
     offers = [offer(class_of(each), (node, 9)) for each, node in zip(pods, "aabbc", strict=False)]
     effects = script.answer(asks["w0"], "w0", *offers)
     commit = written(effects)
-    assert [d.name for d in commit.decisions] == ["p0", "p2", "p4"]
+    assert [d.assignment.name for d in commit.decisions] == ["p0", "p2", "p4"]
     conflicts = [Conflict(pods[i].uid, "changed") for i in lost]
     conflicts += [Conflict(pods[i].uid, "there", placed=True) for i in placed]
     again = asked(script.committed(commit, *conflicts))["w0"]

@@ -70,6 +70,7 @@ from shared.messages.queue import (
 )
 from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Explained, Ladder, Proposals, Propose
 from shared.messages.state import (
+    Assignment,
     BindingOrder,
     Commit,
     Committed,
@@ -165,9 +166,8 @@ VOLUMES = st.builds(
     st.lists(TEXT, max_size=2),
     st.dictionaries(TEXT, TEXT, max_size=2),
 )
-ORDERS = st.builds(
-    BindingOrder, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, TIMES, st.none() | PODS, st.none() | VOLUMES
-)
+ASSIGNMENTS = st.builds(Assignment, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, st.none() | PODS, st.none() | VOLUMES)
+ORDERS = st.builds(BindingOrder, ASSIGNMENTS, COUNTS, COUNTS, TIMES)
 BODIES = PODS.map(lambda pod: msgspec.Raw(encode_msgpack(pod)))
 WATCHED = st.one_of(
     st.builds(PodChange, TEXT, TEXT, TEXT, TEXT, TEXT, st.booleans(), st.booleans(), BODIES, TIMES, TEXT),
@@ -249,11 +249,11 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         COUNTS,
         st.lists(LOADS, max_size=2),
         st.lists(
-            st.builds(Decision, TEXT, TEXT, TEXT, TEXT, TEXT, COUNTS, COUNTS, st.none(), st.none() | VOLUMES, TEXT),
+            st.builds(Decision, ASSIGNMENTS, COUNTS, COUNTS, TEXT),
             max_size=2,
         ),
         st.lists(
-            st.builds(Nominate, TEXT, TEXT, TEXT, TEXT, TEXT, COUNTS, COUNTS, st.lists(VICTIMS, max_size=2)),
+            st.builds(Nominate, ASSIGNMENTS, COUNTS, COUNTS, st.lists(VICTIMS, max_size=2)),
             max_size=2,
         ),
         st.lists(TEXT, max_size=2),
@@ -287,7 +287,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         TEXT,
         COUNTS,
         COUNTS,
-        st.lists(st.builds(BindingOutcome, TEXT, COUNTS, TEXT, st.none() | TIMES), max_size=2),
+        st.lists(st.builds(BindingOutcome, TEXT, COUNTS, TEXT, wait=st.none() | TIMES), max_size=2),
     ),
     Recall: st.builds(Recall, COUNTS, COUNTS, TEXT),
     Recalled: st.builds(

@@ -28,6 +28,7 @@ from tests.rounds.support import (
     commit,
     held,
     kinds,
+    reassigned,
     refusals,
     replayed,
     small_node,
@@ -285,7 +286,7 @@ def versioned() -> SnapshotLog:
     """As `assumed`; p was decided at version 7."""
     log = SnapshotLog(A, B)
     made = commit(1, (P, "a", 2))
-    log.handle(replace(made, decisions=[replace(made.decisions[0], version="7")]))
+    log.handle(replace(made, decisions=[reassigned(made.decisions[0], version="7")]))
     return log
 
 

@@ -12,7 +12,7 @@ from services.snapshot.dispatch.order_dispatcher import (
 )
 from services.snapshot.state.ledger import Attempt
 from shared.messages.binding import LONGEST_WAIT, BinderBeat, BindingOutcome
-from shared.messages.state import EPOCH_SHIFT, BindingOrder
+from shared.messages.state import EPOCH_SHIFT, Assignment, BindingOrder
 
 FIRST = 1 << EPOCH_SHIFT
 """The first attempt of the first term."""
@@ -39,7 +39,7 @@ class Ledger:
             return None
         uid, number = of
         version = self.versions.get(of, V)
-        return BindingOrder(self.epoch, number, uid, "default", uid, "p", "a", 0.0, version=version, window=left)
+        return BindingOrder(Assignment(uid, "default", uid, "p", "a", version), self.epoch, number, left)
 
 
 class Play:
@@ -145,7 +145,6 @@ def test_what_waits_for_a_permit_is_not_sent_again_before_that_is_over() -> None
 
 def test_a_wait_is_never_endless_whatever_a_binder_says() -> None:
     assert wait_of(told(wait=float("nan"))) == wait_of(told(wait=-1.0)) == wait_of(told(wait=1e30)) == LONGEST_WAIT
-    assert wait_of(told(until=1e30)) == LONGEST_WAIT
     assert wait_of(told(wait=5.0)) == 5.0
 
 

@@ -8,7 +8,7 @@ from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import Commit
 from testing.builders import pod
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, commit, refusals, small_node, small_pod
+from tests.rounds.support import SnapshotLog, commit, reassigned, refusals, small_node, small_pod
 from tests.samples import a_claim, a_volume
 
 A, B = small_node("a"), small_node("b")
@@ -16,7 +16,7 @@ P, Q, R, S = (small_pod(name) for name in "pqrs")
 
 
 def of_gangs(message: Commit, **gangs: str) -> Commit:
-    decisions = [msgspec.structs.replace(each, gang=gangs.get(each.name, "")) for each in message.decisions]
+    decisions = [msgspec.structs.replace(each, gang=gangs.get(each.assignment.name, "")) for each in message.decisions]
     return msgspec.structs.replace(message, decisions=decisions)
 
 
@@ -60,7 +60,7 @@ def test_only_members_of_a_gang_may_share_a_claim_and_not_give_it_two_volumes(
     sharing = (pod(name).claim("c").build() for name in "pq")
     plain = of_gangs(commit(1, *((each, "a", log.core.seq) for each in sharing)), **members)
     decisions = [
-        msgspec.structs.replace(each, volumes=VolumeDecision(bindings=[("default/c", name)]))
+        reassigned(each, volumes=VolumeDecision(bindings=[("default/c", name)]))
         for each, name in zip(plain.decisions, ("v", other), strict=True)
     ]
     conflicts = refusals(log.handle(msgspec.structs.replace(plain, decisions=decisions)))

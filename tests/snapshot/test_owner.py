@@ -11,13 +11,13 @@ from services.snapshot.events import Displace, Effect, NodeGone, NodeSeen, Objec
 from shared.cluster.load import load_of
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.preemption import Victim
-from shared.messages.state import EPOCH_SHIFT, Commit, Decision, Nominate
+from shared.messages.state import EPOCH_SHIFT, Assignment, Commit, Decision, Nominate
 from shared.model.objects import Node, Pod, Volume
 from shared.model.volumes import GcePersistentDisk
 from shared.plugins.frameworks import load_scheduler_config
 from testing.builders import node, pod
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, commit, kinds, refusals, small_node
+from tests.rounds.support import SnapshotLog, commit, kinds, reassigned, refusals, small_node
 from tests.samples import a_claim
 
 A, B = small_node("a"), small_node("b")
@@ -45,9 +45,8 @@ def reasons(effects: Sequence[Effect]) -> dict[str, str]:
 
 def nominate(of: Pod, seen: int, *victims: Pod, on: str = "a", narrowed: bool = False, never: bool = False) -> Commit:
     named = [Victim(each.uid, each.key, 0) for each in victims]  # of whatever priority, so the worker says
-    wanted = Nominate(
-        of.uid, of.namespace, of.name, "default-scheduler", on, 0, seen, named, "liar", None, narrowed, never
-    )
+    assignment = Assignment(of.uid, of.namespace, of.name, "default-scheduler", on)
+    wanted = Nominate(assignment, 0, seen, named, "liar", None, narrowed, never)
     return Commit(1, 1, [load_of(of)], [], [wanted])
 
 
@@ -259,7 +258,8 @@ def test_volumes_of_which_none_has_changed_and_that_were_never_to_be_had_are_a_f
     log.handle(ObjectSeen(a_claim("data", volumeName="pv-1")))
     seen = log.core.seq
     (decision,) = commit(1, (with_claim("p"), "a", seen)).decisions
-    taken = msgspec.structs.replace(decision, worker="liar", volumes=VolumeDecision(provisions=["default/data"]))
+    taken = reassigned(decision, volumes=VolumeDecision(provisions=["default/data"]))
+    taken = msgspec.structs.replace(taken, worker="liar")
     effects = log.handle(Commit(1, 1, [load_of(with_claim("p"))], [taken]))
     assert faults(effects) == [("liar", "volumes")]
 
@@ -358,6 +358,6 @@ def test_a_port_of_a_pod_that_stays_is_in_the_way_of_a_nomination() -> None:
 
 def test_a_decision_without_a_worker_is_checked_as_well() -> None:
     log = a_log()
-    decision = Decision("default/p", "default", "p", "default-scheduler", "a", 0, log.core.seq)
+    decision = Decision(Assignment("default/p", "default", "p", "default-scheduler", "a"), 0, log.core.seq)
     effects = log.handle(Commit(1, 1, [load_of(cpu("p", "5"))], [decision]))
     assert faults(effects) == [("", "capacity")]

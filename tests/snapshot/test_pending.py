@@ -11,14 +11,14 @@ from services.snapshot.events import Effect, Misstated, NodeSeen, WorkerFault
 from services.snapshot.state.pending_pods import Pending
 from services.snapshot.watch_decoder import Intake
 from shared.cluster.load import load_of
-from shared.messages.state import Commit, Decision, Nominate
+from shared.messages.state import Assignment, Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.model.objects import ContainerStatus, Pod, ResourceRequirements, Volume, encode_msgpack
 from shared.model.quantity import parse_quantity
 from shared.model.resources import filter_requests
 from shared.model.volumes import AwsElasticBlockStore, EphemeralSource
 from testing.builders import node, pod
-from tests.rounds.support import refusals
+from tests.rounds.support import reassigned, refusals
 
 PROFILE = "default-scheduler"
 
@@ -46,11 +46,13 @@ class Owner:
             self.core.handle(event, 0.0)
         self.pending.validate()
 
-    def commits(self, of: Pod, said: Pod | None = None, **fields: object) -> list[Effect]:
+    def commits(
+        self, of: Pod, said: Pod | None = None, asks: dict[str, int] | None = None, **fields: object
+    ) -> list[Effect]:
         """A decision for a pod, which is said to be so."""
         said = of if said is None else said
-        decision = Decision(of.uid, of.namespace, of.name, said.spec.scheduler_name, "n", 0, self.core.seq)
-        decision = replace(decision, worker="w", **fields)
+        decision = Decision(Assignment(of.uid, of.namespace, of.name, said.spec.scheduler_name, "n"), 0, self.core.seq)
+        decision = replace(reassigned(decision, **fields), worker="w", asks=asks)
         self.number = getattr(self, "number", 0) + 1
         return self.core.handle(Commit(1, self.number, [load_of(said)], [decision]), 0.0)
 
@@ -136,7 +138,7 @@ def test_labels_that_have_changed_since_are_no_reason() -> None:
 def test_a_pod_that_preempts_nobody_is_nominated_at_nobodys_cost() -> None:
     meek = replace(a_pod(), spec=replace(a_pod().spec, preemption_policy="Never"))
     owner = Owner(meek)
-    wanted = Nominate(meek.uid, "default", "p", PROFILE, "n", 0, owner.core.seq)
+    wanted = Nominate(Assignment(meek.uid, "default", "p", PROFILE, "n"), 0, owner.core.seq)
     effects = owner.core.handle(Commit(1, 1, [load_of(meek)], [], [wanted]), 0.0)
     assert misstated(effects) == ["pod default/p: its preemptionPolicy is Never"]
     effects = owner.core.handle(Commit(1, 2, [load_of(meek)], [], [replace(wanted, never=True)]), 0.0)

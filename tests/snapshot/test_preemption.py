@@ -27,7 +27,7 @@ from shared.cluster.load import PodLoad, load_of
 from shared.messages.binding import Displaced, Evict
 from shared.messages.preemption import Victim
 from shared.messages.queue import POD_GONE
-from shared.messages.state import Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
+from shared.messages.state import Assignment, Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.model.objects import Pod
 from testing.builders import pod
 from testing.inprocess.leaving import going, nominated
@@ -49,7 +49,7 @@ def as_going(of: Pod) -> PodLoad:
 
 
 def nominate(of: Pod, seen: int, *victims: Victim, node: str = "a", load: int = 0) -> Nominate:
-    return Nominate(of.uid, of.namespace, of.name, "default-scheduler", node, load, seen, list(victims))
+    return Nominate(Assignment(of.uid, of.namespace, of.name, "default-scheduler", node), load, seen, list(victims))
 
 
 def nominations(number: int, *wanted: Nominate, loads: Sequence[Pod] = (P,), lose: Sequence[Pod] = ()) -> Commit:

@@ -19,12 +19,12 @@ from shared.kube.client import KubeClient
 from shared.kube.notes import PodStanding
 from shared.kube.outcome import Result
 from shared.messages.binding import BinderBeat, BindingOrders
-from shared.messages.state import BindingOrder, Commit, Decision
+from shared.messages.state import Assignment, BindingOrder, Commit, Decision
 from shared.telemetry.fault import Fault
 from shared.telemetry.metrics import Metrics
 from tests.binder.support import PROFILE, only
 from tests.binder.support import Script as Binder
-from tests.rounds.support import small_node, small_pod
+from tests.rounds.support import reassigned, small_node, small_pod
 
 
 def test_orders_whose_deadline_has_passed_do_not_take_a_binders_room_for_ever() -> None:
@@ -59,13 +59,13 @@ def test_orders_whose_deadline_has_passed_do_not_take_a_binders_room_for_ever() 
 
 def _known(order: BindingOrder) -> BindingOrder:
     """For the profile that the binder has."""
-    return msgspec.structs.replace(order, profile=PROFILE, version="7")
+    return reassigned(order, profile=PROFILE, version="7")
 
 
 def committed(core: SnapshotCore, name: str = "p", now: float = 0.0) -> None:
     pod = small_pod(name)
     core.handle(NodeSeen(small_node("a")), now)
-    decision = Decision(pod.uid, "default", name, "default-scheduler", "a", 0, core.seq)
+    decision = Decision(Assignment(pod.uid, "default", name, "default-scheduler", "a"), 0, core.seq)
     number = 1 if core.answer is None else core.answer.round + 1
     core.handle(Commit(1, number, [load_of(pod)], [decision]), now)
 

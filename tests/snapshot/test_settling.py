@@ -23,6 +23,7 @@ from services.snapshot.events import (
 from shared.messages.binding import BinderBeat
 from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
 from testing.simulation.loop import VirtualLoop
+from tests.rounds.support import reassigned
 from tests.store.support import commit, small_node
 
 
@@ -39,7 +40,7 @@ class Term:
         self.forgotten: list[str] = []
         self.feed(NodeSeen(small_node("n")))
         wanted = commit(self.core, 1, [(uid, "n") for uid in "abc"])
-        self.feed(replace(wanted, decisions=[replace(decision, version="7") for decision in wanted.decisions]))
+        self.feed(replace(wanted, decisions=[reassigned(decision, version="7") for decision in wanted.decisions]))
 
     def feed(self, event: Event) -> None:
         self.carry_out(self.core.handle(event, self.loop.time()))

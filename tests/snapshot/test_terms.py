@@ -26,7 +26,16 @@ from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from services.snapshot.store.terms import Terms, ledger_is_lost
 from shared.cluster.load import load_of
 from shared.messages.codec import encode
-from shared.messages.state import EPOCH_SHIFT, Committed, Delta, LedgerEntry, NodeUpserted, PodGone, PodPlaced
+from shared.messages.state import (
+    EPOCH_SHIFT,
+    Assignment,
+    Committed,
+    Delta,
+    LedgerEntry,
+    NodeUpserted,
+    PodGone,
+    PodPlaced,
+)
 from shared.runtime import Health
 from shared.runtime.leadership import Leadership
 from shared.store.errors import StateLost, StoreUnreachable
@@ -62,7 +71,7 @@ def successor(of: SnapshotLog, *seen: object, now: float = 1.0) -> tuple[Snapsho
 
 def orders(core: SnapshotCore, effects: list[Effect]) -> list[tuple[str, str, int]]:
     given = [core.order(attempt, 1.0) for e in effects if isinstance(e, Resume) for attempt in e.attempts]
-    return [(o.name, o.node, o.epoch) for o in given if o is not None]
+    return [(o.assignment.name, o.node, o.epoch) for o in given if o is not None]
 
 
 def test_what_is_still_assumed_goes_on() -> None:
@@ -166,13 +175,15 @@ def test_what_one_delta_writes_makes_earlier_judgements_stale() -> None:
 
 
 def test_the_pod_comes_along_where_binding_needs_it() -> None:
-    entry = LedgerEntry(P.uid, 5, "default", "p", "default-scheduler", "a", load_of(P), 1, 1, 30.0, pod=P)
+    entry = LedgerEntry(
+        Assignment(P.uid, "default", "p", "default-scheduler", "a", pod=P), 5, load_of(P), 1, 1, 30.0, 30.0
+    )
     core = SnapshotCore(2, [entry])
     core.handle(NodeSeen(A), 0.0)
     (resume,) = core.begin(0.0)
     assert isinstance(resume, Resume)
     order = core.order(resume.attempts[0], 1.0)
-    assert order is not None and order.pod == P
+    assert order is not None and order.assignment.pod == P
 
 
 def test_very_much_that_the_watch_says_at_once_makes_several_deltas() -> None:

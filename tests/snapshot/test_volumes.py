@@ -27,7 +27,7 @@ from shared.model.objects import ClusterObject, ObjectKind, PersistentVolume, Pe
 from shared.model.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from testing.builders import pod
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, changes, commit, decision, refusals, small_node
+from tests.rounds.support import SnapshotLog, changes, commit, decision, reassigned, refusals, small_node
 from tests.samples import a_claim, a_volume
 
 A, B = small_node("a"), small_node("b")
@@ -45,8 +45,7 @@ def decided(
     seen = log.core.seq if seen is None else seen
     plain = commit(number, *((pod, where, seen) for pod, where, _ in decisions))
     with_volumes = [
-        msgspec.structs.replace(each, volumes=volumes)
-        for each, (_, _, volumes) in zip(plain.decisions, decisions, strict=True)
+        reassigned(each, volumes=volumes) for each, (_, _, volumes) in zip(plain.decisions, decisions, strict=True)
     ]
     return log.handle(msgspec.structs.replace(plain, decisions=with_volumes))
 
@@ -136,10 +135,10 @@ def test_ledger_and_order_carry_the_decision_with_the_claims_uids() -> None:
     log = a_log()
     effects = decided(log, 1, (P, "a", STATIC))
     remembered = msgspec.structs.replace(STATIC, uids={"default/c": "c-uid"})
-    assert log.core.ledger[P.uid].volumes == remembered
+    assert log.core.ledger[P.uid].assignment.volumes == remembered
     ((attempt,),) = [effect.attempts for effect in effects if isinstance(effect, Dispatch)]
     order = log.core.order(attempt, 1.0)
-    assert order is not None and order.volumes == remembered
+    assert order is not None and order.assignment.volumes == remembered
 
 
 def test_a_doubled_commit_changes_nothing() -> None:
@@ -366,5 +365,5 @@ def test_a_new_leader_that_is_shown_the_volume_claimed_leaves_it_so() -> None:
 def test_a_commit_without_volumes_is_as_before() -> None:
     log = a_log()
     plain = Commit(1, 1, commit(1, (P, "a", log.core.seq)).loads, [decision(P, "a", log.core.seq)])
-    assert isinstance(plain.decisions[0], Decision) and plain.decisions[0].volumes is None
+    assert isinstance(plain.decisions[0], Decision) and plain.decisions[0].assignment.volumes is None
     assert object_changes(log.handle(plain)) == []

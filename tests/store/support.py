@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Event, Persist
 from shared.cluster.load import PodLoad
-from shared.messages.state import Commit, Decision, State
+from shared.messages.state import Assignment, Commit, Decision, State
 from shared.model.objects import Node
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader
@@ -61,7 +61,9 @@ def persists(core: SnapshotCore, *events: Event, now: float = 0.0) -> list[Persi
 
 def commit(core: SnapshotCore, round_: int, places: Iterable[tuple[str, str]], load: PodLoad | None = None) -> Commit:
     """Pods to nodes, judged on the newest state."""
-    decisions = [Decision(uid, "default", uid, "default-scheduler", where, 0, core.seq) for uid, where in places]
+    decisions = [
+        Decision(Assignment(uid, "default", uid, "default-scheduler", where), 0, core.seq) for uid, where in places
+    ]
     return Commit(1, round_, [load or PodLoad("default", requests={"cpu": 100})], decisions)
 
 

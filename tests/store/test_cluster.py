@@ -6,7 +6,7 @@ import pytest
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Event, NodeSeen, ObjectGone, ObjectSeen, PodSeen
 from shared.cluster.volumes import VolumeDecision
-from shared.messages.state import Commit, Decision, State
+from shared.messages.state import Assignment, Commit, Decision, State
 from shared.model.objects import ClusterObject, ObjectKind, Pod, key_of, kind_of
 from shared.model.wellknown import HOSTNAME
 from shared.store.link import RedisLink
@@ -108,7 +108,7 @@ async def test_the_next_leader_and_a_worker_know_of_the_volumes_that_were_decide
     core = SnapshotCore(1)
     persists(core, NodeSeen(small_node("a")), ObjectSeen(a_volume("v")), ObjectSeen(a_claim("c")))
     wanted = VolumeDecision(bindings=[("default/c", "v")])
-    decision = Decision(P.uid, "default", "p", "default-scheduler", "a", 0, core.seq, volumes=wanted)
+    decision = Decision(Assignment(P.uid, "default", "p", "default-scheduler", "a", volumes=wanted), 0, core.seq)
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
         plain = commit(core, 1, [(P.uid, "a")])

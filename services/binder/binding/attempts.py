@@ -128,9 +128,9 @@ class Attempt:
         """`window`: seconds from now on that the snapshot leaves the pod to this binder."""
         self.order = order
         self.framework = framework
-        self.cycle = CycleState(order.pod or _pod(order))
-        for plugin in framework.volumes if order.volumes is not None else ():
-            self.cycle.write(plugin.name, DECISION, order.volumes)
+        self.cycle = CycleState(order.assignment.pod or _pod(order))
+        for plugin in framework.volumes if order.assignment.volumes is not None else ():
+            self.cycle.write(plugin.name, DECISION, order.assignment.volumes)
         self.state = State.NEW
         self.window = window
         self.deadline = now + window
@@ -182,7 +182,7 @@ class Attempt:
         order = self.order
         steps = ", ".join(f"{state} after {when - self.began:.3f} s" for when, state in self.story)
         return (
-            f"Pod {order.namespace}/{order.name} ({order.uid}), epoch {order.epoch}, attempt {order.attempt}, "
+            f"Pod {order.key} ({order.uid}), epoch {order.epoch}, attempt {order.attempt}, "
             f"node {order.node}, ordered at {self.began:.3f}, deadline {self.deadline:.3f}: {steps or 'new'}"
         )
 
@@ -190,7 +190,12 @@ class Attempt:
 def _pod(order: BindingOrder) -> Pod:
     """As much of the pod as the order tells: plugins that read more have the pod sent along."""
     return Pod(
-        metadata=ObjectMeta(name=order.name, namespace=order.namespace, uid=order.uid, resource_version=order.version),
+        metadata=ObjectMeta(
+            name=order.assignment.name,
+            namespace=order.assignment.namespace,
+            uid=order.uid,
+            resource_version=order.version,
+        ),
         spec=_spec(order.profile),
         status=_STATUS,
     )

@@ -137,9 +137,8 @@ class Carrying:
         if order.version == attempt.order.version:
             self.look_up(attempt, now)
             return
-        if order.window is not None:
-            attempt.deadline = now + order.window
-            self._book.ring(attempt.alarm)
+        attempt.deadline = now + order.window
+        self._book.ring(attempt.alarm)
         self.renew(attempt, order, now)
 
     def renew(self, attempt: Attempt, order: BindingOrder, now: float) -> None:
@@ -213,7 +212,9 @@ class Carrying:
             raise InvariantBroken(f"looked up without a doubt. {attempt.tell()}")
         attempt.move(State.LOOKING, now)
         order = attempt.order
-        self._effects.append(LookUp(order.uid, order.attempt, order.namespace, order.name, doubt.fences))
+        self._effects.append(
+            LookUp(order.uid, order.attempt, order.assignment.namespace, order.assignment.name, doubt.fences)
+        )
 
     def on_looked_up(self, found: LookedUp, now: float) -> None:
         attempt = self._book.find(found.uid, found.attempt)
@@ -244,9 +245,6 @@ class Carrying:
         order = attempt.order
         moved = found.version != order.version
         if doubt.renews and moved and not found.terminating:
-            if order.window is None:  # the snapshot is of release 0.1 and knows no versions
-                self.renew(attempt, replace(order, version=found.version), now)
-                return
             if self._book.behind(order.uid) is not None:
                 self._endings.supersede(attempt, now)
                 return
@@ -265,7 +263,11 @@ def _with_precondition(call: ApiCall, order: BindingOrder) -> ApiCall:
     """A Binding that lands only on the very pod and version that the order is about, whichever plugin wants it."""
     if not call.path.endswith(BINDING):
         return call
-    metadata = {**(call.body.get("metadata") or {}), "uid": order.uid, "resourceVersion": order.version}
+    metadata = {
+        **(call.body.get("metadata") or {}),
+        "uid": order.uid,
+        "resourceVersion": order.version,
+    }
     return replace(call, body={**call.body, "metadata": metadata})
 
 

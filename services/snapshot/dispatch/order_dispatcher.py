@@ -208,7 +208,7 @@ class Dispatcher:
         if order is None:
             self._drop(attempt)
             return []
-        if (order.window or 0.0) < LEAST_LEFT and self.is_sole(process, attempt, order.version):
+        if order.window < LEAST_LEFT and self.is_sole(process, attempt, order.version):
             return None
         del self._binders[process[0]].held[attempt], self._holder[attempt]
         self._waits.add(attempt)
@@ -289,7 +289,7 @@ class Dispatcher:
 
 
 def wait_of(outcome: BindingOutcome) -> float:
-    """How long the binder waits with it. One of release 0.1 names a point in time: it waits as long as any may."""
+    """How long the binder waits with it."""
     return LONGEST_WAIT if outcome.wait is None else bounded(outcome.wait)
 
 
@@ -298,7 +298,9 @@ def parts(orders: Sequence[BindingOrder]) -> Iterator[list[BindingOrder]]:
     part: list[BindingOrder] = []
     size = 0
     for order in orders:
-        bytes_of_order = SMALL_ORDER if order.pod is None else SMALL_ORDER + len(encode_msgpack(order.pod))
+        bytes_of_order = (
+            SMALL_ORDER if order.assignment.pod is None else SMALL_ORDER + len(encode_msgpack(order.assignment.pod))
+        )
         if part and size + bytes_of_order > MOST_BYTES:
             yield part
             part, size = [], 0

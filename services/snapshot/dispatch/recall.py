@@ -21,7 +21,7 @@ from services.snapshot.state.ledger import Attempt
 from shared.messages.binding import Recall, Recalled, Withdraw
 
 RECALL_PATIENCE = 3.0
-"""Seconds for which a binder that beats is asked; one of release 0.1 never answers."""
+"""Seconds for which a binder that beats is asked."""
 REASON = "it is not part of the new term"
 
 

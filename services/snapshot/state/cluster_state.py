@@ -75,10 +75,16 @@ class Cluster:
     def restore(self, entry: LedgerEntry) -> None:
         """A pod that an earlier leader has assumed."""
         self.nominations.forget(entry.uid)
-        self.pods.put(entry.uid, entry.node, entry.load, f"{entry.namespace}/{entry.name}", assumed=True)
+        self.pods.put(
+            entry.uid,
+            entry.node,
+            entry.load,
+            entry.key,
+            assumed=True,
+        )
         self.ledger.restore(entry)
-        if entry.volumes is not None:
-            self.objects.restore(entry.uid, entry.node, entry.volumes)
+        if entry.assignment.volumes is not None:
+            self.objects.restore(entry.uid, entry.node, entry.assignment.volumes)
 
     def remove(self, uid: str) -> list[Effect]:
         """It leaves its place."""

@@ -69,21 +69,14 @@ class Ledger:
         """A new attempt, in the place of an earlier one if there is any."""
         wall = now + self.ahead
         entry = LedgerEntry(
-            uid=decision.uid,
-            attempt=attempt,
-            namespace=decision.namespace,
-            name=decision.name,
-            profile=decision.profile,
-            node=decision.node,
-            load=load,
-            epoch=commit.epoch,
-            round=commit.round,
+            decision.assignment,
+            attempt,
+            load,
+            commit.epoch,
+            commit.round,
             deadline=wall + BINDING_WINDOW,
-            assumed_at=wall,
-            pod=decision.pod,
-            volumes=decision.volumes,
-            version=decision.version,
             window=BINDING_WINDOW,
+            assumed_at=wall,
         )
         self._entries[entry.uid] = entry
         self._doubts.pop(entry.uid, None)
@@ -135,7 +128,7 @@ class Ledger:
         if entry is None or entry.bound or entry.uid in self._doubts:
             return None
         left = self._deadlines.get(entry.uid, now) - now
-        return None if left <= 0 else _order_of(entry, epoch, left, now + left + self.ahead)
+        return None if left <= 0 else BindingOrder(entry.assignment, epoch, entry.attempt, left)
 
     # Time
 
@@ -173,20 +166,3 @@ class Ledger:
 def bounded(wait: float) -> float:
     """How long a binder may wait at a time, whatever number it says."""
     return wait if 0.0 <= wait <= LONGEST_WAIT else LONGEST_WAIT
-
-
-def _order_of(entry: LedgerEntry, epoch: int, window: float, deadline: float) -> BindingOrder:
-    return BindingOrder(
-        epoch=epoch,
-        attempt=entry.attempt,
-        uid=entry.uid,
-        namespace=entry.namespace,
-        name=entry.name,
-        profile=entry.profile,
-        node=entry.node,
-        deadline=deadline,
-        pod=entry.pod,
-        volumes=entry.volumes,
-        version=entry.version,
-        window=window,
-    )

@@ -136,7 +136,7 @@ class Looking:
         seen = self._stage.witness.pods.get(entry.uid)
         standing = "is gone" if seen is None else f"is on {seen.node}" if seen.node else "is on no node"
         left = entry.deadline - time.monotonic()
-        return f"{entry.namespace}/{entry.name} ({entry.uid}), assumed on {entry.node}, {standing}, {left:.1f} s left"
+        return f"{entry.key} ({entry.uid}), assumed on {entry.node}, {standing}, {left:.1f} s left"
 
     async def compared(self) -> CacheCompared:
         return await self._asker.ask("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_PATIENCE)
