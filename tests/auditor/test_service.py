@@ -219,7 +219,7 @@ async def test_it_asks_the_queue_and_overhears_the_binders_also_after_nats_was_a
         await auditor.wait_until(lambda a: a.counts().waiting == 1, SOON)
         uid = made.simulator.stored("pods", "p", "default")["metadata"]["uid"]
         held = QueueContents([], [], [], [], [], [uid])
-        waits = BindingOutcome(uid, 1, wait=-1000.0)
+        waits = BindingOutcome(uid, 1, wait=0.0)
         await bus.publish(SNAPSHOT_BOUND, BindingOutcomes("binder", 1, 1, [waits]))
         await auditor.wait_until(lambda a: bool(a.violations), SOON)
         assert invariants(auditor.violations) == [Invariant.PERMIT_ENDS]
