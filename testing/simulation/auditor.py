@@ -7,12 +7,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from services.snapshot.core import SnapshotCore
 from shared.messages.binding import Evict
 from shared.messages.codec import Message
 from shared.messages.queue import Forgotten
-from shared.messages.state import Commit, Committed, Delta, NodeUpserted
+from shared.messages.state import Commit, Committed, Decision, Delta, NodeUpserted
 from shared.messages.watch import Kind
-from shared.model.objects import Node, Pod
+from shared.model.objects import Node, ObjectKind, PersistentVolume, Pod
 from shared.model.resources import allocatable, filter_requests, host_ports
 from testing.simulation.apiserver import FINISHED, VERSION, ApiServer, Change
 from testing.simulation.client import Binding
@@ -97,7 +98,9 @@ class Auditor:
         if commit is None or core is None or core.epoch != committed.epoch:
             return
         conflicts = {conflict.uid for conflict in committed.conflicts}
-        taken = {each.uid: each.node for each in commit.decisions if each.uid not in conflicts}
+        decisions = [each for each in commit.decisions if each.uid not in conflicts]
+        for decision in decisions:
+            self._judge_volumes(decision, core, committed.seq)
         for binding in self._bindings:
             entry = core.ledger.get(binding.uid)
             if (entry is None or entry.node != binding.node) and self._may_land(binding):
@@ -106,7 +109,7 @@ class Auditor:
         there = {uid: entry.node for uid, entry in core.ledger.items()}
         there |= {binding.uid: binding.node for binding in self._bindings if self._may_land(binding)}
         there |= {uid: pod.spec.node_name for uid, pod in self._server.pods.items() if pod.spec.node_name}
-        for where in sorted(set(taken.values())):
+        for where in sorted({decision.node for decision in decisions}):
             on_it = [self._server.pods[uid] for uid, at in there.items() if at == where and uid in self._server.pods]
             self._judge_room(f"round {committed.round} assumes pods on node {where}", where, on_it)
 
@@ -137,6 +140,16 @@ class Auditor:
         return binding.version in ("", pod.metadata.resource_version)
 
     # Judging
+
+    def _judge_volumes(self, decision: Decision, core: SnapshotCore, seq: int) -> None:
+        """No claim is given a volume that another one has, as the snapshot knew at `seq`, when it took the decision."""
+        objects = core._objects
+        holders = {each.name: each.spec.claim_ref for each in objects.all() if isinstance(each, PersistentVolume)}
+        given = decision.assignment.volumes
+        for claim, volume in () if given is None else given.bindings:
+            holder, written = holders.get(volume), objects._written[ObjectKind.PERSISTENT_VOLUME].get(volume, 0)
+            if holder is not None and holder.key != claim and written <= seq:
+                self._tell(f"{decision.key} ({decision.uid}) is to have {volume}, which {holder.key} has already")
 
     def _judge_room(self, what: str, where: str, pods: Iterable[Pod]) -> None:
         on_it = [pod for pod in pods if pod.status.phase != FINISHED]

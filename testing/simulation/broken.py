@@ -188,7 +188,6 @@ BROKEN: Mapping[str, Broken] = {
         "waits",
         frozenset({"messages", "kill", "lose_lease", "pause"}),
         _volumes_unverified,
-        first=3,
     ),
     "watches-go-back": Broken(
         "The watcher tells the past again as news, and the snapshot and the queue believe it",

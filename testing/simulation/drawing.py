@@ -60,7 +60,18 @@ PREEMPTION = Scene(
     20.0,
 )
 WAITS = Scene(
-    {"create": 8, "delete": 3, "recreate": 0.5, "update": 1, "finish": 1, "renew": 0.3, "change_node": 0.3}, 20.0
+    {
+        "create": 8,
+        "delete": 3,
+        "recreate": 0.5,
+        "update": 1,
+        "finish": 1,
+        "renew": 0.3,
+        "change_node": 0.3,
+        "bind_elsewhere": 0.7,
+        "take_volume": 0.7,
+    },
+    20.0,
 )
 SCENES: Mapping[str, Scene] = {
     "plain": PLAIN,

@@ -56,7 +56,7 @@ class Requests:
             return self._list(PATHS[folder], parse_qs(query))
         if folder == SYSTEM and method == "GET":
             return 200, msgspec.json.encode({"metadata": {"name": "kube-system", "uid": CLUSTER}})
-        return self._object(method, folder, body)
+        return self._object(method, folder, body, given)
 
     # Pods
 
@@ -125,7 +125,7 @@ class Requests:
         told = {"metadata": {"resourceVersion": str(version)}, "items": raws}
         return 200, msgspec.json.encode(told)
 
-    def _object(self, method: str, folder: str, body: bytes | None) -> Answer:
+    def _object(self, method: str, folder: str, body: bytes | None, given: Any) -> Answer:
         """Read and replaced, as the binding of volumes does."""
         match = _OBJECT.fullmatch(folder)
         if match is not None and method == "GET" and match[3] == "nodes" and match[4] in self._server.nodes:
@@ -139,8 +139,8 @@ class Requests:
         if there is None:
             raise Refusal(404, f'{match[3]} "{match[4]}" not found')
         if method == "PUT":
-            new = decode_object(kind, msgspec.Raw(body or b"{}"))
-            if new.metadata.resource_version not in ("", there.metadata.resource_version):
+            new, asked = decode_object(kind, msgspec.Raw(body or b"{}")), given["metadata"].get("resourceVersion", "")
+            if asked not in ("", there.metadata.resource_version):
                 raise Refusal(409, "the object has been modified; please apply your changes to the latest version")
             if key_of(new) != key:
                 raise Refusal(400, "the name of the object does not match the path")

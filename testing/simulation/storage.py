@@ -1,5 +1,6 @@
 """Pods that wait on their way to a node: for permits, for volumes that are bound along with them, for a claim that one
 pod alone may use. Somebody gives permits, and a controller binds what the scheduler has prepared, both in their time.
+Others take the same claims and volumes: another scheduler binds a pod, a user's claim names its volume.
 """
 
 from typing import Any
@@ -12,10 +13,20 @@ from shared.framework.plugin import Permission, PermitPlugin
 from shared.framework.status import Code, Status
 from shared.messages.binding import PermitAnswer
 from shared.messages.watch import Kind
-from shared.model.objects import Node, ObjectKind, PersistentVolume, PersistentVolumeClaim, Pod, key_of, object_from
+from shared.model.objects import (
+    ClaimReference,
+    Node,
+    ObjectKind,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    key_of,
+    object_from,
+)
 from shared.model.storage import BIND_COMPLETED, READ_WRITE_ONCE_POD
 from testing.builders import node, pod
 from testing.simulation.apiserver import FINISHED, Change
+from testing.simulation.auditor import KNOWN_FOR
 from testing.simulation.schedule import Schedule
 from testing.simulation.wishes import ZONE
 from testing.simulation.world import ELSEWHERE, World
@@ -59,8 +70,14 @@ class StorageWorld(World):
         self._looks_at = self._nudges_at = 0.0
         self._stranded: set[str] = set()
         """Pods whose node has gone."""
+        self._replaced_at: dict[str, float] = {}
+        """Nodes that have gone, and others of the same name may have come."""
+        self._doubtful: set[str] = set()
+        """Pods whose node may have been away between decision and binding, so that their claims did not count."""
         self._holds: dict[str, str] = {}
         """The volume of each claim that has one, by the claim's uid."""
+        self._elsewhere: set[str] = set()
+        """Pods that another scheduler has bound."""
         self.quiet = False
         self.server.on_bind.append(self._on_bind)
         self.server.followers.append(self._on_change)
@@ -120,6 +137,29 @@ class StorageWorld(World):
         if (found := self._any_pod()) is not None:
             self.server.delete_pod(found.uid)
             self.create(found.name)
+
+    def _bind_elsewhere(self) -> None:
+        """One that waits for a lone claim, if there is any; it goes after a while."""
+        waiting = [each for each in self.server.pods.values() if not each.spec.node_name]
+        wanted = [each for each in waiting if any(self._uses(each, name) for name in SINGLE)]
+        found = self._any_of(wanted or waiting, lambda each: each.uid)
+        if found is not None:
+            self._elsewhere.add(found.uid)
+            self.server.put_pod(replace(found, spec=replace(found.spec, node_name=ELSEWHERE)))
+            self.later(self.dice.uniform(0.5, 4.0), lambda: self.server.terminate(found.uid))
+
+    def _take_volume(self) -> None:
+        """The claim names the volume that the next pod would get. No pod uses the claim, so it goes soon."""
+        free = [each for each in self._volumes() if each.spec.claim_ref is None]
+        volume = min(free, key=lambda each: each.metadata.name, default=None)
+        if volume is None:
+            return
+        name, uid = self.next_name("taken-")
+        self._put_claim(name, uid)
+        claim = self._claims()[name]
+        reference = ClaimReference(namespace="default", name=name, uid=uid)
+        self.server.put_object(replace(volume, spec=replace(volume.spec, claim_ref=reference)))
+        self._complete(claim, volume)
 
     # Who gives permits, and who binds volumes
 
@@ -217,18 +257,21 @@ class StorageWorld(World):
     def _on_bind(self, bound: Pod) -> None:
         """Its claims have volumes that its node reaches, and it shares none that one pod alone may use."""
         where, claims = self.server.nodes.get(bound.spec.node_name), self._claims()
+        if self.now < self._replaced_at.get(bound.spec.node_name, -KNOWN_FOR) + KNOWN_FOR:
+            self._doubtful.add(bound.uid)
         for name in _claims_of(bound):
             claim = claims.get(name)
             if claim is None or not claim.fully_bound:
                 self._tell(f"{bound.name} ({bound.uid}) is bound, and its claim {name} is not")
             elif where is not None and self._zones[claim.spec.volume_name] != where.metadata.labels[ZONE]:
                 self._tell(f"{bound.name} ({bound.uid}) is bound to {where.name}, which does not reach {name}")
-            if name in SINGLE and (others := self._users(name) - {bound.uid}):
+            if name in SINGLE and (others := self._users(name) - {bound.uid} - self._doubtful - self._elsewhere):
                 self._tell(f"{bound.name} ({bound.uid}) is bound, and ({min(others)}) uses {name} already")
 
     def _on_change(self, change: Change) -> None:
         """No volume goes to two claims, and a claim keeps the one that it has."""
         if change.kind is Kind.NODE and change.type == "DELETED":
+            self._replaced_at[change.key] = self.now
             self._stranded.update(uid for uid, pod in self.server.pods.items() if pod.spec.node_name == change.key)
         obj = self.server.objects.get((ObjectKind.PERSISTENT_VOLUME_CLAIM, change.key))
         if not isinstance(obj, PersistentVolumeClaim) or not obj.spec.volume_name:
