@@ -12,8 +12,8 @@ from shared.config.values import whole_number
 from shared.errors import UserError
 
 if TYPE_CHECKING:
-    from testing.simulator.reviews import Reviewed
     from testing.simulator.service import SimulatorOptions
+    from testing.simulator.subresources import Reviewed
 
 DESCRIPTION = "Runs the API server of a made-up, empty cluster. All is kept in memory. Ctrl-C ends it."
 EXAMPLES = """\
@@ -80,7 +80,7 @@ async def _serve(options: "SimulatorOptions", hint: str) -> None:
 def _users_in(path: Path) -> "tuple[Reviewed, ...]":
     import msgspec
 
-    from testing.simulator.reviews import Reviewed
+    from testing.simulator.subresources import Reviewed
 
     try:
         return msgspec.json.decode(_text_of(path, "--users-file"), type=tuple[Reviewed, ...])

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 
 from testing.simulator.errors import Cause, invalid, invalid_value, required, unsupported_value
-from testing.simulator.grouprules import (
-    coscheduling_group_causes,
-    fixed_spec_causes,
-    pod_group_causes,
-    workload_causes,
-)
 from testing.simulator.metadata import cannot_unmarshal, metadata_causes
-from testing.simulator.podrules import TAINT_EFFECTS, amount_causes, check_shape, pod_causes, pod_update_causes
-from testing.simulator.pods import PriorityClasses, complete_spec, default_pod
+from testing.simulator.pod_admission import (
+    TAINT_EFFECTS,
+    PriorityClasses,
+    amount_causes,
+    check_shape,
+    complete_spec,
+    default_pod,
+    pod_causes,
+    pod_update_causes,
+)
 from testing.simulator.resources import (
     COSCHEDULING_POD_GROUPS,
     DEFINITIONS,
@@ -26,7 +28,14 @@ from testing.simulator.resources import (
     Resource,
     builtin,
 )
-from testing.simulator.smallrules import claim_causes, lease_causes
+from testing.simulator.validation import (
+    claim_causes,
+    coscheduling_group_causes,
+    fixed_spec_causes,
+    lease_causes,
+    pod_group_causes,
+    workload_causes,
+)
 
 CLAIMS = builtin("persistentvolumeclaims")
 NAME_LABEL = "kubernetes.io/metadata.name"

@@ -1,7 +1,5 @@
 """The API: a request in plain values goes in, an answer or a watch comes out. Nothing waits here."""
 
-from testing.simulator.calls import Answer, Call, Target, refusal, resolve
-from testing.simulator.changing import Changing
 from testing.simulator.cluster import Cluster
 from testing.simulator.discovery import (
     AGGREGATED,
@@ -13,11 +11,13 @@ from testing.simulator.discovery import (
     resource_list,
 )
 from testing.simulator.errors import ApiError, bad_request, method_not_allowed, no_such_route
-from testing.simulator.reading import Reading
+from testing.simulator.reads import Reading
+from testing.simulator.requests import Answer, Call, Target, refusal, resolve
 from testing.simulator.resources import Object
-from testing.simulator.reviews import Reviews
 from testing.simulator.store import encode
+from testing.simulator.subresources import Reviews
 from testing.simulator.watch import Watch
+from testing.simulator.writes import Changing
 
 HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 OPEN_TO_ALL = HEALTH | {"/version"}

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from testing.simulator.admission import admit_new, admit_update
-from testing.simulator.definitions import custom_resources, establish
 from testing.simulator.errors import (
     ApiError,
     already_exists,
@@ -21,7 +20,7 @@ from testing.simulator.errors import (
     invalid_value,
     not_found,
 )
-from testing.simulator.metadata import LONGEST_GENERATED, cannot_unmarshal, metadata_of
+from testing.simulator.metadata import LONGEST_GENERATED, cannot_unmarshal, metadata_of, timestamp
 from testing.simulator.resources import (
     DEFINITIONS,
     EVENTS,
@@ -32,9 +31,10 @@ from testing.simulator.resources import (
     Catalog,
     Object,
     Resource,
+    custom_resources,
+    establish,
 )
 from testing.simulator.store import Item, Store
-from testing.simulator.times import timestamp
 
 NAMESPACES_FROM_THE_START = ("default", "kube-system", "kube-public", "kube-node-lease")
 PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})

@@ -1,19 +1,162 @@
-"""Runs the simulated kubelets on the event loop: a few pods at a time, so that requests are answered in between."""
+"""The simulated kubelets: what becomes of pods on nodes. They are told of changes and of the time, and say what to do.
+
+    bound --at once--> Running --"run-seconds" later--> Succeeded
+    deletion asked for --at once--> gone
+
+A pod on a node that does not exist has no kubelet, and stays as it is until the node is there.
+"""
 
 import asyncio
 import contextlib
+import heapq
+from dataclasses import dataclass
 
 from testing.simulator.cluster import Cluster
-from testing.simulator.lifecycle import FINISHED, Complete, Kubelets, Start, Step, Vanish
+from testing.simulator.metadata import timestamp
 from testing.simulator.resources import NODES, PODS, Object
-from testing.simulator.store import ADDED, Change, Item
+from testing.simulator.store import ADDED, DELETED, Change, Item
 
+RUN_SECONDS = "simulator.flotilla.io/run-seconds"
+FINISHED = frozenset({"Succeeded", "Failed"})
+ADDRESSES = 1 << 22
+_NODE = PODS.field_index["spec.nodeName"]
+_PHASE = PODS.field_index["status.phase"]
+Key = tuple[str, str, str]
+"""Namespace, name and uid."""
 PODS_AT_A_TIME = 64
 LONGEST_SLEEP = 1.0
 NO_ADDRESS = "127.0.0.1"
 MISSHAPEN = (AttributeError, KeyError, TypeError)
 """A pod that no kubelet could decode stays as it is."""
 _NODE = PODS.field_index["spec.nodeName"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Vanish:
+    key: Key
+
+
+Step = Start | Complete | Vanish
+
+
+class Kubelets:
+    def __init__(self) -> None:
+        self._ready: dict[Step, None] = {}
+        self._later: list[tuple[float, Key]] = []
+        self._addresses = 0
+        self._homeless: dict[str, dict[Step, None]] = {}
+
+    def on_change(self, change: Change) -> bool:
+        """Whether there is something to do now."""
+        item = change.item
+        node, phase = item.fields[_NODE], item.fields[_PHASE]
+        if change.type == DELETED or not node:
+            return False
+        key = (item.namespace, item.name, item.uid)
+        if b'"deletionTimestamp"' in item.raw and "deletionTimestamp" in item.decode()["metadata"]:
+            self._ready[Vanish(key)] = None
+        elif phase == "Pending":
+            self._ready[Start(key)] = None
+        return bool(self._ready)
+
+    def park(self, step: Step, node: str) -> None:
+        """The node does not exist: the step waits for it."""
+        self._homeless.setdefault(node, {})[step] = None
+
+    def on_node(self, name: str) -> bool:
+        """A node has come up; whether something was waiting for it."""
+        steps = self._homeless.pop(name, None)
+        self._ready.update(steps or {})
+        return steps is not None
+
+    def due(self, now: float, most: int) -> list[Step]:
+        """What is to be done, in the order in which it came up."""
+        while self._later and self._later[0][0] <= now:
+            self._ready[Complete(heapq.heappop(self._later)[1])] = None
+        steps = list(self._ready)[:most]
+        for step in steps:
+            del self._ready[step]
+        return steps
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._ready)
+
+    def next_time(self) -> float | None:
+        return self._later[0][0] if self._later else None
+
+    def run(self, pod: Object, host: str, now: float) -> None:
+        """Write into the pod that it runs."""
+        metadata, spec, status = pod["metadata"], pod["spec"], pod.setdefault("status", {})
+        at = timestamp(now)
+        status["phase"] = "Running"
+        status["startTime"] = at
+        status["hostIP"] = host
+        status["hostIPs"] = [{"ip": host}]
+        if spec.get("hostNetwork"):
+            address = host
+        else:
+            self._addresses = (self._addresses + 1) % ADDRESSES
+            number = self._addresses
+            address = f"10.{128 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"
+        status["podIP"] = address
+        status["podIPs"] = [{"ip": address}]
+        _set_conditions(status, at, ready=True)
+        status["containerStatuses"] = [
+            {**_container(container), "ready": True, "started": True, "state": {"running": {"startedAt": at}}}
+            for container in spec.get("containers") or ()
+        ]
+        seconds = _run_seconds(metadata)
+        if seconds is not None:
+            key = (metadata.get("namespace", ""), metadata["name"], metadata.get("uid", ""))
+            heapq.heappush(self._later, (now + seconds, key))
+
+    def complete(self, pod: Object, now: float) -> None:
+        """Write into the pod that all of it has ended well."""
+        status = pod["status"]
+        at = timestamp(now)
+        status["phase"] = "Succeeded"
+        _set_conditions(status, at, ready=False)
+        ended = {"exitCode": 0, "reason": "Completed", "startedAt": status.get("startTime"), "finishedAt": at}
+        status["containerStatuses"] = [
+            {**_container(container), "ready": False, "started": False, "state": {"terminated": ended}}
+            for container in pod["spec"].get("containers") or ()
+        ]
+
+
+def _run_seconds(metadata: Object) -> float | None:
+    text = (metadata.get("annotations") or {}).get(RUN_SECONDS)
+    try:
+        return None if text is None else max(0.0, float(text))
+    except ValueError:
+        return None
+
+
+def _container(container: Object) -> Object:
+    name, image = container.get("name", ""), container.get("image", "")
+    return {"name": name, "image": image, "imageID": image, "restartCount": 0}
+
+
+def _set_conditions(status: Object, at: str, *, ready: bool) -> None:
+    mine = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    kept = [condition for condition in status.get("conditions") or () if condition.get("type") not in mine]
+    conditions = []
+    for type_ in mine:
+        condition = {"type": type_, "status": "True", "lastProbeTime": None, "lastTransitionTime": at}
+        if not ready and type_ != "Initialized":
+            condition |= {"status": "False", "reason": "PodCompleted"}
+        conditions.append(condition)
+    status["conditions"] = [*conditions, *kept]
 
 
 class KubeletRunner:

@@ -1,6 +1,8 @@
 """What holds for the metadata of every object."""
 
 import re
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from testing.simulator.errors import ApiError, Cause, bad_request, invalid_value, required
@@ -9,7 +11,6 @@ from testing.simulator.resources import NAMESPACES, Object, Resource
 LONGEST_NAME = 253
 LONGEST_LABEL = 63
 LONGEST_GENERATED = LONGEST_NAME - 5
-
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -105,3 +106,17 @@ def label_causes(field: str, labels: dict[str, str]) -> list[Cause]:
         elif value and not _QUALIFIED.fullmatch(value):
             causes.append(invalid_value(field, value, _NOT_A_VALUE))
     return causes
+
+
+def timestamp(now: float) -> str:
+    """Whole seconds, as in metadata and conditions."""
+    return _of_second(int(now))
+
+
+@lru_cache(maxsize=16)
+def _of_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_of(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

@@ -6,7 +6,6 @@ from typing import Any
 
 Object = dict[str, Any]
 StorageKey = tuple[str, str]
-
 SCALABLE = ("status", "scale")
 
 
@@ -81,7 +80,11 @@ class Resource:
 
 
 STATUS = ("status",)
+
+
 POD_SUBRESOURCES = ("status", "binding", "eviction", "log")
+
+
 POD_FIELDS = _fields(
     "spec.nodeName",
     "spec.restartPolicy",
@@ -93,6 +96,8 @@ POD_FIELDS = _fields(
     "status.nominatedNodeName",
     hostNetwork="false",
 )
+
+
 EVENT_FIELDS = (
     *_fields(
         "involvedObject.kind",
@@ -108,11 +113,16 @@ EVENT_FIELDS = (
     ),
     Field("source", ("source", "component")),
 )
+
+
 NEW_EVENT_LABELS = {"reportingComponent": "reportingController", "source": "deprecatedSource"}
+
+
 NEW_EVENT_FIELDS = tuple(
     Field(NEW_EVENT_LABELS.get(known.label, known.label.replace("involvedObject", "regarding")), known.path)
     for known in EVENT_FIELDS
 )
+
 
 RESOURCES = (
     Resource("", "v1", "Pod", "pods", True, ("po",), POD_SUBRESOURCES, POD_FIELDS, ("all",), True, True),
@@ -291,13 +301,74 @@ def builtin(plural: str, group: str = "", version: str = "v1") -> Resource:
 
 
 PODS = builtin("pods")
+
+
 NODES = builtin("nodes")
+
+
 NAMESPACES = builtin("namespaces")
+
+
 EVENTS = builtin("events")
+
+
 NEW_EVENTS = builtin("events", "events.k8s.io")
+
+
 PRIORITY_CLASSES = builtin("priorityclasses", "scheduling.k8s.io")
+
+
 DISRUPTION_BUDGETS = builtin("poddisruptionbudgets", "policy")
+
+
 WORKLOADS = builtin("workloads", "scheduling.k8s.io", "v1alpha2")
+
+
 POD_GROUPS = builtin("podgroups", "scheduling.k8s.io", "v1alpha2")
+
+
 COSCHEDULING_POD_GROUPS = builtin("podgroups", "scheduling.x-k8s.io", "v1alpha1")
+
+
 DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")
+
+
+def custom_resources(definition: Object) -> list[Resource]:
+    """One type for every version that is served; all of them keep their objects in the same place."""
+    spec = definition["spec"]
+    names = spec["names"]
+    return [
+        Resource(
+            spec["group"],
+            version["name"],
+            names["kind"],
+            names["plural"],
+            spec["scope"] == "Namespaced",
+            tuple(names.get("shortNames") or ()),
+            subresources=tuple(name for name in ("status", "scale") if name in (version.get("subresources") or {})),
+            categories=tuple(names.get("categories") or ()),
+            counts_generations=True,
+            strategic=False,
+            kept_as=(spec["group"], names["plural"]) if len(spec["versions"]) > 1 else None,
+        )
+        for version in spec["versions"]
+        if version.get("served", True)
+    ]
+
+
+def establish(definition: Object, now: str) -> None:
+    """A definition is in force as soon as it is written."""
+    spec = definition["spec"]
+    names = {"listKind": f"{spec['names']['kind']}List", "singular": spec["names"]["kind"].lower(), **spec["names"]}
+    spec["names"] = names
+    definition["status"] = {
+        "acceptedNames": names,
+        "storedVersions": [version["name"] for version in spec["versions"] if version.get("storage")],
+        "conditions": [
+            {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
+            for type_, reason, message in (
+                ("NamesAccepted", "NoConflicts", "no conflicts found"),
+                ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+            )
+        ],
+    }

@@ -13,12 +13,11 @@ from shared.errors import UserError
 from testing.simulator.api import Api
 from testing.simulator.cluster import Cluster
 from testing.simulator.errors import not_found
-from testing.simulator.faults import Faults
 from testing.simulator.kubelet import KubeletRunner
 from testing.simulator.resources import DEFINITIONS, Object, Resource
-from testing.simulator.reviews import Reviewed, Reviews
-from testing.simulator.server import Handler
+from testing.simulator.server import Faults, Handler
 from testing.simulator.store import Item
+from testing.simulator.subresources import Reviewed, Reviews
 
 STOP_SECONDS = 2.0
 

@@ -1,5 +1,8 @@
 """Binding, eviction and scaling."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
 from testing.simulator.cluster import FINISHED, Cluster, check_preconditions
 from testing.simulator.errors import (
     ApiError,
@@ -11,14 +14,15 @@ from testing.simulator.errors import (
     unprocessed,
     unsupported_value,
 )
-from testing.simulator.metadata import metadata_of
-from testing.simulator.resources import DISRUPTION_BUDGETS, PODS, Object, Resource
+from testing.simulator.metadata import metadata_of, timestamp
+from testing.simulator.resources import DISRUPTION_BUDGETS, PODS, Object, Resource, builtin
 from testing.simulator.selectors import selector_test
 from testing.simulator.store import Item
-from testing.simulator.times import timestamp
 
 BUSY_SECONDS = 10
 """After which an eviction may be asked for again whose budget has just been changed."""
+TOKEN_REVIEWS = builtin("tokenreviews", "authentication.k8s.io")
+ACCESS_REVIEWS = builtin("subjectaccessreviews", "authorization.k8s.io")
 
 
 def bind(cluster: Cluster, namespace: str, name: str, binding: Object, *, dry_run: bool = False) -> None:
@@ -145,3 +149,48 @@ def rescale(cluster: Cluster, resource: Resource, item: Item, scale: Object, *, 
     obj = item.decode()
     obj["spec"]["replicas"] = replicas
     return cluster.update(resource, item, obj, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewed:
+    """A user of the table. `may`: verb and path, as `get /metrics`; `*`: any verb, or any end of a path."""
+
+    token: str = field(repr=False)
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    may: tuple[str, ...] = ()
+
+
+class Reviews:
+    def __init__(self, users: Iterable[Reviewed] = ()) -> None:
+        self._users = {user.token: user for user in users}
+
+    def answer(self, resource: Resource, obj: Object) -> Object:
+        """The same object with its status."""
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            raise bad_request(f"{resource.kind}: spec is required")
+        told = self._token(spec) if resource is TOKEN_REVIEWS else self._access(spec)
+        return {"metadata": {}, **obj, "kind": resource.kind, "apiVersion": resource.api_version, "status": told}
+
+    def _token(self, spec: Object) -> Object:
+        user = self._users.get(spec.get("token") or "")
+        if user is None:
+            return {"authenticated": False, "user": {}, "error": "[invalid bearer token, token lookup failed]"}
+        groups = [*user.groups, "system:authenticated"]
+        return {"authenticated": True, "user": {"username": user.name, "uid": user.uid, "groups": groups}}
+
+    def _access(self, spec: Object) -> Object:
+        asked = spec.get("nonResourceAttributes") or {}
+        verb, path = asked.get("verb") or "", asked.get("path") or ""
+        name = spec.get("user") or ""
+        rules = (rule for user in self._users.values() if user.name == name for rule in user.may)
+        allowed = any(_allows(rule, verb, path) for rule in rules)
+        return {"allowed": allowed, "reason": "" if allowed else f'no rule lets "{name}" {verb} {path}'}
+
+
+def _allows(rule: str, verb: str, path: str) -> bool:
+    verbs, _, pattern = rule.partition(" ")
+    fits = path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
+    return verbs in ("*", verb) and fits

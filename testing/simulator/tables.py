@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testing.simulator.metadata import seconds_of
 from testing.simulator.resources import Object, Resource, StorageKey
-from testing.simulator.times import seconds_of
 
 UNKNOWN = "<unknown>"
 NONE = "<none>"

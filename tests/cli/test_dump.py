@@ -43,7 +43,7 @@ from shared.messages.state import Assignment, LedgerEntry
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.profiling import PROFILE
 from testing.builders import node, pod
-from testing.simulator.calls import Answer
+from testing.simulator.requests import Answer
 from tests.bus.support import LOG, a_bus, a_telemetry, until
 from tests.cli.operating import Operator
 from tests.cli.test_queue import Waiting, an_info

@@ -20,8 +20,8 @@ from shared.runtime.health import Health
 from shared.runtime.pages import PATHS, Pages
 from shared.runtime.serving import served
 from shared.telemetry.metrics import Metrics
-from testing.simulator.reviews import Reviewed
 from testing.simulator.service import Simulator, SimulatorOptions
+from testing.simulator.subresources import Reviewed
 from tests.certificates import make_certificate, make_certificates
 from tests.deploy.recorder import Recorder, recorders
 from tools.cli.main import main

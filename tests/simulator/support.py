@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 
 from testing.simulator.api import Api
-from testing.simulator.calls import JSON, Answer, Call, parse_target
 from testing.simulator.cluster import Cluster
-from testing.simulator.reviews import Reviewed, Reviews
+from testing.simulator.requests import JSON, Answer, Call, parse_target
 from testing.simulator.service import Simulator, SimulatorOptions
+from testing.simulator.subresources import Reviewed, Reviews
 from testing.simulator.watch import Watch
 
 Object = dict[str, Any]

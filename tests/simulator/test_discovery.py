@@ -2,7 +2,7 @@
 
 import pytest
 
-from testing.simulator.calls import Answer
+from testing.simulator.requests import Answer
 from tests.simulator.support import NODES, PODS, Desk, binding, node, pod
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.lists import HELD_SECONDS
+from testing.simulator.reads import HELD_SECONDS
 from tests.simulator.support import NODES, PODS, Desk, binding, node, pod
 
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from testing.simulator.errors import ApiError
-from testing.simulator.patches import json_patch, merge_patch
-from testing.simulator.strategic import strategic_patch
+from testing.simulator.patches import json_patch, merge_patch, strategic_patch
 from tests.simulator.support import JSON_PATCH, NODES, Desk, node
 
 A = {"name": "a", "image": "1"}

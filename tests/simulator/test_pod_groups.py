@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.calls import Answer
+from testing.simulator.requests import Answer
 from tests.simulator.support import MERGE, PODS, Desk, pod, told
 
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.reviews import Reviewed
+from testing.simulator.subresources import Reviewed
 from tests.simulator.support import Desk
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"

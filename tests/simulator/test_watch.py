@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from testing.simulator.calls import JSON
+from testing.simulator.requests import JSON
 from testing.simulator.store import Bucket
 from tests.simulator.support import (
     DEADLINE,

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from testing.simulator.calls import Answer, Call, Target, as_object
 from testing.simulator.cluster import Cluster, check_preconditions
 from testing.simulator.errors import (
     bad_request,
@@ -15,15 +14,14 @@ from testing.simulator.errors import (
     unsupported_media_type,
 )
 from testing.simulator.metadata import metadata_of
-from testing.simulator.patches import json_patch, merge_patch
+from testing.simulator.patches import json_patch, merge_patch, strategic_patch
+from testing.simulator.requests import Answer, Call, Target, as_object
 from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, Object, Resource, builtin
-from testing.simulator.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from testing.simulator.selectors import select
-from testing.simulator.smallrules import changed_event_causes, new_event_causes
 from testing.simulator.store import Item, encode
-from testing.simulator.strategic import strategic_patch
-from testing.simulator.subresources import bind, evict, rescale, scale_of
-from testing.simulator.versions import is_converted, kept_form, kept_type, shown_form
+from testing.simulator.subresources import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews, bind, evict, rescale, scale_of
+from testing.simulator.validation import changed_event_causes, new_event_causes
+from testing.simulator.views import is_converted, kept_form, kept_type, shown_form
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -1,19 +1,38 @@
 """Get, list and watch."""
 
-from testing.simulator.calls import Answer, Call, Target
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from testing.simulator.cluster import Cluster
-from testing.simulator.errors import bad_request, expired, method_not_allowed, too_large_resource_version
-from testing.simulator.listoptions import check_list, check_watch
-from testing.simulator.lists import Pages
+from testing.simulator.errors import (
+    bad_request,
+    expired,
+    forbidden_value,
+    invalid_options,
+    method_not_allowed,
+    too_large_resource_version,
+    unsupported_value,
+)
+from testing.simulator.requests import Answer, Call, Target
 from testing.simulator.resources import Object, Resource
 from testing.simulator.selectors import select
 from testing.simulator.store import Bucket, Item, encode
 from testing.simulator.subresources import scale_of
-from testing.simulator.versions import is_converted
-from testing.simulator.views import ConvertedView, TableView, View
+from testing.simulator.views import ConvertedView, TableView, View, is_converted
 from testing.simulator.watch import Watch
 
 LOG = b"the simulator runs no containers\n"
+MOST_HELD = 64
+HELD_SECONDS = 300.0
+EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You must start a new list without "
+    "the continue parameter."
+)
+MATCHES = ("Exact", "NotOlderThan")
+MATCH = "resourceVersionMatch"
+INITIAL = "sendInitialEvents"
 
 
 class Reading:
@@ -122,3 +141,87 @@ def _past(bucket: Bucket, version: int, namespace: str | None) -> list[Item]:
     if then is None:
         raise expired(f"The state of version {version} is compacted.")
     return then
+
+
+@dataclass(slots=True)
+class Page:
+    items: list[Item]
+    version: int
+    token: str = ""
+    remaining: int = 0
+
+
+@dataclass(slots=True)
+class _Held:
+    items: list[Item]
+    version: int
+    until: float
+
+
+class Pages:
+    def __init__(self) -> None:
+        self._held: OrderedDict[int, _Held] = OrderedDict()
+        self._last_id = 0
+
+    def first(self, items: list[Item], version: int, limit: int, now: float) -> Page:
+        if len(items) <= limit:
+            return Page(items, version)
+        self._last_id += 1
+        self._held[self._last_id] = _Held(items, version, now + HELD_SECONDS)
+        self._forget(now)
+        return self._page(self._last_id, 0, limit)
+
+    def next(self, token: str, limit: int, now: float) -> Page:
+        try:
+            number, start = map(int, urlsafe_b64decode(token.encode()).decode().split(":"))
+        except ValueError:
+            raise bad_request("continue key is not valid") from None
+        self._forget(now)
+        if number not in self._held:
+            raise expired(EXPIRED)
+        return self._page(number, start, limit)
+
+    def expire(self) -> None:
+        self._held.clear()
+
+    def _page(self, number: int, start: int, limit: int) -> Page:
+        held = self._held[number]
+        end = min(start + limit, len(held.items)) if limit else len(held.items)
+        remaining = len(held.items) - end
+        token = urlsafe_b64encode(f"{number}:{end}".encode()).decode() if remaining else ""
+        return Page(held.items[start:end], held.version, token, remaining)
+
+    def _forget(self, now: float) -> None:
+        while self._held:
+            oldest = next(iter(self._held))
+            if len(self._held) <= MOST_HELD and self._held[oldest].until > now:
+                return
+            del self._held[oldest]
+
+
+def check_list(query: Mapping[str, str]) -> None:
+    match, version, following = query.get(MATCH), query.get("resourceVersion"), query.get("continue")
+    if query.get(INITIAL) is not None:
+        raise invalid_options(forbidden_value(INITIAL, f"{INITIAL} is forbidden for list"))
+    if match and not version:
+        raise invalid_options(forbidden_value(MATCH, f"{MATCH} is forbidden unless resourceVersion is provided"))
+    if match and following:
+        raise invalid_options(forbidden_value(MATCH, f"{MATCH} is forbidden when continue is provided"))
+    if match and match not in MATCHES:
+        raise invalid_options(unsupported_value(MATCH, match, MATCHES))
+    if match == "Exact" and version == "0":
+        why = f'{MATCH} "exact" is forbidden for resourceVersion "0"'
+        raise invalid_options(forbidden_value(MATCH, why))
+    if following and version not in (None, "", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+
+
+def check_watch(query: Mapping[str, str]) -> None:
+    """A watch that begins with the state must say that any state not older than the version will do."""
+    match, initial = query.get(MATCH), query.get(INITIAL)
+    if initial is None and match:
+        why = f"{MATCH} is forbidden for watch unless {INITIAL} is provided"
+        raise invalid_options(forbidden_value(MATCH, why))
+    if initial is not None and match != "NotOlderThan":
+        why = f"{INITIAL} requires setting {MATCH} to NotOlderThan"
+        raise invalid_options(forbidden_value(MATCH, why))
