@@ -1,1 +1,1 @@
-"""A Kubernetes API server in one process: the embedded default, and the tests' cluster."""
+"""A Kubernetes API server in one process, in memory: the default of `flotilla up`, and the cluster of the tests."""

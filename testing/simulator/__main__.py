@@ -1,4 +1,4 @@
-"""python -m testing.simulator: the simulated API server alone, until it is told to end."""
+"""flotilla simulate, and python -m testing.simulator: the simulated API server alone."""
 
 import argparse
 import asyncio
@@ -13,31 +13,37 @@ from shared.errors import UserError
 
 if TYPE_CHECKING:
     from testing.simulator.service import SimulatorOptions
-    from testing.simulator.subresources import Reviewed
+    from testing.simulator.subresources import ReviewedUser
 
-DESCRIPTION = "Runs the API server of a made-up, empty cluster. All is kept in memory. Ctrl-C ends it."
+DESCRIPTION = "Serves the API of an empty, simulated cluster. Everything is kept in memory. Ctrl-C stops it."
 EXAMPLES = """\
 examples:
   flotilla simulate --port 8001                  then: kubectl --server http://127.0.0.1:8001 get nodes
-  flotilla up --server http://127.0.0.1:8001     a scheduler for it
-  flotilla simulate --token-file token           only for those who know the token in that file
+  flotilla up --server http://127.0.0.1:8001     run Flotilla against it
+  flotilla simulate --token-file token           require the bearer token in that file
 """
 HIGHEST_PORT = 65_535
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--host", default="127.0.0.1", metavar="HOST", help="where to listen (default 127.0.0.1)")
-    command.add_argument("--port", default="0", metavar="N", help="default: any that is free")
-    command.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="holds the bearer token that requests must carry"
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "simulate", help="run a simulated API server", description=DESCRIPTION, epilog=EXAMPLES
     )
+    add_flags(command)
+    command.set_defaults(run=run)
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--host", default="127.0.0.1", metavar="HOST", help="address to listen on (default 127.0.0.1)")
+    command.add_argument("--port", default="0", metavar="N", help="port to listen on (default: any free one)")
+    command.add_argument("--token-file", type=Path, metavar="FILE", help="file with the bearer token to require")
     command.add_argument(
         "--users-file",
         type=Path,
         metavar="FILE",
-        help="JSON: a list of users with token, name, groups and may (`get /metrics`), for token and access reviews",
+        help="JSON list of users (token, name, groups, may: `get /metrics`) for token and access reviews",
     )
-    command.add_argument("--no-kubelet", action="store_true", help="bound pods do not begin to run, deleted ones stay")
+    command.add_argument("--no-kubelet", action="store_true", help="do not run bound pods or remove deleted ones")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
     users = () if options.users_file is None else _users_in(options.users_file)
     chosen = SimulatorOptions(host=options.host, port=port, token=token, users=users, kubelet=not options.no_kubelet)
-    # kubectl sends no token without TLS, and there is none.
+    # kubectl sends no token over plain HTTP, so suggest curl where one is required.
     hint = "kubectl --server {url} get nodes"
     if options.token_file is not None:
         hint = f'curl -H "Authorization: Bearer $(cat {options.token_file})" {{url}}/api/v1/nodes'
@@ -64,26 +70,26 @@ def run(options: argparse.Namespace) -> int:
 async def _serve(options: "SimulatorOptions", hint: str) -> None:
     from testing.simulator.service import Simulator
 
-    told_to_end = asyncio.Event()
+    stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(each, told_to_end.set)
+        asyncio.get_running_loop().add_signal_handler(each, stop.set)
     simulator = Simulator(options)
     await simulator.start()
     try:
         print(f"simulated API server at {simulator.url}")
         print(f"try: {hint.format(url=simulator.url)}", flush=True)
-        await told_to_end.wait()
+        await stop.wait()
     finally:
         await simulator.stop()
 
 
-def _users_in(path: Path) -> "tuple[Reviewed, ...]":
+def _users_in(path: Path) -> "tuple[ReviewedUser, ...]":
     import msgspec
 
-    from testing.simulator.subresources import Reviewed
+    from testing.simulator.subresources import ReviewedUser
 
     try:
-        return msgspec.json.decode(_text_of(path, "--users-file"), type=tuple[Reviewed, ...])
+        return msgspec.json.decode(_text_of(path, "--users-file"), type=tuple[ReviewedUser, ...])
     except msgspec.DecodeError as error:
         raise UserError(f"--users-file: {path}: {error}") from error
 
@@ -92,14 +98,14 @@ def _text_of(path: Path, flag: str) -> str:
     try:
         return path.read_text()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(f"{flag}: takes a file that can be read, not {str(path)!r} ({reason})") from error
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise UserError(f"{flag}: cannot read {str(path)!r}: {reason}") from error
 
 
 def _token_in(path: Path) -> str:
     token = _text_of(path, "--token-file").strip()
     if not token:
-        raise UserError(f"--token-file: {str(path)!r} holds no token")
+        raise UserError(f"--token-file: {str(path)!r} is empty")
     return token
 
 

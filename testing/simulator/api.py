@@ -1,4 +1,4 @@
-"""The API: a request in plain values goes in, an answer or a watch comes out. Nothing waits here."""
+"""Dispatch: a request goes in, a response or a watch comes out. Synchronous and free of I/O."""
 
 from testing.simulator.cluster import Cluster
 from testing.simulator.discovery import (
@@ -11,70 +11,70 @@ from testing.simulator.discovery import (
     resource_list,
 )
 from testing.simulator.errors import ApiError, bad_request, method_not_allowed, no_such_route
-from testing.simulator.reads import Reading
-from testing.simulator.requests import Answer, Call, Target, refusal, resolve
+from testing.simulator.reads import Reader
+from testing.simulator.requests import Request, Response, Target, error_response, resolve
 from testing.simulator.resources import Object
 from testing.simulator.store import encode
 from testing.simulator.subresources import Reviews
 from testing.simulator.watch import Watch
-from testing.simulator.writes import Changing
+from testing.simulator.writes import Writer
 
 HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 OPEN_TO_ALL = HEALTH | {"/version"}
-MISSHAPEN = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
-"""What comes of an object that has something else where an object, a list or a string should be."""
+MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+"""What handling a body raises whose fields have unexpected types."""
 OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 class Api:
-    def __init__(self, cluster: Cluster, most_waiting: int, reviews: Reviews) -> None:
-        self.reading = Reading(cluster, most_waiting)
+    def __init__(self, cluster: Cluster, max_pending_bytes: int, reviews: Reviews) -> None:
+        self.reader = Reader(cluster, max_pending_bytes)
         self._cluster = cluster
-        self._changing = Changing(cluster, reviews)
+        self._writer = Writer(cluster, reviews)
 
-    def handle(self, call: Call) -> Answer | Watch:
-        """Never raises for what a client can do: what is refused is an answer, too."""
+    def handle(self, request: Request) -> Response | Watch:
+        """Never raises for anything a client can send: a refusal is a response, too."""
         try:
-            target = resolve(self._cluster.catalog, call.path)
-            return self._about(call) if target is None else self._dispatch(target, call)
+            target = resolve(self._cluster.catalog, request.path)
+            return self._describe(request) if target is None else self._dispatch(target, request)
         except ApiError as error:
-            return refusal(error)
-        except MISSHAPEN as error:
-            if not call.body:
+            return error_response(error)
+        except MALFORMED as error:
+            if not request.body:
                 raise
             refused = bad_request(f"the body of the request cannot be handled: {type(error).__name__}: {error}")
-            return refusal(refused)
+            return error_response(refused)
 
-    def _dispatch(self, target: Target, call: Call) -> Answer | Watch:
-        match call.method:
+    def _dispatch(self, target: Target, request: Request) -> Response | Watch:
+        match request.method:
             case "GET":
-                return self.reading.get(target, call) if target.name else self.reading.list_or_watch(target, call)
+                return self.reader.get(target, request) if target.name else self.reader.list_or_watch(target, request)
             case "POST" if not target.name or target.subresource:
-                return self._changing.post(target, call)
+                return self._writer.post(target, request)
             case "PUT" if target.name:
-                return self._changing.put(target, call)
+                return self._writer.put(target, request)
             case "PATCH" if target.name:
-                return self._changing.patch(target, call)
+                return self._writer.patch(target, request)
             case "DELETE" if not target.subresource:
-                return self._changing.delete(target, call)
+                return self._writer.delete(target, request)
         raise method_not_allowed()
 
-    def _about(self, call: Call) -> Answer:
-        """Everything that is not about an object: discovery, health, version."""
-        if call.method not in ("GET", "HEAD"):
+    def _describe(self, request: Request) -> Response:
+        """Discovery, health and version: everything that concerns no object."""
+        if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
-        path = call.path.rstrip("/")
+        path = request.path.rstrip("/")
         if path in HEALTH:
-            return Answer(200, b"ok", "text/plain; charset=utf-8")
+            return Response(200, b"ok", "text/plain; charset=utf-8")
         if path == "/openapi/v2":
-            # The empty message is a valid document, in which no type is described: there is nothing to validate by.
-            return Answer(200, b"", OPENAPI_V2)
-        found = self._described(path, call.accept)
+            # The empty message is a valid document without types: kubectl has nothing to validate against.
+            return Response(200, b"", OPENAPI_V2)
+        found = self._described(path, request.accept)
         if found is None:
             raise no_such_route()
         if found.get("kind") == "APIGroupDiscoveryList":
-            return Answer(200, encode(found), AGGREGATED)
-        return Answer(200, encode(found))
+            return Response(200, encode(found), AGGREGATED)
+        return Response(200, encode(found))
 
     def _described(self, path: str, accept: str) -> Object | None:
         catalog = self._cluster.catalog

@@ -1,8 +1,8 @@
-"""The cluster's state and the rules by which it changes: no HTTP here, and nothing waits.
+"""The cluster's state and its rules: synchronous, without HTTP.
 
-An object that is to go either goes at once, or first gets a deletion timestamp: as long as it has finalizers, and, if
-it is a pod on a node, until the kubelet has confirmed (or its deletion is forced). Pods always get one: those that go
-at once are changed first, and then they are gone.
+A deleted object is removed at once, unless it has finalizers or is a pod on a node: then it gets a deletion timestamp
+and remains until the finalizers are gone and the kubelet has confirmed (or the deletion is forced). Pods always get a
+deletion timestamp first, so that watchers see MODIFIED before DELETED, as with a real server.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from testing.simulator.errors import (
     invalid_value,
     not_found,
 )
-from testing.simulator.metadata import LONGEST_GENERATED, cannot_unmarshal, metadata_of, timestamp
+from testing.simulator.metadata import MAX_PREFIX, cannot_unmarshal, metadata_of, timestamp
 from testing.simulator.resources import (
     DEFINITIONS,
     EVENTS,
@@ -36,14 +36,14 @@ from testing.simulator.resources import (
 )
 from testing.simulator.store import Item, Store
 
-NAMESPACES_FROM_THE_START = ("default", "kube-system", "kube-public", "kube-node-lease")
+INITIAL_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 GENERATED = "bcdfghjklmnpqrstvwxz2456789"
-MOST_NAMES_DRAWN = 8
-"""Since Kubernetes 1.32 an API server draws so many generated names before it refuses one that is taken."""
-EVENT_SECONDS = 3600.0
-USUAL_GRACE = 30
+MAX_NAME_ATTEMPTS = 8
+"""An API server generates up to this many names, since Kubernetes 1.32, before it reports a conflict."""
+EVENT_TTL = 3600.0
+DEFAULT_GRACE = 30
 TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 FINISHED = frozenset({"Succeeded", "Failed"})
 KEPT_METADATA = (
@@ -57,22 +57,22 @@ KEPT_METADATA = (
 
 
 class Cluster:
-    def __init__(self, *, history: int, most_events: int, clock: Callable[[], float], random: Random) -> None:
+    def __init__(self, *, history: int, max_events: int, clock: Callable[[], float], random: Random) -> None:
         self.store = Store(history)
         self.catalog = Catalog()
         self.clock = clock
         self._random = random
-        self._most_events = most_events
+        self._most_events = max_events
         self._events: deque[tuple[float, str, str, str]] = deque()
         for resource in self.catalog:
             if not resource.virtual:
                 self.store.bucket(resource)
-        for name in NAMESPACES_FROM_THE_START:
+        for name in INITIAL_NAMESPACES:
             self.create(NAMESPACES, "", {"metadata": {"name": name}})
         for name, value in SYSTEM_PRIORITIES.items():
             self.create(PRIORITY_CLASSES, "", {"metadata": {"name": name}, "value": value})
 
-    # Reading
+    # Reader
 
     def find(self, resource: Resource, namespace: str, name: str) -> Item:
         item = self.store.bucket(resource).get(namespace, name)
@@ -81,7 +81,7 @@ class Cluster:
         return item
 
     def topology_of(self, node: str | None) -> dict[str, str]:
-        """The labels that pods on the node get from it: where it is."""
+        """The topology labels that a pod inherits from its node."""
         item = self.store.bucket(NODES).get("", node) if node else None
         return {} if item is None else {key: item.labels[key] for key in TOPOLOGY if key in item.labels}
 
@@ -147,12 +147,12 @@ class Cluster:
             prefix = metadata.get("generateName")
             if not prefix:
                 raise ApiError(422, "Invalid", "name or generateName is required", {"kind": resource.kind})
-            metadata["name"] = self._generated(resource, metadata.get("namespace") or "", prefix[:LONGEST_GENERATED])
+            metadata["name"] = self._generated(resource, metadata.get("namespace") or "", prefix[:MAX_PREFIX])
 
     def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
-        """A name that is free, or the last of as many as an API server draws."""
+        """A free name, or the last one tried."""
         taken, name = self.store.bucket(resource), ""
-        for _ in range(MOST_NAMES_DRAWN):
+        for _ in range(MAX_NAME_ATTEMPTS):
             name = prefix + "".join(self._random.choices(GENERATED, k=5))
             if taken.get(namespace, name) is None:
                 break
@@ -163,22 +163,22 @@ class Cluster:
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
     def _trim_events(self, item: Item) -> None:
-        """Events are forgotten after an hour, and the oldest when there are too many."""
+        """Remove Events after an hour, and the oldest ones when there are too many."""
         now = self.clock()
         events = self._events
         events.append((now, item.namespace, item.name, item.uid))
-        while len(events) > self._most_events or events[0][0] < now - EVENT_SECONDS:
+        while len(events) > self._most_events or events[0][0] < now - EVENT_TTL:
             _, namespace, name, uid = events.popleft()
             old = self.store.bucket(EVENTS).get(namespace, name)
             if old is not None and old.uid == uid:
                 self.store.remove(EVENTS, old.decode())
 
-    # Changing
+    # Writer
 
     def update(
         self, resource: Resource, item: Item, obj: Object, *, subresource: str = "", dry_run: bool = False
     ) -> Item:
-        """Write a new version of an object, if it was made from the present one."""
+        """Write a new version of an object; Conflict unless it is based on the current one."""
         self._check_kind(resource, obj)
         metadata = metadata_of(obj)
         self._check_identity(resource, item, metadata)
@@ -202,7 +202,7 @@ class Cluster:
         return self.write(resource, obj)
 
     def write(self, resource: Resource, obj: Object) -> Item:
-        """Write what has been checked; an object that only its finalizers held goes with the last of them."""
+        """Write a validated object, or remove it if its last finalizer is gone and it was being deleted."""
         metadata = obj["metadata"]
         if (
             metadata.get("deletionTimestamp")
@@ -233,7 +233,7 @@ class Cluster:
     def delete(
         self, resource: Resource, item: Item, grace: int | None = None, *, dry_run: bool = False
     ) -> tuple[Item, bool]:
-        """The object as it is left, and whether it is gone."""
+        """Returns the object's last state and whether it is gone."""
         if resource is NAMESPACES and item.name in PROTECTED_NAMESPACES:
             raise forbidden(NAMESPACES, item.name, "this namespace may not be deleted")
         obj = item.decode()
@@ -253,7 +253,7 @@ class Cluster:
         return self._remove(resource, item.decode()), True
 
     def _mark(self, resource: Resource, metadata: Object, seconds: int) -> None:
-        """It is to go within so many seconds after its deletion was first asked for."""
+        """Set the deletion timestamp and the grace period."""
         if resource.counts_generations and not metadata.get("deletionTimestamp"):
             metadata["generation"] = (metadata.get("generation") or 0) + 1
         metadata["deletionTimestamp"] = timestamp(self.clock() + seconds)
@@ -268,14 +268,14 @@ class Cluster:
         return last
 
     def _empty_namespace(self, namespace: str) -> None:
-        """With a namespace goes all that is in it, finalizers or not."""
+        """Remove everything in a namespace, regardless of finalizers."""
         for bucket in self.store.buckets():
             if bucket.resource.namespaced:
                 for item in list(bucket.items(namespace)):
                     self.store.remove(bucket.resource, item.decode())
 
     def _undeclare(self, definition: Object) -> None:
-        """With a definition go all objects of its types."""
+        """Remove the types of a definition and all their objects."""
         for custom in custom_resources(definition):
             self.catalog.replace_custom(custom.group, custom.plural, [])
             if self.catalog.find(custom.group, custom.version, custom.plural) is None:
@@ -291,7 +291,7 @@ class Cluster:
 
 
 def check_preconditions(resource: Resource, item: Item, wanted: Mapping[str, object]) -> None:
-    """The version and the uid that the caller has in mind, if it says so, must be those of the object."""
+    """Conflict unless the object has the uid and resource version that the caller expects, if any."""
     uid = wanted.get("uid")
     if uid and uid != item.uid:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {item.uid}"
@@ -309,7 +309,7 @@ def _keep(obj: Object, old: Object, key: str) -> None:
 
 
 def _keep_metadata(metadata: Object, old: Object) -> None:
-    """What only the server writes."""
+    """Restore the fields that only the server writes."""
     metadata.pop("managedFields", None)
     metadata.pop("selfLink", None)
     metadata["resourceVersion"] = old["resourceVersion"]
@@ -322,9 +322,9 @@ def _intent(obj: Object) -> Object:
 
 
 def _grace_of_pod(pod: Object, asked: int | None) -> int:
-    """Only a running pod on a node is given time to end."""
+    """Only a running pod on a node gets a grace period."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in FINISHED:
         return 0
     seconds = spec.get("terminationGracePeriodSeconds") if asked is None else asked
-    return max(0, seconds) if isinstance(seconds, int) else USUAL_GRACE
+    return max(0, seconds) if isinstance(seconds, int) else DEFAULT_GRACE

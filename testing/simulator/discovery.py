@@ -1,4 +1,4 @@
-"""What the server can do, as kubectl asks for it before everything else."""
+"""API discovery: groups, versions and resources, as kubectl asks for them first."""
 
 from collections.abc import Iterable
 
@@ -98,7 +98,7 @@ def _subresource_verbs(subresource: str) -> list[str]:
 
 
 def aggregated(catalog: Catalog, *, core: bool) -> Object:
-    """All group versions and their resources in one answer."""
+    """All group versions and their resources in one response."""
     items = [
         {
             "metadata": {"name": name} if name else {},

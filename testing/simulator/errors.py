@@ -1,4 +1,4 @@
-"""What the server refuses, as the Status objects that Kubernetes clients know."""
+"""Refusals, as the Status objects that Kubernetes clients know."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 class ApiError(UserError):
-    """A request that is answered with a Status of failure."""
+    """Answered with a Status of failure."""
 
     def __init__(self, code: int, reason: str, message: str, details: Details | None = None) -> None:
         self.code = code
@@ -40,7 +40,7 @@ class ApiError(UserError):
 
     @property
     def retry_after(self) -> int:
-        """Seconds after which it may be asked again; 0 where nothing is said of that."""
+        """Seconds after which the client may retry; 0 if not stated."""
         return int((self.details or {}).get("retryAfterSeconds", 0))
 
     def body(self) -> bytes:
@@ -48,7 +48,7 @@ class ApiError(UserError):
 
 
 class Cause(NamedTuple):
-    """One field of an object that cannot be accepted."""
+    """Why one field of an object is invalid."""
 
     field: str
     reason: str
@@ -132,12 +132,12 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
 
 
 def invalid_options(*causes: Cause) -> ApiError:
-    """The options of a list or a watch contradict each other."""
+    """Contradictory options of a list or watch."""
     return _invalid("ListOptions", "meta.k8s.io", "", causes)
 
 
 def _invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    """Every cause is named, both in the message and in the details."""
+    """Every cause appears both in the message and in the details."""
     qualified = f"{kind}.{group}" if group else kind
     shown = [f"{cause.field}: {cause.message}" for cause in causes]
     listed = shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
@@ -159,7 +159,7 @@ def disruption_refused(why: str, retry_after: int = 0) -> ApiError:
 
 
 def unprocessed(causes: Sequence[Cause]) -> ApiError:
-    """What the server refuses without a reason, as it takes it for a mistake of its own."""
+    """A refusal without a reason: a real server treats it as an internal error."""
     return ApiError(500, "", ", ".join(f"{cause.field}: {cause.message}" for cause in causes))
 
 

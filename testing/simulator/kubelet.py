@@ -1,52 +1,45 @@
-"""The simulated kubelets: what becomes of pods on nodes. They are told of changes and of the time, and say what to do.
+"""The simulated kubelets: a core that says what happens to pods on nodes, and its runner on the event loop.
 
     bound --at once--> Running --"run-seconds" later--> Succeeded
-    deletion asked for --at once--> gone
+    deleted --at once--> gone
 
-A pod on a node that does not exist has no kubelet, and stays as it is until the node is there.
+A pod bound to a node that does not exist stays as it is until the node appears.
 """
 
 import asyncio
 import contextlib
 import heapq
-from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
 
-from testing.simulator.cluster import Cluster
+from testing.simulator.cluster import FINISHED, Cluster
 from testing.simulator.metadata import timestamp
 from testing.simulator.resources import NODES, PODS, Object
 from testing.simulator.store import ADDED, DELETED, Change, Item
 
 RUN_SECONDS = "simulator.flotilla.io/run-seconds"
-FINISHED = frozenset({"Succeeded", "Failed"})
 ADDRESSES = 1 << 22
+BATCH = 64
+"""Pods handled before requests get their turn."""
+MAX_SLEEP = 1.0
+DEFAULT_ADDRESS = "127.0.0.1"
+MALFORMED = (AttributeError, KeyError, TypeError)
+"""What a pod raises that no kubelet could decode; it stays as it is."""
 _NODE = PODS.field_index["spec.nodeName"]
 _PHASE = PODS.field_index["status.phase"]
 Key = tuple[str, str, str]
 """Namespace, name and uid."""
-PODS_AT_A_TIME = 64
-LONGEST_SLEEP = 1.0
-NO_ADDRESS = "127.0.0.1"
-MISSHAPEN = (AttributeError, KeyError, TypeError)
-"""A pod that no kubelet could decode stays as it is."""
-_NODE = PODS.field_index["spec.nodeName"]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Action(Enum):
+    START = auto()
+    COMPLETE = auto()
+    REMOVE = auto()
+
+
+class Step(NamedTuple):
+    action: Action
     key: Key
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    key: Key
-
-
-@dataclass(frozen=True, slots=True)
-class Vanish:
-    key: Key
-
-
-Step = Start | Complete | Vanish
 
 
 class Kubelets:
@@ -54,36 +47,37 @@ class Kubelets:
         self._ready: dict[Step, None] = {}
         self._later: list[tuple[float, Key]] = []
         self._addresses = 0
-        self._homeless: dict[str, dict[Step, None]] = {}
+        self._parked: dict[str, dict[Step, None]] = {}
+        """By node that does not exist: the steps that wait for it."""
 
     def on_change(self, change: Change) -> bool:
-        """Whether there is something to do now."""
+        """Returns whether any step is due now."""
         item = change.item
         node, phase = item.fields[_NODE], item.fields[_PHASE]
         if change.type == DELETED or not node:
             return False
         key = (item.namespace, item.name, item.uid)
         if b'"deletionTimestamp"' in item.raw and "deletionTimestamp" in item.decode()["metadata"]:
-            self._ready[Vanish(key)] = None
+            self._ready[Step(Action.REMOVE, key)] = None
         elif phase == "Pending":
-            self._ready[Start(key)] = None
+            self._ready[Step(Action.START, key)] = None
         return bool(self._ready)
 
     def park(self, step: Step, node: str) -> None:
-        """The node does not exist: the step waits for it."""
-        self._homeless.setdefault(node, {})[step] = None
+        """Hold a step until its node exists."""
+        self._parked.setdefault(node, {})[step] = None
 
     def on_node(self, name: str) -> bool:
-        """A node has come up; whether something was waiting for it."""
-        steps = self._homeless.pop(name, None)
+        """Release the steps that waited for a new node; returns whether there were any."""
+        steps = self._parked.pop(name, None)
         self._ready.update(steps or {})
         return steps is not None
 
-    def due(self, now: float, most: int) -> list[Step]:
-        """What is to be done, in the order in which it came up."""
+    def due(self, now: float, limit: int) -> list[Step]:
+        """Take the next steps, oldest first."""
         while self._later and self._later[0][0] <= now:
-            self._ready[Complete(heapq.heappop(self._later)[1])] = None
-        steps = list(self._ready)[:most]
+            self._ready[Step(Action.COMPLETE, heapq.heappop(self._later)[1])] = None
+        steps = list(self._ready)[:limit]
         for step in steps:
             del self._ready[step]
         return steps
@@ -96,7 +90,7 @@ class Kubelets:
         return self._later[0][0] if self._later else None
 
     def run(self, pod: Object, host: str, now: float) -> None:
-        """Write into the pod that it runs."""
+        """Set the status of a pod that starts to run."""
         metadata, spec, status = pod["metadata"], pod["spec"], pod.setdefault("status", {})
         at = timestamp(now)
         status["phase"] = "Running"
@@ -122,7 +116,7 @@ class Kubelets:
             heapq.heappush(self._later, (now + seconds, key))
 
     def complete(self, pod: Object, now: float) -> None:
-        """Write into the pod that all of it has ended well."""
+        """Set the status of a pod whose containers have all succeeded."""
         status = pod["status"]
         at = timestamp(now)
         status["phase"] = "Succeeded"
@@ -173,8 +167,8 @@ class KubeletRunner:
         try:
             while True:
                 self._wake.clear()
-                for step in self._kubelets.due(self._cluster.clock(), PODS_AT_A_TIME):
-                    with contextlib.suppress(*MISSHAPEN):
+                for step in self._kubelets.due(self._cluster.clock(), BATCH):
+                    with contextlib.suppress(*MALFORMED):
                         self._carry_out(step)
                 if self._kubelets.waiting:
                     await asyncio.sleep(0)
@@ -189,7 +183,7 @@ class KubeletRunner:
         if due is None:
             await self._wake.wait()
             return
-        seconds = min(max(0.0, due - self._cluster.clock()), LONGEST_SLEEP)
+        seconds = min(max(0.0, due - self._cluster.clock()), MAX_SLEEP)
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -216,19 +210,19 @@ class KubeletRunner:
             return
         phase = (pod.get("status") or {}).get("phase")
         now = self._cluster.clock()
-        match step:
-            case Vanish():
+        match step.action:
+            case Action.REMOVE:
                 self._cluster.delete(PODS, item, 0)
-            case Start() if phase == "Pending":
+            case Action.START if phase == "Pending":
                 self._kubelets.run(pod, _address(node), now)
                 self._cluster.store.put(PODS, pod)
-            case Complete() if phase not in FINISHED:
+            case Action.COMPLETE if phase not in FINISHED:
                 self._kubelets.complete(pod, now)
                 self._cluster.store.put(PODS, pod)
 
 
 def _address(node: Item) -> str:
     if b'"InternalIP"' not in node.raw:
-        return NO_ADDRESS
+        return DEFAULT_ADDRESS
     addresses: list[Object] = (node.decode().get("status") or {}).get("addresses") or []
-    return next((str(found["address"]) for found in addresses if found.get("type") == "InternalIP"), NO_ADDRESS)
+    return next((str(found["address"]) for found in addresses if found.get("type") == "InternalIP"), DEFAULT_ADDRESS)

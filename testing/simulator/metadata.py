@@ -1,4 +1,4 @@
-"""What holds for the metadata of every object."""
+"""Object metadata: names, labels, timestamps, and their validation."""
 
 import re
 from datetime import UTC, datetime
@@ -8,9 +8,9 @@ from typing import Any
 from testing.simulator.errors import ApiError, Cause, bad_request, invalid_value, required
 from testing.simulator.resources import NAMESPACES, Object, Resource
 
-LONGEST_NAME = 253
-LONGEST_LABEL = 63
-LONGEST_GENERATED = LONGEST_NAME - 5
+MAX_NAME = 253
+MAX_LABEL = 63
+MAX_PREFIX = MAX_NAME - 5
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -76,22 +76,20 @@ def metadata_causes(resource: Resource, metadata: Object) -> list[Cause]:
 def name_causes(field: str, name: Any, *, label: bool = False) -> list[Cause]:
     if not isinstance(name, str) or not name:
         return [required(field)]
-    pattern, longest, why = (
-        (_LABEL, LONGEST_LABEL, _NOT_A_LABEL) if label else (_SUBDOMAIN, LONGEST_NAME, _NOT_A_SUBDOMAIN)
-    )
+    pattern, longest, why = (_LABEL, MAX_LABEL, _NOT_A_LABEL) if label else (_SUBDOMAIN, MAX_NAME, _NOT_A_SUBDOMAIN)
     if len(name) > longest:
         return [invalid_value(field, name, f"must be no more than {longest} characters")]
     return [] if pattern.fullmatch(name) else [invalid_value(field, name, why)]
 
 
 def qualified_name_causes(field: str, key: str) -> list[Cause]:
-    """A name that may have a domain before it."""
+    """Validate a name with an optional domain prefix."""
     causes: list[Cause] = []
     prefix, slash, name = key.rpartition("/")
     if slash and not _SUBDOMAIN.fullmatch(prefix):
         causes.append(invalid_value(field, key, f"prefix part {_NOT_A_SUBDOMAIN}"))
-    if len(name) > LONGEST_LABEL:
-        causes.append(invalid_value(field, key, f"name part must be no more than {LONGEST_LABEL} characters"))
+    if len(name) > MAX_LABEL:
+        causes.append(invalid_value(field, key, f"name part must be no more than {MAX_LABEL} characters"))
     elif not _QUALIFIED.fullmatch(name):
         causes.append(invalid_value(field, key, _NOT_A_KEY))
     return causes
@@ -101,15 +99,15 @@ def label_causes(field: str, labels: dict[str, str]) -> list[Cause]:
     causes: list[Cause] = []
     for key, value in labels.items():
         causes += qualified_name_causes(field, key)
-        if len(value) > LONGEST_LABEL:
-            causes.append(invalid_value(field, value, f"must be no more than {LONGEST_LABEL} characters"))
+        if len(value) > MAX_LABEL:
+            causes.append(invalid_value(field, value, f"must be no more than {MAX_LABEL} characters"))
         elif value and not _QUALIFIED.fullmatch(value):
             causes.append(invalid_value(field, value, _NOT_A_VALUE))
     return causes
 
 
 def timestamp(now: float) -> str:
-    """Whole seconds, as in metadata and conditions."""
+    """RFC 3339 in whole seconds, as in metadata and conditions."""
     return _of_second(int(now))
 
 

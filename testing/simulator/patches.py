@@ -1,4 +1,8 @@
-"""Patches: merge (RFC 7386) and JSON patch (RFC 6902). They change the object that is handed in."""
+"""Merge patch (RFC 7386), JSON patch (RFC 6902) and strategic merge patch. All change the object in place.
+
+A strategic merge patch knows which lists are keyed, and by which field. Lists that MERGE_KEYS does not name, such as
+tolerations and taints, are replaced as a whole.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +12,7 @@ import msgspec
 from testing.simulator.errors import ApiError, bad_request
 from testing.simulator.resources import Object
 
-MOST_OPERATIONS = 10_000
+MAX_OPERATIONS = 10_000
 MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -53,9 +57,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(document: Any, operations: Any) -> Any:
     if not isinstance(operations, list):
         raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
-    if len(operations) > MOST_OPERATIONS:
+    if len(operations) > MAX_OPERATIONS:
         raise ApiError(
-            413, "RequestEntityTooLarge", f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}"
+            413, "RequestEntityTooLarge", f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}"
         )
     for operation in operations:
         document = _apply(document, operation)
@@ -221,12 +225,12 @@ def _merged(old: Any, new: Any, field: str, parent: str) -> Any:
         return _merge_list(old if isinstance(old, list) else [], new, key, field)
     if field in MERGED_PRIMITIVES and isinstance(old, list):
         return [*old, *(value for value in new if value not in old)]
-    return [_plain(value, field) for value in new]
+    return [_stripped(value, field) for value in new]
 
 
 def _merge_list(old: list[Any], patches: list[Any], key: str, field: str) -> list[Any]:
     if any(isinstance(patch, dict) and patch.get(DIRECTIVE) == "replace" for patch in patches):
-        return [_plain(patch, field) for patch in patches if DIRECTIVE not in patch]
+        return [_stripped(patch, field) for patch in patches if DIRECTIVE not in patch]
     merged = [item for item in old if isinstance(item, dict)]
     for patch in patches:
         if not isinstance(patch, dict) or key not in patch:
@@ -235,14 +239,14 @@ def _merge_list(old: list[Any], patches: list[Any], key: str, field: str) -> lis
         if patch.get(DIRECTIVE) == "delete":
             merged = [item for item in merged if item.get(key) != patch[key]]
         elif place is None:
-            merged.append(_plain(patch, field))
+            merged.append(_stripped(patch, field))
         else:
             merged[place] = _merge(merged[place], patch, field)
     return merged
 
 
-def _plain(value: Any, field: str) -> Any:
-    """A value that has nothing to be merged with: without directives and nulls."""
+def _stripped(value: Any, field: str) -> Any:
+    """A new value, stripped of directives and nulls."""
     return _merge({}, value, field) if isinstance(value, dict) else value
 
 
@@ -252,7 +256,7 @@ def _delete_primitives(target: Object, field: str, values: Any) -> None:
 
 
 def _reorder(target: Object, field: str, order: Any, parent: str) -> None:
-    """Items in the order that is asked for; those that it does not name come after them, as they were."""
+    """Sort items as `order` says; items that it does not name follow in their old order."""
     items = target.get(field)
     if not isinstance(items, list) or not isinstance(order, list):
         return

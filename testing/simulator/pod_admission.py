@@ -1,4 +1,7 @@
-"""What the server adds to a new pod before anybody sees it."""
+"""Admission of pods: defaults, priority, QoS class and validation.
+
+Validation is lighter than a real server's: it rejects malformed pods and accepts the rest.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +25,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 CLASSED_RESOURCES = ("cpu", "memory")
 PriorityClasses = Callable[[str], Object | None]
-"""The class of a name; of the empty name, the one that is the default."""
+"""Finds a PriorityClass by name; the empty name finds the global default."""
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 TOLERATION_OPERATORS = ("Equal", "Exists", "Gt", "Lt")
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -47,7 +50,7 @@ _MUTABLE_WHILE_GATED = frozenset({"nodeSelector", "affinity"})
 
 
 def default_pod(pod: Object, priority_classes: PriorityClasses) -> None:
-    """What a pod gets when it is new."""
+    """Set the defaults of a new pod, its priority and its status."""
     complete_spec(pod["spec"])
     spec: Object = pod["spec"]
     _prioritise(pod, spec, priority_classes)
@@ -59,7 +62,7 @@ def default_pod(pod: Object, priority_classes: PriorityClasses) -> None:
 
 
 def complete_spec(spec: Object) -> None:
-    """What every pod has whose author left it out."""
+    """Set defaults that also apply to updates."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -93,7 +96,7 @@ def _default_container(container: Object, spec: Object) -> None:
 
 
 def _tolerate(spec: Object) -> None:
-    """A pod stays for five minutes on a node that fails, unless it says otherwise."""
+    """Tolerate a failing node for five minutes, unless the pod says otherwise."""
     tolerations: list[Object] = spec.get("tolerations") or []
     added = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": EVICTION_SECONDS}
@@ -132,7 +135,7 @@ def _prioritise(pod: Object, spec: Object, priority_classes: PriorityClasses) ->
 
 
 def qos_class(spec: Object) -> str:
-    """Guaranteed if every container has limits that equal its requests, BestEffort if none asks for anything."""
+    """Guaranteed if every container's limits equal its requests, BestEffort if there are neither."""
     asked = False
     guaranteed = True
     for container in (*spec["containers"], *(spec.get("initContainers") or ())):
@@ -150,7 +153,7 @@ def qos_class(spec: Object) -> str:
 
 
 def check_shape(pod: Object) -> None:
-    """Refuse what does not even decode as a pod."""
+    """Raise if the object does not decode as a pod."""
     spec = pod.get("spec")
     if spec is None:
         spec = pod["spec"] = {}
@@ -237,7 +240,7 @@ def _container_causes(field: str, container: Object) -> list[Cause]:
 
 
 def amount_causes(field: str, amount: Any) -> list[Cause]:
-    """A quantity that cannot be parsed is refused as undecodable, a negative one as invalid."""
+    """A quantity that does not parse raises; a negative one is an invalid value."""
     try:
         negative = parse_quantity(amount) < 0
     except (ValueError, TypeError):
@@ -276,7 +279,7 @@ def _spread_causes(field: str, constraint: Object) -> list[Cause]:
 
 
 def pod_update_causes(pod: Object, old: Object) -> list[Cause]:
-    """Little of a pod's spec may change once it exists."""
+    """Most of a pod's spec is immutable."""
     new_spec, old_spec = pod["spec"], old["spec"]
     if new_spec == old_spec:
         return []

@@ -1,4 +1,8 @@
-"""Get, list and watch."""
+"""Get, list and watch.
+
+All pages of a list show the state of its first page. That state is held for five minutes, for a limited number of
+lists; then the continue token is expired, as on a real server after compaction.
+"""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
@@ -15,7 +19,7 @@ from testing.simulator.errors import (
     too_large_resource_version,
     unsupported_value,
 )
-from testing.simulator.requests import Answer, Call, Target
+from testing.simulator.requests import Request, Response, Target
 from testing.simulator.resources import Object, Resource
 from testing.simulator.selectors import select
 from testing.simulator.store import Bucket, Item, encode
@@ -24,8 +28,8 @@ from testing.simulator.views import ConvertedView, TableView, View, is_converted
 from testing.simulator.watch import Watch
 
 LOG = b"the simulator runs no containers\n"
-MOST_HELD = 64
-HELD_SECONDS = 300.0
+MAX_HELD_LISTS = 64
+HELD_LIST_TTL = 300.0
 EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You must start a new list without "
     "the continue parameter."
@@ -35,98 +39,98 @@ MATCH = "resourceVersionMatch"
 INITIAL = "sendInitialEvents"
 
 
-class Reading:
-    def __init__(self, cluster: Cluster, most_waiting: int) -> None:
+class Reader:
+    def __init__(self, cluster: Cluster, max_pending_bytes: int) -> None:
         self.pages = Pages()
         self._cluster = cluster
-        self._most_waiting = most_waiting
+        self._most_waiting = max_pending_bytes
 
-    def get(self, target: Target, call: Call) -> Answer | Watch:
-        if call.flag("watch") and not target.subresource:
-            return self._watch(target, call)
+    def get(self, target: Target, request: Request) -> Response | Watch:
+        if request.flag("watch") and not target.subresource:
+            return self._watch(target, request)
         item = self._cluster.find(target.resource, target.scope, target.name)
         match target.subresource:
             case "" | "status":
-                return Answer(200, self._view(target.resource, call).show(item))
+                return Response(200, self._view(target.resource, request).show(item))
             case "scale":
-                return Answer(200, encode(scale_of(item)))
+                return Response(200, encode(scale_of(item)))
             case "log":
-                return Answer(200, LOG, "text/plain")
+                return Response(200, LOG, "text/plain")
         raise method_not_allowed()
 
-    def _view(self, resource: Resource, call: Call) -> View:
-        if "as=Table" in call.accept and "v=v1;" in f"{call.accept};".replace(",", ";"):
-            return TableView(resource, call.query.get("includeObject", ""), self._cluster.clock)
+    def _view(self, resource: Resource, request: Request) -> View:
+        if "as=Table" in request.accept and "v=v1;" in f"{request.accept};".replace(",", ";"):
+            return TableView(resource, request.query.get("includeObject", ""), self._cluster.clock)
         return ConvertedView(resource) if is_converted(resource) else View(resource)
 
-    def list_or_watch(self, target: Target, call: Call) -> Answer | Watch:
+    def list_or_watch(self, target: Target, request: Request) -> Response | Watch:
         if target.resource.virtual:
             raise method_not_allowed()
-        if call.flag("watch"):
-            return self._watch(target, call)
-        return self._list(target, call)
+        if request.flag("watch"):
+            return self._watch(target, request)
+        return self._list(target, request)
 
-    def _list(self, target: Target, call: Call) -> Answer:
+    def _list(self, target: Target, request: Request) -> Response:
         resource = target.resource
-        selection = select(resource, target.namespace, call.query)
-        check_list(call.query)
-        limit = call.number("limit") or 0
+        selection = select(resource, target.namespace, request.query)
+        check_list(request.query)
+        limit = request.number("limit") or 0
         now = self._cluster.clock()
-        if token := call.query.get("continue"):
+        if token := request.query.get("continue"):
             page = self.pages.next(token, limit, now)
         else:
-            items, version = self._state(target, call)
+            items, version = self._state(target, request)
             if selection.fields or selection.labels:
                 items = [item for item in items if selection.matches(item)]
-            paged = limit and call.query.get("resourceVersion") != "0"
+            paged = limit and request.query.get("resourceVersion") != "0"
             page = self.pages.first(items, version, limit if paged else len(items), now)
         metadata: Object = {"resourceVersion": str(page.version)}
         if page.token:
             metadata["continue"] = page.token
             if not selection.fields and not selection.labels:
                 metadata["remainingItemCount"] = page.remaining
-        return Answer(200, self._view(resource, call).listing(page.items, metadata))
+        return Response(200, self._view(resource, request).listing(page.items, metadata))
 
-    def _state(self, target: Target, call: Call) -> tuple[list[Item], int]:
-        """What there is, and as of which version: that of the past which was asked for, or the present one."""
+    def _state(self, target: Target, request: Request) -> tuple[list[Item], int]:
+        """The objects and the version they are of: the requested past version, or the current one."""
         store = self._cluster.store
         bucket = store.bucket(target.resource)
-        if call.as_of is not None:
-            return _past(bucket, call.as_of, target.namespace), call.as_of
-        asked = self._version(call) or 0
+        if request.as_of is not None:
+            return _past(bucket, request.as_of, target.namespace), request.as_of
+        asked = self._version(request) or 0
         if asked > store.version:
             raise too_large_resource_version(asked, store.version)
-        if call.query.get("resourceVersionMatch") != "Exact":
+        if request.query.get("resourceVersionMatch") != "Exact":
             return bucket.in_order(target.namespace), store.version
         then = bucket.at(asked, target.namespace)
         if then is None:
             raise expired("The resourceVersion for the provided list is too old.")
         return then, asked
 
-    def _version(self, call: Call) -> int | None:
-        text = call.query.get("resourceVersion")
+    def _version(self, request: Request) -> int | None:
+        text = request.query.get("resourceVersion")
         if not text:
             return None
         if not text.isdecimal():
             raise bad_request(f'invalid resource version "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
         return int(text)
 
-    def _watch(self, target: Target, call: Call) -> Watch:
+    def _watch(self, target: Target, request: Request) -> Watch:
         resource, store = target.resource, self._cluster.store
-        selection = select(resource, target.namespace, call.query, target.name or None)
-        version = self._version(call)
-        initial = call.query.get("sendInitialEvents")
-        check_watch(call.query)
+        selection = select(resource, target.namespace, request.query, target.name or None)
+        version = self._version(request)
+        initial = request.query.get("sendInitialEvents")
+        check_watch(request.query)
         bucket = store.bucket(resource)
-        watch = Watch(bucket, resource, selection, self._view(resource, call), self._most_waiting)
-        if call.as_of is not None:
-            past = _past(bucket, call.as_of, target.namespace)
-            begins = initial is not None and call.flag("sendInitialEvents")
-            watch.start_in_the_past(past if begins else [], call.as_of, announce_end=begins)
-        elif initial is not None and call.flag("sendInitialEvents"):
+        watch = Watch(bucket, resource, selection, self._view(resource, request), self._most_waiting)
+        if request.as_of is not None:
+            past = _past(bucket, request.as_of, target.namespace)
+            begins = initial is not None and request.flag("sendInitialEvents")
+            watch.start_in_the_past(past if begins else [], request.as_of, announce_end=begins)
+        elif initial is not None and request.flag("sendInitialEvents"):
             if version is not None and version > store.version:
                 raise too_large_resource_version(version, store.version)
-            watch.start_with_state(store.version, announce_end=call.flag("allowWatchBookmarks"))
+            watch.start_with_state(store.version, announce_end=request.flag("allowWatchBookmarks"))
         elif version:
             watch.start_after(version, store.version)
         elif initial is not None:
@@ -167,7 +171,7 @@ class Pages:
         if len(items) <= limit:
             return Page(items, version)
         self._last_id += 1
-        self._held[self._last_id] = _Held(items, version, now + HELD_SECONDS)
+        self._held[self._last_id] = _Held(items, version, now + HELD_LIST_TTL)
         self._forget(now)
         return self._page(self._last_id, 0, limit)
 
@@ -194,7 +198,7 @@ class Pages:
     def _forget(self, now: float) -> None:
         while self._held:
             oldest = next(iter(self._held))
-            if len(self._held) <= MOST_HELD and self._held[oldest].until > now:
+            if len(self._held) <= MAX_HELD_LISTS and self._held[oldest].until > now:
                 return
             del self._held[oldest]
 
@@ -217,7 +221,7 @@ def check_list(query: Mapping[str, str]) -> None:
 
 
 def check_watch(query: Mapping[str, str]) -> None:
-    """A watch that begins with the state must say that any state not older than the version will do."""
+    """sendInitialEvents requires resourceVersionMatch NotOlderThan, and vice versa."""
     match, initial = query.get(MATCH), query.get(INITIAL)
     if initial is None and match:
         why = f"{MATCH} is forbidden for watch unless {INITIAL} is provided"

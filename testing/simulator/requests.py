@@ -1,4 +1,4 @@
-"""A request in plain values, the object it is about, and the answer."""
+"""Requests and responses as plain values, and the object that a path names."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,19 +14,19 @@ JSON = "application/json"
 TRUE = frozenset({"1", "true", "True", "t", "T", "TRUE"})
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     body: bytes
     content_type: str = JSON
     retry_after: int = 0
 
 
-def refusal(error: ApiError) -> Answer:
-    return Answer(error.code, error.body(), retry_after=error.retry_after)
+def error_response(error: ApiError) -> Response:
+    return Response(error.code, error.body(), retry_after=error.retry_after)
 
 
 @dataclass(slots=True)
-class Call:
+class Request:
     method: str
     path: str
     query: dict[str, str]
@@ -34,7 +34,7 @@ class Call:
     content_type: str = JSON
     accept: str = JSON
     as_of: int | None = None
-    """A list or watch is answered as by a cache that is behind, at this version."""
+    """Answer a list or watch from a stale cache, at this version."""
 
     def flag(self, name: str) -> bool:
         return self.query.get(name) in TRUE
@@ -73,14 +73,14 @@ def as_object(value: Any) -> Object:
 
 
 def parse_target(url: str) -> tuple[str, dict[str, str]]:
-    """The path and the query of a request target."""
+    """Split a request target into path and query."""
     path, question, query = url.partition("?")
     return path, dict(parse_qsl(query, keep_blank_values=True)) if question else {}
 
 
 @dataclass(slots=True)
 class Target:
-    """What a path names: a collection, an object or a part of one."""
+    """A collection, an object or a subresource."""
 
     resource: Resource
     namespace: str | None
@@ -89,12 +89,12 @@ class Target:
 
     @property
     def scope(self) -> str:
-        """The namespace that the object is kept in."""
+        """The namespace under which the object is stored."""
         return self.namespace or ""
 
 
 def resolve(catalog: Catalog, path: str) -> Target | None:
-    """What a path names; None if it does not lie under a group version."""
+    """The target of a path; None if the path is not below a group version."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]

@@ -1,4 +1,4 @@
-"""The table of the resource types that the server knows from the start. Custom ones join it while it runs."""
+"""Resource types: the built-in table, and those that CustomResourceDefinitions declare."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ SCALABLE = ("status", "scale")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field that a field selector may name; an object without it is selected as if it had the default."""
+    """A field that a field selector may name, and the value of objects that lack it."""
 
     label: str
     path: tuple[str, ...]
@@ -34,7 +34,7 @@ def _fields(*labels: str, **defaults: str) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:
-    """A resource type: how it is called, where it is kept and what can be done with it. It is equal to itself alone."""
+    """A resource type: its names, where it is stored, and what it supports. Compared by identity."""
 
     group: str
     version: str
@@ -49,9 +49,9 @@ class Resource:
     returns_deleted: bool = False
     strategic: bool = True
     virtual: bool = False
-    """Can be posted, but is not kept (a Binding)."""
+    """Can be posted, but is not stored (a Binding)."""
     kept_as: StorageKey | None = None
-    """Where its objects are kept, when that is with another type's."""
+    """Stored with the objects of this other type."""
     field_index: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Resource:
 
     @property
     def is_custom(self) -> bool:
-        """Whether it is declared by a definition, or would be elsewhere."""
+        """Whether a real server knows it only by a definition."""
         return not self.strategic
 
     @property
@@ -238,7 +238,7 @@ RESOURCES = (
 
 
 class Catalog:
-    """The resource types that are served, by group version and plural."""
+    """The resource types served, by group version and plural."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
@@ -255,7 +255,7 @@ class Catalog:
         return None if served is None else served.get(plural)
 
     def replace_custom(self, group: str, plural: str, resources: list[Resource]) -> None:
-        """The types that one definition declares; built-in ones stay as they are."""
+        """Replace the types that one definition declares; built-in types stay."""
         for (known_group, version), served in list(self._served.items()):
             if known_group == group and plural in served and (group, version, plural) not in self._builtin:
                 del served[plural]
@@ -266,7 +266,7 @@ class Catalog:
                 self.add(resource)
 
     def serve(self, group: str, versions: tuple[str, ...]) -> None:
-        """The built-in types of a group in these versions alone, as another release has them."""
+        """Serve a group's built-in types in these versions only, as another release does."""
         for known in [known for known in self._served if known[0] == group]:
             del self._served[known]
         for version in versions:
@@ -275,7 +275,7 @@ class Catalog:
                     self.add(replace(resource, version=version))
 
     def groups(self) -> dict[str, list[str]]:
-        """The versions of each group, the core group among them as the empty name."""
+        """The versions of each group; the core group has an empty name."""
         groups: dict[str, list[str]] = {}
         for group, version in self._served:
             groups.setdefault(group, []).append(version)
@@ -294,7 +294,7 @@ CATALOG_OF_BUILTINS = Catalog()
 
 
 def builtin(plural: str, group: str = "", version: str = "v1") -> Resource:
-    """A type that is always there."""
+    """A built-in type."""
     resource = CATALOG_OF_BUILTINS.find(group, version, plural)
     assert resource is not None
     return resource
@@ -334,7 +334,7 @@ DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")
 
 
 def custom_resources(definition: Object) -> list[Resource]:
-    """One type for every version that is served; all of them keep their objects in the same place."""
+    """One type for each version served; all versions share their objects."""
     spec = definition["spec"]
     names = spec["names"]
     return [
@@ -357,7 +357,7 @@ def custom_resources(definition: Object) -> list[Resource]:
 
 
 def establish(definition: Object, now: str) -> None:
-    """A definition is in force as soon as it is written."""
+    """Mark a definition as accepted and established: that takes effect at once."""
     spec = definition["spec"]
     names = {"listKind": f"{spec['names']['kind']}List", "singular": spec["names"]["kind"].lower(), **spec["names"]}
     spec["names"] = names

@@ -1,4 +1,4 @@
-"""Label and field selectors as they are written in a query string."""
+"""Label and field selectors, as query strings and in objects."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _TERMS = re.compile(r",(?![^()]*\))")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a type are asked for."""
+    """Which objects of a type a request selects."""
 
     namespace: str | None
     labels: tuple[LabelTest, ...] = ()
@@ -86,7 +86,7 @@ def _comparison(key: str, operator: str, value: str, text: str) -> LabelTest:
 
 
 def selector_test(selector: Object) -> LabelTest:
-    """Whether labels fit a selector that is part of an object; an empty one fits all."""
+    """A test for a selector in an object; an empty selector matches all labels."""
     wanted: Labels = selector.get("matchLabels") or {}
     tests = [_expression_test(expression) for expression in selector.get("matchExpressions") or ()]
 

@@ -1,4 +1,4 @@
-"""Faults that a test asks for: the next requests that match fail, are late, or lose their connection."""
+"""The HTTP side: requests, responses and watch streams, and the faults that a test injects into them."""
 
 import asyncio
 import hmac
@@ -15,21 +15,21 @@ from aiohttp.web_protocol import RequestHandler
 
 from testing.simulator.api import OPEN_TO_ALL, Api
 from testing.simulator.errors import ApiError, bad_request, too_large, unauthorized
-from testing.simulator.requests import JSON, Answer, Call, parse_target, refusal
+from testing.simulator.requests import JSON, Request, Response, error_response, parse_target
 from testing.simulator.watch import Watch
 
-LARGEST_BODY = 3 << 20
-SHORTEST_WATCH = 1800.0
-"""A watch that names no time-out lasts between this and twice as long, so that not all of them end at once."""
-LONGEST_WATCH = 86_400
-LAST_WORD = 2.0
-"""So many seconds before its end, a watch that wants bookmarks gets one."""
+MAX_BODY_BYTES = 3 << 20
+MIN_WATCH = 1800.0
+"""A watch without a time-out lasts one to two times this long, so that watches do not all end together."""
+MAX_WATCH = 86_400
+LAST_BOOKMARK = 2.0
+"""Seconds before its end at which a watch gets its last bookmark."""
 BODYLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to the next `times` requests whose method and path match."""
+    """Affects the next `times` requests whose method and path match."""
 
     method: str
     path: re.Pattern[str]
@@ -38,9 +38,9 @@ class Fault:
     drops: bool = False
     seconds: float = 0.0
     after: bool = False
-    """The request is carried out first: only its answer is lost."""
+    """Drop the connection after the request has been carried out."""
     as_of: int | None = None
-    """A list or watch shows the state of this version first, and a watch then what happened since."""
+    """Serve lists and watches from a stale cache, at this version."""
 
 
 class Faults:
@@ -51,31 +51,31 @@ class Faults:
         return bool(self._faults)
 
     def fail(self, method: str, path: str, code: int = 500, *, times: int = 1, reason: str = "InternalError") -> Fault:
-        """Answer with this status. `method` may be "*"; `path` is a regular expression that is searched for."""
-        error = ApiError(code, reason, "a fault was asked for")
+        """Respond with this status. `method` may be "*"; `path` is a regular expression to search for."""
+        error = ApiError(code, reason, "injected fault")
         return self._add(Fault(method, re.compile(path), times, error=error))
 
     def drop(self, method: str, path: str, *, times: int = 1, after: bool = False) -> Fault:
-        """Close the connection without an answer; `after`: once the request has been carried out."""
+        """Close the connection without a response; `after`: once the request has been carried out."""
         return self._add(Fault(method, re.compile(path), times, drops=True, after=after))
 
     def delay(self, method: str, path: str, seconds: float, *, times: int = 1) -> Fault:
-        """Carry the request out later."""
+        """Carry out the request after a delay."""
         return self._add(Fault(method, re.compile(path), times, seconds=seconds))
 
     def show_past(self, path: str, version: int, *, times: int = 1) -> Fault:
-        """Lists and watches are served as by a cache that is behind, whatever version they ask for."""
+        """Serve lists and watches from a stale cache, whatever version they request."""
         return self._add(Fault("GET", re.compile(path), times, as_of=version))
 
     def end(self, fault: Fault) -> None:
-        """It is over, however often it was to be met; nothing if it is over already."""
+        """Remove a fault, however many times are left; idempotent."""
         self._faults = [each for each in self._faults if each is not fault]
 
     def clear(self) -> None:
         self._faults.clear()
 
     def take(self, method: str, path: str) -> Fault | None:
-        """The fault that this request meets, if any; it is used up by one."""
+        """The fault that affects this request, if any; counts down its `times`."""
         for fault in self._faults:
             if fault.method in ("*", method) and fault.path.search(path):
                 fault.times -= 1
@@ -90,8 +90,6 @@ class Faults:
 
 
 class Handler:
-    """Answers every request of every connection."""
-
     def __init__(
         self, api: Api, faults: Faults, *, token: str | None, bookmark_seconds: float, version: Callable[[], int]
     ) -> None:
@@ -112,7 +110,7 @@ class Handler:
         task: "asyncio.Task[None]",
     ) -> web.BaseRequest:
         loop = asyncio.get_running_loop()
-        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY)
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES)
 
     def close_watches(self) -> None:
         for watch in tuple(self._watches):
@@ -120,42 +118,44 @@ class Handler:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path, query = parse_target(request.raw_path)
-        if self._expected is not None and path not in OPEN_TO_ALL and not self._knows(request):
-            return _response(refusal(unauthorized()))
+        if self._expected is not None and path not in OPEN_TO_ALL and not self._authenticated(request):
+            return _response(error_response(unauthorized()))
         fault = self._faults.take(request.method, path) if self._faults else None
         if fault is not None:
-            early = await self._strike(request, fault)
-            if early is not None:
-                return early
+            response = await self._apply_fault(request, fault)
+            if response is not None:
+                return response
         headers = request.headers
         try:
             body = b"" if request.method in BODYLESS else await request.read()
         except web.HTTPRequestEntityTooLarge:
-            return _response(refusal(too_large(LARGEST_BODY)))
+            return _response(error_response(too_large(MAX_BODY_BYTES)))
         except web.RequestPayloadError:
-            return _response(refusal(bad_request("the body of the request could not be read")))
+            return _response(error_response(bad_request("the body of the request could not be read")))
         media = headers.get("Content-Type", JSON)
         if ";" in media:
             media = media.partition(";")[0].strip()
         as_of = None if fault is None else fault.as_of
-        outcome = self._api.handle(Call(request.method, path, query, body, media, headers.get("Accept", JSON), as_of))
+        outcome = self._api.handle(
+            Request(request.method, path, query, body, media, headers.get("Accept", JSON), as_of)
+        )
         if fault is not None and fault.after:
-            return _lost(request)
+            return _drop_connection(request)
         if isinstance(outcome, Watch):
             return await self._stream(request, outcome, query)
         return _response(outcome)
 
-    def _knows(self, request: web.BaseRequest) -> bool:
+    def _authenticated(self, request: web.BaseRequest) -> bool:
         given = request.headers.get("Authorization", "").encode("utf-8", "replace")
         return self._expected is not None and hmac.compare_digest(given, self._expected)
 
-    async def _strike(self, request: web.BaseRequest, fault: Fault) -> web.StreamResponse | None:
-        """The response, if the fault leaves nothing else to answer."""
+    async def _apply_fault(self, request: web.BaseRequest, fault: Fault) -> web.StreamResponse | None:
+        """The response, if the fault replaces the request's own."""
         if fault.seconds:
             await asyncio.sleep(fault.seconds)
         if fault.drops and not fault.after:
-            return _lost(request)
-        return None if fault.error is None else _response(refusal(fault.error))
+            return _drop_connection(request)
+        return None if fault.error is None else _response(error_response(fault.error))
 
     async def _stream(self, request: web.BaseRequest, watch: Watch, query: dict[str, str]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
@@ -181,16 +181,16 @@ class Handler:
 
     def _duration(self, asked: str) -> float:
         seconds = int(asked) if asked.isdecimal() else 0
-        return min(seconds, LONGEST_WATCH) or SHORTEST_WATCH * (1 + self._jitter.random())
+        return min(seconds, MAX_WATCH) or MIN_WATCH * (1 + self._jitter.random())
 
     def _next_bookmark(self, now: float, end: float) -> float:
-        last = end - LAST_WORD
+        last = end - LAST_BOOKMARK
         return min(now + self._bookmark_seconds, last) if last > now else now + self._bookmark_seconds
 
     async def _follow(
         self, response: web.StreamResponse, watch: Watch, ready: asyncio.Event, lasts: float, *, bookmarks: bool
     ) -> None:
-        """Send what comes up, many changes in one write, until the watch ends."""
+        """Send changes, many in one write, until the watch ends."""
         loop = asyncio.get_running_loop()
         end = loop.time() + lasts
         next_bookmark = self._next_bookmark(loop.time(), end) if bookmarks else end
@@ -214,7 +214,7 @@ class Handler:
                 continue
 
 
-def _response(answer: Answer) -> web.Response:
+def _response(answer: Response) -> web.Response:
     headers = {"Content-Type": answer.content_type}
     if answer.retry_after or answer.status == 429:
         headers["Retry-After"] = str(answer.retry_after or 1)
@@ -226,7 +226,7 @@ def _abort(request: web.BaseRequest) -> None:
         request.transport.abort()
 
 
-def _lost(request: web.BaseRequest) -> web.Response:
-    """What nobody gets to see: the connection is gone."""
+def _drop_connection(request: web.BaseRequest) -> web.Response:
+    """Never sent: the connection is gone."""
     _abort(request)
     return web.Response(status=500)

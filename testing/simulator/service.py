@@ -1,4 +1,4 @@
-"""The simulator as others start it: on a socket of its own, in their process."""
+"""The simulator on a socket of its own, inside the process that starts it."""
 
 import asyncio
 import contextlib
@@ -17,35 +17,33 @@ from testing.simulator.kubelet import KubeletRunner
 from testing.simulator.resources import DEFINITIONS, Object, Resource
 from testing.simulator.server import Faults, Handler
 from testing.simulator.store import Item
-from testing.simulator.subresources import Reviewed, Reviews
+from testing.simulator.subresources import ReviewedUser, Reviews
 
 STOP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatorOptions:
-    """How the simulator is run."""
-
     host: str = "127.0.0.1"
-    """Where it listens. There is no encryption, so nobody else is let in unless asked for."""
+    """Address to listen on. There is no TLS, so the default is this machine only."""
     port: int = 0
-    """0: any that is free."""
+    """0: any free port."""
     token: str | None = None
-    """The bearer token that every request must carry; None: nobody is asked."""
+    """Bearer token to require; None: no authentication."""
     kubelet: bool = True
-    """Whether pods on nodes run, and deleted ones go away."""
+    """Run bound pods and remove deleted ones."""
     bookmark_seconds: float = 60.0
-    """How often a watch that wants bookmarks gets one; as often as from a real server."""
+    """Interval of bookmarks; a minute, as from a real server."""
     history: int = 32_768
-    """So many changes of each type are kept for watches to resume from: ten seconds of them at 3,000 a second."""
-    most_events: int = 50_000
-    """So many Events are kept at most (about 40 MB); the oldest go."""
-    most_waiting_bytes: int = 64 << 20
-    """So much may wait for one watch before it is ended."""
-    users: tuple[Reviewed, ...] = ()
-    """Who reviews of tokens and of access know; nobody else is, and may do, anything. Requests are not held to it."""
+    """Changes of each type from which watches can resume: ten seconds at 3,000 changes a second."""
+    max_events: int = 50_000
+    """Events kept at most, about 40 MB; the oldest are removed."""
+    max_pending_bytes: int = 64 << 20
+    """Bytes that may wait for one watch; beyond that the watch ends."""
+    users: tuple[ReviewedUser, ...] = ()
+    """Users known to TokenReview and SubjectAccessReview. They do not restrict requests to the simulator."""
     seed: int | None = None
-    """Of uids and generated names; None: different every time."""
+    """Seed of uids and generated names; None: random."""
 
 
 class Simulator:
@@ -57,17 +55,17 @@ class Simulator:
         clock: Callable[[], float] = time.time,
         cluster: Cluster | None = None,
     ) -> None:
-        """`cluster`: that of another one, whose second API server this is, with faults of its own."""
+        """`cluster`: serve another simulator's cluster, as a second API server with faults of its own."""
         self.options = options or SimulatorOptions()
         self.faults = Faults()
         self.url = ""
         self.cluster = cluster or Cluster(
             history=self.options.history,
-            most_events=self.options.most_events,
+            max_events=self.options.max_events,
             clock=clock,
             random=Random(self.options.seed),
         )
-        self._api = Api(self.cluster, self.options.most_waiting_bytes, Reviews(self.options.users))
+        self._api = Api(self.cluster, self.options.max_pending_bytes, Reviews(self.options.users))
         self._handler = Handler(
             self._api,
             self.faults,
@@ -80,7 +78,7 @@ class Simulator:
         self._kubelet: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
-        """Listen; the URL to reach it by."""
+        """Listen; returns the URL."""
         host, port = self.options.host, self.options.port
         server = web.Server(
             self._handler, request_factory=self._handler.make_request, handler_cancellation=True, access_log=None
@@ -108,15 +106,15 @@ class Simulator:
             self._handler.close_watches()
             await self._web.shutdown(STOP_SECONDS)
             await self._listening.wait_closed()
-            await asyncio.sleep(0)  # the transports close in the next turn of the loop
+            await asyncio.sleep(0)  # transports close in the next iteration of the loop
             self._listening = self._web = None
 
     # For tests
 
     def store_raw(self, plural: str, obj: Object, *, group: str = "", version: str = "") -> Item:
-        """Store an object as it is, even one that a real server refuses. Without a version any will do.
+        """Store an object as it is, even one that a real server rejects. Without a version any served one is used.
 
-        It needs a name, and a namespace if its type has one.
+        The object needs a name, and a namespace if its type is namespaced.
         """
         return self.cluster.store.put(self._resource(plural, group, version), obj)
 
@@ -125,20 +123,20 @@ class Simulator:
         return self.cluster.find(self._resource(plural, group, version), namespace, name).decode()
 
     def serve(self, group: str, *versions: str) -> None:
-        """From now on a group's types in these versions alone, as another release does; objects stay as they are."""
+        """Serve a group's types in these versions only, as another release does; objects are unaffected."""
         self.cluster.catalog.serve(group, versions)
 
     def close_watches(self) -> None:
-        """End every watch that is open, as a server does that restarts."""
+        """End every open watch, as a restarting server does."""
         self._handler.close_watches()
 
     def compact(self) -> None:
-        """Forget the history: watches from before, and lists half read, are expired."""
+        """Discard the history: older resource versions and continue tokens are expired."""
         self.cluster.store.compact()
-        self._api.reading.pages.expire()
+        self._api.reader.pages.expire()
 
     def resize_history(self, history: int) -> None:
-        """Keep so many changes of each type from now on."""
+        """Keep this many changes of each type from now on."""
         self.cluster.store.resize_history(history)
 
     def _resource(self, plural: str, group: str, version: str) -> Resource:

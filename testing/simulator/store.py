@@ -1,8 +1,8 @@
-"""The objects, encoded: every object is encoded once, when it is written, and never again.
+"""The object store. Every object is encoded once, when it is written.
 
-Only what selectors look at is kept decoded. A write gives the object the next resource version, puts it in the place of
-the one before, and appends the change to its type's history, from which watches resume. The history is bounded: what
-falls out of it is compacted, and a watch from before gets to know that it is too late.
+Only the fields that selectors use are kept decoded. A write assigns the next resource version, replaces the object and
+appends the change to its type's history, from which watches resume. The history is bounded: older changes are
+compacted, and a watch that resumes before them gets 410 Expired.
 """
 
 from collections import deque
@@ -24,14 +24,14 @@ _decode_object = msgspec.json.Decoder(Object).decode
 
 
 class Item:
-    """One version of an object. It never changes: the next version is another item."""
+    """One version of an object; immutable."""
 
     __slots__ = ("fields", "labels", "name", "namespace", "raw", "uid", "version")
 
     def __init__(self, resource: Resource, obj: Object, version: int) -> None:
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(version)
-        # What it is comes first, so that lists, whose items do not say it, can leave it out.
+        # kind and apiVersion come first, so that lists, which omit them, can cut them off.
         self.raw: bytes = encode({key: obj[key] for key in TYPE_FIELDS if key in obj} | obj)
         self.version = version
         self.namespace: str = metadata.get("namespace") or ""
@@ -41,12 +41,12 @@ class Item:
         self.fields = tuple([field.value(obj) for field in resource.fields])
 
     def decode(self) -> Object:
-        """A copy of its own for whoever asks."""
+        """A fresh copy."""
         return _decode_object(self.raw)
 
 
 def _labels_of(metadata: Object) -> Mapping[str, str]:
-    """What selectors may look at: no labels at all where they are not all text."""
+    """The labels for selectors; none if any value is not a string."""
     labels = metadata.get("labels")
     if not labels or not isinstance(labels, dict):
         return NO_LABELS
@@ -57,7 +57,7 @@ def _labels_of(metadata: Object) -> Mapping[str, str]:
 
 
 class Change:
-    """A write: what became of an object, and what it was before."""
+    """A write: the object's new version and the one before."""
 
     __slots__ = ("_departed", "_line", "before", "item", "type")
 
@@ -69,20 +69,20 @@ class Change:
         self._departed: bytes | None = None
 
     def line(self) -> bytes:
-        """The watch event, encoded once for all who watch."""
+        """The watch event, encoded once for all watches."""
         if self._line is None:
             self._line = event_line(self.type, self.item.raw)
         return self._line
 
     def departed(self) -> bytes:
-        """What the object was before, with the version of this change, for those who do not select it any more."""
+        """DELETED with the object's previous state, for watches whose selector it no longer matches."""
         if self._departed is None:
             assert self.before is not None
             self._departed = event_line(DELETED, encode(at_version(self.before, self.item.version)))
         return self._departed
 
     def forget_lines(self) -> None:
-        """History holds items alone."""
+        """Drop encoded lines: the history holds items only."""
         self._line = self._departed = None
 
 
@@ -100,7 +100,7 @@ Listener = Callable[[Change], None]
 
 
 class Bucket:
-    """All objects of one type, and the history of their changes."""
+    """All objects of one type and the history of their changes."""
 
     def __init__(self, resource: Resource, history: int) -> None:
         self.resource = resource
@@ -127,7 +127,7 @@ class Bucket:
         return sum(map(len, self._namespaces.values()))
 
     def since(self, version: int) -> list[Change] | None:
-        """The changes after a version; None if some of them are compacted."""
+        """The changes after a version; None if some are compacted."""
         if version < self.compacted:
             return None
         missed: list[Change] = []
@@ -139,7 +139,7 @@ class Bucket:
         return missed
 
     def at(self, version: int, namespace: str | None) -> list[Item] | None:
-        """What there was at a version, in order; None if that is compacted."""
+        """The objects as of a version, in order; None if that is compacted."""
         if version < self.compacted:
             return None
         then = {(item.namespace, item.name): item for item in self.items(namespace)}
@@ -182,7 +182,7 @@ class Bucket:
 
 
 class Store:
-    """All buckets, and the one count of versions that they share."""
+    """All buckets and the resource version they share."""
 
     def __init__(self, history: int) -> None:
         self.version = 1
@@ -200,7 +200,7 @@ class Store:
         return list(self._buckets.values())
 
     def put(self, resource: Resource, obj: Object) -> Item:
-        """Write an object, whatever was in its place."""
+        """Create or replace an object."""
         bucket = self.bucket(resource)
         item = Item(bucket.resource, obj, self.version + 1)
         self.version += 1
@@ -208,11 +208,11 @@ class Store:
         return item
 
     def preview(self, resource: Resource, obj: Object, version: int) -> Item:
-        """What would be written."""
+        """What `put` would write."""
         return Item(resource, obj, version)
 
     def remove(self, resource: Resource, obj: Object) -> Item:
-        """Remove an object; `obj` is what it was at the end."""
+        """Remove an object; `obj` is its last state."""
         bucket = self.bucket(resource)
         item = Item(bucket.resource, obj, self.version + 1)
         self.version += 1

@@ -1,4 +1,7 @@
-"""Binding, eviction and scaling."""
+"""Bindings, evictions, scale, and the token and access reviews.
+
+Access reviews know non-resource paths only (`/metrics`): components ask about those before they answer.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,13 +23,13 @@ from testing.simulator.selectors import selector_test
 from testing.simulator.store import Item
 
 BUSY_SECONDS = 10
-"""After which an eviction may be asked for again whose budget has just been changed."""
+"""Retry-After of an eviction whose budget has just changed."""
 TOKEN_REVIEWS = builtin("tokenreviews", "authentication.k8s.io")
 ACCESS_REVIEWS = builtin("subjectaccessreviews", "authorization.k8s.io")
 
 
 def bind(cluster: Cluster, namespace: str, name: str, binding: Object, *, dry_run: bool = False) -> None:
-    """Put a pod on a node. Nothing is asked of the node: not even that it exists."""
+    """Assign a pod to a node. The node need not even exist."""
     metadata = metadata_of(binding)
     if metadata.get("name") not in (None, "", name):
         raise bad_request(f"name in URL does not match name in Binding object: {name} and {metadata['name']}")
@@ -75,7 +78,7 @@ def _unbindable(name: str, why: str) -> ApiError:
 
 
 def evict(cluster: Cluster, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
-    """Delete a pod, unless a disruption budget has nothing left for it."""
+    """Delete a pod, if its disruption budget allows it."""
     item = cluster.find(PODS, namespace, name)
     options = eviction.get("deleteOptions") or {}
     check_preconditions(PODS, item, options.get("preconditions") or {})
@@ -87,7 +90,7 @@ def evict(cluster: Cluster, namespace: str, name: str, eviction: Object, *, dry_
 
 
 def _spend(cluster: Cluster, pod: Item, *, dry_run: bool) -> None:
-    """Take one disruption from the budget that covers the pod, if one does."""
+    """Take one disruption from the budget that covers the pod, if any."""
     covering = []
     for item in cluster.store.bucket(DISRUPTION_BUDGETS).items(pod.namespace):
         budget = item.decode()
@@ -111,7 +114,7 @@ def _spend(cluster: Cluster, pod: Item, *, dry_run: bool) -> None:
 
 
 def _check_budget(metadata: Object, status: Object) -> None:
-    """Refuse the eviction if nothing is left of the budget, or nobody has worked out what is."""
+    """Refuse the eviction if the budget is exhausted or its status is outdated."""
     name = metadata["name"]
     if (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
         raise disruption_refused(f"The disruption budget {name} is still being processed by the server.", BUSY_SECONDS)
@@ -152,8 +155,8 @@ def rescale(cluster: Cluster, resource: Resource, item: Item, scale: Object, *, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
-    """A user of the table. `may`: verb and path, as `get /metrics`; `*`: any verb, or any end of a path."""
+class ReviewedUser:
+    """`may`: verb and path, such as `get /metrics`; `*` is any verb, or any rest of a path."""
 
     token: str = field(repr=False)
     name: str
@@ -163,16 +166,16 @@ class Reviewed:
 
 
 class Reviews:
-    def __init__(self, users: Iterable[Reviewed] = ()) -> None:
+    def __init__(self, users: Iterable[ReviewedUser] = ()) -> None:
         self._users = {user.token: user for user in users}
 
     def answer(self, resource: Resource, obj: Object) -> Object:
-        """The same object with its status."""
+        """The review with its status."""
         spec = obj.get("spec")
         if not isinstance(spec, dict):
             raise bad_request(f"{resource.kind}: spec is required")
-        told = self._token(spec) if resource is TOKEN_REVIEWS else self._access(spec)
-        return {"metadata": {}, **obj, "kind": resource.kind, "apiVersion": resource.api_version, "status": told}
+        status = self._token(spec) if resource is TOKEN_REVIEWS else self._access(spec)
+        return {"metadata": {}, **obj, "kind": resource.kind, "apiVersion": resource.api_version, "status": status}
 
     def _token(self, spec: Object) -> Object:
         user = self._users.get(spec.get("token") or "")

@@ -1,4 +1,4 @@
-"""Tables, as kubectl prints them."""
+"""Tables, as kubectl prints them: the columns of each type."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def table(resource: Resource, objects: Sequence[Object], metadata: Object, inclu
 
 
 def _cell(column: Column, obj: Object, now: float) -> Any:
-    """An object that is not as it should be still has a row."""
+    """A malformed object still has a row."""
     try:
         return column.value(obj, now)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -59,14 +59,14 @@ def _included(obj: Object, include: str) -> Object | None:
 
 
 def at(obj: Any, path: str, otherwise: Any = NONE) -> Any:
-    """What is at a dotted path, if anything is."""
+    """The value at a dotted path, or `otherwise`."""
     for step in path.split("."):
         obj = obj.get(step) if isinstance(obj, dict) else None
     return otherwise if obj in (None, "", [], {}) else obj
 
 
 def span(seconds: float) -> str:
-    """A duration as people say it: 45s, 12m, 5h, 3d."""
+    """A duration as kubectl prints it: 45s, 12m, 5h, 3d."""
     seconds = max(0, int(seconds))
     if seconds < 120:
         return f"{seconds}s"

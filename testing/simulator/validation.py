@@ -1,23 +1,27 @@
-"""Which Events and Leases are refused: what a scheduler writes is checked as a real server checks it."""
+"""Validation of the types that a scheduler writes or reads closely, as a real server does it."""
 
 import re
 from typing import Any
 
-from testing.simulator.errors import Cause, forbidden_value, invalid_value, required
+from testing.simulator.errors import Cause, forbidden_value, invalid_value, required, unsupported_value
 from testing.simulator.metadata import cannot_unmarshal, qualified_name_causes
+from testing.simulator.pod_admission import TAINT_EFFECTS, amount_causes
 from testing.simulator.resources import Object
 
-LONGEST_TEXT = 128
-LONGEST_NOTE = 1024
+HIGHEST_USER_PRIORITY = 1_000_000_000
+SYSTEM_PREFIX = "system-"
+_TOO_HIGH = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+MAX_TEXT = 128
+MAX_NOTE_BYTES = 1024
 TYPES = ("Normal", "Warning")
 DEPRECATED = ("deprecatedCount", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedSource")
-CHANGING_OF_CLAIMS = frozenset({"resources", "volumeAttributesClassName"})
-FIXED_CLAIM = (
+MUTABLE_CLAIM_FIELDS = frozenset({"resources", "volumeAttributesClassName"})
+CLAIM_IMMUTABLE = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
-_OF_WHAT_HAS_NO_NAMESPACE = frozenset({"default", "kube-system"})
-FIXED_OF_EVENTS = (
+_NAMESPACES_OF_CLUSTER_OBJECTS = frozenset({"default", "kube-system"})
+IMMUTABLE_EVENT_FIELDS = (
     "regarding",
     "related",
     "reason",
@@ -29,12 +33,12 @@ FIXED_OF_EVENTS = (
     "reportingInstance",
     *DEPRECATED,
 )
-MOST_TEMPLATES = 8
+MAX_TEMPLATES = 8
 IMMUTABLE = "field is immutable"
 
 
 def new_event_causes(event: Object, namespace: str) -> list[Cause]:
-    """What is wrong with an events.k8s.io/v1 event. The fields of the older form must not be set."""
+    """Validate a new events.k8s.io/v1 Event. The deprecated fields must be unset."""
     causes: list[Cause] = []
     check_micro_time("eventTime", event.get("eventTime"))
     if not event.get("eventTime"):
@@ -43,26 +47,26 @@ def new_event_causes(event: Object, namespace: str) -> list[Cause]:
         text = event.get(field)
         if not text:
             causes.append(required(field))
-        elif len(text) > LONGEST_TEXT and field != "reportingController":
-            causes.append(invalid_value(field, "", f"can have at most {LONGEST_TEXT} characters"))
+        elif len(text) > MAX_TEXT and field != "reportingController":
+            causes.append(invalid_value(field, "", f"can have at most {MAX_TEXT} characters"))
     if event.get("reportingController"):
         causes += qualified_name_causes("reportingController", event["reportingController"])
-    if len((event.get("note") or "").encode()) > LONGEST_NOTE:
-        causes.append(invalid_value("message", "", f"can have at most {LONGEST_NOTE} characters"))
+    if len((event.get("note") or "").encode()) > MAX_NOTE_BYTES:
+        causes.append(invalid_value("message", "", f"can have at most {MAX_NOTE_BYTES} characters"))
     if event.get("type") not in TYPES:
         causes.append(invalid_value("type", "", f"has invalid value: {event.get('type')}"))
     causes += [invalid_value(field, "", "needs to be unset") for field in DEPRECATED if event.get(field)]
-    if not (event.get("regarding") or {}).get("namespace") and namespace not in _OF_WHAT_HAS_NO_NAMESPACE:
+    if not (event.get("regarding") or {}).get("namespace") and namespace not in _NAMESPACES_OF_CLUSTER_OBJECTS:
         causes.append(invalid_value("involvedObject.namespace", "", "does not match event.namespace"))
     return causes + _series_causes(event.get("series"))
 
 
 def changed_event_causes(event: Object, old: Object) -> list[Cause]:
-    """Of an events.k8s.io/v1 event nothing but the series changes."""
+    """In an events.k8s.io/v1 Event only the series may change."""
     causes = _series_causes(event.get("series")) if event.get("series") != old.get("series") else []
     return causes + [
         invalid_value(field, event.get(field), "field is immutable")
-        for field in FIXED_OF_EVENTS
+        for field in IMMUTABLE_EVENT_FIELDS
         if (event.get(field) or None) != (old.get(field) or None)
     ]
 
@@ -92,38 +96,38 @@ def lease_causes(lease: Object) -> list[Cause]:
 
 
 def claim_causes(claim: Object, old: Object) -> list[Cause]:
-    """What a claim asks for is fixed but for its size; its volume is written into it once."""
-    was, wanted = _fixed_of_claim(old), _fixed_of_claim(claim)
+    """A claim's spec is immutable except for its size; its volume name is written once."""
+    was, wanted = _immutable_part(old), _immutable_part(claim)
     if not was.get("volumeName"):
         wanted.pop("volumeName", None)
         was.pop("volumeName", None)
-    return [] if was == wanted else [Cause("spec", "FieldValueForbidden", f"Forbidden: {FIXED_CLAIM}")]
+    return [] if was == wanted else [Cause("spec", "FieldValueForbidden", f"Forbidden: {CLAIM_IMMUTABLE}")]
 
 
-def _fixed_of_claim(claim: Object) -> Object:
-    return {key: value for key, value in (claim.get("spec") or {}).items() if key not in CHANGING_OF_CLAIMS}
+def _immutable_part(claim: Object) -> Object:
+    return {key: value for key, value in (claim.get("spec") or {}).items() if key not in MUTABLE_CLAIM_FIELDS}
 
 
 def check_micro_time(field: str, value: Any) -> None:
-    """These times have exactly six digits after the point; anything else does not decode."""
+    """A MicroTime has exactly six fractional digits; anything else does not decode."""
     if value is not None and not (isinstance(value, str) and _MICRO_TIME.fullmatch(value)):
         raise cannot_unmarshal(field, value, "MicroTime, as in 2006-01-02T15:04:05.000000Z")
 
 
 def pod_group_causes(group: Object) -> list[Cause]:
-    """Of scheduling.k8s.io."""
-    return policy_causes("spec.schedulingPolicy", _part(group, "spec").get("schedulingPolicy"))
+    """Validate a PodGroup of scheduling.k8s.io."""
+    return policy_causes("spec.schedulingPolicy", spec_of(group).get("schedulingPolicy"))
 
 
 def workload_causes(workload: Object) -> list[Cause]:
-    templates = _part(workload, "spec").get("podGroupTemplates")
+    templates = spec_of(workload).get("podGroupTemplates")
     if not templates:
         return [required("spec.podGroupTemplates")]
     if not isinstance(templates, list) or not all(isinstance(template, dict) for template in templates):
         raise cannot_unmarshal("spec.podGroupTemplates", templates, "slice of PodGroupTemplate")
     causes: list[Cause] = []
-    if len(templates) > MOST_TEMPLATES:
-        message = f"must have at most {MOST_TEMPLATES} items"
+    if len(templates) > MAX_TEMPLATES:
+        message = f"must have at most {MAX_TEMPLATES} items"
         causes.append(invalid_value("spec.podGroupTemplates", len(templates), message))
     for index, template in enumerate(templates):
         where = f"spec.podGroupTemplates[{index}]"
@@ -134,7 +138,7 @@ def workload_causes(workload: Object) -> list[Cause]:
 
 
 def policy_causes(where: str, policy: Any) -> list[Cause]:
-    """Exactly one policy, and no gang of nobody."""
+    """Exactly one policy must be set, and a gang needs a positive minCount."""
     if policy is None:
         policy = {}
     if not isinstance(policy, dict):
@@ -151,8 +155,8 @@ def policy_causes(where: str, policy: Any) -> list[Cause]:
 
 
 def coscheduling_group_causes(group: Object) -> list[Cause]:
-    """Of scheduling.x-k8s.io: as its definition has it."""
-    spec = _part(group, "spec")
+    """Validate a PodGroup of scheduling.x-k8s.io as its CustomResourceDefinition does."""
+    spec = spec_of(group)
     causes = [] if spec.get("minMember") is None else _count_causes("spec.minMember", spec["minMember"])
     timeout = spec.get("scheduleTimeoutSeconds")
     if timeout is not None and not _is_integer(timeout):
@@ -161,7 +165,7 @@ def coscheduling_group_causes(group: Object) -> list[Cause]:
 
 
 def fixed_spec_causes(obj: Object, old: Object) -> list[Cause]:
-    """Nothing that groups and workloads of scheduling.k8s.io are to be may change."""
+    """The spec of pod groups and workloads of scheduling.k8s.io is immutable."""
     return [] if obj.get("spec") == old.get("spec") else [forbidden_value("spec", IMMUTABLE)]
 
 
@@ -175,8 +179,74 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _part(obj: Object, name: str) -> Object:
+def node_causes(node: Object) -> list[Cause]:
+    spec = spec_of(node)
+    status = status_of(node)
+    causes: list[Cause] = []
+    taints = spec.get("taints") or []
+    if not isinstance(taints, list) or not all(isinstance(taint, dict) for taint in taints):
+        raise cannot_unmarshal("spec.taints", taints, "slice of objects")
+    for index, taint in enumerate(taints):
+        if not taint.get("key"):
+            causes.append(required(f"spec.taints[{index}].key"))
+        if taint.get("effect") not in TAINT_EFFECTS:
+            causes.append(unsupported_value(f"spec.taints[{index}].effect", taint.get("effect"), TAINT_EFFECTS))
+    for which in ("capacity", "allocatable"):
+        amounts = status.get(which) or {}
+        if not isinstance(amounts, dict):
+            raise cannot_unmarshal(f"status.{which}", amounts, "ResourceList")
+        for name, amount in amounts.items():
+            causes += amount_causes(f"status.{which}.{name}", amount)
+    return causes
+
+
+def priority_class_causes(priority_class: Object) -> list[Cause]:
+    value = priority_class.get("value")
+    name: str = priority_class["metadata"]["name"]
+    if not isinstance(value, int):
+        return [required("value")]
+    if value > HIGHEST_USER_PRIORITY and not name.startswith(SYSTEM_PREFIX):
+        return [invalid_value("value", value, _TOO_HIGH)]
+    return []
+
+
+def budget_causes(budget: Object) -> list[Cause]:
+    spec = spec_of(budget)
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        return [invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
+    return []
+
+
+def definition_causes(definition: Object) -> list[Cause]:
+    spec = spec_of(definition)
+    causes = [required(f"spec.{key}") for key in ("group", "names", "scope", "versions") if not spec.get(key)]
+    if causes:
+        return causes
+    names, versions = spec["names"], spec["versions"]
+    if not isinstance(names, dict) or not names.get("plural") or not names.get("kind"):
+        return [required("spec.names.plural"), required("spec.names.kind")]
+    if not isinstance(versions, list) or not all(isinstance(v, dict) and v.get("name") for v in versions):
+        return [required("spec.versions[0].name")]
+    expected = f"{names['plural']}.{spec['group']}"
+    name = definition["metadata"]["name"]
+    if name != expected:
+        return [invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')]
+    return []
+
+
+def spec_of(obj: Object) -> Object:
+    """The spec, created if absent; raises if it is not an object."""
+    return _part(obj, "spec", "Spec")
+
+
+def status_of(obj: Object) -> Object:
+    if obj.get("status") is None:
+        obj["status"] = {}
+    return _part(obj, "status", "Status")
+
+
+def _part(obj: Object, name: str, type_: str) -> Object:
     part = obj.setdefault(name, {})
     if not isinstance(part, dict):
-        raise cannot_unmarshal(name, part, name.capitalize())
+        raise cannot_unmarshal(name, part, type_)
     return part

@@ -1,7 +1,6 @@
-"""Types whose objects are kept in one form and shown in another.
+"""How objects are shown to a client: as stored, converted to another version, or as rows of a table.
 
-Events have two forms: v1, in which they are kept, and events.k8s.io/v1. The versions of a custom resource differ
-only in their names.
+Events are stored as v1 and served as events.k8s.io/v1 as well. Versions of a custom resource differ in name only.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +26,12 @@ def is_converted(resource: Resource) -> bool:
 
 
 def kept_type(resource: Resource) -> Resource:
-    """The type that the objects are kept as."""
+    """The type that the objects are stored as."""
     return EVENTS if _is_new_event(resource) else resource
 
 
 def kept_form(resource: Resource, obj: Object) -> Object:
-    """What a client wrote, as it is kept."""
+    """Convert a client's object to the stored version."""
     if not _is_new_event(resource):
         return obj
     kept = {_KEPT_NAMES.get(key, key): value for key, value in obj.items()}
@@ -43,7 +42,7 @@ def kept_form(resource: Resource, obj: Object) -> Object:
 
 
 def shown_form(resource: Resource, obj: Object) -> Object:
-    """What is kept, as the client asked for it."""
+    """Convert a stored object to the version that the client requested."""
     if _is_new_event(resource):
         obj = {_NEW_NAMES.get(key, key): value for key, value in obj.items()}
     obj["apiVersion"] = resource.api_version
@@ -55,7 +54,7 @@ def _is_new_event(resource: Resource) -> bool:
 
 
 class View:
-    """Objects as they are kept."""
+    """Objects as stored."""
 
     plain = True
 
@@ -83,13 +82,13 @@ class View:
         return b"%b%b]}" % (head, b",".join([self._untyped(self.show(item)) for item in items]))
 
     def _untyped(self, raw: bytes) -> bytes:
-        """As an item of a list: only custom resources say there what they are."""
+        """As an item of a list: only custom resources carry kind and apiVersion there."""
         typed = self._typed
         return b"{" + raw[len(typed) :] if typed and raw.startswith(typed) else raw
 
 
 class ConvertedView(View):
-    """Objects in the form of another version."""
+    """Objects converted to another version."""
 
     plain = False
 
@@ -103,7 +102,7 @@ class ConvertedView(View):
 
 
 class TableView(View):
-    """Objects as rows, for people. `include` says how much of the object goes with its row."""
+    """Objects as rows of a table. `include` says how much of the object accompanies its row."""
 
     plain = False
 

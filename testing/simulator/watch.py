@@ -1,7 +1,6 @@
-"""One watch: what is to be sent to one client, until it is sent.
+"""One watch: the events queued for one client.
 
-A client that does not keep up is not waited for: when more than a bound is waiting for it, its watch ends, and it lists
-again.
+The queue is bounded in bytes. When a client falls too far behind its watch ends, and it has to list again.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,35 +11,34 @@ from testing.simulator.selectors import Selection
 from testing.simulator.store import ADDED, DELETED, MODIFIED, Bucket, Change, Item, encode
 from testing.simulator.views import View
 
-ITEMS_AT_A_TIME = 500
+ITEMS_A_CHUNK = 500
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Watch:
-    """What waits for one client.
+    """`on_ready` is called when there is something to send or the watch ends, `on_overflow` when it ends because the
+    client did not keep up."""
 
-    `on_ready` is called when there is something to send or the watch has ended, `on_overflow` when it has ended because
-    the client did not keep up.
-    """
-
-    def __init__(self, bucket: Bucket, resource: Resource, selection: Selection, view: View, most_waiting: int) -> None:
+    def __init__(
+        self, bucket: Bucket, resource: Resource, selection: Selection, view: View, max_pending_bytes: int
+    ) -> None:
         self.bucket = bucket
         self.resource = resource
         self.closed = False
-        self.overflown = False
+        self.overflowed = False
         self.on_ready: Callable[[], None] | None = None
         self.on_overflow: Callable[[], None] | None = None
         self._view = view
         self._selection = selection
         self._everything = selection.everything
-        self._most_waiting = most_waiting
+        self._most_waiting = max_pending_bytes
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._initial: list[Item] = []
         self._initial_end = b""
 
     def start_with_state(self, version: int, *, announce_end: bool) -> None:
-        """Everything that is there first, then the changes."""
+        """Send the current objects first, then changes."""
         self._initial = [
             item for item in self.bucket.in_order(self._selection.namespace) if self._selection.matches(item)
         ]
@@ -49,7 +47,7 @@ class Watch:
         self.bucket.listeners.append(self._on_change)
 
     def start_in_the_past(self, items: list[Item], version: int, *, announce_end: bool) -> None:
-        """As a cache that is behind: these first, and then all that happened since that version."""
+        """Like a stale cache: send these objects first, then all changes since that version."""
         self._initial = [item for item in items if self._selection.matches(item)]
         if announce_end:
             self._initial_end = self.bookmark(version, {INITIAL_EVENTS_END: "true"})
@@ -58,7 +56,7 @@ class Watch:
         self.bucket.listeners.append(self._on_change)
 
     def start_after(self, version: int, current: int) -> None:
-        """The changes after a version. One that is compacted, or has never been, is refused in the stream itself."""
+        """Send the changes after a version. A compacted or future version is refused inside the stream."""
         missed = self.bucket.since(version) if version <= current else None
         if missed is None:
             oldest = self.bucket.compacted if version <= current else current
@@ -67,7 +65,7 @@ class Watch:
         for change in missed:
             self._on_change(change)
             change.forget_lines()
-        if self.overflown:
+        if self.overflowed:
             self._waiting = [_error_line(expired(f"too old resource version: {version}: too much has changed since"))]
             return
         self.bucket.listeners.append(self._on_change)
@@ -80,7 +78,7 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """End after what is waiting has been sent."""
+        """End the watch once its queue has been sent."""
         if not self.closed:
             self.closed = True
             if self._on_change in self.bucket.listeners:
@@ -90,13 +88,13 @@ class Watch:
 
     def initial_chunks(self) -> Iterator[bytes]:
         initial, self._initial = self._initial, []
-        for start in range(0, len(initial), ITEMS_AT_A_TIME):
-            yield b"".join([self._view.line(ADDED, item) for item in initial[start : start + ITEMS_AT_A_TIME]])
+        for start in range(0, len(initial), ITEMS_A_CHUNK):
+            yield b"".join([self._view.line(ADDED, item) for item in initial[start : start + ITEMS_A_CHUNK]])
         if self._initial_end:
             yield self._initial_end
 
     def take(self) -> bytes:
-        """All that is waiting, as one piece."""
+        """Everything queued, as one piece."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         return waiting[0] if len(waiting) == 1 else b"".join(waiting)
 
@@ -132,7 +130,7 @@ class Watch:
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         if self._waiting_bytes > self._most_waiting:
-            self.overflown = True
+            self.overflowed = True
             self._waiting.clear()
             self.close()
             if self.on_overflow is not None:

@@ -15,7 +15,7 @@ from testing.simulator.errors import (
 )
 from testing.simulator.metadata import metadata_of
 from testing.simulator.patches import json_patch, merge_patch, strategic_patch
-from testing.simulator.requests import Answer, Call, Target, as_object
+from testing.simulator.requests import Request, Response, Target, as_object
 from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, Object, Resource, builtin
 from testing.simulator.selectors import select
 from testing.simulator.store import Item, encode
@@ -29,7 +29,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
-WRITTEN_BY_READERS = frozenset(
+VERSION_REQUIRED = frozenset(
     {
         builtin("leases", "coordination.k8s.io"),
         builtin("csinodes", "storage.k8s.io"),
@@ -37,120 +37,120 @@ WRITTEN_BY_READERS = frozenset(
         DISRUPTION_BUDGETS,
     }
 )
-"""Types that are only replaced by who says which version was read."""
+"""Types whose updates must carry a resource version."""
 CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
 
 
-class Changing:
+class Writer:
     def __init__(self, cluster: Cluster, reviews: Reviews) -> None:
         self._cluster = cluster
         self._reviews = reviews
 
-    def post(self, target: Target, call: Call) -> Answer:
-        _check_json(call)
-        obj = call.object()
+    def post(self, target: Target, request: Request) -> Response:
+        _check_json(request)
+        obj = request.object()
         if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS):
-            return Answer(201, encode(self._reviews.answer(target.resource, obj)))
+            return Response(201, encode(self._reviews.answer(target.resource, obj)))
         if target.resource.virtual:
             name = (obj.get("metadata") or {}).get("name") or ""
-            return self._bind(target, name, obj, call)
+            return self._bind(target, name, obj, request)
         match target.subresource:
             case "":
-                return self._create(target, obj, call)
+                return self._create(target, obj, request)
             case "binding":
-                return self._bind(target, target.name, obj, call)
+                return self._bind(target, target.name, obj, request)
             case "eviction":
-                evict(self._cluster, target.scope, target.name, obj, dry_run=call.dry_run)
-                return Answer(201, CREATED)
+                evict(self._cluster, target.scope, target.name, obj, dry_run=request.dry_run)
+                return Response(201, CREATED)
         raise method_not_allowed()
 
-    def _bind(self, target: Target, name: str, obj: Object, call: Call) -> Answer:
-        bind(self._cluster, target.scope, name, obj, dry_run=call.dry_run)
-        return Answer(201, CREATED)
+    def _bind(self, target: Target, name: str, obj: Object, request: Request) -> Response:
+        bind(self._cluster, target.scope, name, obj, dry_run=request.dry_run)
+        return Response(201, CREATED)
 
-    def _create(self, target: Target, obj: Object, call: Call) -> Answer:
+    def _create(self, target: Target, obj: Object, request: Request) -> Response:
         resource = target.resource
         if resource.namespaced and target.namespace is None:
             raise method_not_allowed()
         if resource is NEW_EVENTS and (causes := new_event_causes(obj, target.scope)):
             raise invalid(resource, metadata_of(obj).get("name") or "", causes)
         kept = kept_form(resource, obj)
-        item = self._cluster.create(kept_type(resource), target.scope, kept, dry_run=call.dry_run)
-        return Answer(201, _shown(resource, item))
+        item = self._cluster.create(kept_type(resource), target.scope, kept, dry_run=request.dry_run)
+        return Response(201, _shown(resource, item))
 
-    def put(self, target: Target, call: Call) -> Answer:
-        _check_json(call)
+    def put(self, target: Target, request: Request) -> Response:
+        _check_json(request)
         item = self._cluster.find(target.resource, target.scope, target.name)
-        obj = call.object()
-        if target.resource in WRITTEN_BY_READERS and not metadata_of(obj).get("resourceVersion"):
+        obj = request.object()
+        if target.resource in VERSION_REQUIRED and not metadata_of(obj).get("resourceVersion"):
             why = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid(target.resource, target.name, [why])
-        return self._write(target, item, obj, call)
+        return self._write(target, item, obj, request)
 
-    def _write(self, target: Target, item: Item, obj: Object, call: Call) -> Answer:
-        resource, dry_run = target.resource, call.dry_run
+    def _write(self, target: Target, item: Item, obj: Object, request: Request) -> Response:
+        resource, dry_run = target.resource, request.dry_run
         if target.subresource == "scale":
             written = rescale(self._cluster, resource, item, obj, dry_run=dry_run)
-            return Answer(200, encode(scale_of(written)))
+            return Response(200, encode(scale_of(written)))
         if target.subresource not in ("", "status", "finalize"):
             raise method_not_allowed()
         if resource is NEW_EVENTS:
             _check_event(obj, item)
         kept = kept_form(resource, obj)
         written = self._cluster.update(kept_type(resource), item, kept, subresource=target.subresource, dry_run=dry_run)
-        return Answer(200, _shown(resource, written))
+        return Response(200, _shown(resource, written))
 
-    def patch(self, target: Target, call: Call) -> Answer:
-        media = call.content_type
+    def patch(self, target: Target, request: Request) -> Response:
+        media = request.content_type
         if media not in PATCHES or (media == STRATEGIC_PATCH and not target.resource.strategic):
             raise unsupported_media_type(media, PATCHES)
         resource = target.resource
-        patch = _decode_apply(call) if media == APPLY_PATCH else call.json()
+        patch = _decode_apply(request) if media == APPLY_PATCH else request.json()
         item = self._cluster.store.bucket(resource).get(target.scope, target.name)
         if item is None:
             if media != APPLY_PATCH or target.subresource:
                 raise not_found(resource, target.name)
             obj = as_object(patch)
             as_object(obj.setdefault("metadata", {}))["name"] = target.name
-            return self._create(target, obj, call)
+            return self._create(target, obj, request)
         obj = scale_of(item) if target.subresource == "scale" else item.decode()
         if is_converted(resource):
             obj = shown_form(resource, obj)
         patched = as_object(_patched(obj, patch, media, resource))
-        return self._write(target, item, patched, call)
+        return self._write(target, item, patched, request)
 
-    def delete(self, target: Target, call: Call) -> Answer:
-        options = call.object() if call.body else {}
-        dry_run = call.dry_run or bool(options.get("dryRun"))
-        grace = options.get("gracePeriodSeconds", call.number("gracePeriodSeconds"))
+    def delete(self, target: Target, request: Request) -> Response:
+        options = request.object() if request.body else {}
+        dry_run = request.dry_run or bool(options.get("dryRun"))
+        grace = options.get("gracePeriodSeconds", request.number("gracePeriodSeconds"))
         if grace is not None and not isinstance(grace, int):
             raise bad_request(
                 "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
             )
         if not target.name:
-            return self._delete_collection(target, call, grace, dry_run=dry_run)
+            return self._delete_collection(target, request, grace, dry_run=dry_run)
         item = self._cluster.find(target.resource, target.scope, target.name)
         check_preconditions(target.resource, item, options.get("preconditions") or {})
         left, gone = self._cluster.delete(kept_type(target.resource), item, grace, dry_run=dry_run)
         if target.resource.returns_deleted or not gone:
-            return Answer(200, _shown(target.resource, left))
+            return Response(200, _shown(target.resource, left))
         details: Object = {"name": item.name, "kind": target.resource.plural, "uid": item.uid}
         if target.resource.group:
             details["group"] = target.resource.group
         success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-        return Answer(200, encode(success))
+        return Response(200, encode(success))
 
-    def _delete_collection(self, target: Target, call: Call, grace: int | None, *, dry_run: bool) -> Answer:
+    def _delete_collection(self, target: Target, request: Request, grace: int | None, *, dry_run: bool) -> Response:
         resource = target.resource
         if resource.virtual or (resource.namespaced and target.namespace is None):
             raise method_not_allowed()
-        selection = select(resource, target.namespace, call.query)
+        selection = select(resource, target.namespace, request.query)
         chosen = [i for i in self._cluster.store.bucket(resource).in_order(target.namespace) if selection.matches(i)]
         left = [self._cluster.delete(kept_type(resource), item, grace, dry_run=dry_run)[0] for item in chosen]
         head = encode({"resourceVersion": str(self._cluster.store.version)})
         shown = b",".join([_shown(resource, item) for item in left])
         kind, version = resource.kind.encode(), resource.api_version.encode()
-        return Answer(
+        return Response(
             200, b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[%b]}' % (kind, version, head, shown)
         )
 
@@ -161,18 +161,18 @@ def _check_event(event: Object, item: Item) -> None:
         raise invalid(NEW_EVENTS, item.name, causes)
 
 
-def _check_json(call: Call) -> None:
-    if call.content_type not in ("application/json", "", "*/*"):
-        raise unsupported_media_type(call.content_type, ["application/json"])
+def _check_json(request: Request) -> None:
+    if request.content_type not in ("application/json", "", "*/*"):
+        raise unsupported_media_type(request.content_type, ["application/json"])
 
 
 def _shown(resource: Resource, item: Item) -> bytes:
     return encode(shown_form(resource, item.decode())) if is_converted(resource) else item.raw
 
 
-def _decode_apply(call: Call) -> Any:
+def _decode_apply(request: Request) -> Any:
     try:
-        return msgspec.yaml.decode(call.body)
+        return msgspec.yaml.decode(request.body)
     except msgspec.DecodeError as error:
         raise bad_request(f"error decoding YAML: {error}") from None
 

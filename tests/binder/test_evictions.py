@@ -87,7 +87,7 @@ async def test_what_is_forbidden_is_a_failure_and_the_last_victim_is_spared() ->
     async with world() as w:
         w.simulator.faults.fail("DELETE", "/pods/a$", 403, reason="Forbidden")
         w.evict(*bound(w, "a", "b"))
-        assert (await w.evicted_of()).failure == "victim default/a: a fault was asked for"
+        assert (await w.evicted_of()).failure == "victim default/a: injected fault"
         assert not w.terminating("b")
         assert w.metric("scheduler_preemption_goroutines_execution_total", result="error") == 1
 

@@ -52,7 +52,7 @@ def ended(*arguments: str) -> int:
         (["simulate", "--port", "99999"], "flotilla: --port: takes a whole number from 0 to 65535, not '99999'"),
         (
             ["simulate", "--token-file", "/no"],
-            "flotilla: --token-file: takes a file that can be read, not '/no' (No such",
+            "flotilla: --token-file: cannot read '/no': No such",
         ),
         (["bench", "--nodes", "5,x"], "argument --nodes: 'x' is no whole number"),
         (["bench", "--load", "5"], "argument --load: takes 2 numbers with commas between them, not '5'"),
@@ -136,7 +136,7 @@ def test_so_it_is_by_a_service_alone() -> None:
 def test_a_token_file_may_not_be_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "token").touch()
     assert ended("simulate", "--token-file", str(tmp_path / "token")) == 2
-    assert "holds no token" in capsys.readouterr().err
+    assert "is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ WIDE_A, WIDE_B, TIGHT_A = "wide-0000", "wide-0001", "tight-0018"
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster(history=100, most_events=100, clock=lambda: 1_700_000_000.0, random=Random(1))
+    return Cluster(history=100, max_events=100, clock=lambda: 1_700_000_000.0, random=Random(1))
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ async def test_what_became_of_a_call_is_told_apart(client: KubeClient, server: S
     assert (await client.execute(binding())).outcome is Outcome.GONE
     server.faults.fail("POST", "binding", 500)
     failed = await client.execute(binding())
-    assert (failed.outcome, failed.status, failed.message) == (Outcome.UNKNOWN, 500, "a fault was asked for")
+    assert (failed.outcome, failed.status, failed.message) == (Outcome.UNKNOWN, 500, "injected fault")
 
 
 async def test_a_write_without_an_answer_is_not_asked_twice(client: KubeClient, server: Simulator) -> None:
@@ -187,13 +187,13 @@ async def test_wrong_credentials_are_told_in_one_line() -> None:
 
 async def test_what_is_forbidden_is_told_in_one_line(client: KubeClient, server: Simulator) -> None:
     server.faults.fail("GET", "pods", 403, reason="Forbidden")
-    with pytest.raises(Forbidden, match=f"^{server.url}: GET {PATH}: 403 a fault was asked for$"):
+    with pytest.raises(Forbidden, match=f"^{server.url}: GET {PATH}: 403 injected fault$"):
         await client.pod_standing("default", "p")
 
 
 async def test_any_other_refusal_of_a_read_is_told(client: KubeClient, server: Simulator) -> None:
     server.faults.fail("GET", "pods", 422, reason="Invalid")
-    with pytest.raises(Refused, match="422 a fault was asked for"):
+    with pytest.raises(Refused, match="422 injected fault"):
         await client.pod_standing("default", "p")
 
 

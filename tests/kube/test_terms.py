@@ -177,7 +177,7 @@ async def test_what_is_no_term_is_refused() -> None:
 async def test_a_server_that_refuses_is_named() -> None:
     async with api_server() as server, client_of(server) as client:
         server.faults.fail("POST", "leases", 422, reason="Invalid")
-        with pytest.raises(Refused, match="POST Lease kube-system/flotilla-x: 422 a fault was asked for"):
+        with pytest.raises(Refused, match="POST Lease kube-system/flotilla-x: 422 injected fault"):
             await take(a_lease(client), 1)
 
 

@@ -21,7 +21,7 @@ from shared.runtime.pages import PATHS, Pages
 from shared.runtime.serving import served
 from shared.telemetry.metrics import Metrics
 from testing.simulator.service import Simulator, SimulatorOptions
-from testing.simulator.subresources import Reviewed
+from testing.simulator.subresources import ReviewedUser
 from tests.certificates import make_certificate, make_certificates
 from tests.deploy.recorder import Recorder, recorders
 from tools.cli.main import main
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.asyncio
 
 RIGHT, RIGHTLESS, WRONG = "t-right", "t-rightless", "t-wrong"
 USERS = (
-    Reviewed(token=RIGHT, name="prometheus", groups=("monitoring",), may=("get /*",)),
-    Reviewed(token=RIGHTLESS, name="somebody"),
+    ReviewedUser(token=RIGHT, name="prometheus", groups=("monitoring",), may=("get /*",)),
+    ReviewedUser(token=RIGHTLESS, name="somebody"),
 )
 GUARDED = [path for path in PATHS if path not in ("/healthz", "/livez", "/readyz")]
 

@@ -12,9 +12,9 @@ import aiohttp
 
 from testing.simulator.api import Api
 from testing.simulator.cluster import Cluster
-from testing.simulator.requests import JSON, Answer, Call, parse_target
+from testing.simulator.requests import JSON, Request, Response, parse_target
 from testing.simulator.service import Simulator, SimulatorOptions
-from testing.simulator.subresources import Reviewed, Reviews
+from testing.simulator.subresources import ReviewedUser, Reviews
 from testing.simulator.watch import Watch
 
 Object = dict[str, Any]
@@ -58,22 +58,22 @@ class Desk:
         self,
         *,
         history: int = 1000,
-        most_events: int = 1000,
-        most_waiting: int = 1 << 20,
-        users: tuple[Reviewed, ...] = (),
+        max_events: int = 1000,
+        max_pending_bytes: int = 1 << 20,
+        users: tuple[ReviewedUser, ...] = (),
     ) -> None:
         self.now = 1_700_000_000.0
-        self.cluster = Cluster(history=history, most_events=most_events, clock=lambda: self.now, random=Random(1))
-        self.api = Api(self.cluster, most_waiting, Reviews(users))
+        self.cluster = Cluster(history=history, max_events=max_events, clock=lambda: self.now, random=Random(1))
+        self.api = Api(self.cluster, max_pending_bytes, Reviews(users))
 
-    def ask(self, method: str, url: str, body: Any = None, media: str = JSON, accept: str = JSON) -> Answer | Watch:
+    def ask(self, method: str, url: str, body: Any = None, media: str = JSON, accept: str = JSON) -> Response | Watch:
         path, query = parse_target(url)
         raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.api.handle(Call(method, path, query, raw, media, accept))
+        return self.api.handle(Request(method, path, query, raw, media, accept))
 
     def call(self, method: str, url: str, body: Any = None, media: str = JSON, accept: str = JSON) -> tuple[int, Any]:
         answer = self.ask(method, url, body, media, accept)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Response)
         return answer.status, json.loads(answer.body)
 
     def get(self, url: str) -> Any:

@@ -7,7 +7,7 @@ from tests.simulator.support import PODS, Desk, binding, pod
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
-def test_a_pod_is_bound() -> None:
+def test_a_binding_assigns_the_node() -> None:
     desk = Desk()
     desk.post(PODS, pod("p"))
     answer = desk.post(f"{PODS}/p/binding", binding("p", "n"))
@@ -19,14 +19,14 @@ def test_a_pod_is_bound() -> None:
     assert condition["lastTransitionTime"] == "2023-11-14T22:13:20Z"
 
 
-def test_a_pod_is_bound_through_the_collection_of_bindings_too() -> None:
+def test_a_binding_can_be_posted_to_the_collection() -> None:
     desk = Desk()
     desk.post(PODS, pod("p"))
     desk.post("/api/v1/namespaces/default/bindings", binding("p", "n"))
     assert desk.get(f"{PODS}/p")["spec"]["nodeName"] == "n"
 
 
-def test_a_failed_attempt_leaves_one_condition() -> None:
+def test_a_binding_replaces_the_failed_condition() -> None:
     desk = Desk()
     desk.post(PODS, pod("p"))
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -36,7 +36,7 @@ def test_a_failed_attempt_leaves_one_condition() -> None:
     assert [(condition["type"], condition["status"]) for condition in conditions] == [("PodScheduled", "True")]
 
 
-def test_a_bound_pod_is_not_bound_again() -> None:
+def test_binding_a_bound_pod_is_a_conflict() -> None:
     desk = Desk()
     desk.post(PODS, pod("p"))
     desk.post(f"{PODS}/p/binding", binding("p", "n"))
@@ -46,7 +46,7 @@ def test_a_bound_pod_is_not_bound_again() -> None:
     assert refusal["message"] == f'Operation cannot be fulfilled on pods/binding "p": {why}'
 
 
-def test_a_pod_that_is_being_deleted_is_not_bound() -> None:
+def test_binding_a_terminating_pod_is_a_conflict() -> None:
     desk = Desk()
     held = pod("p")
     held["metadata"]["finalizers"] = ["a/b"]
@@ -59,7 +59,7 @@ def test_a_pod_that_is_being_deleted_is_not_bound() -> None:
     )
 
 
-def test_bindings_that_make_no_sense() -> None:
+def test_invalid_bindings_are_rejected() -> None:
     desk = Desk()
     assert desk.refused("POST", f"{PODS}/p/binding", binding("p", "n"))["code"] == 404
     created = desk.post(PODS, pod("p"))
@@ -73,13 +73,13 @@ def test_bindings_that_make_no_sense() -> None:
     desk.post(f"{PODS}/p/binding", same)
 
 
-def test_a_gated_pod_is_not_bound() -> None:
+def test_binding_a_gated_pod_is_a_conflict() -> None:
     desk = Desk()
     desk.post(PODS, pod("p", schedulingGates=[{"name": "g"}]))
     assert desk.refused("POST", f"{PODS}/p/binding", binding("p", "n"))["code"] == 409
 
 
-def test_a_bound_pod_is_given_time_to_end() -> None:
+def test_a_bound_pod_gets_its_grace_period() -> None:
     desk = Desk()
     desk.post(PODS, pod("p"))
     desk.post(f"{PODS}/p/binding", binding("p", "n"))
@@ -91,7 +91,7 @@ def test_a_bound_pod_is_given_time_to_end() -> None:
     assert desk.refused("GET", f"{PODS}/p")["code"] == 404
 
 
-def test_an_unbound_or_finished_pod_goes_at_once() -> None:
+def test_an_unbound_or_finished_pod_is_removed_at_once() -> None:
     desk = Desk()
     for name in ("p", "q"):
         desk.post(PODS, pod(name))
@@ -102,7 +102,7 @@ def test_an_unbound_or_finished_pod_goes_at_once() -> None:
     assert desk.get(PODS)["items"] == []
 
 
-def test_an_eviction_spends_the_budget() -> None:
+def test_an_eviction_counts_against_the_budget() -> None:
     desk = Desk()
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
     desk.post(
@@ -121,7 +121,7 @@ def test_an_eviction_spends_the_budget() -> None:
     assert "deletionTimestamp" not in desk.get(f"{PODS}/q")["metadata"]
 
 
-def test_who_refuses_an_eviction_says_why() -> None:
+def test_a_refused_eviction_says_why() -> None:
     desk = Desk()
     spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "a"}}}
     desk.post(BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
@@ -140,7 +140,7 @@ def test_who_refuses_an_eviction_says_why() -> None:
     assert refusal(currentHealthy=3) == ("The disruption budget b does not allow evicting pods currently", None)
 
 
-def test_a_dry_binding_binds_nothing() -> None:
+def test_a_dry_run_of_a_binding_changes_nothing() -> None:
     desk = Desk()
     desk.post(PODS, pod("p"))
     desk.post(f"{PODS}/p/binding?dryRun=All", binding("p", "n"))

@@ -40,7 +40,7 @@ def test_a_declared_type_is_served() -> None:
     assert shown == ["boats", "boats/status"]
 
 
-def test_versions_differ_in_name_only() -> None:
+def test_versions_of_a_custom_resource_share_objects() -> None:
     desk = Desk()
     desk.post(DEFINITIONS, definition("v1", "v2"))
     desk.post(BOATS, {"metadata": {"name": "b"}})
@@ -50,7 +50,7 @@ def test_versions_differ_in_name_only() -> None:
     assert desk.get(BOATS)["items"][0]["apiVersion"] == "example.com/v1"
 
 
-def test_with_the_definition_go_its_objects() -> None:
+def test_deleting_a_definition_deletes_its_objects() -> None:
     desk = Desk()
     desk.post(DEFINITIONS, definition("v1"))
     desk.post(BOATS, {"metadata": {"name": "b"}})
@@ -62,7 +62,7 @@ def test_with_the_definition_go_its_objects() -> None:
     assert desk.get(BOATS)["items"] == []
 
 
-def test_a_definition_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_definition_is_rejected() -> None:
     desk = Desk()
     assert desk.refused("POST", DEFINITIONS, {"metadata": {"name": "x"}, "spec": {}})["code"] == 422
     misnamed = {**definition("v1"), "metadata": {"name": "ships.example.com"}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testing.simulator.requests import Answer
+from testing.simulator.requests import Response
 from tests.simulator.support import NODES, PODS, Desk, binding, node, pod
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
@@ -25,16 +25,16 @@ def test_groups_and_resources_are_listed() -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-def test_it_is_well(path: str) -> None:
+def test_health_endpoints_answer_ok(path: str) -> None:
     answer = Desk().ask("GET", path)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     assert (answer.status, answer.body) == (200, b"ok")
 
 
-def test_everything_in_one_answer() -> None:
+def test_aggregated_discovery() -> None:
     desk = Desk()
     answer = desk.ask("GET", "/apis", accept=AGGREGATED)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     assert "as=APIGroupDiscoveryList" in answer.content_type
     _, found = desk.call("GET", "/api", accept=AGGREGATED)
     (core,) = found["items"]
@@ -70,7 +70,7 @@ def test_one_node_as_a_table() -> None:
 @pytest.mark.parametrize(
     "plural", ["services", "persistentvolumes", "persistentvolumeclaims", "secrets", "limitranges"]
 )
-def test_whatever_it_is_it_has_a_row(plural: str) -> None:
+def test_a_malformed_object_still_has_a_row(plural: str) -> None:
     desk = Desk()
     scope = "" if plural == "persistentvolumes" else "namespaces/default/"
     desk.post(f"/api/v1/{scope}{plural}", {"metadata": {"name": "x"}})

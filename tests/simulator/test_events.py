@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.cluster import EVENT_SECONDS
+from testing.simulator.cluster import EVENT_TTL
 from tests.simulator.support import MERGE, Desk, seen
 
 OLD = "/api/v1/namespaces/default/events"
@@ -27,7 +27,7 @@ def event(name: str) -> dict[str, Any]:
     }
 
 
-def test_a_new_event_is_seen_as_an_old_one() -> None:
+def test_a_new_event_is_readable_as_v1() -> None:
     desk = Desk()
     created = desk.post(NEW, event("e"))
     assert (created["note"], created["apiVersion"]) == ("bound", "events.k8s.io/v1")
@@ -36,7 +36,7 @@ def test_a_new_event_is_seen_as_an_old_one() -> None:
     assert (old["reportingComponent"], old["apiVersion"]) == ("flotilla", "v1")
 
 
-def test_an_old_event_is_seen_as_a_new_one() -> None:
+def test_a_v1_event_is_readable_as_events_k8s_io() -> None:
     desk = Desk()
     source = {"component": "kubelet"}
     desk.post(
@@ -47,7 +47,7 @@ def test_an_old_event_is_seen_as_a_new_one() -> None:
     assert [item["note"] for item in desk.get(NEW)["items"]] == ["m"]
 
 
-def test_a_new_event_is_patched_in_its_own_form() -> None:
+def test_a_new_event_is_patched_in_its_own_version() -> None:
     desk = Desk()
     desk.post(NEW, event("e"))
     series = {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}
@@ -56,7 +56,7 @@ def test_a_new_event_is_patched_in_its_own_form() -> None:
     assert desk.get(f"{OLD}/e")["series"] == series
 
 
-def test_events_are_selected_by_what_they_are_about() -> None:
+def test_events_are_selected_by_their_object() -> None:
     desk = Desk()
     desk.post(NEW, event("e"))
     assert len(desk.get(f"{OLD}?fieldSelector=involvedObject.name%3Dp,reason=Scheduled,type=Normal")["items"]) == 1
@@ -64,7 +64,7 @@ def test_events_are_selected_by_what_they_are_about() -> None:
     assert len(desk.get(f"{NEW}?fieldSelector=regarding.name%3Dp")["items"]) == 1
 
 
-def test_both_watches_see_it() -> None:
+def test_watches_of_both_versions_see_an_event() -> None:
     desk = Desk()
     old, new = desk.watch(f"{OLD}?watch=1"), desk.watch(f"{NEW}?watch=1")
     desk.post(NEW, event("e"))
@@ -86,29 +86,29 @@ def test_both_watches_see_it() -> None:
         ("series", {"count": 2}, "series.lastObservedTime"),
     ],
 )
-def test_a_new_event_is_checked(field: str, value: Any, complaint: str) -> None:
+def test_invalid_new_events_are_rejected(field: str, value: Any, complaint: str) -> None:
     refusal = Desk().refused("POST", NEW, {**event("e"), field: value})
     assert (refusal["code"], [cause["field"] for cause in refusal["details"]["causes"]]) == (422, [complaint])
 
 
 @pytest.mark.parametrize("time", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.001Z", 7, "now"])
-def test_precise_times_have_six_digits(time: object) -> None:
+def test_micro_times_have_six_digits(time: object) -> None:
     desk = Desk()
     assert desk.refused("POST", NEW, {**event("e"), "eventTime": time})["code"] == 400
     lease = {"metadata": {"name": "l"}, "spec": {"renewTime": time}}
     assert desk.refused("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)["code"] == 400
 
 
-def test_a_lease_lasts_some_time() -> None:
+def test_a_lease_duration_must_be_positive() -> None:
     lease = {"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 0}}
     assert Desk().refused("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)["code"] == 422
 
 
-def test_the_oldest_events_go() -> None:
-    desk = Desk(most_events=2)
+def test_the_oldest_events_are_removed() -> None:
+    desk = Desk(max_events=2)
     for name in ("a", "b", "c"):
         desk.post(NEW, event(name))
     assert [item["metadata"]["name"] for item in desk.get(OLD)["items"]] == ["b", "c"]
-    desk.now += EVENT_SECONDS + 1
+    desk.now += EVENT_TTL + 1
     desk.post(NEW, event("d"))
     assert [item["metadata"]["name"] for item in desk.get(OLD)["items"]] == ["d"]

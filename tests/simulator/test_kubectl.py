@@ -78,7 +78,7 @@ class Kubectl:
         return output.decode()
 
 
-async def test_a_day_with_kubectl(tmp_path: Path) -> None:
+async def test_kubectl_works_against_the_simulator(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(MANIFEST)
     async with running() as (simulator, client):

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.asyncio
 WATCH = "/api/v1/pods?watch=1"
 
 
-async def test_a_bound_pod_runs_after_one_more_event() -> None:
+async def test_a_bound_pod_is_running_after_one_more_event() -> None:
     async with running() as (_, client), client.watch(WATCH) as stream:
         await client.fine("POST", NODES, node("n"))
         await client.fine("POST", PODS, pod("p"))
@@ -24,7 +24,7 @@ async def test_a_bound_pod_runs_after_one_more_event() -> None:
         assert conditions["Ready"] == conditions["PodScheduled"] == "True"
 
 
-async def test_a_deleted_pod_goes_away() -> None:
+async def test_a_deleted_pod_is_removed() -> None:
     async with running() as (_, client), client.watch(WATCH) as stream:
         await client.fine("POST", NODES, node("n"))
         await client.fine("POST", PODS, pod("p", nodeName="n"))
@@ -34,7 +34,7 @@ async def test_a_deleted_pod_goes_away() -> None:
         assert (await stream.until("DELETED"))["object"]["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
-async def test_a_pod_completes_when_its_annotation_says_so() -> None:
+async def test_a_pod_completes_after_its_annotated_run_time() -> None:
     brief = pod("p", nodeName="n")
     brief["metadata"]["annotations"] = {RUN_SECONDS: "0.01"}
     async with running() as (_, client), client.watch(WATCH) as stream:
@@ -44,7 +44,7 @@ async def test_a_pod_completes_when_its_annotation_says_so() -> None:
         assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
-async def test_a_pod_waits_for_a_node_that_is_not_there_yet() -> None:
+async def test_a_pod_starts_once_its_node_exists() -> None:
     async with running() as (_, client), client.watch(WATCH) as stream:
         await client.fine("POST", PODS, pod("p", nodeName="n"))
         await client.fine("POST", PODS, pod("q", nodeName="m"))
@@ -54,7 +54,7 @@ async def test_a_pod_waits_for_a_node_that_is_not_there_yet() -> None:
         assert (await stream.until("MODIFIED"))["object"]["metadata"]["name"] == "p"
 
 
-async def test_a_pod_that_nobody_can_decode_stops_no_kubelet() -> None:
+async def test_a_malformed_pod_does_not_stop_the_kubelets() -> None:
     async with running() as (simulator, client), client.watch(WATCH) as stream:
         await client.fine("POST", NODES, node("n"))
         odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"nodeName": "n", "containers": "many"}}
@@ -63,7 +63,7 @@ async def test_a_pod_that_nobody_can_decode_stops_no_kubelet() -> None:
         assert (await stream.until("MODIFIED", "Running"))["object"]["metadata"]["name"] == "p"
 
 
-async def test_without_kubelets_nothing_happens() -> None:
+async def test_without_kubelets_pods_stay_as_they_are() -> None:
     async with running(kubelet=False) as (_, client):
         await client.fine("POST", NODES, node("n"))
         await client.fine("POST", PODS, pod("p", nodeName="n"))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.reads import HELD_SECONDS
+from testing.simulator.reads import HELD_LIST_TTL
 from tests.simulator.support import NODES, PODS, Desk, binding, node, pod
 
 
@@ -39,7 +39,7 @@ def test_label_selectors(selector: str, chosen: str) -> None:
 
 
 @pytest.mark.parametrize("selector", ["a b", "a in b", "=", "a>b", "in (a)"])
-def test_what_is_no_label_selector_is_refused(selector: str) -> None:
+def test_a_malformed_label_selector_is_rejected(selector: str) -> None:
     query = selector.replace("=", "%3D").replace(" ", "+").replace(">", "%3E")
     assert Desk().refused("GET", f"{PODS}?labelSelector={query}")["code"] == 400
 
@@ -61,13 +61,13 @@ def test_field_selectors() -> None:
     assert names(desk.get(f"{NODES}?fieldSelector=spec.unschedulable=false")) == ["m"]
 
 
-def test_an_unknown_field_is_refused() -> None:
+def test_an_unknown_field_selector_is_rejected() -> None:
     refusal = Desk().refused("GET", f"{PODS}?fieldSelector=spec.color%3Dred")
     assert (refusal["code"], refusal["reason"]) == (400, "BadRequest")
     assert refusal["message"].endswith("field label not supported: spec.color")
 
 
-def test_lists_are_sorted_and_say_their_version() -> None:
+def test_lists_are_sorted_and_carry_a_resource_version() -> None:
     desk = Desk()
     for name in ("b", "c", "a"):
         last = desk.post(PODS, pod(name))
@@ -76,7 +76,7 @@ def test_lists_are_sorted_and_say_their_version() -> None:
     assert listed["metadata"] == {"resourceVersion": last["metadata"]["resourceVersion"]}
 
 
-def test_pages_show_one_state() -> None:
+def test_all_pages_show_the_state_of_the_first() -> None:
     desk = Desk()
     for number in range(5):
         desk.post(PODS, pod(f"p{number}"))
@@ -93,18 +93,18 @@ def test_pages_show_one_state() -> None:
     assert (names(third), "continue" in third["metadata"]) == (["p4"], False)
 
 
-def test_an_old_page_is_expired() -> None:
+def test_an_old_continue_token_is_expired() -> None:
     desk = Desk()
     for number in range(3):
         desk.post(PODS, pod(f"p{number}"))
     token = desk.get(f"{PODS}?limit=1")["metadata"]["continue"]
-    desk.now += HELD_SECONDS
+    desk.now += HELD_LIST_TTL
     refusal = desk.refused("GET", f"{PODS}?limit=1&continue={token}")
     assert (refusal["code"], refusal["reason"]) == (410, "Expired")
     assert desk.refused("GET", f"{PODS}?limit=1&continue=nonsense")["code"] == 400
 
 
-def test_versions_of_lists() -> None:
+def test_lists_at_a_resource_version() -> None:
     desk = Desk()
     desk.post(PODS, pod("a"))
     now = int(desk.get(PODS)["metadata"]["resourceVersion"])

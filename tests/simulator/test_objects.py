@@ -9,7 +9,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def test_a_new_object_gets_what_only_the_server_gives() -> None:
+def test_a_new_object_gets_server_side_metadata() -> None:
     desk = Desk()
     created = desk.post(PODS, pod("p"))
     metadata = created["metadata"]
@@ -21,7 +21,7 @@ def test_a_new_object_gets_what_only_the_server_gives() -> None:
     assert desk.get(f"{PODS}/p") == created
 
 
-def test_no_two_objects_have_one_name() -> None:
+def test_names_are_unique() -> None:
     desk = Desk()
     desk.post(PODS, pod("p"))
     refusal = desk.refused("POST", PODS, pod("p"))
@@ -54,14 +54,14 @@ class Drawn(Random):
         return list(self.suffixes.pop(0))
 
 
-def test_a_generated_name_that_is_taken_is_drawn_again() -> None:
+def test_a_generated_name_in_use_is_retried() -> None:
     desk = Desk()
     desk.cluster._random = Drawn("aaaaa", *["aaaaa"] * 7, "bbbbb")
     assert desk.post(CONFIG_MAPS, nameless_config_map())["metadata"]["name"] == "web-aaaaa"
     assert desk.post(CONFIG_MAPS, nameless_config_map())["metadata"]["name"] == "web-bbbbb"
 
 
-def test_after_eight_names_that_are_taken_it_is_refused() -> None:
+def test_generating_a_name_gives_up_after_eight_attempts() -> None:
     desk = Desk()
     desk.cluster._random = drawn = Drawn("aaaaa", *["aaaaa"] * 8, "bbbbb")
     desk.post(CONFIG_MAPS, nameless_config_map())
@@ -70,7 +70,7 @@ def test_after_eight_names_that_are_taken_it_is_refused() -> None:
     assert drawn.suffixes == ["bbbbb"]
 
 
-def test_an_object_without_any_name_is_refused() -> None:
+def test_an_object_without_a_name_is_rejected() -> None:
     assert Desk().refused("POST", CONFIG_MAPS, {"metadata": {}})["code"] == 422
 
 
@@ -82,12 +82,12 @@ def test_a_namespace_must_exist() -> None:
     assert desk.post("/api/v1/namespaces/nowhere/pods", pod("p"))["metadata"]["namespace"] == "nowhere"
 
 
-def test_the_usual_namespaces_are_there() -> None:
+def test_the_initial_namespaces_exist() -> None:
     names = [item["metadata"]["name"] for item in Desk().get("/api/v1/namespaces")["items"]]
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
 
 
-def test_with_a_namespace_goes_what_is_in_it() -> None:
+def test_deleting_a_namespace_deletes_its_objects() -> None:
     desk = Desk()
     desk.post("/api/v1/namespaces", {"metadata": {"name": "ns"}})
     desk.post("/api/v1/namespaces/ns/pods", pod("p"))
@@ -95,12 +95,12 @@ def test_with_a_namespace_goes_what_is_in_it() -> None:
     assert desk.get("/api/v1/pods")["items"] == []
 
 
-def test_what_is_not_there_is_not_found() -> None:
+def test_a_missing_object_is_not_found() -> None:
     refusal = Desk().refused("GET", f"{PODS}/p")
     assert (refusal["code"], refusal["reason"], refusal["message"]) == (404, "NotFound", 'pods "p" not found')
 
 
-def test_unknown_paths_and_methods_are_refused() -> None:
+def test_unknown_paths_and_methods_are_rejected() -> None:
     desk = Desk()
     assert desk.refused("GET", "/api/v1/namespaces/default/spaceships")["code"] == 404
     assert desk.refused("GET", "/api/v1/namespaces/default/nodes")["code"] == 404
@@ -139,7 +139,7 @@ def test_an_update_that_changes_nothing_writes_nothing() -> None:
     assert desk.patch(f"{NODES}/n", {"metadata": {"name": "n"}}) == created
 
 
-def test_what_only_the_server_writes_stays() -> None:
+def test_server_side_metadata_is_immutable() -> None:
     desk = Desk()
     created = desk.post(PODS, pod("p"))
     metadata = {"creationTimestamp": "2020-01-01T00:00:00Z", "generation": 77, "deletionTimestamp": None}
@@ -149,7 +149,7 @@ def test_what_only_the_server_writes_stays() -> None:
     assert "managedFields" not in patched["metadata"]
 
 
-def test_another_uid_is_another_object() -> None:
+def test_an_update_with_another_uid_is_rejected() -> None:
     desk = Desk()
     created = desk.post(NODES, node("n"))
     other = {**created, "metadata": {**created["metadata"], "uid": "other"}}
@@ -159,7 +159,7 @@ def test_another_uid_is_another_object() -> None:
     desk.delete(f"{NODES}/n", {"preconditions": {"uid": created["metadata"]["uid"]}})
 
 
-def test_the_status_is_written_apart() -> None:
+def test_the_status_is_a_subresource() -> None:
     desk = Desk()
     created = desk.post(PODS, pod("p"))
     patched = desk.patch(f"{PODS}/p", {"status": {"phase": "Running"}, "metadata": {"labels": {"a": "b"}}})
@@ -170,7 +170,7 @@ def test_the_status_is_written_apart() -> None:
     assert patched["metadata"]["generation"] == created["metadata"]["generation"]
 
 
-def test_a_node_keeps_the_status_that_it_is_created_with() -> None:
+def test_a_node_keeps_the_status_given_at_creation() -> None:
     status = Desk().post(NODES, node("n"))["status"]
     assert status["allocatable"] == status["capacity"]
     assert [(c["type"], c["status"]) for c in status["conditions"]] == [("Ready", "True")]
@@ -205,7 +205,7 @@ def test_finalizers_hold_an_object_until_the_last_is_gone() -> None:
     assert desk.refused("GET", f"{CONFIG_MAPS}/c")["code"] == 404
 
 
-def test_the_answer_to_a_deletion() -> None:
+def test_the_response_to_a_deletion() -> None:
     desk = Desk()
     desk.post(CONFIG_MAPS, {"metadata": {"name": "c"}})
     answer = desk.delete(f"{CONFIG_MAPS}/c", {"propagationPolicy": "Background"})
@@ -241,14 +241,14 @@ def test_apply_creates_or_merges() -> None:
     assert desk.patch(url, b"data:\n  b: '2'\n", APPLY)["data"] == {"a": "1", "b": "2"}
 
 
-def test_an_unknown_kind_of_patch_is_refused() -> None:
+def test_an_unknown_patch_type_is_rejected() -> None:
     desk = Desk()
     desk.post(NODES, node("n"))
     refusal = desk.refused("PATCH", f"{NODES}/n", {}, "text/plain")
     assert (refusal["code"], refusal["reason"]) == (415, "UnsupportedMediaType")
 
 
-def test_malformed_bodies_are_refused_and_harm_nothing() -> None:
+def test_malformed_bodies_are_rejected_without_effect() -> None:
     desk = Desk()
     bodies: list[object] = [
         b"{",
@@ -274,7 +274,7 @@ def test_malformed_bodies_are_refused_and_harm_nothing() -> None:
     assert desk.get(PODS)["items"] == []
 
 
-def test_the_namespaces_of_the_cluster_itself_stay() -> None:
+def test_system_namespaces_cannot_be_deleted() -> None:
     refusal = Desk().refused("DELETE", "/api/v1/namespaces/default")
     assert (refusal["code"], refusal["message"]) == (
         403,

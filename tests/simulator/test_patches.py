@@ -22,7 +22,7 @@ B2 = {"name": "b", "image": "2"}
         ({"a": 1}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
     ],
 )
-def test_merge(target: Any, patch: Any, merged: Any) -> None:
+def test_merge_patch(target: Any, patch: Any, merged: Any) -> None:
     assert merge_patch(target, patch) == merged
 
 
@@ -75,12 +75,12 @@ def test_merge(target: Any, patch: Any, merged: Any) -> None:
         ),
     ],
 )
-def test_strategic(target: Any, patch: Any, merged: Any) -> None:
+def test_strategic_merge_patch(target: Any, patch: Any, merged: Any) -> None:
     assert strategic_patch(target, patch) == merged
 
 
 @pytest.mark.parametrize("patch", [[], {"containers": [{"image": "2"}]}, {"containers": ["a"]}, {"$patch": "explode"}])
-def test_no_strategic_patch(patch: Any) -> None:
+def test_an_invalid_strategic_merge_patch_is_rejected(patch: Any) -> None:
     with pytest.raises(ApiError) as refused:
         strategic_patch({"containers": [dict(A)]}, patch)
     assert refused.value.code == 400
@@ -119,7 +119,7 @@ def test_json_patch(operations: Any, document: Any) -> None:
         [{"op": "add", "path": "/a/0/b", "value": 1}],
     ],
 )
-def test_no_json_patch(operations: Any) -> None:
+def test_an_invalid_json_patch_is_rejected(operations: Any) -> None:
     with pytest.raises(ApiError):
         json_patch({"a": [1, 2]}, operations)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.requests import Answer
+from testing.simulator.requests import Response
 from tests.simulator.support import MERGE, PODS, Desk, pod, told
 
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
@@ -17,7 +17,7 @@ def group(name: str = "g", **policy: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy or {"gang": {"minCount": 3}}}}
 
 
-def test_groups_of_both_apis_are_kept_apart() -> None:
+def test_groups_of_both_apis_are_stored_separately() -> None:
     desk = Desk()
     assert desk.post(GROUPS, group())["apiVersion"] == "scheduling.k8s.io/v1alpha2"
     theirs = desk.post(COSCHEDULING, {"metadata": {"name": "g"}, "spec": {"minMember": 2}})
@@ -29,7 +29,7 @@ def test_groups_of_both_apis_are_kept_apart() -> None:
     assert [item["metadata"]["name"] for item in desk.get(GROUPS)["items"]] == ["g"]
 
 
-def test_their_state_is_written_apart_from_what_they_are_to_be() -> None:
+def test_the_status_of_a_group_is_a_subresource() -> None:
     desk = Desk()
     desk.post(GROUPS, group())
     watch = desk.watch(f"{GROUPS}?watch=1")
@@ -40,7 +40,7 @@ def test_their_state_is_written_apart_from_what_they_are_to_be() -> None:
     assert desk.refused("PATCH", f"{GROUPS}/g", {"spec": {"priority": 3}}, MERGE)["code"] == 422
 
 
-def test_a_group_of_the_coscheduling_api_may_change() -> None:
+def test_the_spec_of_a_coscheduling_group_is_mutable() -> None:
     desk = Desk()
     desk.post(COSCHEDULING, {"metadata": {"name": "g"}, "spec": {"minMember": 2}})
     changed = desk.patch(f"{COSCHEDULING}/g", {"spec": {"minMember": 5, "scheduleTimeoutSeconds": 10}}, MERGE)
@@ -58,7 +58,7 @@ def test_a_group_of_the_coscheduling_api_may_change() -> None:
         ({"gang": {"minCount": -1}}, "spec.schedulingPolicy.gang.minCount"),
     ],
 )
-def test_a_group_has_exactly_one_policy_that_makes_sense(policy: dict[str, Any], field: str) -> None:
+def test_a_group_needs_exactly_one_valid_policy(policy: dict[str, Any], field: str) -> None:
     desk = Desk()
     refused = desk.refused("POST", GROUPS, group(**policy))
     assert (refused["code"], refused["details"]["causes"][0]["field"]) == (422, field)
@@ -66,12 +66,12 @@ def test_a_group_has_exactly_one_policy_that_makes_sense(policy: dict[str, Any],
 
 
 @pytest.mark.parametrize("policy", [[], "gang", {"gang": 3}, {"gang": {"minCount": "3"}}])
-def test_what_is_no_policy_does_not_decode(policy: Any) -> None:
+def test_a_malformed_policy_does_not_decode(policy: Any) -> None:
     spec = {"schedulingPolicy": policy}
     assert Desk().refused("POST", GROUPS, {"metadata": {"name": "g"}, "spec": spec})["code"] == 400
 
 
-def test_workloads_have_templates() -> None:
+def test_a_workload_needs_templates() -> None:
     desk = Desk()
     template = {"name": "workers", **group()["spec"]}
     desk.post(WORKLOADS, {"metadata": {"name": "w"}, "spec": {"podGroupTemplates": [template]}})
@@ -81,7 +81,7 @@ def test_workloads_have_templates() -> None:
         assert refused["code"] == 422
 
 
-def test_a_pod_says_its_group_for_good() -> None:
+def test_a_pods_scheduling_group_is_immutable() -> None:
     desk = Desk()
     desk.post(PODS, pod("p", schedulingGroup={"podGroupName": "g"}))
     assert desk.get(f"{PODS}/p")["spec"]["schedulingGroup"] == {"podGroupName": "g"}
@@ -91,7 +91,7 @@ def test_a_pod_says_its_group_for_good() -> None:
     assert desk.refused("POST", PODS, pod("q", schedulingGroup="g"))["code"] == 400
 
 
-def test_they_are_found_and_shown() -> None:
+def test_groups_are_discovered_and_shown_in_tables() -> None:
     desk = Desk()
     found = {resource["name"] for resource in desk.get("/apis/scheduling.k8s.io/v1alpha2")["resources"]}
     assert {"podgroups", "podgroups/status", "workloads"} == found
@@ -105,7 +105,7 @@ def test_they_are_found_and_shown() -> None:
 
 
 def cells(desk: Desk, path: str) -> dict[str, Any]:
-    assert isinstance(desk.ask("GET", path, accept=TABLE), Answer)
+    assert isinstance(desk.ask("GET", path, accept=TABLE), Response)
     _, table = desk.call("GET", path, accept=TABLE)
     names = [column["name"] for column in table["columnDefinitions"]]
     return dict(zip(names, table["rows"][0]["cells"], strict=True))

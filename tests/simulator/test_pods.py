@@ -9,7 +9,7 @@ from tests.simulator.support import MERGE, PODS, Desk, Object, pod
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
-def test_a_new_pod_is_completed() -> None:
+def test_a_new_pod_gets_defaults() -> None:
     created = Desk().post(PODS, pod("p"))
     spec = created["spec"]
     assert spec["schedulerName"] == "default-scheduler"
@@ -23,7 +23,7 @@ def test_a_new_pod_is_completed() -> None:
     assert created["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
 
-def test_what_the_author_chose_stays() -> None:
+def test_explicit_values_are_not_defaulted() -> None:
     mine = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
     spec = Desk().post(PODS, pod("p", schedulerName="mine", restartPolicy="Never", tolerations=[mine]))["spec"]
     assert (spec["schedulerName"], spec["restartPolicy"]) == ("mine", "Never")
@@ -33,7 +33,7 @@ def test_what_the_author_chose_stays() -> None:
     assert Desk().post(PODS, pod("p", tolerations=[everything]))["spec"]["tolerations"] == [everything]
 
 
-def test_a_status_of_its_own_is_not_believed() -> None:
+def test_a_status_given_at_creation_is_discarded() -> None:
     claimed = {**pod("p"), "status": {"phase": "Running"}}
     assert Desk().post(PODS, claimed)["status"]["phase"] == "Pending"
 
@@ -49,7 +49,7 @@ def test_a_status_of_its_own_is_not_believed() -> None:
         ({"limits": {"example.com/gpu": "1"}}, "BestEffort"),
     ],
 )
-def test_quality_of_service(resources: Object, quality: str) -> None:
+def test_qos_class(resources: Object, quality: str) -> None:
     container = {"name": "c", "image": "i", "resources": resources}
     assert Desk().post(PODS, pod("p", containers=[container]))["status"]["qosClass"] == quality
 
@@ -64,7 +64,7 @@ def test_requests_default_to_limits() -> None:
     assert created["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
 
 
-def test_the_priority_comes_from_the_class() -> None:
+def test_the_priority_comes_from_the_priority_class() -> None:
     desk = Desk()
     desk.post(CLASSES, {"metadata": {"name": "high"}, "value": 1000, "preemptionPolicy": "Never"})
     spec = desk.post(PODS, pod("p", priorityClassName="high"))["spec"]
@@ -75,14 +75,14 @@ def test_the_priority_comes_from_the_class() -> None:
     assert desk.refused("POST", PODS, pod("r", priority=5))["code"] == 403
 
 
-def test_the_default_class() -> None:
+def test_the_global_default_priority_class() -> None:
     desk = Desk()
     desk.post(CLASSES, {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True})
     spec = desk.post(PODS, pod("p"))["spec"]
     assert (spec["priority"], spec["priorityClassName"]) == (7, "usual")
 
 
-def test_a_gated_pod_says_so() -> None:
+def test_a_gated_pod_has_the_scheduling_gated_condition() -> None:
     created = Desk().post(PODS, pod("p", schedulingGates=[{"name": "g"}]))
     condition = created["status"]["conditions"][0]
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
@@ -120,7 +120,7 @@ CONTAINER = {"name": "c", "image": "i"}
         ),
     ],
 )
-def test_invalid_pods_are_refused(spec: dict[str, Any], field: str, reason: str) -> None:
+def test_invalid_pods_are_rejected(spec: dict[str, Any], field: str, reason: str) -> None:
     refusal = Desk().refused("POST", PODS, pod("p", **spec))
     assert (refusal["code"], refusal["reason"]) == (422, "Invalid")
     assert refusal["message"].startswith('Pod "p" is invalid: ')
@@ -128,22 +128,22 @@ def test_invalid_pods_are_refused(spec: dict[str, Any], field: str, reason: str)
 
 
 @pytest.mark.parametrize("name", ["P", "-p", "p_", "p" * 254])
-def test_bad_names_are_refused(name: str) -> None:
+def test_bad_names_are_rejected(name: str) -> None:
     refusal = Desk().refused("POST", PODS, pod(name))
     assert [cause["field"] for cause in refusal["details"]["causes"]] == ["metadata.name"]
 
 
-def test_bad_labels_are_refused() -> None:
+def test_bad_labels_are_rejected() -> None:
     refusal = Desk().refused("POST", PODS, pod("p", labels={"a b": "c", "d": "e f"}))
     assert len(refusal["details"]["causes"]) == 2
 
 
-def test_a_quantity_that_is_none_does_not_decode() -> None:
+def test_an_invalid_quantity_does_not_decode() -> None:
     container = {**CONTAINER, "resources": {"requests": {"cpu": "much"}}}
     assert Desk().refused("POST", PODS, pod("p", containers=[container]))["code"] == 400
 
 
-def test_little_of_a_spec_can_be_changed() -> None:
+def test_most_of_a_spec_is_immutable() -> None:
     desk = Desk()
     desk.post(PODS, pod("p", schedulingGates=[{"name": "g"}]))
     assert desk.refused("PATCH", f"{PODS}/p", {"spec": {"nodeName": "n"}}, MERGE)["code"] == 422

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.subresources import Reviewed
+from testing.simulator.subresources import ReviewedUser
 from tests.simulator.support import Desk
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-PROMETHEUS = Reviewed(
+PROMETHEUS = ReviewedUser(
     token="t-1", name="prometheus", uid="7", groups=("monitoring",), may=("get /metrics", "* /debug/*")
 )
 
 
 def ask(url: str, **spec: Any) -> dict[str, Any]:
-    desk = Desk(users=(PROMETHEUS, Reviewed(token="t-2", name="other")))
+    desk = Desk(users=(PROMETHEUS, ReviewedUser(token="t-2", name="other")))
     status, told = desk.call("POST", url, {"spec": spec})
     assert status == 201
     assert told["spec"] == spec
@@ -23,7 +23,7 @@ def ask(url: str, **spec: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_token_is_of_a_user() -> None:
+def test_a_token_review_names_the_user() -> None:
     groups = ["monitoring", "system:authenticated"]
     user = {"username": "prometheus", "uid": "7", "groups": groups}
     assert ask(TOKENS, token="t-1") == {"authenticated": True, "user": user}
@@ -41,19 +41,19 @@ def test_a_token_is_of_a_user() -> None:
         ("nobody", "get", "/metrics", False),
     ],
 )
-def test_a_user_may_do_what_the_table_says(user: str, verb: str, path: str, allowed: bool) -> None:
+def test_an_access_review_follows_the_users_rules(user: str, verb: str, path: str, allowed: bool) -> None:
     told = ask(ACCESS, user=user, nonResourceAttributes={"verb": verb, "path": path})
     assert told["allowed"] is allowed
     assert bool(told["reason"]) is not allowed
 
 
-def test_what_is_no_review_is_refused_and_nothing_is_kept() -> None:
+def test_a_malformed_review_is_rejected_and_not_stored() -> None:
     desk = Desk()
     assert desk.call("POST", TOKENS, {"spec": "x"})[0] == 400
     assert desk.call("GET", TOKENS)[0] == 405
     assert desk.call("DELETE", TOKENS)[0] == 405
 
 
-def test_discovery_names_them() -> None:
+def test_discovery_lists_reviews() -> None:
     _, told = Desk().call("GET", "/apis/authentication.k8s.io/v1")
     assert [(each["kind"], each["verbs"]) for each in told["resources"]] == [("TokenReview", ["create"])]

@@ -14,7 +14,7 @@ from tests.simulator.support import DEADLINE, NODES, PODS, node, pod, running
 pytestmark = pytest.mark.asyncio
 
 
-async def test_only_who_knows_the_token_is_let_in() -> None:
+async def test_requests_without_the_token_are_unauthorized() -> None:
     async with running(token="secret") as (simulator, client), aiohttp.ClientSession() as session:
         await client.fine("GET", PODS)
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
@@ -24,21 +24,21 @@ async def test_only_who_knows_the_token_is_let_in() -> None:
             assert (response.status, await response.text()) == (200, "ok")
 
 
-async def test_a_body_that_is_too_large_is_refused() -> None:
+async def test_a_body_over_the_limit_is_rejected() -> None:
     async with running() as (_, client):
         status, answer = await client.call("POST", PODS, BytesIO(b" " * ((3 << 20) + 1)))
         assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
         await client.fine("POST", PODS, pod("p"))
 
 
-async def test_a_port_that_is_taken_is_named() -> None:
+async def test_a_port_in_use_is_named_in_the_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}: "):
             await Simulator(SimulatorOptions(port=port)).start()
 
 
-async def test_a_request_fails_as_asked() -> None:
+async def test_an_injected_failure_is_returned() -> None:
     async with running() as (simulator, client):
         simulator.faults.fail("POST", "/pods$", 503, times=2, reason="ServiceUnavailable")
         for _ in range(2):
@@ -48,7 +48,7 @@ async def test_a_request_fails_as_asked() -> None:
         await client.fine("POST", PODS, pod("p"))
 
 
-async def test_a_connection_is_dropped_before_or_after_the_deed() -> None:
+async def test_a_connection_is_dropped_before_or_after_the_request_is_carried_out() -> None:
     async with running() as (simulator, client):
         simulator.faults.drop("POST", "nodes")
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -60,7 +60,7 @@ async def test_a_connection_is_dropped_before_or_after_the_deed() -> None:
         assert names == ["b"]
 
 
-async def test_a_late_request_does_not_hold_up_others() -> None:
+async def test_a_delayed_request_does_not_block_others() -> None:
     async with running() as (simulator, client):
         simulator.faults.delay("POST", "nodes", DEADLINE)
         late = asyncio.create_task(client.call("POST", NODES, node("a")))
@@ -71,7 +71,7 @@ async def test_a_late_request_does_not_hold_up_others() -> None:
         await asyncio.gather(late, return_exceptions=True)
 
 
-async def test_watches_are_closed_and_history_is_compacted() -> None:
+async def test_closing_watches_and_compacting_history() -> None:
     async with running() as (simulator, client):
         version = (await client.fine("POST", NODES, node("a")))["metadata"]["resourceVersion"]
         async with client.watch(f"{NODES}?watch=1&resourceVersion={version}") as stream:
@@ -85,7 +85,7 @@ async def test_watches_are_closed_and_history_is_compacted() -> None:
             assert await stream.next() == {}
 
 
-async def test_a_shorter_history_forgets_the_oldest() -> None:
+async def test_a_shorter_history_drops_the_oldest_changes() -> None:
     async with running() as (simulator, client):
         versions = [
             (await client.fine("POST", NODES, node(name)))["metadata"]["resourceVersion"] for name in ("a", "b", "c")
@@ -97,7 +97,7 @@ async def test_a_shorter_history_forgets_the_oldest() -> None:
             assert (await stream.next())["object"]["metadata"]["name"] == "c"
 
 
-async def test_what_a_real_server_would_refuse_can_be_stored() -> None:
+async def test_store_raw_accepts_invalid_objects() -> None:
     async with running() as (simulator, client):
         broken = {"metadata": {"name": "x", "namespace": "default"}, "spec": {"containers": 7}, "status": {}}
         simulator.store_raw("pods", broken)
@@ -108,13 +108,13 @@ async def test_what_a_real_server_would_refuse_can_be_stored() -> None:
             assert (await response.json())["rows"][0]["cells"][0] == "x"
 
 
-async def test_an_open_watch_does_not_hold_up_the_end() -> None:
+async def test_an_open_watch_does_not_delay_shutdown() -> None:
     async with asyncio.timeout(DEADLINE), running() as (simulator, client), client.watch(f"{NODES}?watch=1") as stream:
         await simulator.stop()
         assert await stream.next() == {}
 
 
-async def test_a_fault_ends_when_told_to_however_often_it_was_to_be_met() -> None:
+async def test_ending_a_fault_ignores_its_remaining_times() -> None:
     async with running() as (simulator, client):
         fault = simulator.faults.fail("POST", "/pods$", 429, times=1_000, reason="TooManyRequests")
         other = simulator.faults.fail("POST", "/nodes$", 503)
@@ -126,7 +126,7 @@ async def test_a_fault_ends_when_told_to_however_often_it_was_to_be_met() -> Non
         simulator.faults.end(other)
 
 
-async def test_two_api_servers_of_one_cluster_have_faults_of_their_own() -> None:
+async def test_two_api_servers_of_one_cluster_have_separate_faults() -> None:
     async with running() as (simulator, client):
         second = Simulator(SimulatorOptions(kubelet=False), cluster=simulator.cluster)
         second.faults.fail("GET", "/pods/p$", 500)

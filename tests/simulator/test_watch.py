@@ -26,7 +26,7 @@ from tests.simulator.support import (
 PLACED = f"{PODS}?watch=1&fieldSelector=spec.nodeName!%3D"
 
 
-def test_a_watch_begins_with_what_is_there() -> None:
+def test_a_watch_without_a_version_begins_with_the_state() -> None:
     desk = Desk()
     desk.post(PODS, pod("b"))
     desk.post(PODS, pod("a"))
@@ -57,7 +57,7 @@ def test_every_event_has_a_later_version() -> None:
     assert versions == sorted(set(versions))
 
 
-def test_what_stops_to_match_is_deleted_and_what_starts_is_added() -> None:
+def test_leaving_a_selector_is_deleted_and_entering_it_is_added() -> None:
     desk = Desk()
     version = desk.post(PODS, pod("a", labels={"app": "x"}))["metadata"]["resourceVersion"]
     watch = desk.watch(f"{PODS}?watch=1&labelSelector=app%3Dx&resourceVersion={version}")
@@ -72,7 +72,7 @@ def test_what_stops_to_match_is_deleted_and_what_starts_is_added() -> None:
     assert int(gone["resourceVersion"]) > int(version)
 
 
-def test_selected_by_field_and_by_name() -> None:
+def test_watches_select_by_field_and_by_name() -> None:
     desk = Desk()
     placed = desk.watch(PLACED)
     only_b = desk.watch(f"{PODS}/b?watch=1")
@@ -83,7 +83,7 @@ def test_selected_by_field_and_by_name() -> None:
     assert told(only_b) == [("ADDED", "b"), ("MODIFIED", "b")]
 
 
-def test_a_watch_of_a_namespace_sees_no_other() -> None:
+def test_a_watch_of_a_namespace_sees_only_that_namespace() -> None:
     desk = Desk()
     watch = desk.watch("/api/v1/namespaces/kube-system/pods?watch=1")
     desk.post(PODS, pod("a"))
@@ -105,8 +105,8 @@ def test_a_compacted_version_is_an_error_event() -> None:
     assert told(desk.watch(f"{PODS}?watch=1&resourceVersion={int(kept) - 3}")) == [("MODIFIED", "a")] * 3
 
 
-def test_a_history_that_is_too_much_to_send_counts_as_compacted() -> None:
-    desk = Desk(most_waiting=10_000)
+def test_a_backlog_over_the_limit_counts_as_compacted() -> None:
+    desk = Desk(max_pending_bytes=10_000)
     version = desk.post(PODS, pod("first"))["metadata"]["resourceVersion"]
     for number in range(20):
         desk.post(PODS, pod(f"p{number}"))
@@ -114,13 +114,13 @@ def test_a_history_that_is_too_much_to_send_counts_as_compacted() -> None:
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
-def test_a_version_that_has_never_been_is_an_error_event() -> None:
+def test_a_future_version_is_an_error_event() -> None:
     desk = Desk()
     (event,) = seen(desk.watch(f"{PODS}?watch=1&resourceVersion=999999"))
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
-def test_the_state_as_a_stream() -> None:
+def test_send_initial_events_streams_the_state() -> None:
     desk = Desk()
     for name in ("a", "b"):
         desk.post(PODS, pod(name))
@@ -146,14 +146,14 @@ def test_without_initial_events_a_watch_begins_now() -> None:
     assert told(watch) == [("ADDED", "b")]
 
 
-def test_a_watch_that_is_not_read_ends() -> None:
-    desk = Desk(most_waiting=10_000)
+def test_an_unread_watch_ends() -> None:
+    desk = Desk(max_pending_bytes=10_000)
     watch = desk.watch(f"{PODS}?watch=1")
     aborted: list[bool] = []
     watch.on_overflow = lambda: aborted.append(True)
     for number in range(20):
         desk.post(PODS, pod(f"p{number}"))
-    assert (watch.closed, watch.overflown, aborted) == (True, True, [True])
+    assert (watch.closed, watch.overflowed, aborted) == (True, True, [True])
     assert _listeners(desk.cluster.store.bucket(watch.resource)) == 0
 
 
@@ -172,7 +172,7 @@ async def test_events_arrive_over_http_as_they_happen() -> None:
 
 
 @pytest.mark.asyncio
-async def test_bookmarks_tell_the_version() -> None:
+async def test_bookmarks_carry_the_version() -> None:
     async with running(bookmark_seconds=0.02) as (_, client):
         created = await client.fine("POST", NODES, node("n"))
         async with client.watch("/api/v1/pods?watch=1&allowWatchBookmarks=true") as stream:
@@ -182,13 +182,13 @@ async def test_bookmarks_tell_the_version() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_watch_lasts_as_long_as_it_asks_for() -> None:
+async def test_a_watch_ends_after_its_time_out() -> None:
     async with running() as (_, client), client.watch("/api/v1/pods?watch=1&timeoutSeconds=1") as stream:
         assert await stream.next() == {}
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_leaves_is_forgotten() -> None:
+async def test_a_disconnected_client_is_forgotten() -> None:
     async with running(kubelet=False) as (simulator, client):
         async with client.watch("/api/v1/nodes?watch=1"):
             (bucket,) = [b for b in simulator.cluster.store.buckets() if b.resource.plural == "nodes"]
@@ -198,8 +198,8 @@ async def test_a_client_that_leaves_is_forgotten() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_does_not_read_is_cut_off() -> None:
-    async with running(kubelet=False, most_waiting_bytes=1 << 20) as (simulator, client):
+async def test_a_client_that_does_not_read_is_disconnected() -> None:
+    async with running(kubelet=False, max_pending_bytes=1 << 20) as (simulator, client):
         host, port = simulator.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
         writer.write(b"GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -230,7 +230,7 @@ def replay(state: dict[str, str], events: list[Object]) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "&labelSelector=a%3D1", "&fieldSelector=spec.nodeName%3D", "&labelSelector=!b"])
-def test_who_follows_a_watch_has_what_a_list_shows(query: str) -> None:
+def test_following_a_watch_gives_the_same_state_as_a_list(query: str) -> None:
     """Any changes, and any breaks at which the watch is resumed from the last version seen."""
     dice = Random(7)
     desk = Desk()

@@ -41,7 +41,7 @@ COMMANDS = {
     "dump": "tools.cli.dump",
     "config": "tools.cli.config",
     "credentials": "tools.cli.credentials",
-    "simulate": "tools.cli.simulate",
+    "simulate": "testing.simulator.__main__",
     "faults": "tools.cli.faults",
     "simulation": "tools.cli.simulation",
     "conformance": "tools.conformance",
