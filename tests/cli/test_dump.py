@@ -43,7 +43,7 @@ from shared.messages.state import Assignment, LedgerEntry
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.profiling import PROFILE
 from testing.builders import node, pod
-from testing.simulator.requests import Answer
+from testing.simulator.requests import Response
 from tests.bus.support import LOG, a_bus, a_telemetry, until
 from tests.cli.operating import Operator
 from tests.cli.test_queue import Waiting, an_info
@@ -145,7 +145,7 @@ def test_the_answer_is_bounded() -> None:
 def getting(desk: Desk) -> Callable[[str], "asyncio.Future[bytes | None]"]:
     async def get(path: str) -> bytes | None:
         answer = desk.ask("GET", path)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Response)
         assert answer.status == 200, answer.body
         return answer.body
 
