@@ -36,6 +36,7 @@ snapshot has acknowledged that. An order that comes again does nothing, except t
 import math
 from collections.abc import Callable, Iterable, Mapping
 
+from flotilla.results import Code, Status
 from services.binder.binding import extension_points
 from services.binder.binding.attempts import ENDS, IDLE, LOOKS_AGAIN, MAYBE_BOUND, Attempt, State
 from services.binder.binding.bind_steps import Carrying
@@ -66,7 +67,6 @@ from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import ProtocolError
 from shared.framework.profile import Framework
-from shared.framework.status import Code, Status
 from shared.messages.binding import BindingOrders, PermitAnswer, Recall, Withdraw
 from shared.messages.identity import NameTaken
 from shared.messages.permits import MOST_LISTED, PermitPending

@@ -5,6 +5,7 @@ Nothing is held of an attempt that has ended but its outcome. The attempt that w
 
 from collections.abc import Callable
 
+from flotilla.results import Code
 from services.binder.binding import extension_points
 from services.binder.binding.attempts import Attempt, Identity, State
 from services.binder.binding.extension_points import Failure
@@ -13,7 +14,6 @@ from services.binder.book import Book
 from services.binder.events import Activated, Effect, Ended, Problem, Record, Said, SetCondition, Took
 from shared.config.points import ExtensionPoint
 from shared.errors import ClusterError
-from shared.framework.status import Code
 from shared.messages.binding import BindingOutcome
 from shared.messages.state import BindingOrder
 

@@ -7,11 +7,10 @@ from enum import Enum, StrEnum
 
 import msgspec
 
+from flotilla.results import ApiCall, Code
 from shared.config.structs import ExtenderConfig
 from shared.errors import FlotillaError
 from shared.extenders.talk import name_of
-from shared.framework.plugin import ApiCall
-from shared.framework.status import Code
 from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer, Recall, Recalled, Withdraw
 from shared.messages.identity import NameTaken
 from shared.messages.state import BindingOrder

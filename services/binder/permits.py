@@ -5,7 +5,7 @@ The first rejection ends the wait, and so does the shortest time-out among the p
 
 from collections.abc import Mapping
 
-from shared.framework.status import Code, Status
+from flotilla.results import Code, Status
 from shared.messages.binding import LONGEST_WAIT
 
 UNITS = ((3600, "h"), (60, "m"))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from flotilla.results import Status, error
 from services.cycle.extending import AskExtenders, ExtendersAnswered, Question
 from services.cycle.fullobjects import Objects
 from services.cycle.narrowing import AskAboutVictims, VictimQuestion, VictimsAnswered, as_pods, left_of
@@ -10,7 +11,6 @@ from shared.extenders.client import ExtenderClient
 from shared.extenders.interest import interested
 from shared.extenders.talk import Judgement, Reduced, Subject, judge, preempt
 from shared.extenders.wire import Victim, Victims
-from shared.framework.status import Status, error
 from shared.messages.preemption import Candidate
 from shared.telemetry.fault import Fault
 

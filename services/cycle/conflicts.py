@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
+from flotilla.results import Status, error
 from services.cycle.events import WorkerFault
 from services.cycle.gang import decided_anew
 from services.cycle.walk import QueuedPod, Walk
-from shared.framework.status import Status, error
 from shared.messages.state import Commit, Committed, Decision, Nominate
 
 MOST_IN_A_ROW = 16

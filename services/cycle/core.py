@@ -45,7 +45,7 @@ from services.cycle.verifying import Verifying
 from services.cycle.walk import QueuedPod, Walk, walk
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Conflict, Heartbeat

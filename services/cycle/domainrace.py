@@ -8,11 +8,12 @@ domain by domain: a domain that is closed now may be open again later.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from flotilla.results import NodeDomains
 from services.cycle.footprints import Written
 from services.cycle.race import NoRung, Rung
-from shared.cluster.load import PodLoad
-from shared.framework.plugin import Place, Tracker
+from shared.framework.plugin import Tracker
 from shared.messages.rounds import Ladder
+from shared.model.load import PodLoad
 
 
 @dataclass(slots=True)
@@ -28,10 +29,10 @@ class Trackers:
     def touched(self) -> bool:
         return any(tracker.touched for _, tracker, _ in self.each)
 
-    def admit(self, place: Place) -> bool:
+    def admit(self, place: NodeDomains) -> bool:
         return all(tracker.admits(place) for _, tracker, _ in self.each)
 
-    def shift(self, place: Place, own: int) -> int:
+    def shift(self, place: NodeDomains, own: int) -> int:
         return sum(weight * tracker.shift(place, own) for _, tracker, weight in self.each if weight)
 
     def concerned(self, load: PodLoad) -> list[Tracker]:
@@ -133,6 +134,6 @@ def _own_before(ladder: Ladder) -> list[int]:
     return own
 
 
-def _place(ladder: Ladder, at: int) -> Place:
+def _place(ladder: Ladder, at: int) -> NodeDomains:
     domains = {key: value for key, column in ladder.domains.items() if (value := column[at]) is not None}
-    return Place(ladder.nodes[at], domains)
+    return NodeDomains(ladder.nodes[at], domains)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flotilla.results import Status
 from services.cycle.extending import AskExtenders, ExtendersAnswered
 from services.cycle.narrowing import AskAboutVictims, VictimsAnswered
 from services.cycle.preempting import Preemption
 from services.cycle.walk import Unfit
-from shared.framework.status import Status
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Gang
 from shared.messages.rounds import Proposals, Propose

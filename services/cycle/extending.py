@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from flotilla.results import Code
 from services.cycle.narrowing import SLACK, Narrowing
 from services.cycle.walk import Unfit
 from shared.config.structs import ExtenderConfig
 from shared.extenders.interest import in_order, interested, timeout_of
 from shared.extenders.talk import PLUGIN, Judgement
-from shared.framework.diagnosis import Rejections, merge_rejections, unfit_message
-from shared.framework.status import Code
-from shared.framework.summary import Summary
+from shared.framework.diagnosis import merge_rejections, unfit_message
+from shared.messages.evaluation import Rejections, Summary
 from shared.messages.rounds import ClassAnswer, Ladder
 from shared.model.objects import Pod
 

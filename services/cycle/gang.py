@@ -16,13 +16,13 @@ from typing import TypeVar
 
 import msgspec
 
+from flotilla.results import Status, error
 from services.cycle.gangvolumes import Promised, bindings_of, with_bindings
 from services.cycle.race import Rung
 from services.cycle.walk import QueuedPod, Unfit, Walk
-from shared.cluster.load import PodLoad
-from shared.framework.status import Status, error
 from shared.messages.queue import Gang
 from shared.messages.rounds import Given
+from shared.model.load import PodLoad
 
 PLUGIN = "GangScheduling"
 """Rejects the members of a gang that does not fit, beside those plugins that reject some of them."""

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
+from flotilla.results import Status, error
 from services.cycle.events import Failed
 from services.cycle.extending import Extending
 from services.cycle.gang import bound_together
 from services.cycle.walk import QueuedPod
-from shared.cluster.load import PodLoad
 from shared.errors import FlotillaError
 from shared.framework.classify import Classifier
 from shared.framework.podreads import PluginFailed
 from shared.framework.profile import Framework
-from shared.framework.status import Status, error
 from shared.messages.queue import Gang
+from shared.model.load import PodLoad
 from shared.model.objects import Pod, encode_msgpack
 from shared.model.resources import filter_requests
 

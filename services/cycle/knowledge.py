@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from shared.framework.plugin import Topology
-from shared.framework.summary import Summary
+from flotilla.results import Topology
+from shared.messages.evaluation import Summary
 from shared.messages.rounds import Proposals
 
 V = TypeVar("V")

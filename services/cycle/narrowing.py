@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from flotilla.results import Status
 from shared.config.structs import ExtenderConfig
 from shared.extenders.interest import in_order, interested, timeout_of
 from shared.extenders.talk import Reduced
-from shared.framework.status import Status
 from shared.messages.preemption import Candidate
 from shared.model.objects import ObjectMeta, Pod, PodSpec
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as replace_struct
 
+from flotilla.results import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from services.cycle.walk import QueuedPod
 from shared.cluster.nodetable import stable_hash
-from shared.framework.diagnosis import Rejections, merge_rejections, unfit_message
+from shared.framework.diagnosis import merge_rejections, unfit_message
 from shared.framework.plugin import PostFilterPlugin
 from shared.framework.profile import Framework
-from shared.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from shared.framework.summary import merge
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Rejections, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.plugins.preemption.choice import best_of
 from shared.plugins.preemption.plugin import NEVER, DefaultPreemption

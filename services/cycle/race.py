@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from flotilla.results import NodeDomains
 from services.cycle.footprints import Written
 from shared.cluster.volumes import VolumeDecision
-from shared.framework.plugin import Place
 from shared.messages.rounds import Ladder
 
 
@@ -20,7 +20,7 @@ class Rung:
     node: str
     score: int
     seen: int
-    place: Place | None = None
+    place: NodeDomains | None = None
     volumes: VolumeDecision | None = None
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from flotilla.results import Code, Topology, error
 from services.cycle.domainrace import DomainRace, Trackers
 from services.cycle.extending import (
     Question,
@@ -21,10 +22,10 @@ from services.cycle.race import Race
 from services.cycle.walk import QueuedPod, Unfit, Verdict
 from shared.extenders.talk import Judgement
 from shared.framework.diagnosis import merge_rejections, unfit_message
-from shared.framework.plugin import Topology, joined
+from shared.framework.plugin import joined
 from shared.framework.profile import Framework
-from shared.framework.status import Code, error
-from shared.framework.summary import Summary, merge
+from shared.framework.summary import merge
+from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 
 

@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from flotilla.results import Status, error
 from services.cycle.committing import Found
 from services.cycle.events import Ask, Effect, Unschedulable
 from services.cycle.narrowing import AskAboutVictims, Narrowing, VictimQuestion, VictimsAnswered
 from services.cycle.preempting import Case, Preemption, Search
 from services.cycle.walk import QueuedPod, Unfit
 from shared.framework.profile import Framework
-from shared.framework.status import Status, error
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.model.objects import encode_msgpack
 

@@ -32,10 +32,10 @@ from shared.bus import Envelope
 from shared.config.document import read_config
 from shared.errors import ClusterError
 from shared.extenders.client import ExtenderClient
-from shared.framework.tiebreak import Ties
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
 from shared.kube.listwatch import ListWatch
+from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Batch as PulledBatch
 from shared.messages.queue import Outcome, QueuedPod, Verdict

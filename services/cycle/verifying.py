@@ -7,9 +7,9 @@ the snapshot verifies against its own state.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from flotilla.results import Topology
 from services.cycle.events import WorkerFault, Workers
 from shared.cluster.shards import shard_of
-from shared.framework.plugin import Topology
 from shared.messages.preemption import Candidates
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from flotilla.results import Status, error
 from services.cycle.domainrace import DomainRace, Trackers
 from services.cycle.footprints import Written
 from services.cycle.gangvolumes import Promised
 from services.cycle.race import NoRung, Race, Rung
-from shared.cluster.load import PodLoad
 from shared.framework.plugin import Tracker
-from shared.framework.status import Status, error
 from shared.messages.queue import Gang
+from shared.model.load import PodLoad
 from shared.model.objects import Pod
 
 

@@ -25,6 +25,7 @@ Here messages are dispatched and answered. InvariantBroken includes the pod's la
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from flotilla.results import Status
 from services.queue.events import (
     Acknowledge,
     Effect,
@@ -47,7 +48,6 @@ from services.queue.watch.event_handlers import EventHandlers
 from shared.cluster.objects import ClusterObjects
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
-from shared.framework.status import Status
 from shared.messages.binding import Evicted
 from shared.messages.queue import (
     TAKE_PATIENCE,

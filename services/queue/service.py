@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
+from flotilla.events import Action, Resource
 from services.queue.core import QueueCore
 from services.queue.events import (
     Acknowledge,
@@ -44,7 +45,6 @@ from shared.bus.subjects import (
     WATCHER_SEEN,
 )
 from shared.config.document import read_config
-from shared.framework.clusterevents import Action, Resource
 from shared.framework.profile import Framework
 from shared.kube.connection import given_connection
 from shared.messages.binding import Evicted, Notice, Notices

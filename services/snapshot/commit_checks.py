@@ -13,9 +13,9 @@ from services.snapshot.state.nodes import Nodes
 from services.snapshot.state.object_overlay import Objects
 from services.snapshot.state.pending_pods import Pending
 from services.snapshot.state.placements import Places
-from shared.cluster.load import PodLoad
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, Nominate
+from shared.model.load import PodLoad
 
 
 class Judge:

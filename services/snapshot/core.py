@@ -69,7 +69,6 @@ from services.snapshot.introspection import Cache
 from services.snapshot.state.cluster_state import Cluster
 from services.snapshot.state.ledger import Attempt, Doubt
 from services.snapshot.state.pending_pods import Pending
-from shared.cluster.load import PodLoad, load_of
 from shared.errors import MOST_REMEMBERED, ClusterError, FlotillaError, InvariantBroken, ProtocolError
 from shared.messages.binding import Withdraw
 from shared.messages.loads import Loads
@@ -86,6 +85,7 @@ from shared.messages.state import (
     PodPlaced,
     State,
 )
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
 
 MOST_CHANGES = 1 << 12

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shared.cluster.load import PodLoad
 from shared.messages.state import Change, PodNominated, PodPlaced
+from shared.model.load import PodLoad
 
 
 class Gathering:

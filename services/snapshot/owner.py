@@ -11,8 +11,8 @@ from services.snapshot.state.nodes import Nodes
 from services.snapshot.state.object_overlay import Objects
 from services.snapshot.state.pending_pods import Pending
 from services.snapshot.state.placements import Places
-from shared.cluster.load import PodLoad
 from shared.messages.state import Conflict, Decision, FaultKind, Nominate
+from shared.model.load import PodLoad
 from shared.model.resources import PODS, HostPort
 from shared.plugins.hostports import conflict
 from shared.plugins.volumes.clashes import clash

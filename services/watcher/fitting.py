@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from shared.cluster.load import is_read_by_others
+from shared.model.load import is_read_by_others
 from shared.model.objects import (
     Affinity,
     Container,

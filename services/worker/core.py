@@ -7,6 +7,7 @@ shards it holds is cycle's to say; others than before are loaded whole, and unti
 from collections import deque
 from collections.abc import Mapping
 
+from flotilla.results import error
 from services.worker.bounds import fewer_candidates, within_a_message
 from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick, Unnamed
 from services.worker.mirror import Mirror
@@ -15,10 +16,8 @@ from services.worker.proposer import Proposer
 from services.worker.supposing import check_given, supposed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
-from shared.framework.explanation import Explanation
 from shared.framework.profile import Framework
-from shared.framework.status import error
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Explanation, Ties
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import ClassAnswer, Explain, Explained, Proposals, Propose

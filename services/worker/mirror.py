@@ -10,7 +10,6 @@ Deltas that come early wait for the missing ones. A whole state that was asked f
 from collections import deque
 from collections.abc import Sequence
 
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import LoadKind, NodeTable
 from shared.cluster.shards import shard_of
 from shared.errors import MOST_REMEMBERED, FlotillaError, ProtocolError
@@ -29,6 +28,7 @@ from shared.messages.state import (
     SharedHostnames,
     State,
 )
+from shared.model.load import PodLoad
 
 GAP_PATIENCE = 0.25
 """Seconds that a missing delta is waited for: longer than it takes on a busy machine, shorter than any deadline."""

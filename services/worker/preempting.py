@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flotilla.results import Code, PostFilterResult, Status
 from shared.cluster.changes import Rows
-from shared.framework.diagnosis import Rejections
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.plugin import PostFilterResult
 from shared.framework.podclass import PodClass
-from shared.framework.status import Code, Status
-from shared.framework.summary import Summary
+from shared.messages.evaluation import Rejections, Summary
 from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
 from shared.plugins.preemption.dryrun import DryRun, Tried
 from shared.plugins.preemption.plugin import DefaultPreemption

@@ -6,22 +6,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flotilla.results import Range, Status, error
 from services.worker.preempting import findings
 from services.worker.sampling import sample
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.strata import domains_of
 from shared.errors import FlotillaError
 from shared.framework.evaluator import Rungs, ShardEvaluator
-from shared.framework.explanation import Explanation, explain, rejections
+from shared.framework.explanation import explain, rejections
 from shared.framework.keymatrix import Mask
 from shared.framework.nominated import own_node
-from shared.framework.normalize import Range
 from shared.framework.podclass import PodClass
 from shared.framework.podreads import PluginFailed
 from shared.framework.profile import Framework
-from shared.framework.status import Status, error
-from shared.framework.summary import Summary
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Explanation, Summary, Ties
 from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
 

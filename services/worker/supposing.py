@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.overlay import changes_of
 from shared.cluster.volumes import VolumeDecision
 from shared.errors import ProtocolError
 from shared.messages.rounds import Given, Propose
+from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, PersistentVolumeClaim
 from shared.model.storage import BIND_COMPLETED
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from shared.cluster.load import PodLoad
     from shared.cluster.nodetable import LoadKind, NodeTable
+    from shared.model.load import PodLoad
     from shared.model.objects import Node
 
 IntColumn = NDArray[np.int64]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shared.cluster.load import PodLoad
+from shared.model.load import PodLoad
 
 
 class LabelClass(msgspec.Struct, frozen=True, gc=False):

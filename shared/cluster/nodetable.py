@@ -19,11 +19,11 @@ from shared.cluster.changes import ChangeLog
 from shared.cluster.columns import Columns, IntColumn
 from shared.cluster.interner import Interner
 from shared.cluster.labelclasses import LabelClass, LabelClasses
-from shared.cluster.load import PodLoad
 from shared.cluster.nominations import Nominated, Nominations
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.terms import TermCounts, encode_terms
 from shared.errors import ClusterError, InvariantBroken
+from shared.model.load import PodLoad
 from shared.model.objects import Node, Taint, validate_node
 from shared.model.resources import allocatable
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from shared.cluster.load import PodTerm
+from shared.model.load import PodTerm
 
 MOST_CHANGES = 1 << 12
 """So many terms that appeared or went are remembered."""

@@ -12,8 +12,8 @@ import numpy as np
 from shared.cluster.columns import ABSENT, IntColumn, LoadColumn
 from shared.cluster.labelclasses import LabelClass
 from shared.cluster.labels import LabelValue, Mask
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
+from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector
 from shared.model.selectors import label_selector_matches
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from flotilla.results import Status, error, unresolvable, unschedulable
 from shared.config.structs import ExtenderConfig
 from shared.errors import ClusterError
 from shared.extenders import wire
 from shared.extenders.wire import BadAnswer, FilterAnswer, MetaVictims, Victims
-from shared.framework.status import Status, error, unresolvable, unschedulable
 
 MOST_PRIORITY = 10
 MOST_NODE_SCORE = 100

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from shared.cluster.load import PodLoad
-from shared.framework.plugin import Place, Tracker
+from flotilla.results import NodeDomains
+from shared.framework.plugin import Tracker
+from shared.model.load import PodLoad
 
 
 class AdmitsAll(Tracker):
@@ -12,16 +13,16 @@ class AdmitsAll(Tracker):
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
 
-    def admits(self, place: Place) -> bool:
+    def admits(self, place: NodeDomains) -> bool:
         return True
 
     def concerns(self, load: PodLoad) -> bool:
         return self._tracker.concerns(load)
 
-    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
         self._tracker.placed(class_id, load, place)
 
-    def shift(self, place: Place, own: int) -> int:
+    def shift(self, place: NodeDomains, own: int) -> int:
         return self._tracker.shift(place, own)
 
     def summary(self) -> Any:

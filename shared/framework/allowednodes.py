@@ -4,10 +4,10 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from flotilla.results import Status
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, Reads, Verdicts
 from shared.framework.profile import PreFiltered
-from shared.framework.status import Status
 from shared.framework.view import NodeView
 
 _RESTRICTION = "restriction"

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from shared.cluster.load import PodLoad, load_of
 from shared.framework.podreads import template_text
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
 
 

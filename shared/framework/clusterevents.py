@@ -1,120 +1,39 @@
-"""What happens in a cluster that may help a pod that was rejected, and how a plugin says what it waits for.
+"""Cluster events as the queue sees them: which registrations an event matches, and the names of events.
 
-An event is a resource and an action. A plugin registers what it is to be told of, and may give a hint: a function that
-looks at the pod and at the object, as it was and as it is, and says whether another attempt is worth while.
+What plugins register is in flotilla/events.py.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntFlag, StrEnum
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from shared.cluster.objects import ClusterObjects
-from shared.model.objects import Pod
-
-
-class Resource(StrEnum):
-    """By the names that kube-scheduler gives them."""
-
-    POD = "Pod"
-    """In registrations only: both of the next two."""
-    ASSIGNED_POD = "AssignedPod"
-    UNSCHEDULABLE_POD = "UnschedulablePod"
-    NODE = "Node"
-    PERSISTENT_VOLUME = "PersistentVolume"
-    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
-    CSI_NODE = "storage.k8s.io/CSINode"
-    CSI_DRIVER = "storage.k8s.io/CSIDriver"
-    CSI_STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacity"
-    STORAGE_CLASS = "storage.k8s.io/StorageClass"
-    VOLUME_ATTACHMENT = "storage.k8s.io/VolumeAttachment"
-    RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
-    RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
-    DEVICE_CLASS = "resource.k8s.io/DeviceClass"
-    POD_GROUP = "scheduling.k8s.io/PodGroup"
-    ANY = "*"
-
-    __hash__ = str.__hash__  # looked up for every event, and an Enum's own is slow
-
-
-class Action(IntFlag):
-    """The numbers matter: a registration does not hear of an action whose number is greater than its own."""
-
-    ADD = 1
-    DELETE = 2
-    UPDATE_NODE_ALLOCATABLE = 4
-    UPDATE_NODE_LABEL = 8
-    UPDATE_NODE_TAINT = 16
-    UPDATE_NODE_CONDITION = 32
-    UPDATE_NODE_ANNOTATION = 64
-    UPDATE_NODE_DECLARED_FEATURE = 128
-    UPDATE_POD_LABEL = 256
-    UPDATE_POD_SCALE_DOWN = 512
-    UPDATE_POD_TOLERATION = 1024
-    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 2048
-    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 4096
-    UPDATE = 8188
-    """All updates at once; as an event, one that is none of the others."""
-    ALL = 8191
+from flotilla.events import Action, Registration, Resource
 
 
 class ClusterEvent(NamedTuple):
     resource: Resource
     action: Action
 
-
-Hint = Callable[[Pod, Any, Any, ClusterObjects], bool]
-"""(pod, object before, object now, cluster after the event) -> is another attempt worth while?
-
-`before` is None for what was added, `now` for what was deleted. One that raises counts as yes.
-"""
-
-
-class Registration(NamedTuple):
-    """Without a hint every such event makes another attempt worth while."""
-
-    resource: Resource
-    actions: Action
-    hint: Hint | None = None
-
-    def matches(self, event: ClusterEvent) -> bool:
-        resource = self.resource
+    def matches(self, registration: Registration) -> bool:
+        resource = registration.resource
         fits = (
-            resource is event.resource
+            resource is self.resource
             or resource is Resource.ANY
-            or event.resource is Resource.ANY
-            or (resource is Resource.POD and event.resource in _PODS)
+            or self.resource is Resource.ANY
+            or (resource is Resource.POD and self.resource in _PODS)
         )
-        return fits and bool(self.actions & event.action) and event.action <= self.actions
+        return fits and bool(registration.actions & self.action) and self.action <= registration.actions
 
 
 _PODS = frozenset({Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD})
 EVERYTHING = ClusterEvent(Resource.ANY, Action.ALL)
-"""Concerns every plugin."""
-
-WHATEVER = tuple(
-    Registration(resource, Action.ALL)
-    for resource in (
-        Resource.POD,
-        Resource.NODE,
-        Resource.PERSISTENT_VOLUME,
-        Resource.PERSISTENT_VOLUME_CLAIM,
-        Resource.CSI_NODE,
-        Resource.CSI_DRIVER,
-        Resource.CSI_STORAGE_CAPACITY,
-        Resource.STORAGE_CLASS,
-        Resource.RESOURCE_CLAIM,
-        Resource.DEVICE_CLASS,
-        Resource.POD_GROUP,
-    )
-)
-"""Of who does not say what it waits for: a plugin, or all extenders together."""
+"""Matches every registration."""
 
 IMPLIED = Registration(Resource.NODE, Action.UPDATE_NODE_TAINT)
-"""Who waits for new nodes is told as well when one loses a taint that had kept everybody off when it was new."""
+"""A registration for new nodes also gets taint updates: a new node may lose a taint that repelled every pod."""
 
 
 def completed(registrations: Sequence[Registration]) -> tuple[Registration, ...]:
-    """With what is implied by them."""
+    """Add the registrations that these imply."""
     of_nodes = Action(0)
     for each in registrations:
         if each.resource is Resource.NODE:
@@ -124,7 +43,7 @@ def completed(registrations: Sequence[Registration]) -> tuple[Registration, ...]
 
 
 def union(registrations: Iterable[Registration]) -> dict[Resource, Action]:
-    """All actions in question, by resource. An event outside of them matches none, but not each inside matches one."""
+    """All registered actions by resource. An event outside of them matches no registration."""
     actions: dict[Resource, Action] = {}
     for each in registrations:
         actions[each.resource] = actions.get(each.resource, Action(0)) | each.actions

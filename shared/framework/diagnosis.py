@@ -3,18 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable
 
-import msgspec
-
-from shared.framework.status import Status
+from flotilla.results import Status
+from shared.messages.evaluation import Rejections
 
 NO_NODES = "no nodes available to schedule pods"
-
-
-class Rejections(msgspec.Struct, frozen=True):
-    """So many nodes were rejected with one status."""
-
-    status: Status
-    nodes: int
 
 
 def merge_rejections(parts: Iterable[Rejections]) -> list[Rejections]:

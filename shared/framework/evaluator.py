@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.results import SUCCESS, Code, Range, Topology
 from shared.cluster.changes import Rows
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.strata import Domains, StrataOf
 from shared.cluster.volumes import VolumeDecision
@@ -23,17 +23,17 @@ from shared.framework.feasibility import Feasibility
 from shared.framework.keymatrix import KeyMatrix, Keys, Mask
 from shared.framework.ladder import greedy
 from shared.framework.nominated import KeptRoom
-from shared.framework.normalize import Range, Scores
-from shared.framework.plugin import Reads, Topology, joined
+from shared.framework.normalize import Scores
+from shared.framework.plugin import Reads, joined
 from shared.framework.podclass import PodClass
 from shared.framework.podreads import about
 from shared.framework.profile import Framework
 from shared.framework.ranking import Ranking
 from shared.framework.results import NOTHING_SEEN
-from shared.framework.status import SUCCESS, Code
-from shared.framework.summary import Summary
-from shared.framework.tiebreak import Ties
+from shared.framework.tiebreak import salt as tie_salt
 from shared.framework.whatif import WhatIf
+from shared.messages.evaluation import Summary, Ties
+from shared.model.load import load_of
 from shared.model.objects import Pod
 
 SPARE_RUNGS = 8
@@ -119,7 +119,7 @@ class ShardEvaluator:
         scores = [scored and plugin.name not in state.skip_score for plugin in self.answers.scores]
         reads = self.framework.reads_objects(state)
         kind = self.table.kind(load_of(shown))
-        salt = np.uint64(self.ties.salt(class_id))
+        salt = tie_salt(self.ties, class_id)
         self._fit()
         filter_slots, score_slots = self.answers.acquire(class_id, state, filters, scores, reads)
         return PodClass(

@@ -2,25 +2,16 @@
 
 from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.results import Status
 from shared.cluster.changes import Rows
-from shared.framework.diagnosis import Rejections
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.podclass import PodClass
 from shared.framework.results import UNKNOWN
-from shared.framework.status import Status
 from shared.framework.view import NodeView
-
-
-class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of every node: the status that rejected it, or the weighted score that each plugin gave it."""
-
-    rejected: dict[str, Status] = {}
-    scores: dict[str, dict[str, int]] = {}
-    skipped_scores: list[str] = []
+from shared.messages.evaluation import Explanation, Rejections
 
 
 def explain(evaluator: ShardEvaluator, pod_class: PodClass) -> Explanation:

@@ -5,12 +5,12 @@ from operator import attrgetter
 
 import numpy as np
 
+from flotilla.results import Range
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.framework.answers import Answers
 from shared.framework.keymatrix import KeyMatrix, Mask, lines
 from shared.framework.nominated import KeptRoom
-from shared.framework.normalize import Range
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import Reads
 from shared.framework.podclass import PodClass, by_missed, rows_since

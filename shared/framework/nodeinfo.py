@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.cluster.load import PodLoad
+from shared.model.load import PodLoad
 from shared.model.objects import Node
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.results import Status
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import LoadKind, NodeTable
 from shared.framework.keymatrix import Mask
 from shared.framework.podclass import PodClass
 from shared.framework.results import NOTHING_SEEN
-from shared.framework.status import Status
 from shared.framework.view import Changes, Hypothesis, Own
 from shared.framework.whatif import Both, Judged, WhatIf
 

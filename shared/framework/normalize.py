@@ -9,11 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Scores = NDArray[np.int64]
-Range = tuple[int, int]
-"""The lowest and the highest raw score of the feasible nodes."""
+from flotilla.results import MAX_NODE_SCORE
 
-MAX_NODE_SCORE = 100
+Scores = NDArray[np.int64]
 
 
 class ScoreOutOfRange(ValueError):

@@ -7,11 +7,11 @@ from abc import abstractmethod
 
 import numpy as np
 
+from flotilla.results import Status
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.normalize import Scores
 from shared.framework.plugin import FilterPlugin, ScorePlugin, Verdicts
-from shared.framework.status import Status
 from shared.framework.view import NodeView
 
 _STATUSES = "statuses by verdict"

@@ -9,24 +9,33 @@ that reads the view takes that into account.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.events import ANY_EVENT, Registration
+from flotilla.results import (
+    ApiCall,
+    NodeDomains,
+    Permission,
+    PostFilterResult,
+    PreBindSteps,
+    PreFilterResult,
+    Range,
+    Status,
+    Topology,
+)
 from shared.cluster.changes import Rows
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.volumes import VolumeDecision
-from shared.framework.clusterevents import WHATEVER, Registration
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Normalizer, Range, Scores
-from shared.framework.status import SUCCESS, Status
+from shared.framework.normalize import Normalizer, Scores
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
+from shared.model.load import PodLoad
 from shared.model.objects import Pod, encode_msgpack
 
 ALL_OBJECTS = tuple(ObjectKind)
@@ -78,7 +87,7 @@ class Plugin(ABC):
 
         With nothing that helps, such a pod is tried again only when it has waited for very long.
         """
-        return WHATEVER
+        return ANY_EVENT
 
 
 class PreEnqueuePlugin(Plugin):
@@ -91,13 +100,6 @@ class QueueSortPlugin(Plugin):
     @abstractmethod
     def sort_key(self, pod: Pod, queued_at: float) -> Any:
         """Pods leave the active queue in the order of this key."""
-
-
-class PreFilterResult(msgspec.Struct, frozen=True):
-    """`nodes`: the only nodes worth a look, or None for all."""
-
-    status: Status = SUCCESS
-    nodes: frozenset[str] | None = None
 
 
 class PreFilterPlugin(Plugin):
@@ -134,11 +136,6 @@ class FilterPlugin(Plugin):
     @abstractmethod
     def explain(self, state: CycleState, verdict: int) -> Status:
         """The status that a verdict other than nought stands for."""
-
-
-class PostFilterResult(msgspec.Struct, frozen=True):
-    status: Status
-    nominated_node: str = ""
 
 
 class PostFilterPlugin(Plugin):
@@ -192,17 +189,6 @@ def _loop(
     return answers
 
 
-class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a node, beside the node itself, the decisions of a round can change a pod's chances by.
-
-    `keys`: the node labels whose values are the domains that the pod's rules, or rules about it, speak of. `strata`:
-    those of them by which a ladder is to offer nodes of each domain, as one domain may close and another open.
-    """
-
-    keys: tuple[str, ...] = ()
-    strata: tuple[str, ...] = ()
-
-
 def joined(topologies: Iterable[Topology | None]) -> Topology | None:
     """What all of them speak of."""
     found = [topology for topology in topologies if topology is not None]
@@ -211,13 +197,6 @@ def joined(topologies: Iterable[Topology | None]) -> Topology | None:
     keys = {key for topology in found for key in topology.keys}
     strata = {key for topology in found for key in topology.strata}
     return Topology(tuple(sorted(keys)), tuple(sorted(strata)))
-
-
-class Place(msgspec.Struct, frozen=True):
-    """A node, and the values that it has of the labels in question; a label that it has not is left out."""
-
-    node: str
-    domains: dict[str, str]
 
 
 class Tracker(ABC):
@@ -230,7 +209,7 @@ class Tracker(ABC):
     touched: bool = False
 
     @abstractmethod
-    def admits(self, place: Place) -> bool:
+    def admits(self, place: NodeDomains) -> bool:
         """Would a pod of the class still be let onto this node? Asked only of nodes that the shard let it onto."""
 
     def concerns(self, load: PodLoad) -> bool:
@@ -238,10 +217,10 @@ class Tracker(ABC):
         return True
 
     @abstractmethod
-    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
         """A pod of this or another class has been decided."""
 
-    def shift(self, place: Place, own: int) -> int:
+    def shift(self, place: NodeDomains, own: int) -> int:
         """By how much a node's score (0 to 100) has changed by now.
 
         `own`: how many pods of the class the ladder has counted on this very node already.
@@ -315,51 +294,9 @@ class ReservePlugin(Plugin):
         """Takes a reservation back. Never fails, and may be called without one."""
 
 
-class Permission(msgspec.Struct, frozen=True):
-    """With Code.WAIT the pod waits for at most `timeout` seconds."""
-
-    status: Status = SUCCESS
-    timeout: float = 0.0
-
-
 class PermitPlugin(Plugin):
     @abstractmethod
     def permit(self, state: CycleState, node: str) -> Permission: ...
-
-
-class ApiCall(msgspec.Struct, frozen=True):
-    """A call to the API server that a plugin wants made; whoever runs the plugin makes it."""
-
-    method: str
-    path: str
-    body: dict[str, Any]
-
-
-class ApiAnswer(msgspec.Struct, frozen=True):
-    """What became of a call. `status`: of HTTP, nought if no answer came. `message`: why it was not done.
-
-    `elapsed`: seconds since the pod's PreBind began.
-    """
-
-    status: int = 0
-    body: bytes = b""
-    message: str = ""
-    elapsed: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        return 200 <= self.status < 300
-
-
-class Pause(msgspec.Struct, frozen=True):
-    """Go on about so many seconds later, or after 7.5 minutes. `patience`: seconds for the pod's PreBind in all."""
-
-    seconds: float
-    patience: float
-
-
-PreBindSteps = Generator[ApiCall | Pause, ApiAnswer, Status]
-"""Calls and pauses, one after the other: each call is answered, and a pause with what time it is."""
 
 
 class PreBindPlugin(Plugin):

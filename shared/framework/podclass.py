@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.results import Range, Status
 from shared.cluster.changes import ChangeLog, Rows
 from shared.cluster.nodetable import LoadKind
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Range
 from shared.framework.profile import PreFiltered
 from shared.framework.results import NOTHING_SEEN
-from shared.framework.status import Status
 from shared.model.kinds import ObjectKind
 
 

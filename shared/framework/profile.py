@@ -5,17 +5,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shared.cluster.load import load_of
+from flotilla.events import Registration
+from flotilla.results import SUCCESS, ApiCall, Code, Range, Status, error, unresolvable
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.admitsall import AdmitsAll
-from shared.framework.clusterevents import Registration, completed, union
+from shared.framework.clusterevents import completed, union
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Range
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import (
-    ApiCall,
     BindPlugin,
     FilterPlugin,
     PermitPlugin,
@@ -35,8 +34,8 @@ from shared.framework.plugin import (
     VolumePlugin,
 )
 from shared.framework.podreads import named, signed, template_of
-from shared.framework.status import SUCCESS, Code, Status, error, unresolvable
 from shared.model.kinds import ObjectKind
+from shared.model.load import load_of
 from shared.model.objects import Pod
 
 Factory = Callable[[Any], Plugin]

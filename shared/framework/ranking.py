@@ -7,6 +7,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.results import MAX_NODE_SCORE, Range
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.errors import InvalidConfig
@@ -14,14 +15,15 @@ from shared.framework.answers import Answers
 from shared.framework.cyclestate import CycleState
 from shared.framework.keymatrix import KeyMatrix, Keys, Mask, lines
 from shared.framework.nominated import KeptRoom
-from shared.framework.normalize import MAX_NODE_SCORE, Range, ScoreOutOfRange, Scores
+from shared.framework.normalize import ScoreOutOfRange, Scores
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import FilterPlugin, Reads, Verdicts
 from shared.framework.podclass import PodClass, by_missed, rows_since
 from shared.framework.profile import Framework
 from shared.framework.results import NOTHING_SEEN
-from shared.framework.tiebreak import KEY_BITS, NameRanks, Ties, random_ties
+from shared.framework.tiebreak import KEY_BITS, NameRanks, random_ties
 from shared.framework.view import NodeView, Own
+from shared.messages.evaluation import Ties
 
 FEWEST_TIE_BITS = 21
 MOST_TIE_BITS = 52

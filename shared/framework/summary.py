@@ -3,33 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
-from shared.framework.normalize import Range
+from flotilla.results import Range
 from shared.framework.profile import Framework
-
-
-class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`plugins`: the plugins' own summaries; `late`: those that they have of feasible nodes only.
-    `ranges`: lowest and highest raw score over the feasible nodes.
-
-    A plugin without a feasible node to range over has no entry.
-    """
-
-    nodes: int = 0
-    feasible: int = 0
-    plugins: dict[str, Any] = {}
-    ranges: dict[str, Range] = {}
-    late: dict[str, Any] = {}
-
-    def agrees_with(self, guess: "Summary | None") -> bool:
-        """Would an evaluation on `guess` have come to the same scores?"""
-        return (
-            guess is not None
-            and self.plugins == guess.plugins
-            and self.late == guess.late
-            and self.ranges == guess.ranges
-        )
+from shared.messages.evaluation import Summary
 
 
 def merge(framework: Framework, parts: Iterable[Summary]) -> Summary:

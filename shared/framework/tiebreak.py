@@ -6,14 +6,12 @@ on the node: every placement draws its node's number anew, and the draw is the s
 By name, for tests and golden data, the alphabetically first node wins.
 """
 
-from typing import Literal
-
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable, stable_hash
+from shared.messages.evaluation import Ties
 
 Keys = NDArray[np.int64]
 Salts = NDArray[np.uint64]
@@ -24,12 +22,8 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-class Ties(msgspec.Struct, frozen=True, omit_defaults=True):
-    mode: Literal["random", "name"] = "random"
-    seed: int = 0
-
-    def salt(self, class_id: str) -> int:
-        return stable_hash(f"{self.seed}/{class_id}")
+def salt(ties: Ties, class_id: str) -> np.uint64:
+    return np.uint64(stable_hash(f"{ties.seed}/{class_id}"))
 
 
 def random_ties(name_hash: Salts, pods: NDArray[np.int64], salts: Salts | np.uint64, bits: int) -> Keys:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from shared.cluster.changes import Rows
 from shared.cluster.columns import IntColumn, LoadColumn, NodeColumn
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import Amounts, LoadKind, NodeTable
 from shared.framework.nodeinfo import NodeInfo
+from shared.model.load import PodLoad
 
 
 class Hypothesis(Protocol):

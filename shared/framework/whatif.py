@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.results import Code, Status
 from shared.cluster.changes import Rows
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import LoadKind, NodeTable
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.answers import Answers
@@ -20,8 +20,8 @@ from shared.framework.keymatrix import Mask
 from shared.framework.plugin import Reads, Verdicts
 from shared.framework.podclass import PodClass
 from shared.framework.results import UNKNOWN
-from shared.framework.status import Code, Status
 from shared.framework.view import Hypothesis, NodeView
+from shared.model.load import PodLoad
 
 ADMITTED = -1
 """Stands for the filter that rejects a row, where none does."""

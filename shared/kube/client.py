@@ -19,9 +19,9 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
+from flotilla.results import ApiCall
 from shared.config.settings import ApiSettings
 from shared.errors import InvalidObject, UserError
-from shared.framework.plugin import ApiCall
 from shared.kube.access import Access, find_access
 from shared.kube.bucket import TokenBucket
 from shared.kube.callmetrics import CallMetrics

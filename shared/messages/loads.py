@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from shared.cluster.load import PodLoad
+from shared.model.load import PodLoad
 
 
 class Loads:

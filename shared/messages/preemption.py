@@ -4,10 +4,8 @@ from typing import Any
 
 import msgspec
 
-from shared.framework.diagnosis import Rejections
-from shared.framework.plugin import PostFilterResult
-from shared.framework.status import Status
-from shared.framework.summary import Summary
+from flotilla.results import PostFilterResult, Status
+from shared.messages.evaluation import Rejections, Summary
 from shared.model.objects import Pod
 
 

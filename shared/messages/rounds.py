@@ -2,14 +2,10 @@
 
 import msgspec
 
-from shared.cluster.load import PodLoad
+from flotilla.results import Status, Topology
 from shared.cluster.volumes import VolumeDecision
-from shared.framework.diagnosis import Rejections
-from shared.framework.explanation import Explanation
-from shared.framework.plugin import Topology
-from shared.framework.status import Status
-from shared.framework.summary import Summary
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Explanation, Rejections, Summary, Ties
+from shared.model.load import PodLoad
 from shared.model.objects import Pod
 
 

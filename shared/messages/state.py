@@ -4,9 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from shared.cluster.load import PodLoad
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.preemption import Victim
+from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
 EPOCH_SHIFT = 36

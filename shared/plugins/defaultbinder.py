@@ -1,8 +1,8 @@
 """DefaultBinder binds a pod by the API server's binding subresource."""
 
+from flotilla.results import ApiCall, Status
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import ApiCall, BindPlugin, PodParts
-from shared.framework.status import Status
+from shared.framework.plugin import BindPlugin, PodParts
 
 
 class DefaultBinder(BindPlugin):

@@ -8,25 +8,32 @@ from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
-from shared.framework.clusterevents import Action, Registration, Resource
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import (
+    SKIP,
+    SUCCESS,
+    ApiCall,
+    PostFilterResult,
+    PreFilterResult,
+    Status,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Scores
 from shared.framework.plugin import (
-    ApiCall,
     FilterPlugin,
     PodParts,
     PostFilterPlugin,
-    PostFilterResult,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
-    PreFilterResult,
     Reads,
     ReservePlugin,
     ScorePlugin,
     Verdicts,
 )
-from shared.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from flotilla.results import MAX_NODE_SCORE
 from shared.cluster.columns import ABSENT, NodeColumn
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.normalize import Scores
 from shared.framework.plugin import PodParts, Reads, ScorePlugin, SummaryPlugin
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind

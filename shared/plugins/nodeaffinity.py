@@ -7,22 +7,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import SKIP, SUCCESS, PreFilterResult, Status, error, unresolvable
 from shared.cluster.labels import LabelValue, match_requirement
 from shared.config.args import NodeAffinityArgs
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import (
     FilterPlugin,
     PodParts,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     Reads,
     ScorePlugin,
     Verdicts,
 )
-from shared.framework.status import SKIP, SUCCESS, Status, error, unresolvable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import NodeAffinity as NodeAffinitySpec

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import SKIP, PreFilterResult, Status, unresolvable
 from shared.cluster.columns import NodeColumn
 from shared.cluster.nodetable import NodeTable
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreFilterResult, Reads, Verdicts
-from shared.framework.status import SKIP, Status, unresolvable
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, Reads, Verdicts
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, Pod

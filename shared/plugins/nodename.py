@@ -4,10 +4,10 @@ from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
-from shared.framework.clusterevents import Action, Registration, Resource
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import Status, unresolvable
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, PodParts, Reads, Verdicts
-from shared.framework.status import Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod

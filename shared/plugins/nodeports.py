@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import SKIP, PreFilterResult, Status, unschedulable
 from shared.cluster.columns import IntColumn, LoadColumn
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreFilterResult, Verdicts
-from shared.framework.status import SKIP, Status, unschedulable
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, Verdicts
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
+from shared.model.load import PodLoad
 from shared.model.objects import Pod
 from shared.model.resources import HostPort, host_ports
 from shared.plugins.hints import nodeports as hints

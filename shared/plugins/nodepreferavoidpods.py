@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from flotilla.results import MAX_NODE_SCORE
 from shared.cluster.columns import NodeColumn
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.normalize import Scores
 from shared.framework.plugin import PodParts, Reads, ScorePlugin
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from shared.framework.clusterevents import Action, Registration, Resource
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import SUCCESS, Status, unresolvable
 from shared.framework.plugin import PodParts, PreEnqueuePlugin
-from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.model.objects import Pod
 from shared.plugins.hints.anypod import after_own_update
 

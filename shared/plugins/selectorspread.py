@@ -15,18 +15,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, NodeDomains, Range, Status, Topology
 from shared.cluster.columns import ABSENT, NodeColumn
 from shared.cluster.interner import Interner
 from shared.cluster.labels import Mask
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import PodCount, merge_counts, pod_count
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import MAX_NODE_SCORE, Range, Scores
-from shared.framework.plugin import Place, PodParts, PreScorePlugin, ScorePlugin, SummaryPlugin, Topology, Tracker
-from shared.framework.status import SKIP, SUCCESS, Status
+from shared.framework.normalize import Scores
+from shared.framework.plugin import PodParts, PreScorePlugin, ScorePlugin, SummaryPlugin, Tracker
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
+from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector, Node, Pod
 from shared.model.selectors import label_selector_matches
 from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
@@ -136,17 +136,17 @@ class ZoneTracker(Tracker):
         self._now = dict(zones)
         self._counted: dict[str, int] = {}
 
-    def admits(self, place: Place) -> bool:
+    def admits(self, place: NodeDomains) -> bool:
         return True
 
-    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
         if class_id not in self._counted:
             self._counted[class_id] = self._column.amount(load)
         zone = _zone(place.domains)
         if zone in self._now:
             self._now[zone] += self._counted[class_id]
 
-    def shift(self, place: Place, own: int) -> int:
+    def shift(self, place: NodeDomains, own: int) -> int:
         zone = _zone(place.domains)
         if zone not in self._now:
             return 0

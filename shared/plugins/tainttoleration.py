@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import SUCCESS, Status, unresolvable
 from shared.cluster.interner import Interner
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import FilterPlugin, PodParts, PreScorePlugin, Reads, ScorePlugin, Verdicts
-from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod, Taint, Toleration

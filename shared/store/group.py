@@ -6,7 +6,6 @@ Of several changes to one field the last one counts, so no order has to be kept 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from shared.cluster.load import PodLoad
 from shared.cluster.shards import shard_of
 from shared.messages.state import (
     Change,
@@ -23,6 +22,7 @@ from shared.messages.state import (
     PodPlaced,
     SharedHostnames,
 )
+from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, key_of, kind_of
 from shared.store.link import Argument
 from shared.store.schema import SHARED_HOSTNAMES, Keys, encode, encode_names, encode_pod

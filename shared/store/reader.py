@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from shared.cluster.load import PodLoad
 from shared.errors import UserError
 from shared.messages.state import NodeState, PodNominated, PodState, State
+from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, ObjectKind
 from shared.store.link import RedisLink
 from shared.store.schema import (

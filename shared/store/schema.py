@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import msgspec
 
-from shared.cluster.load import PodLoad
 from shared.errors import ProtocolError, UserError
 from shared.messages.state import Committed, LedgerEntry
+from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, dec_hook, enc_hook, object_from_msgpack
 
 T = TypeVar("T")

@@ -8,18 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from flotilla.events import Action, Registration, Resource
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError
-from shared.framework.clusterevents import (
-    IMPLIED,
-    LABELS,
-    NAMES,
-    Action,
-    ClusterEvent,
-    Registration,
-    Resource,
-    names_of,
-)
+from shared.framework.clusterevents import IMPLIED, LABELS, NAMES, ClusterEvent, names_of
 from shared.framework.profile import Framework
 from shared.model.objects import DEFAULT_SCHEDULER, ClusterObject, ObjectKind, Pod, node_from, object_from, pod_from
 from shared.plugins.frameworks import load_frameworks
@@ -102,7 +94,7 @@ def _hint_differences(case: Case) -> Iterator[Difference]:
 
 def _asked(plugin: str, event: ClusterEvent, pod: Pod, old: Any, new: Any, objects: ClusterObjects) -> tuple[str, bool]:
     """What the hint is, and whether it failed, which stands for yes."""
-    asked = [each for each in _framework().registrations.get(plugin, ()) if each.matches(event)]
+    asked = [each for each in _framework().registrations.get(plugin, ()) if event.matches(each)]
     if not asked:
         return "not registered", False
     try:

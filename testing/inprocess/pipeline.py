@@ -24,9 +24,9 @@ from services.worker import events as worker
 from services.worker.core import WorkerCore
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
-from shared.framework.tiebreak import Ties
 from shared.messages.binding import BindingOrders, Evict
 from shared.messages.codec import M, copy
+from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.rounds import Explain, Explained, Proposals

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from services.cycle.events import Decided
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import CPU, MEMORY, NodeTable
 from shared.errors import InvariantBroken
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.profile import Framework
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
+from shared.model.load import load_of
 from shared.model.objects import Node, ObjectKind, Pod, node_from, object_from, pod_from
 from shared.model.selectors import node_selector_term_matches
 from shared.model.wellknown import HOSTNAME, ZONE

@@ -6,16 +6,17 @@ from functools import partial
 
 import msgspec
 
+from flotilla.events import Action, Resource
 from services.cycle import events as cycle
 from services.cycle.outcomes import outcome_of
 from services.queue import events as queue
 from services.queue.core import QueueCore
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.snapshot import events as snapshot
-from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.framework.clusterevents import ClusterEvent
 from shared.framework.profile import Framework
-from shared.framework.tiebreak import Ties
 from shared.messages.binding import Evict, Evicted
+from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take, Verdict
 from shared.messages.queue import Outcome as Told
 from shared.model.objects import Pod

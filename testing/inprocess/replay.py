@@ -11,15 +11,14 @@ from typing import Any
 
 import msgspec
 
+from flotilla.results import Status
 from services.cycle import events as cycle
 from services.snapshot.events import NodeSeen, ObjectSeen, Observed, PodDeleted, PodSeen, Seen, Spared
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.cyclestate import CycleState
-from shared.framework.explanation import Explanation
 from shared.framework.profile import Framework
-from shared.framework.status import Status
 from shared.framework.summary import merge
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Explanation, Ties
 from shared.messages.preemption import Candidate
 from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Propose
 from shared.messages.state import Commit

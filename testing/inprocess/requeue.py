@@ -6,6 +6,8 @@ The queue's core is told by the same events as the service tells it, on a clock 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from flotilla.events import Action, Resource
+from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.core import QueueCore
 from services.queue.events import Event, PodBound, PodGone, PodPending, SendBatch, Tick
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, object_events, pod_events
@@ -14,9 +16,8 @@ from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError
-from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
+from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.framework.profile import Framework
-from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.messages.queue import (
     Activate,
     Forgotten,

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flotilla.results import Code, Permission, Status
 from shared.bus.subjects import BINDER_PERMITS
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import Permission, PermitPlugin
-from shared.framework.status import Code, Status
+from shared.framework.plugin import PermitPlugin
 from shared.messages.binding import PermitAnswer
 from shared.messages.watch import Kind
 from shared.model.objects import (

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shared.cluster.load import load_of
+from shared.model.load import load_of
 from shared.model.objects import (
     ClusterObject,
     MapSelectorSpec,

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import structs
 
-from shared.cluster.load import load_of
 from shared.messages.queue import QueueContents
 from shared.messages.state import Assignment, LedgerEntry
+from shared.model.load import load_of
 from shared.model.objects import Node, Pod
 from testing.auditor.core import AuditorCore, Expected
 from testing.auditor.events import (

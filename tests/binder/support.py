@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from flotilla.results import ApiCall, Code, Permission, Status
 from services.binder.core import BinderCore
 from services.binder.events import (
     Acknowledged,
@@ -20,9 +21,8 @@ from services.binder.events import (
     Where,
 )
 from shared.config.points import ExtensionPoint
-from shared.framework.plugin import ApiCall, Permission, Plugin
+from shared.framework.plugin import Plugin
 from shared.framework.profile import Framework
-from shared.framework.status import Code, Status
 from shared.messages.binding import BindingOrders, BindingOutcome, BindingOutcomes, PermitAnswer
 from shared.messages.state import Assignment, BindingOrder
 from shared.plugins.defaultbinder import DefaultBinder

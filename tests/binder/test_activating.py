@@ -1,9 +1,9 @@
 """Plugins have other pods tried again."""
 
+from flotilla.results import SUCCESS, Permission, Status, unschedulable
 from services.binder.events import Activated, Call
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import Permission, PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
-from shared.framework.status import SUCCESS, Status, unschedulable
+from shared.framework.plugin import PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
 from tests.binder.support import Script, binding_framework, one, only, wait
 
 

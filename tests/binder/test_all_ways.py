@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
+from flotilla.results import SUCCESS, ApiCall, Code, Pause, Permission, PreBindSteps, Status, error, unschedulable
 from services.binder.binding.attempts import State
 from services.binder.events import (
     Acknowledged,
@@ -24,17 +25,7 @@ from services.binder.events import (
     Where,
 )
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import (
-    ApiCall,
-    Pause,
-    Permission,
-    PermitPlugin,
-    PostBindPlugin,
-    PreBindPlugin,
-    PreBindSteps,
-    ReservePlugin,
-)
-from shared.framework.status import SUCCESS, Code, Status, error, unschedulable
+from shared.framework.plugin import PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
 from shared.messages.binding import BindingOrders, Withdraw
 from shared.messages.state import BindingOrder
 from shared.model.objects import Pod

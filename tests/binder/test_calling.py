@@ -5,13 +5,13 @@ import time
 
 import pytest
 
+from flotilla.results import ApiCall
 from services.binder.binding.api_calls import Calling
 from services.binder.events import Call, Called, Event, Refused, Unknown
 from services.binder.metrics import BinderMetrics
 from services.binder.spans import BindSpans
 from shared.config.settings import ApiSettings
 from shared.extenders.client import ExtenderClient
-from shared.framework.plugin import ApiCall
 from shared.kube.client import KubeClient
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer

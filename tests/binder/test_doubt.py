@@ -2,9 +2,9 @@
 
 import pytest
 
+from flotilla.results import ApiCall
 from services.binder.binding.bind_steps import LONGEST_PAUSE, MOVED, UNANSWERED
 from services.binder.events import Call, LookedUp, LookUp, Record, Refused, SetCondition, Unknown, Where
-from shared.framework.plugin import ApiCall
 from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, told
 from tests.framework.plugins import scripted
 

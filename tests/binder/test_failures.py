@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from flotilla.results import SUCCESS, Pause, Permission, PreBindSteps, Status, error, unresolvable, unschedulable
 from services.binder.binding.bind_steps import LOOK_AGAIN
 from services.binder.events import (
     Acknowledged,
@@ -22,9 +23,8 @@ from services.binder.events import (
     Where,
 )
 from shared.config.points import ExtensionPoint
-from shared.framework.plugin import Pause, Permission, PermitPlugin, PreBindPlugin, PreBindSteps, ReservePlugin
+from shared.framework.plugin import PermitPlugin, PreBindPlugin, ReservePlugin
 from shared.framework.profile import Framework
-from shared.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
 from shared.messages.binding import BindingOutcome, Withdraw
 from shared.plugins.defaultbinder import DefaultBinder
 from tests.binder.support import OTHER, TIME, VERSION, Script, api_call, binding_framework, one, only, told, wait

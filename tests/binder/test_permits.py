@@ -2,10 +2,10 @@
 
 import pytest
 
+from flotilla.results import Code
 from services.binder.core import BinderCore
 from services.binder.events import Acknowledged, Call, Leave, Record, Report, SetCondition, Waited
 from services.binder.permits import duration
-from shared.framework.status import Code
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.permits import MOST_LISTED, PermitPending
 from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait

@@ -4,6 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
+from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, Status, error, unschedulable
 from services.binder.binding.attempts import State
 from services.binder.core import BinderCore
 from services.binder.events import Call, Done, Leave, Record, Refused, Report, Result, Tick, Unknown
@@ -11,8 +12,7 @@ from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import DECISION, ApiAnswer, ApiCall, Pause, PreBindPlugin, PreBindSteps
-from shared.framework.status import SUCCESS, Status, error, unschedulable
+from shared.framework.plugin import DECISION, PreBindPlugin
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.plugins.defaultbinder import DefaultBinder
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding

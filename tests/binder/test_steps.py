@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from flotilla.results import ApiCall, Code, Status, error, unschedulable
 from services.binder.events import (
     Call,
     Done,
@@ -15,8 +16,6 @@ from services.binder.events import (
     Said,
     Took,
 )
-from shared.framework.plugin import ApiCall
-from shared.framework.status import Code, Status, error, unschedulable
 from tests.binder.support import Script, api_call, binding_framework, one, only, told
 from tests.framework.plugins import scripted
 

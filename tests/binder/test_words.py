@@ -2,8 +2,8 @@
 
 import pytest
 
+from flotilla.results import ApiCall
 from shared.config.settings import ApiSettings
-from shared.framework.plugin import ApiCall
 from shared.kube.client import KubeClient
 from shared.messages.binding import Notice, Notices
 from tests.binder.world import World, until, world

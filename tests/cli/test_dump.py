@@ -25,7 +25,6 @@ from services.snapshot.state.placements import Places
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_LIST
 from shared.bus.wire import MOST_BYTES
-from shared.cluster.load import load_of
 from shared.errors import ClusterError
 from shared.messages.codec import encode
 from shared.messages.inspection import (
@@ -40,6 +39,7 @@ from shared.messages.inspection import (
     ListQueue,
 )
 from shared.messages.state import Assignment, LedgerEntry
+from shared.model.load import load_of
 from shared.runtime.dumping import on_dump_signal
 from shared.runtime.profiling import PROFILE
 from testing.builders import node, pod

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
 from services.queue.events import PodPending
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
@@ -15,7 +16,6 @@ from services.queue.status.introspection import ANY_EVENT, MAX_LINES, Introspect
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
 from shared.bus.wire import MOST_BYTES
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.messages.codec import encode
 from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, ListQueue, Move, QueueListed
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict

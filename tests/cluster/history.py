@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import DuplicateNode, DuplicatePod, NodeTable, UnknownNode, UnknownPod
 from shared.errors import ClusterError
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.cluster.columns import ABSENT, Columns, IntColumn, LoadColumn, NodeColumn
-from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import NodeTable
 from shared.errors import ClusterError
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node
 from testing.builders import node, pod
 from tests.cluster.history import NAMES, STEPS, Step, apply

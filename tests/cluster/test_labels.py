@@ -3,8 +3,8 @@ from hypothesis import strategies as st
 
 from shared.cluster.labelclasses import LabelClass, LabelClasses
 from shared.cluster.labels import LabelValue, match_requirement
-from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import NodeTable
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import NodeOperator, NodeSelectorRequirement
 from shared.model.selectors import requirement_matches
 from testing.builders import expr, node, pod

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from shared.cluster.columns import ABSENT
 from shared.cluster.labels import LabelValue
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import CPU, MEMORY, PODS, DuplicateNode, NodeTable
 from shared.errors import ClusterError, InvalidObject, InvariantBroken
+from shared.model.load import load_of
 from shared.model.objects import Node
 from testing.builders import NodeBuilder, node, pod
 from tests.cluster.dump import LABELS, PORT, by_name, dump, label_at

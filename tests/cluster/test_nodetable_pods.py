@@ -2,9 +2,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import DuplicatePod, NodeTable, UnknownNode, UnknownPod
 from shared.errors import ClusterError
+from shared.model.load import load_of
 from shared.model.resources import NON_ZERO_CPU, NON_ZERO_MEMORY
 from testing.builders import node, pod
 from tests.cluster.dump import by_name, dump

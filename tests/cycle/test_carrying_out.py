@@ -5,19 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from flotilla.results import error, unschedulable
 from services.cycle.committing import COMMIT_DEADLINE
 from services.cycle.core import CycleCore
 from services.cycle.events import Ask, Effect, Failed, Superseded, Tick, Unschedulable, Workers
 from services.cycle.outcomes import outcome_of
 from services.cycle.preempting import Preemption
 from services.cycle.walk import Unfit
-from shared.cluster.load import load_of
-from shared.framework.diagnosis import Rejections
-from shared.framework.status import error, unschedulable
+from shared.messages.evaluation import Rejections
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
 from shared.messages.queue import Outcome, Verdict
 from shared.messages.rounds import ClassAnswer, Propose
 from shared.messages.state import Commit, Committed, Conflict
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from tests.rounds.script import Script, asked, class_of, offer, placements, summary, written
 from tests.rounds.support import BY_NAME, FRAMEWORKS, kinds, small_pod

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from flotilla.results import error
 from services.cycle.gang import MOST_GANG, MOST_IDLE_STEPS, GangRound, bound_together, decided_anew, take_gang
 from services.cycle.gangvolumes import Promised
 from services.cycle.race import Race, Rung
 from services.cycle.walk import QueuedPod, Unfit, Walk, walk
-from shared.cluster.load import PodLoad, load_of
 from shared.cluster.volumes import VolumeDecision
-from shared.framework.status import error
 from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Ladder
+from shared.model.load import PodLoad, load_of
 from testing.builders import pod
 
 G = Gang("ns/g", 2)

@@ -10,7 +10,7 @@ from services.cycle.core import ASK_DEADLINE, CycleCore
 from services.cycle.events import Ask, Batch, Decided, Effect, Failed, Tick, Unschedulable, WorkerFault, Workers, Write
 from services.cycle.verifying import HEARTBEATS, MOST_AHEAD
 from shared.cluster.shards import shard_of
-from shared.framework.summary import Summary
+from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
 from shared.messages.rounds import ClassAnswer, Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat

@@ -4,16 +4,14 @@ from typing import Any
 
 import pytest
 
+from flotilla.results import SUCCESS, PostFilterResult, Status, error, unresolvable, unschedulable
 from services.cycle.preempting import MOST_ASKS, Case, Search
 from services.cycle.walk import QueuedPod
-from shared.cluster.load import load_of
-from shared.framework.diagnosis import Rejections
-from shared.framework.plugin import Plugin, PostFilterPlugin, PostFilterResult
+from shared.framework.plugin import Plugin, PostFilterPlugin
 from shared.framework.profile import Framework
-from shared.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
-from shared.framework.summary import Summary
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.preemption import Candidate, Candidates, ShardFindings, Victim
+from shared.model.load import load_of
 from testing.builders import pod
 from tests.framework.plugins import scripted
 from tests.plugins.cluster import framework

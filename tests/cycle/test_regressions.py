@@ -2,20 +2,20 @@
 
 import msgspec
 
+from flotilla.results import error
 from services.cycle.events import Ask, Workers
 from services.cycle.membership import WORKER_PATIENCE, Membership
 from services.cycle.narrowing import Narrowing
 from services.cycle.searching import Searching
 from services.cycle.walk import QueuedPod, Unfit
 from shared.bus.wire import HEADER_BYTES, MOST_BYTES
-from shared.cluster.load import load_of
-from shared.framework.status import error
-from shared.framework.summary import Summary
 from shared.messages.codec import encode
+from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidates, Preempt, ShardFindings
 from shared.messages.rounds import ClassAnswer, Ladder
 from shared.messages.state import Committed
 from shared.messages.workers import WorkerBeat
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import pod

@@ -24,11 +24,11 @@ def test_the_context_has_what_is_copied_and_no_more() -> None:
     assert all((ROOT / name).exists() for name in copied())
 
 
-@pytest.mark.parametrize("folder", ["services", "shared", "testing", "tools"])
+@pytest.mark.parametrize("folder", ["flotilla", "services", "shared", "testing", "tools"])
 def test_every_folder_with_code_is_installed(folder: str) -> None:
     """setuptools passes over folders that are no packages, and over files that are no code."""
     files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert {path.suffix for path in files} == {".py"}
+    assert {path.suffix for path in files if path.name != "py.typed"} == {".py"}
     assert [path for path in {path.parent for path in files} if not (path / "__init__.py").exists()] == []
 
 

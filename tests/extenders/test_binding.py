@@ -2,6 +2,7 @@
 
 import pytest
 
+from flotilla.results import ApiCall
 from services.binder.core import BinderCore
 from services.binder.events import (
     Call,
@@ -18,7 +19,6 @@ from services.binder.events import (
 from services.binder.extended import execute
 from shared.config.structs import ExtenderConfig, ManagedResource
 from shared.extenders.wire import bind_request
-from shared.framework.plugin import ApiCall
 from shared.model.objects import Pod
 from testing.builders import pod
 from tests.binder.support import PROFILE, Script, binding_framework, one, only, told

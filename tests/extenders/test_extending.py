@@ -1,5 +1,6 @@
 """The cycle's part: which pods are classes of their own, and what answers make of offers."""
 
+from flotilla.results import error, unresolvable, unschedulable
 from services.cycle.extending import (
     MOST_OFFERS,
     Extending,
@@ -15,9 +16,7 @@ from services.cycle.extending import (
 from services.cycle.narrowing import SLACK
 from shared.config.structs import ExtenderConfig, ManagedResource
 from shared.extenders.talk import Judgement
-from shared.framework.diagnosis import Rejections
-from shared.framework.status import error, unresolvable, unschedulable
-from shared.framework.summary import Summary
+from shared.messages.evaluation import Rejections, Summary
 from shared.messages.rounds import ClassAnswer, Ladder
 from testing.builders import pod
 

@@ -2,15 +2,14 @@
 
 from typing import TypeVar
 
+from flotilla.results import error, unschedulable
 from services.cycle.core import CycleCore
 from services.cycle.events import Ask, Decided, Effect, Failed, Tick, Unschedulable, Workers, Write
 from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, plain_class
 from services.cycle.narrowing import AskAboutVictims, VictimsAnswered
 from shared.config.structs import ExtenderConfig
 from shared.extenders.talk import Judgement
-from shared.framework.diagnosis import Rejections
-from shared.framework.status import error, unschedulable
-from shared.framework.summary import Summary
+from shared.messages.evaluation import Rejections, Summary
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
 from shared.messages.rounds import ClassAnswer, Propose
 from shared.messages.state import Committed

@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flotilla.results import Code, Status, error, unresolvable, unschedulable
 from shared.config.structs import ExtenderConfig
 from shared.extenders.talk import ExtenderFailed, Judgement, Subject, Talk, judge, name_of, preempt
 from shared.extenders.wire import Victim, Victims
-from shared.framework.status import Code, Status, error, unresolvable, unschedulable
 
 T = TypeVar("T")
 

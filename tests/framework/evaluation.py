@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from flotilla.results import Range
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain, rejections
 from shared.framework.keymatrix import Mask
-from shared.framework.normalize import Range
 from shared.framework.podclass import PodClass
 
 Ladder = list[tuple[str, int]]

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
+from flotilla.results import SUCCESS, ApiCall, Permission, PostFilterResult, PreFilterResult, Status, unschedulable
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.structs import ProfileConfig
@@ -13,20 +14,16 @@ from shared.framework.nodeinfo import NodeInfo
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.pernode import PerNodeFilter, PerNodeScore
 from shared.framework.plugin import (
-    ApiCall,
     BindPlugin,
     FilterPlugin,
-    Permission,
     PermitPlugin,
     Plugin,
     PodParts,
     PostBindPlugin,
     PostFilterPlugin,
-    PostFilterResult,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     Reads,
     ReservePlugin,
@@ -35,7 +32,6 @@ from shared.framework.plugin import (
     Verdicts,
 )
 from shared.framework.profile import Factory, Framework
-from shared.framework.status import SUCCESS, Status, unschedulable
 from shared.framework.view import NodeView
 from shared.model.objects import Pod
 from shared.plugins.prioritysort import PrioritySort

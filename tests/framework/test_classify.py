@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.cluster.load import load_of
 from shared.cluster.shards import shard_of
 from shared.framework.classify import Classifier
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import PodBuilder, expr, pod

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.framework.diagnosis import NO_NODES, Rejections, merge_rejections, unfit_message
-from shared.framework.status import Status, unresolvable, unschedulable
+from flotilla.results import Status, unresolvable, unschedulable
+from shared.framework.diagnosis import NO_NODES, merge_rejections, unfit_message
+from shared.messages.evaluation import Rejections
 
 CPU, MEMORY = "Insufficient cpu", "Insufficient memory"
 TAINT = "node(s) had untolerated taint(s)"

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.errors import ClusterError
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
-from shared.framework.summary import Summary, merge
-from shared.framework.tiebreak import Ties
+from shared.framework.summary import merge
+from shared.messages.evaluation import Summary, Ties
+from shared.model.load import load_of
 from shared.model.objects import Node, Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import expr, node, pod, term

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import InterPodAffinityArgs
 from shared.config.points import ExtensionPoint
@@ -11,7 +10,8 @@ from shared.framework.explanation import rejections
 from shared.framework.nominated import KeptRoom, own_node
 from shared.framework.plugin import Plugin, PreFilterPlugin
 from shared.framework.podclass import PodClass
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
 from testing.builders import PodBuilder, node, pod, selector

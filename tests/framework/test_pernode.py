@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from shared.cluster.load import load_of
+from flotilla.results import Status, unschedulable
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
@@ -13,8 +13,8 @@ from shared.framework.explanation import explain
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.normalize import ScoreOutOfRange
 from shared.framework.podclass import PodClass
-from shared.framework.status import Status, unschedulable
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
+from shared.model.load import load_of
 from testing.builders import NodeBuilder, node, pod
 from tests.framework.evaluation import answers, climbed_by_placing, evaluate, feasible, ladder
 from tests.framework.plugins import AskedFilter, AskedScore, FewPods, LabelScore, NormalizedScore, Uncordoned, framework

@@ -2,11 +2,21 @@
 
 import pytest
 
+from flotilla.results import (
+    SKIP,
+    SUCCESS,
+    ApiCall,
+    Code,
+    Permission,
+    PreFilterResult,
+    Status,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import ApiCall, Permission, PreFilterResult
 from shared.framework.profile import Framework, PermitOutcome
-from shared.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
 from testing.builders import pod
 from tests.framework.plugins import framework, scripted
 

@@ -11,7 +11,7 @@ from shared.errors import InvalidConfig
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.plugin import QueueSortPlugin
 from shared.framework.profile import Framework
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.model.objects import Pod
 from shared.plugins.prioritysort import PrioritySort
 from testing.builders import pod

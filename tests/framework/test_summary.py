@@ -2,7 +2,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.config.points import ExtensionPoint
-from shared.framework.summary import Summary, merge
+from shared.framework.summary import merge
+from shared.messages.evaluation import Summary
 from tests.framework.plugins import CountNodes, framework
 
 FRAMEWORK = framework({ExtensionPoint.SCORE: ["CountNodes"]}, CountNodes())

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.cluster.changes import Rows
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import PODS, NodeTable
-from shared.framework.tiebreak import Keys, NameRanks, Salts, Ties, random_ties
+from shared.framework.tiebreak import Keys, NameRanks, Salts, random_ties, salt
+from shared.messages.evaluation import Ties
+from shared.model.load import load_of
 from testing.builders import node, pod
 
 
@@ -20,8 +21,8 @@ def table_of(names: Iterable[str], pods: int = 0) -> NodeTable:
     return table
 
 
-def draws(table: NodeTable, salt: int, bits: int = 40) -> dict[str, int]:
-    return dict(zip(table.names, draw(table, np.uint64(salt), bits).tolist(), strict=True))
+def draws(table: NodeTable, salted: np.uint64, bits: int = 40) -> dict[str, int]:
+    return dict(zip(table.names, draw(table, salted, bits).tolist(), strict=True))
 
 
 def draw(table: NodeTable, salts: Salts | np.uint64, bits: int = 40, rows: slice | Rows | None = None) -> Keys:
@@ -29,12 +30,12 @@ def draw(table: NodeTable, salts: Salts | np.uint64, bits: int = 40, rows: slice
     return random_ties(table.name_hash[index], table.used[PODS, index], salts, bits)
 
 
-SALT = Ties(seed=1).salt("class")
+SALT = salt(Ties(seed=1), "class")
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.permutations(["a", "b", "c", "d", "e"]), st.integers(0, 2**64 - 1))
-def test_a_draw_is_the_same_wherever_a_node_lives(order: list[str], salt: int) -> None:
+def test_a_draw_is_the_same_wherever_a_node_lives(order: list[str], salt: np.uint64) -> None:
     alone = {name: draws(table_of([name]), salt)[name] for name in order}
     assert draws(table_of(order), salt) == alone
 
@@ -48,7 +49,7 @@ def test_a_view_of_some_rows_draws_alike() -> None:
 
 def test_several_classes_draw_at_once_what_each_draws_alone() -> None:
     table = table_of("abc")
-    salts = [Ties().salt(name) for name in "xyz"]
+    salts = [salt(Ties(), name) for name in "xyz"]
     together = draw(table, np.array(salts, dtype=np.uint64)[:, None])
     assert together.tolist() == [list(draws(table, salt).values()) for salt in salts]
 
@@ -59,8 +60,8 @@ def test_classes_seeds_and_pod_counts_draw_anew() -> None:
         draws(table_of(names), SALT),
         draws(table_of(names, pods=1), SALT),
         draws(table_of(names, pods=2), SALT),
-        draws(table_of(names), Ties(seed=1).salt("other")),
-        draws(table_of(names), Ties(seed=2).salt("class")),
+        draws(table_of(names), salt(Ties(seed=1), "other")),
+        draws(table_of(names), salt(Ties(seed=2), "class")),
     ]
     numbers = [number for each in seen for number in each.values()]
     assert len(set(numbers)) == len(numbers)

@@ -4,17 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.cluster.load import load_of
+from flotilla.results import PreFilterResult, Status, unschedulable
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.plugin import FilterPlugin, Plugin, PreFilterPlugin, PreFilterResult
+from shared.framework.plugin import FilterPlugin, Plugin, PreFilterPlugin
 from shared.framework.podclass import PodClass
-from shared.framework.status import Status, unschedulable
-from shared.framework.tiebreak import Ties
 from shared.framework.view import Changes, Hypothesis, Own
 from shared.framework.whatif import Both, WhatIf
+from shared.messages.evaluation import Ties
+from shared.model.load import load_of
 from testing.builders import NodeBuilder, node, pod
 from tests.framework.plugins import AskedFilter, FewPods, Uncordoned, framework
 

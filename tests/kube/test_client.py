@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from flotilla.results import ApiCall
 from shared.config.settings import ApiSettings
 from shared.errors import UserError
-from shared.framework.plugin import ApiCall
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused, Unauthorized, Unreachable
 from shared.kube.notes import PodEvent, PodRef, PodScheduled, event_name

@@ -7,9 +7,9 @@ import msgspec
 import msgspec.inspect as inspect
 
 from services.queue.scheduling.queued_pod_info import RetryRecord
-from shared.cluster.load import PodLoad
 from shared.messages.codec import Message
 from shared.messages.state import LedgerEntry
+from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, Pod, encode_json
 from shared.store.schema import StoredPod
 

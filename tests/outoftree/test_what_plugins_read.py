@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import SUCCESS, Permission, PreFilterResult, Status, unschedulable
 from services.cycle.events import Decided, Failed, Unschedulable
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
 from shared.framework.classify import Classifier
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.pernode import PerNodeFilter
-from shared.framework.plugin import Permission, PermitPlugin, PodParts, PreFilterPlugin, PreFilterResult
+from shared.framework.plugin import PermitPlugin, PodParts, PreFilterPlugin
 from shared.framework.podreads import PluginFailed
-from shared.framework.status import SUCCESS, Status, unschedulable
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.model.objects import Namespace, ObjectMeta, OwnerReference, Pod, pod_from
 from shared.plugins.frameworks import load_frameworks
 from shared.plugins.registry import IN_TREE

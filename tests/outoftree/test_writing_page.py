@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from shared.cluster.columns import ABSENT, NodeColumn
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import PodParts, Reads, ScorePlugin
 from shared.framework.view import NodeView
+from shared.model.load import load_of
 from shared.model.objects import Node, ObjectKind, Pod, node_from, pod_from
 
 ROOT = Path(__file__).parents[2]

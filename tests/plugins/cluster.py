@@ -4,17 +4,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shared.cluster.load import load_of
+from flotilla.results import Status
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.explanation import Explanation, explain
+from shared.framework.explanation import explain
 from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreScorePlugin, ScorePlugin, SummaryPlugin
 from shared.framework.profile import Framework
-from shared.framework.status import Status
 from shared.framework.summary import merge
-from shared.framework.tiebreak import Ties
 from shared.framework.view import NodeView
+from shared.messages.evaluation import Explanation, Ties
+from shared.model.load import load_of
 from shared.model.objects import Node, Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import NodeBuilder, PodBuilder

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flotilla.results import Code, Status, unresolvable, unschedulable
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesFitArgs
-from shared.framework.status import Code, Status, unresolvable, unschedulable
 from shared.model.objects import Node, NodeAffinity, Pod, Taint
 from shared.model.resources import (
     allocatable,

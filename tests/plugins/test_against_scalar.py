@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import load_of
+from flotilla.results import Code, Status
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import (
     NodeAffinityArgs,
@@ -19,8 +19,8 @@ from shared.config.args import (
 )
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreScorePlugin, ScorePlugin, SummaryPlugin
-from shared.framework.status import Code, Status
 from shared.framework.view import NodeView, Own
+from shared.model.load import load_of
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.objects import NodeSelector, Pod, PreferredSchedulingTerm
 from shared.plugins.imagelocality import ImageLocality

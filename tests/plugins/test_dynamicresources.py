@@ -1,8 +1,7 @@
 """DynamicResources, as far as it goes: pods without claims pass, pods with claims are told that they cannot."""
 
+from flotilla.results import SKIP, SUCCESS, PostFilterResult, error, unresolvable, unschedulable
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import PostFilterResult
-from shared.framework.status import SKIP, SUCCESS, error, unresolvable, unschedulable
 from shared.plugins.dynamicresources import NOT_SUPPORTED, DynamicResources
 from testing.builders import node, pod
 from tests.plugins.cluster import framework, judge, table_of

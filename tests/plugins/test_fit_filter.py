@@ -2,10 +2,10 @@
 
 import pytest
 
+from flotilla.results import Status, unresolvable, unschedulable
 from shared.config.args import NodeResourcesFitArgs
 from shared.errors import InvalidObject
 from shared.framework.cyclestate import CycleState
-from shared.framework.status import Status, unresolvable, unschedulable
 from shared.plugins.noderesources.fit import MOST_SCALARS, NodeResourcesFit
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of

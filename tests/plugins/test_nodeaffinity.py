@@ -1,8 +1,8 @@
 import pytest
 
+from flotilla.results import SKIP, SUCCESS, Code, unresolvable
 from shared.config.args import NodeAffinityArgs
 from shared.framework.cyclestate import CycleState
-from shared.framework.status import SKIP, SUCCESS, Code, unresolvable
 from shared.framework.view import NodeView
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.objects import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from flotilla.results import SKIP, SUCCESS, unresolvable
 from shared.framework.cyclestate import CycleState
-from shared.framework.status import SKIP, SUCCESS, unresolvable
 from shared.model.objects import Node, Pod, decode_node, decode_pod
 from shared.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
 from testing.builders import node, pod

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.framework.status import unresolvable
+from flotilla.results import unresolvable
 from shared.plugins.nodename import NodeName
 from shared.plugins.nodeunschedulable import NodeUnschedulable
 from testing.builders import PodBuilder, node, pod

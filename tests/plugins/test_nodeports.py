@@ -1,7 +1,7 @@
 import pytest
 
+from flotilla.results import SKIP, unschedulable
 from shared.framework.cyclestate import CycleState
-from shared.framework.status import SKIP, unschedulable
 from shared.model.objects import Container, ContainerPort, Pod, PodSpec
 from shared.plugins.nodeports import NodePorts
 from testing.builders import PodBuilder, node, pod

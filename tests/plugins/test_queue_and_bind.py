@@ -2,9 +2,8 @@
 
 import pytest
 
+from flotilla.results import SUCCESS, ApiCall, unresolvable
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import ApiCall
-from shared.framework.status import SUCCESS, unresolvable
 from shared.plugins.defaultbinder import DefaultBinder
 from shared.plugins.prioritysort import PrioritySort
 from shared.plugins.schedulinggates import SchedulingGates

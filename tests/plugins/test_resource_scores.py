@@ -2,6 +2,7 @@
 
 import pytest
 
+from flotilla.results import SKIP, SUCCESS
 from shared.config.args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
@@ -11,7 +12,6 @@ from shared.config.args import (
     UtilizationShapePoint,
 )
 from shared.framework.cyclestate import CycleState
-from shared.framework.status import SKIP, SUCCESS
 from shared.framework.view import NodeView
 from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocation
 from shared.plugins.noderesources.fit import NodeResourcesFit

@@ -1,6 +1,6 @@
 import pytest
 
-from shared.framework.status import unresolvable
+from flotilla.results import unresolvable
 from shared.framework.view import NodeView
 from shared.plugins.tainttoleration import TaintToleration
 from testing.builders import NodeBuilder, PodBuilder, node, pod

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from flotilla.results import Status
 from services.queue.scheduling.pod_groups import GANG_PLUGINS, PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
-from shared.framework.status import Status
 from shared.model.objects import GROUP_LABEL, GroupApi, GroupRef, ObjectKind, PodGroup, object_from, pod_from
 from shared.plugins.frameworks import load_frameworks
 

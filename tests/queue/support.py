@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flotilla.events import Action, Resource
 from services.queue.core import QueueCore
 from services.queue.events import (
     Acknowledge,
@@ -22,7 +23,7 @@ from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, RetryRecord
 from services.queue.scheduling.scheduling_queue import Timeouts
-from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.framework.clusterevents import ClusterEvent
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice
 from shared.messages.queue import Batch, Forgotten, ForgottenPod, Outcome, Outcomes, Received, Take, Verdict

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from flotilla.events import Action, Resource
 from services.queue.scheduling.cluster_event import node_events, object_events, pod_events
-from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
+from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, node_from, object_from, pod_from
 from testing.builders import node, pod
 from tests.samples import an_object

@@ -2,11 +2,12 @@
 
 import pytest
 
+from flotilla.events import Action, Resource
 from services.queue.events import ListingComplete, PodGone, PodPending, WatchEvents
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.in_flight_events import MAX_DEFERRED, DeferredEvents
 from services.queue.scheduling.queued_pod_info import PodState
-from shared.framework.clusterevents import EVERYTHING, Action, ClusterEvent, Resource
+from shared.framework.clusterevents import EVERYTHING, ClusterEvent
 from shared.messages.queue import Absorbed
 from testing.builders import pod
 from tests.queue.support import NODE_ADDED, NODE_LABELS, Queue, uid

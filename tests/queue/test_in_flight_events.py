@@ -2,10 +2,11 @@
 
 import pytest
 
+from flotilla.events import Action, Resource
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.in_flight_events import MAX_EVENTS, MAX_HINTS
 from services.queue.scheduling.queued_pod_info import PodState
-from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Activate
 from testing.builders import node, pod
 from tests.queue.support import FIT, NODE_ADDED, NODE_LABELS, POD_ADDED, POD_DELETED, Queue, uid

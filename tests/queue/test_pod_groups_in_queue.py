@@ -4,12 +4,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from flotilla.events import Action, Resource
 from services.queue.core import MAX_GANG_BYTES
 from services.queue.events import PodBound, PodPending, Tick, WatchEvents
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.pod_groups import GROUP_TIMEOUT
 from services.queue.scheduling.queued_pod_info import PodState
-from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Gang
 from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, object_from
 from testing.builders import PodBuilder, pod

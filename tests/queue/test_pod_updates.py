@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.core import QueueCore
 from services.queue.events import PodEnded, PodPending, PodUnreadable, Problem, Tick, WatchEvents
 from services.queue.scheduling.cluster_event import ClusterChange
@@ -12,7 +13,6 @@ from shared.config.reading import load_config
 from shared.errors import InvariantBroken
 from shared.framework.plugin import PreEnqueuePlugin, QueueSortPlugin
 from shared.framework.profile import Framework
-from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod, PodCondition, PodStatus
 from shared.plugins.registry import IN_TREE

@@ -4,9 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from flotilla.events import Action, Resource
 from services.queue.events import ListingComplete, PodUnreadable
 from services.queue.scheduling.queued_pod_info import PodState
-from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Activate, Batch, Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod
 from testing.builders import node, pod

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from flotilla.events import Action, Resource
 from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, pod_events
 from services.queue.watch.object_cache import AssignedPods, Nodes
 from services.queue.watch.watch_decoder import WatchDecoder
 from shared.cluster.objects import ClusterObjects
-from shared.framework.clusterevents import NAMES, Action, ClusterEvent, Resource
+from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import STILL_COUNTED
 from shared.model.objects import (

@@ -9,7 +9,7 @@ from services.cycle import events as cycle
 from services.cycle.events import Decided, Unschedulable
 from services.snapshot import events as snapshot
 from shared.framework.profile import Framework
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
 from shared.model.objects import Pod
 from testing.builders import PodBuilder

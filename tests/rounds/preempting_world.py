@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from services.snapshot import events as snapshot
-from shared.cluster.load import PodLoad
-from shared.framework.tiebreak import Ties
 from shared.messages.binding import BindingOrders, Evict
+from shared.messages.evaluation import Ties
 from shared.messages.state import Delta, LedgerEntry, NominationGone, PodNominated, PodPlaced
+from shared.model.load import PodLoad
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod
 from testing.inprocess.pipeline import Fate, bound, reliable

@@ -6,7 +6,7 @@ from services.cycle.core import CycleCore
 from services.cycle.events import Ask, Batch, Effect, Event, Workers, Write
 from shared.framework.classify import Classifier
 from shared.framework.profile import Framework
-from shared.framework.summary import Summary
+from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals, Propose
 from shared.messages.state import Commit, Committed, Conflict
 from shared.model.objects import DEFAULT_SCHEDULER, Pod

@@ -5,13 +5,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flotilla.results import SUCCESS, Status, unschedulable
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect as SnapshotEffect
 from services.snapshot.events import NodeSeen, Persist, Publish, Reply
 from services.worker.core import WorkerCore
 from services.worker.events import Answer
 from services.worker.events import Effect as WorkerEffect
-from shared.cluster.load import PodLoad, load_of
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.reading import load_config
@@ -19,9 +19,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.pernode import PerNodeFilter
 from shared.framework.profile import Framework
-from shared.framework.status import SUCCESS, Status, unschedulable
-from shared.framework.summary import Summary
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
 from shared.messages.state import (
     EPOCH_SHIFT,
@@ -40,6 +38,7 @@ from shared.messages.state import (
     PodState,
     State,
 )
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
 from shared.plugins.frameworks import load_frameworks
 from shared.plugins.registry import IN_TREE

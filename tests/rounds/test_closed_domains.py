@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from flotilla.results import SUCCESS, Status, error, unschedulable
 from services.cycle.events import Decided, Failed
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
@@ -12,7 +13,6 @@ from shared.framework.nodeinfo import NodeInfo
 from shared.framework.pernode import PerNodeFilter
 from shared.framework.plugin import PodParts, Reads
 from shared.framework.profile import Framework
-from shared.framework.status import SUCCESS, Status, error, unschedulable
 from shared.model.objects import Node, Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import node, pod, selector

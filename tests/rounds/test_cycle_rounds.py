@@ -2,11 +2,10 @@
 
 import pytest
 
+from flotilla.results import Code, Status, error, unresolvable, unschedulable
 from services.cycle.events import Batch, Decided, Failed, Superseded, Unschedulable, Write
 from services.cycle.settling import MOST_ASKS
-from shared.framework.diagnosis import Rejections
-from shared.framework.status import Code, Status, error, unresolvable, unschedulable
-from shared.framework.summary import Summary
+from shared.messages.evaluation import Rejections, Summary
 from shared.messages.rounds import ClassAnswer
 from shared.messages.state import Conflict
 from testing.builders import pod

@@ -8,18 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flotilla.results import NodeDomains, Range, Status, Topology, unschedulable
 from services.cycle.events import Decided, Unschedulable
 from shared.cluster.labels import LabelValue
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domain_counts, merge_counts, pod_count
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Range
-from shared.framework.plugin import FilterPlugin, Place, SummaryPlugin, Topology, Tracker, Verdicts
-from shared.framework.status import Status, unschedulable
+from shared.framework.plugin import FilterPlugin, SummaryPlugin, Tracker, Verdicts
 from shared.framework.view import NodeView
 from shared.messages.rounds import Propose
+from shared.model.load import PodLoad
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod, selector
 from testing.inprocess.pipeline import Fate, Pipeline, reliable
@@ -68,10 +67,10 @@ class FewTracker(Tracker):
     def __init__(self, app: str, most: str | None, counts: dict[str, int]) -> None:
         self._app, self._most, self._counts = app, most, dict(counts)
 
-    def admits(self, place: Place) -> bool:
+    def admits(self, place: NodeDomains) -> bool:
         return self._most is None or self._counts[place.domains[ZONE]] < int(self._most)
 
-    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
         if load.labels.get("app") == self._app:
             self._counts[place.domains[ZONE]] += 1
             self.touched = True

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Decided, Unschedulable
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
 from shared.model.objects import ClusterObject, Node, Pod
 from testing.builders import pod

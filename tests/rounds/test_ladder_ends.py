@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from services.worker.core import WorkerCore
-from shared.cluster.load import load_of
-from shared.framework.summary import Summary
+from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer
 from shared.messages.state import PodPlaced
+from shared.model.load import load_of
 from shared.model.objects import Node, Pod
 from testing.builders import PodBuilder, expr, node, pod
 from tests.rounds.support import answers, ask_for, delta, propose, state, worker

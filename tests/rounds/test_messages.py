@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import PodLoad, load_of
+from flotilla.results import Code, Status
 from shared.cluster.volumes import VolumeDecision
-from shared.framework.diagnosis import Rejections
-from shared.framework.explanation import Explanation
-from shared.framework.status import Code, Status
-from shared.framework.summary import Summary
-from shared.framework.tiebreak import Ties
 from shared.messages.binding import (
     BinderBeat,
     BindingOrders,
@@ -33,6 +28,7 @@ from shared.messages.binding import (
     Withdraw,
 )
 from shared.messages.codec import Message, copy, decode, encode
+from shared.messages.evaluation import Explanation, Rejections, Summary, Ties
 from shared.messages.identity import NameTaken, Owner, WhoOwns
 from shared.messages.inspection import (
     AssumedPod,
@@ -107,6 +103,7 @@ from shared.messages.watch import (
     WatchSeen,
 )
 from shared.messages.workers import Assign, WorkerBeat
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import ObjectKind, encode_msgpack
 from shared.model.resources import HostPort
 from tests.rounds.world import World

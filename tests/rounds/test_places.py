@@ -5,9 +5,9 @@ import random
 import pytest
 
 from services.snapshot.state.placements import Places
-from shared.cluster.load import load_of
 from shared.errors import InvariantBroken
 from shared.messages.loads import Loads
+from shared.model.load import load_of
 from tests.rounds.support import small_pod, uid
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from flotilla.results import Code
 from services.cycle.events import Decided, Failed, Unschedulable
 from shared.cluster.shards import shard_of
 from shared.config.points import ExtensionPoint
@@ -13,7 +14,6 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Normalizer, Scores
 from shared.framework.plugin import ScorePlugin
 from shared.framework.profile import Framework
-from shared.framework.status import Code
 from shared.framework.view import NodeView
 from shared.messages.rounds import ClassAnswer
 from shared.model.objects import Pod

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from services.cycle.events import Decided
 from shared.cluster.images import ImageSizes
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.framework.classify import Classifier
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain
-from shared.framework.tiebreak import Ties, random_ties
+from shared.framework.tiebreak import random_ties
+from shared.framework.tiebreak import salt as tie_salt
+from shared.messages.evaluation import Ties
+from shared.model.load import load_of
 from shared.model.objects import Node, Pod
 from testing.builders import expr, node, pod
 from testing.inprocess.pipeline import Pipeline
@@ -56,7 +58,7 @@ def best(table: NodeTable, wanted: Pod, class_id: str, ties: Ties) -> str | None
     if ties.mode == "name":
         return min(names)
     rows = np.array([table.row_of(name) for name in names], dtype=np.intp)
-    salt = np.uint64(ties.salt(class_id))
+    salt = tie_salt(ties, class_id)
     drawn = random_ties(table.name_hash[rows], table.used[PODS, rows], salt, evaluator.tie_bits)
     return names[int(drawn.argmax())]
 

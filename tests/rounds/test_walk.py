@@ -2,12 +2,12 @@
 
 import pytest
 
+from flotilla.results import error
 from services.cycle.footprints import Written
 from services.cycle.race import NoRung, Race, Rung
 from services.cycle.walk import QueuedPod, Unfit, Verdict, walk
-from shared.cluster.load import load_of
-from shared.framework.status import error
 from shared.messages.rounds import Ladder
+from shared.model.load import load_of
 from shared.model.objects import DEFAULT_SCHEDULER
 from testing.builders import pod
 

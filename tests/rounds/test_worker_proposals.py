@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
+from flotilla.results import Code
 from services.worker import proposer
 from services.worker.core import WorkerCore
 from services.worker.events import Answer, Event
 from shared.config.points import ExtensionPoint
-from shared.framework.status import Code
-from shared.framework.summary import Summary
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Explained
 from shared.messages.state import PodGone
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod

@@ -9,13 +9,13 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.snapshot import events as snapshot
-from shared.cluster.load import PodLoad, load_of
 from shared.framework.profile import Framework
-from shared.framework.tiebreak import Ties
 from shared.messages.binding import Evict, Evicted
+from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed, Conflict, Delta, Heartbeat, LedgerEntry, PodPlaced, State
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, Pod
 from shared.model.resources import allocatable
 from shared.model.tolerations import is_tolerated

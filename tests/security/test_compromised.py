@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from shared.bus import Bus, NatsAccess
-from shared.framework.summary import Summary
 from shared.messages.binding import Withdraw
+from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals, Propose
 from shared.messages.workers import Assign, WorkerBeat
 from shared.tls import TlsFiles

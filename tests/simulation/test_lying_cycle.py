@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.cluster.load import load_of
+from shared.model.load import load_of
 from testing.builders import node, pod
 from testing.simulation.drawing import PROCESSES
 from testing.simulation.schedule import Schedule

@@ -7,10 +7,10 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from flotilla.results import Code, Permission, Status
 from services.binder.binding.attempts import State
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import Permission, PermitPlugin
-from shared.framework.status import Code, Status
+from shared.framework.plugin import PermitPlugin
 from shared.messages.binding import PermitAnswer
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from testing.simulation import substitutes

@@ -6,9 +6,9 @@ import pytest
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import BindingFailed, NodeSeen, Observed, PodDeleted, PodSeen
 from services.snapshot.watch_decoder import Intake
-from shared.cluster.load import load_of
 from shared.messages.state import Delta, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.messages.watch import PodChange
+from shared.model.load import load_of
 from shared.model.objects import Pod, encode_msgpack
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node, small_pod

@@ -8,10 +8,10 @@ import pytest
 from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Displace, Effect, NodeGone, NodeSeen, ObjectSeen, PodSeen, WorkerFault
-from shared.cluster.load import load_of
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.preemption import Victim
 from shared.messages.state import EPOCH_SHIFT, Assignment, Commit, Decision, Nominate
+from shared.model.load import load_of
 from shared.model.objects import Node, Pod, Volume
 from shared.model.volumes import GcePersistentDisk
 from shared.plugins.frameworks import load_scheduler_config

@@ -10,9 +10,9 @@ from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect, Misstated, NodeSeen, WorkerFault
 from services.snapshot.state.pending_pods import Pending
 from services.snapshot.watch_decoder import Intake
-from shared.cluster.load import load_of
 from shared.messages.state import Assignment, Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable
+from shared.model.load import load_of
 from shared.model.objects import ContainerStatus, Pod, ResourceRequirements, Volume, encode_msgpack
 from shared.model.quantity import parse_quantity
 from shared.model.resources import filter_requests

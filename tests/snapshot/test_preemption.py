@@ -23,11 +23,11 @@ from services.snapshot.events import (
 from services.snapshot.evictions import EVICTION_WINDOW
 from services.snapshot.state.nominator import CONFIRMATION
 from services.snapshot.state.preemption_victims import PATIENCE
-from shared.cluster.load import PodLoad, load_of
 from shared.messages.binding import Displaced, Evict
 from shared.messages.preemption import Victim
 from shared.messages.queue import POD_GONE
 from shared.messages.state import Assignment, Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
 from testing.builders import pod
 from testing.inprocess.leaving import going, nominated

@@ -14,12 +14,12 @@ from services.snapshot.dispatch.order_dispatcher import Dispatcher
 from services.snapshot.dispatch.pod_lookups import LookUps, outcome
 from services.snapshot.events import Fence, Forgot, LookedUp, NodeGone, NodeSeen, Tick
 from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
-from shared.cluster.load import load_of
 from shared.kube.client import KubeClient
 from shared.kube.notes import PodStanding
 from shared.kube.outcome import Result
 from shared.messages.binding import BinderBeat, BindingOrders
 from shared.messages.state import Assignment, BindingOrder, Commit, Decision
+from shared.model.load import load_of
 from shared.telemetry.fault import Fault
 from shared.telemetry.metrics import Metrics
 from tests.binder.support import PROFILE, only

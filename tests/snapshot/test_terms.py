@@ -24,7 +24,6 @@ from services.snapshot.events import (
 )
 from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from services.snapshot.store.terms import Terms, ledger_is_lost
-from shared.cluster.load import load_of
 from shared.messages.codec import encode
 from shared.messages.state import (
     EPOCH_SHIFT,
@@ -36,6 +35,7 @@ from shared.messages.state import (
     PodGone,
     PodPlaced,
 )
+from shared.model.load import load_of
 from shared.runtime import Health
 from shared.runtime.leadership import Leadership
 from shared.store.errors import StateLost, StoreUnreachable

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Event, Persist
-from shared.cluster.load import PodLoad
 from shared.messages.state import Assignment, Commit, Decision, State
+from shared.model.load import PodLoad
 from shared.model.objects import Node
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader

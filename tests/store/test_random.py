@@ -22,8 +22,8 @@ from services.snapshot.events import (
     PodSeen,
     Tick,
 )
-from shared.cluster.load import PodLoad
 from shared.messages.state import Committed
+from shared.model.load import PodLoad
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader
 from shared.store.term import open_term

@@ -7,8 +7,8 @@ import pytest
 
 from services.watcher.core import WatcherCore
 from services.watcher.fitting import MOST_BODY_BYTES, load_outline
-from shared.cluster.load import PodLoad, load_of
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import (
     CSINode,
     Node,

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from services.worker.core import WorkerCore
-from shared.cluster.load import load_of
 from shared.cluster.shards import shard_of
 from shared.messages.codec import copy
 from shared.messages.state import (
@@ -19,6 +18,7 @@ from shared.messages.state import (
     SharedHostnames,
     State,
 )
+from shared.model.load import load_of
 from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
 from tests.rounds.support import delta, small_node, small_pod, worker
 from tests.samples import an_object

@@ -2,15 +2,14 @@
 
 import pytest
 
+from flotilla.results import SUCCESS, PostFilterResult, error, unresolvable, unschedulable
 from services.worker.preempting import Inbox, findings
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.plugin import PostFilterResult
 from shared.framework.profile import Framework
-from shared.framework.status import SUCCESS, error, unresolvable, unschedulable
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
+from shared.model.load import load_of
 from shared.model.objects import ObjectKind, object_from
 from testing.builders import node, pod
 from tests.framework.plugins import scripted

@@ -2,7 +2,7 @@
 
 from services.worker.core import WorkerCore
 from services.worker.events import Reload, Tick
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.messages.rounds import Propose
 from shared.messages.state import State
 from tests.rounds.support import FRAMEWORKS

@@ -11,7 +11,7 @@ from shared.config.reading import load_config
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.podclass import PodClass
 from shared.framework.profile import Framework
-from shared.framework.tiebreak import Ties
+from shared.messages.evaluation import Ties
 from shared.plugins.registry import IN_TREE
 from testing.builders import node, pod
 from testing.inprocess.pipeline import Pipeline

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from services.worker.core import WorkerCore
 from services.worker.supposing import supposed
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.codec import copy
 from shared.messages.rounds import ClassAnswer, Given, Propose
 from shared.messages.state import ObjectUpserted, PodNominated
+from shared.model.load import load_of
 from shared.model.objects import ClusterObject, Pod
 from testing.builders import node, pod
 from tests.plugins.volumes.storage import HOSTNAME, claim, storage_class, volume

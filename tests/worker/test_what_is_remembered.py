@@ -8,7 +8,7 @@ from services.worker.core import WorkerCore
 from shared.cluster.changes import ChangeLog
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.summary import Summary
+from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer, ClassAsk
 from shared.model.objects import DEFAULT_SCHEDULER, Node
 from testing.builders import node, pod

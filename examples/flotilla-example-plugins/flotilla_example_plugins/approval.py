@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from flotilla.results import Code, Permission, Status
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import Permission, PermitPlugin
-from shared.framework.status import Code, Status
+from shared.framework.plugin import PermitPlugin
 
 LABEL = "example.com/needs-approval"
 

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import ClusterObjects
+from flotilla.results import SUCCESS, Status, unschedulable
 from shared.errors import UserError
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.nodeinfo import NodeInfo
 from shared.framework.pernode import PerNodeFilter
 from shared.framework.plugin import PodParts
-from shared.framework.status import SUCCESS, Status, unschedulable
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 

@@ -5,13 +5,13 @@ from flotilla_example_plugins.approval import Approval
 from flotilla_example_plugins.preferred_rank import PreferredRank
 from flotilla_example_plugins.same_app_limit import SameAppLimit
 
-from shared.cluster.load import load_of
+from flotilla.objects import ClusterObjects
+from flotilla.results import Code
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.objects import ClusterObjects
 from shared.errors import UserError
 from shared.framework.cyclestate import CycleState
-from shared.framework.status import Code
 from shared.framework.view import NodeView
+from shared.model.load import load_of
 from shared.model.objects import Node, Pod, node_from, pod_from
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from flotilla.results import ApiCall
 from services.binder.events import (
     Call,
     Called,
@@ -20,7 +21,6 @@ from services.binder.metrics import BinderMetrics
 from services.binder.spans import BindSpans
 from shared.errors import FlotillaError
 from shared.extenders.client import ExtenderClient
-from shared.framework.plugin import ApiCall
 from shared.kube import errors
 from shared.kube import outcome as kube
 from shared.kube.client import CALL_PATIENCE, KubeClient

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, error
 from services.binder.binding import extension_points
 from services.binder.binding.attempts import Attempt, Doubt, State
 from services.binder.binding.extension_points import Failure, failure
@@ -35,8 +36,6 @@ from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import InvariantBroken
 from shared.extenders.interest import in_order
-from shared.framework.plugin import ApiAnswer, ApiCall, Pause
-from shared.framework.status import SUCCESS, error
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.messages.state import BindingOrder
 

@@ -7,12 +7,13 @@ from collections.abc import Generator, Iterable
 
 import msgspec
 
+from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, PreBindSteps, Status, error
 from shared.config.points import ExtensionPoint
 from shared.framework.cyclestate import CycleState
-from shared.framework.diagnosis import Rejections, unfit_message
-from shared.framework.plugin import ApiAnswer, ApiCall, Pause, PreBindPlugin, PreBindSteps
+from shared.framework.diagnosis import unfit_message
+from shared.framework.plugin import PreBindPlugin
 from shared.framework.profile import Framework, PermitOutcome
-from shared.framework.status import SUCCESS, Code, Status, error
+from shared.messages.evaluation import Rejections
 
 Step = Status | ApiCall | Pause
 Steps = Generator[tuple[str, Step], ApiAnswer, None]

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shared.framework.clusterevents import EVERYTHING, NAMES, Action, ClusterEvent, Resource
+from flotilla.events import Action, Resource
+from shared.framework.clusterevents import EVERYTHING, NAMES, ClusterEvent
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.model.resources import pod_requests
 

@@ -22,9 +22,9 @@ from enum import Enum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.errors import InvariantBroken
-from shared.framework.status import SUCCESS, Status, unresolvable
 from shared.messages.queue import Gang
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
 

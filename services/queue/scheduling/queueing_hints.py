@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from flotilla.events import Hint
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError, UserError
-from shared.framework.clusterevents import EVERYTHING, ClusterEvent, Hint
+from shared.framework.clusterevents import EVERYTHING, ClusterEvent
 from shared.framework.profile import Framework
 
 MAX_CALLS = 1 << 14
@@ -125,7 +126,7 @@ class QueueingHints:
 def _registered(framework: Framework, event: ClusterEvent) -> HintsOfPlugins:
     found: dict[str, tuple[Hint, ...]] = {}
     for plugin, registrations in framework.registrations.items():
-        matching = [registration.hint for registration in registrations if registration.matches(event)]
+        matching = [registration.hint for registration in registrations if event.matches(registration)]
         if matching:
             hints = tuple(hint for hint in matching if hint is not None)
             found[plugin] = hints if len(hints) == len(matching) else ()

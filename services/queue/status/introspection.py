@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol
 
+from flotilla.events import Action, Registration, Resource
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import IN_FLIGHT, WAITING
-from shared.framework.clusterevents import NAMES, Action, Registration, Resource, names_of
+from shared.framework.clusterevents import NAMES, names_of
 from shared.framework.profile import Framework
 from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, DescribedPod, ListQueue, Move, QueueListed
 from shared.runtime.listings import Listings

@@ -14,12 +14,12 @@ from services.snapshot.state.nominator import Nominations
 from services.snapshot.state.object_overlay import Objects
 from services.snapshot.state.placements import Places
 from services.snapshot.state.preemption_victims import Doomed
-from shared.cluster.load import PodLoad
 from shared.cluster.shards import shard_of
 from shared.errors import InvariantBroken
 from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
 from shared.messages.state import EPOCH_SHIFT, Change, Delta, LedgerEntry, NodeState, NominationGone, PodGone, State
+from shared.model.load import PodLoad
 
 
 class Cluster:

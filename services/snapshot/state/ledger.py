@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from shared.cluster.load import PodLoad
 from shared.errors import InvariantBroken
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.state import BindingOrder, Commit, Decision, LedgerEntry
+from shared.model.load import PodLoad
 
 BINDING_WINDOW = 30.0
 """Seconds in which binders may bind an assumed pod, or say that they wait."""

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shared.cluster.load import PodLoad
 from shared.errors import InvariantBroken
 from shared.messages.loads import Loads
 from shared.messages.state import PodNominated
+from shared.model.load import PodLoad
 
 CONFIRMATION = 30.0
 """Seconds after which a nomination is looked up that the watch has not shown."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from shared.cluster.load import PodLoad, is_read_by_others, load_of
 from shared.errors import FlotillaError, InvariantBroken
 from shared.messages.state import Decision, Nominate
 from shared.messages.watch import PodChange
+from shared.model.load import PodLoad, is_read_by_others, load_of
 from shared.model.objects import Pod, Volume, dec_hook, encode_msgpack
 from shared.model.resources import filter_requests
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shared.cluster.load import PodLoad
 from shared.errors import InvariantBroken
+from shared.model.load import PodLoad
 
 PATIENCE = 25.0
 """Seconds; less than the queue waits until it has the pod tried again for which they were to go."""

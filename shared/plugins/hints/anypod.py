@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.objects import Pod
 
 

@@ -1,6 +1,6 @@
 """When a pod that waits for devices is worth another attempt."""
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.devices import ResourceClaim
 from shared.model.objects import Pod, PodResourceClaim
 

@@ -1,6 +1,6 @@
 """When a pod is worth another attempt that no node declared the features for."""
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.objects import Node, Pod
 from shared.plugins.features import required_features
 

@@ -1,6 +1,6 @@
 """When a pod that matched no node by its affinity or node selector is worth another attempt."""
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.errors import InvalidObject
 from shared.model.objects import Node, NodeSelector, Pod
 from shared.model.selectors import node_selector_matches, node_selector_term_matches, unparsable

@@ -1,6 +1,6 @@
 """When a pod whose host ports were taken everywhere is worth another attempt."""
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.objects import Pod
 from shared.model.resources import host_ports
 from shared.plugins.hints.anypod import holds_place

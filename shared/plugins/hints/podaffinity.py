@@ -6,7 +6,7 @@ or none.
 
 from collections.abc import Sequence
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.objects import Node, Pod, PodAffinityTerm
 from shared.model.selectors import label_selector_matches
 from shared.plugins.hints.anypod import holds_place

@@ -3,7 +3,7 @@
 A node is looked at as if nobody were on it, and resources that the profile ignores are not ignored here.
 """
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass
 from shared.model.objects import Node, Pod
 from shared.model.resources import (

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from shared.cluster.objects import ClusterObjects
-from shared.framework.clusterevents import Action, Registration, Resource
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import ClusterObjects
 from shared.model.objects import Node, Pod
 from shared.plugins.hints.anypod import holds_place
 from shared.plugins.podtopologyspread.constraints import Constraint, Defaults

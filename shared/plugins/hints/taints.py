@@ -1,6 +1,6 @@
 """When a pod that taints, or a cordon, kept off nodes is worth another attempt: TaintToleration, NodeUnschedulable."""
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.objects import Node, Pod, Taint
 from shared.model.tolerations import is_tolerated, repel
 

@@ -1,6 +1,6 @@
 """When a pod that would have made too many volumes for a node is worth another attempt: NodeVolumeLimits and kin."""
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.objects import CSINode, CSINodeDriver, Pod, VolumeAttachment
 from shared.plugins.hints.anypod import holds_place
 from shared.plugins.volumes.migration import handle_of_inline, migration_of_inline

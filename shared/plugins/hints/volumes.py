@@ -3,7 +3,7 @@
 For VolumeBinding, VolumeZone and VolumeRestrictions.
 """
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.objects import (
     CSIDriver,
     CSINode,

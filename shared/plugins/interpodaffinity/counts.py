@@ -8,9 +8,9 @@ import numpy as np
 from shared.cluster.columns import ABSENT, IntColumn, LoadColumn
 from shared.cluster.labelclasses import LabelClass, Predicate
 from shared.cluster.labels import LabelValue
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.terms import TermCounts
+from shared.model.load import PodLoad
 from shared.model.wellknown import HOSTNAME
 from shared.plugins.interpodaffinity.rules import Aspect, Count, Matcher, Rules
 from shared.plugins.interpodaffinity.summary import Domains, Summary

@@ -10,27 +10,35 @@ from typing import Any, cast
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import ClusterObjects
+from flotilla.results import (
+    MAX_NODE_SCORE,
+    SKIP,
+    SUCCESS,
+    PreFilterResult,
+    Range,
+    Status,
+    Topology,
+    unresolvable,
+    unschedulable,
+)
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.objects import ClusterObjects
 from shared.cluster.terms import encode_terms
 from shared.config.args import InterPodAffinityArgs
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import MAX_NODE_SCORE, Range, Scores
+from shared.framework.normalize import Scores
 from shared.framework.plugin import (
     FilterPlugin,
     PodParts,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     ScorePlugin,
     SummaryPlugin,
-    Topology,
     Tracker,
     Verdicts,
 )
-from shared.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from shared.cluster.load import PodLoad, PodTerm, pod_terms
 from shared.config.args import InterPodAffinityArgs
+from shared.model.load import PodLoad, PodTerm, pod_terms
 from shared.model.objects import Pod
 from shared.model.selectors import label_selector_matches
 

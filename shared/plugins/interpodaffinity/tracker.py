@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from shared.cluster.load import PodLoad
-from shared.framework.normalize import MAX_NODE_SCORE, Range
-from shared.framework.plugin import Place, Tracker
+from flotilla.results import MAX_NODE_SCORE, NodeDomains, Range
+from shared.framework.plugin import Tracker
+from shared.model.load import PodLoad
 from shared.model.wellknown import HOSTNAME
 from shared.plugins.interpodaffinity.rules import Aspect, Rules
 from shared.plugins.interpodaffinity.summary import Domains, Summary, domains_of, merged
@@ -31,7 +31,7 @@ class AffinityTracker(Tracker):
         # As long as nobody has anything to say about scores there is no range: all nodes score nought.
         self._range = self._range_now = scores or (0, 0)
 
-    def admits(self, place: Place) -> bool:
+    def admits(self, place: NodeDomains) -> bool:
         if self._counts_more("symmetric", place) or self._counts_more("anti", place):
             return False
         if not (self._first and self._matches):
@@ -45,7 +45,7 @@ class AffinityTracker(Tracker):
     def concerns(self, load: PodLoad) -> bool:
         return bool(self._rules.effect(load))
 
-    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
         effect = self._rules.effect(load)
         if not effect:
             return
@@ -68,7 +68,7 @@ class AffinityTracker(Tracker):
         if scored:
             self._widen(place)
 
-    def shift(self, place: Place, own: int) -> int:
+    def shift(self, place: NodeDomains, own: int) -> int:
         if "score" not in self._more:
             return 0
         start = self._start(place)
@@ -88,7 +88,7 @@ class AffinityTracker(Tracker):
 
     # Inside
 
-    def _counts_more(self, aspect: Aspect, place: Place) -> bool:
+    def _counts_more(self, aspect: Aspect, place: NodeDomains) -> bool:
         by_key = self._more.get(aspect)
         return by_key is not None and any(place.domains.get(key) in domains for key, domains in by_key.items())
 
@@ -99,7 +99,7 @@ class AffinityTracker(Tracker):
         elif not domains_of(self._before, aspect, key).get(value):
             self.touched = True
 
-    def _start(self, place: Place) -> int:
+    def _start(self, place: NodeDomains) -> int:
         """The raw score that the node had, as far as it is known here."""
         low, high = self._range
         if low == high:
@@ -110,15 +110,15 @@ class AffinityTracker(Tracker):
             if key in place.domains
         )
 
-    def _of_one_more(self, place: Place) -> int:
+    def _of_one_more(self, place: NodeDomains) -> int:
         of_itself = self._rules.of_itself.items()
         return sum(amount for (aspect, key), amount in of_itself if aspect == "score" and key in place.domains)
 
-    def _change(self, place: Place) -> int:
+    def _change(self, place: NodeDomains) -> int:
         by_key = self._more.get("score", {})
         return sum(domains.get(place.domains[key], 0) for key, domains in by_key.items() if key in place.domains)
 
-    def _widen(self, place: Place) -> None:
+    def _widen(self, place: NodeDomains) -> None:
         low, high = self._range_now
         now = self._start(place) + self._change(place)
         self._range_now = (min(low, now), max(high, now))

@@ -8,12 +8,12 @@ from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
+from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, Status
 from shared.cluster.changes import Rows
 from shared.config.args import NodeResourcesBalancedAllocationArgs
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.normalize import Scores
 from shared.framework.plugin import PodParts, PreScorePlugin, ScorePlugin
-from shared.framework.status import SKIP, SUCCESS, Status
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod

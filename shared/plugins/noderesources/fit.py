@@ -9,23 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import MAX_NODE_SCORE, SUCCESS, Code, PreFilterResult, Status
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import CPU, EPHEMERAL, MEMORY, PODS, Amounts
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesFitArgs
 from shared.errors import InvalidObject
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import MAX_NODE_SCORE, Scores
-from shared.framework.plugin import (
-    FilterPlugin,
-    PodParts,
-    PreFilterPlugin,
-    PreFilterResult,
-    PreScorePlugin,
-    ScorePlugin,
-    Verdicts,
-)
-from shared.framework.status import SUCCESS, Code, Status
+from shared.framework.normalize import Scores
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreScorePlugin, ScorePlugin, Verdicts
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod

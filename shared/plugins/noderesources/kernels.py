@@ -7,7 +7,8 @@ divisions do (all operands are non-negative where it matters).
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from flotilla.results import MAX_NODE_SCORE
+from shared.framework.normalize import Scores
 
 Amounts = NDArray[np.int64]
 Fractions = NDArray[np.float64]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.kinds import ObjectKind
 from shared.model.objects import LabelSelector, LabelSelectorRequirement, OwnerReference, Pod
 

@@ -12,25 +12,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.events import Registration
+from flotilla.results import SKIP, SUCCESS, PreFilterResult, Range, Status, Topology, unresolvable, unschedulable
 from shared.cluster.labels import Mask
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import PodTopologySpreadArgs
-from shared.framework.clusterevents import Registration
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Range, Scores
+from shared.framework.normalize import Scores
 from shared.framework.plugin import (
     FilterPlugin,
     PodParts,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     ScorePlugin,
     SummaryPlugin,
-    Topology,
     Tracker,
     Verdicts,
 )
-from shared.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import LabelSelector, Pod

@@ -9,10 +9,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.results import MAX_NODE_SCORE
 from shared.cluster.columns import ABSENT
 from shared.cluster.labels import LabelValue
 from shared.cluster.nodetable import NodeTable
-from shared.framework.normalize import MAX_NODE_SCORE, Scores
+from shared.framework.normalize import Scores
 from shared.framework.view import NodeView
 from shared.plugins.podtopologyspread.census import Census, Part, by_number, counted
 from shared.plugins.podtopologyspread.constraints import Constraint, Rules

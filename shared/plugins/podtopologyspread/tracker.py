@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.cluster.load import PodLoad
-from shared.framework.normalize import MAX_NODE_SCORE, Range
-from shared.framework.plugin import Place, Tracker
+from flotilla.results import MAX_NODE_SCORE, NodeDomains, Range
+from shared.framework.plugin import Tracker
+from shared.model.load import PodLoad
 from shared.model.objects import Pod
 from shared.plugins.podtopologyspread.census import NO_LABEL, Part
 from shared.plugins.podtopologyspread.constraints import Constraint, Rules
@@ -112,7 +112,7 @@ class SpreadTracker(Tracker):
         self._moved = False
         self._peak = 0.0
 
-    def admits(self, place: Place) -> bool:
+    def admits(self, place: NodeDomains) -> bool:
         self._offered.add(place.node)
         return all(each.admits(place.domains.get(each.constraint.key)) for each in self._hard)
 
@@ -120,7 +120,7 @@ class SpreadTracker(Tracker):
         followed = [*self._hard, *(each for each in self._soft if each is not None)]
         return any(self._counts(each.constraint, load) for each in followed)
 
-    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
         counted = self._counted.get(class_id)
         if counted is None:
             counted = self._counted[class_id] = (
@@ -136,7 +136,7 @@ class SpreadTracker(Tracker):
                 if counts and follower is not None and self._add(follower, place):
                     self._moved = True
 
-    def shift(self, place: Place, own: int) -> int:
+    def shift(self, place: NodeDomains, own: int) -> int:
         self._offered.add(place.node)
         if not self._moved:
             return 0
@@ -158,7 +158,7 @@ class SpreadTracker(Tracker):
         alive = load.namespace == self._namespace and not load.terminating
         return alive and constraint.counts and constraint.matches(load.labels)
 
-    def _add(self, each: Followed, place: Place) -> bool:
+    def _add(self, each: Followed, place: NodeDomains) -> bool:
         value = place.domains.get(each.constraint.key, NO_LABEL)
         is_sure = each.part["every"] or (each.reliable and place.node in self._offered)
         moved = each.place(value, is_sure=is_sure)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from shared.cluster.load import PodLoad
+from flotilla.objects import ClusterObjects
 from shared.cluster.nodetable import LoadKind, Placed
-from shared.cluster.objects import ClusterObjects
+from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector, PodDisruptionBudget
 from shared.model.selectors import label_selector_matches
 

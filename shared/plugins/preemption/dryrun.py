@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flotilla.results import Status, unresolvable
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import LoadKind, NodeTable, Placed
 from shared.framework.keymatrix import Mask
 from shared.framework.nominated import KeptRoom
 from shared.framework.podclass import PodClass
-from shared.framework.status import Status, unresolvable
 from shared.framework.view import Changes, Hypothesis
 from shared.framework.whatif import Both, WhatIf
 from shared.messages.preemption import Candidate, Victim

@@ -6,13 +6,13 @@ together are chosen from (`choice`). So there is nothing to be said about one po
 
 from collections.abc import Collection, Hashable, Sequence
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import SUCCESS, Code, PostFilterResult, Status
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import DefaultPreemptionArgs
 from shared.errors import InvariantBroken
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import PodParts, PostFilterPlugin, PostFilterResult, PreEnqueuePlugin
-from shared.framework.status import SUCCESS, Code, Status
+from shared.framework.plugin import PodParts, PostFilterPlugin, PreEnqueuePlugin
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
 from shared.plugins.hints.anypod import never

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from shared.cluster.changes import Rows
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import PODS, LoadKind, NodeTable, Placed
 from shared.framework.view import Changes
+from shared.model.load import PodLoad
 from shared.model.resources import HostPort
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from shared.framework.plugin import PostFilterResult
-from shared.framework.status import Code, Status
+from flotilla.results import Code, PostFilterResult, Status
 
 
 def is_final(status: Status) -> bool:

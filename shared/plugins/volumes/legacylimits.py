@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.cluster.objects import ClusterObjects
-from shared.framework.clusterevents import Action, Registration, Resource
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import ClusterObjects
+from flotilla.results import Status, unschedulable
 from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import FilterFailed
 from shared.framework.plugin import FilterPlugin, PodParts, Verdicts
-from shared.framework.status import Status, unschedulable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume

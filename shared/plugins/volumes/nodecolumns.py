@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from flotilla.objects import ClusterObjects
 from shared.cluster.columns import ABSENT, IntColumn
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.objects import ClusterObjects
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Node
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import ClusterObjects
+from flotilla.results import SKIP, PreFilterResult, Status, unresolvable, unschedulable
 from shared.cluster.columns import ABSENT, IntColumn, LoadColumn
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.objects import ClusterObjects
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.pernode import FilterFailed
-from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreFilterResult, Verdicts
-from shared.framework.status import SKIP, Status, unresolvable, unschedulable
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, Verdicts
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
+from shared.model.load import PodLoad
 from shared.model.objects import Node, PersistentVolumeClaim, Pod, Volume
 from shared.plugins.hints import volumelimits as hints
 from shared.plugins.hints.volumes import after_claim

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.objects import PersistentVolumeClaim, Pod, Volume
 from shared.plugins.volumes.migration import migration_of_inline
 

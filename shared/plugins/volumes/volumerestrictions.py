@@ -10,26 +10,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.results import SKIP, NodeDomains, PreFilterResult, Range, Status, Topology, unresolvable, unschedulable
 from shared.cluster.columns import IntColumn, LoadColumn
-from shared.cluster.load import PodLoad
 from shared.cluster.nodetable import NodeTable
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Range
-from shared.framework.plugin import (
-    FilterPlugin,
-    Place,
-    PodParts,
-    PreFilterPlugin,
-    PreFilterResult,
-    SummaryPlugin,
-    Topology,
-    Tracker,
-    Verdicts,
-)
-from shared.framework.status import SKIP, Status, unresolvable, unschedulable
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, SummaryPlugin, Tracker, Verdicts
 from shared.framework.view import NodeView, Own
 from shared.model.kinds import ObjectKind
+from shared.model.load import PodLoad
 from shared.model.objects import Pod, Volume
 from shared.model.storage import READ_WRITE_ONCE_POD
 from shared.plugins.hints import volumes as hints
@@ -118,10 +107,10 @@ class ClaimTracker(Tracker):
         self._in_use = dict(in_use)
         self._of_class: dict[str, list[str]] = {}
 
-    def admits(self, place: Place) -> bool:
+    def admits(self, place: NodeDomains) -> bool:
         return not any(self._in_use.values())
 
-    def placed(self, class_id: str, load: PodLoad, place: Place) -> None:
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
         used = self._of_class.get(class_id)
         if used is None:
             mine = self._in_use if load.namespace == self._namespace else ()

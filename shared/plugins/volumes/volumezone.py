@@ -4,13 +4,13 @@ from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import ClusterObjects
+from flotilla.results import SKIP, PreFilterResult, Status, unresolvable
 from shared.cluster.columns import ABSENT
 from shared.cluster.labels import LabelValue, Mask, match_requirement
-from shared.cluster.objects import ClusterObjects
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreFilterResult, Reads, Verdicts
-from shared.framework.status import SKIP, Status, unresolvable
+from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, Reads, Verdicts
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import NodeSelectorRequirement, Pod

@@ -1,7 +1,8 @@
 """Asking a plugin whether an event helps a pod that it has rejected."""
 
+from flotilla.events import Action, Resource
 from shared.cluster.objects import ClusterObjects
-from shared.framework.clusterevents import Action, ClusterEvent, Resource
+from shared.framework.clusterevents import ClusterEvent
 from shared.framework.plugin import Plugin
 from shared.model.kinds import ObjectKind
 from shared.model.objects import ClusterObject, Node, Pod, object_from
@@ -20,7 +21,7 @@ def helps(
 ) -> bool:
     """Fails if the plugin does not register the event."""
     happened = ClusterEvent(*event)
-    (asked,) = [each for each in plugin.events() if each.matches(happened)]
+    (asked,) = [each for each in plugin.events() if happened.matches(each)]
     hint = asked.hint
     return hint is None or hint(
         pod.build(), _built(before), _built(now), ClusterObjects() if objects is None else objects
@@ -28,7 +29,7 @@ def helps(
 
 
 def listens(plugin: Plugin, resource: Resource, action: Action) -> bool:
-    return any(each.matches(ClusterEvent(resource, action)) for each in plugin.events())
+    return any(ClusterEvent(resource, action).matches(each) for each in plugin.events())
 
 
 def obj(kind: ObjectKind, name: str, **parts: object) -> ClusterObject:

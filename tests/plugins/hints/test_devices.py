@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from flotilla.events import Action, Resource
 from shared.cluster.objects import ClusterObjects
-from shared.framework.clusterevents import Action, Resource
 from shared.model.objects import ObjectKind, Pod, ResourceClaim, object_from, pod_from
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.hints.devices import usable_claims

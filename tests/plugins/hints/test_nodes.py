@@ -2,9 +2,9 @@
 
 import pytest
 
+from flotilla.events import Action, Resource
 from shared.config.args import NodeAffinityArgs
 from shared.errors import InvalidObject
-from shared.framework.clusterevents import Action, Resource
 from shared.model.objects import Container, NodeSelector, NodeSelectorTerm
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.pod import ContainerRestartRule

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.framework.clusterevents import Action, Resource
+from flotilla.events import Action, Resource
 from shared.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
 from shared.plugins.nodeports import NodePorts

@@ -4,18 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from flotilla.events import ANY_EVENT, Action, Registration, Resource
 from shared.config.points import ExtensionPoint
-from shared.framework.clusterevents import (
-    IMPLIED,
-    LABELS,
-    WHATEVER,
-    Action,
-    ClusterEvent,
-    Registration,
-    Resource,
-    completed,
-    names_of,
-)
+from shared.framework.clusterevents import IMPLIED, LABELS, ClusterEvent, completed, names_of
 from shared.framework.plugin import Plugin
 from shared.plugins.frameworks import load_frameworks
 from shared.plugins.imagelocality import ImageLocality
@@ -43,7 +34,7 @@ class Settled(Uncordoned):
         ((Registration(Resource.NODE, Action.ALL),), False),
         ((Registration(Resource.NODE, Action.UPDATE_NODE_LABEL),), False),
         ((Registration(Resource.POD, Action.ADD),), False),
-        (WHATEVER, False),
+        (ANY_EVENT, False),
         ((), False),
     ],
 )
@@ -58,8 +49,8 @@ def only(plugin: Plugin, point: ExtensionPoint) -> tuple[tuple[Registration, ...
 
 def test_a_plugin_that_does_not_say_waits_for_whatever_happens() -> None:
     made, watched = only(Uncordoned(), ExtensionPoint.FILTER)
-    assert made == WHATEVER
-    assert watched == dict.fromkeys((each.resource for each in WHATEVER), Action.ALL)
+    assert made == ANY_EVENT
+    assert watched == dict.fromkeys((each.resource for each in ANY_EVENT), Action.ALL)
 
 
 def test_a_plugin_may_wait_for_nothing() -> None:
@@ -102,7 +93,7 @@ def test_the_plugins_of_older_releases_wait_as_well() -> None:
 def test_a_registration_matches_by_resource_and_by_the_number_of_the_action(
     made: Registration, event: tuple[Resource, Action], matches: bool
 ) -> None:
-    assert made.matches(ClusterEvent(*event)) is matches
+    assert ClusterEvent(*event).matches(made) is matches
 
 
 # Names

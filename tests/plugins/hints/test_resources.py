@@ -2,9 +2,9 @@
 
 import pytest
 
+from flotilla.events import Action, Resource
 from shared.cluster.objects import ClusterObjects
 from shared.config.args import NodeResourcesFitArgs
-from shared.framework.clusterevents import Action, Resource
 from shared.model.objects import DeviceClass, ObjectKind, object_from
 from shared.plugins.noderesources.fit import NodeResourcesFit
 from testing.builders import NodeBuilder, PodBuilder, node, pod

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from flotilla.events import Action, Resource
 from shared.cluster.objects import ClusterObjects
 from shared.config.args import PodTopologySpreadArgs
-from shared.framework.clusterevents import Action, Resource
 from shared.model.kinds import ObjectKind
 from shared.model.objects import TopologySpreadConstraint
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread

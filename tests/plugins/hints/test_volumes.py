@@ -2,8 +2,8 @@
 
 import pytest
 
+from flotilla.events import Action, Resource
 from shared.config.args import VolumeBindingArgs
-from shared.framework.clusterevents import Action, Resource
 from shared.framework.plugin import Plugin
 from shared.model.kinds import ObjectKind
 from shared.model.objects import (

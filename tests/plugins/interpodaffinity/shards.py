@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from shared.cluster.load import load_of
+from flotilla.results import NodeDomains
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import Place
 from shared.framework.view import Changes, Hypothesis, NodeView
+from shared.model.load import load_of
 from shared.model.metadata import ObjectMeta
 from shared.model.objects import Pod
 from shared.model.workloads import Namespace
@@ -77,9 +77,11 @@ class Shards:
         state, view = self._view(pod, at, changes)
         return int(plugin.score(state, view)[0])
 
-    def where(self, at: int) -> Place:
+    def where(self, at: int) -> NodeDomains:
         node = self.cluster.nodes[at]
-        return Place(node.name, {k: v for k, v in node.metadata.labels.items() if k in ("zone", "rack", HOSTNAME)})
+        return NodeDomains(
+            node.name, {k: v for k, v in node.metadata.labels.items() if k in ("zone", "rack", HOSTNAME)}
+        )
 
     def _view(self, pod: Pod, at: int, changes: Supposed | None) -> tuple[CycleState, NodeView]:
         table = self.table(at)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.framework.status import Code, Status
+from flotilla.results import Code, Status
 from shared.model.metadata import ObjectMeta
 from shared.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace

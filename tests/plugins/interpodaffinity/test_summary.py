@@ -2,12 +2,12 @@
 
 import pytest
 
+from flotilla.results import Topology
 from shared.cluster import terms
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import Topology
 from shared.framework.view import NodeView
+from shared.model.load import load_of
 from shared.model.metadata import ObjectMeta
 from shared.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace

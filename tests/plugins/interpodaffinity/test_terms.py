@@ -1,7 +1,7 @@
 """The terms of placed pods: which there are, which may speak of a namespace, and what is new."""
 
-from shared.cluster.load import PodTerm, load_of
 from shared.cluster.terms import MOST_CHANGES, TermCounts, encode_terms
+from shared.model.load import PodTerm, load_of
 from shared.model.objects import LabelSelector
 from testing.builders import node, pod, selector
 from tests.plugins.cluster import table_of

@@ -1,16 +1,16 @@
 """What the decisions of a round mean for pods that are still to be decided."""
 
-from shared.cluster.load import load_of
-from shared.framework.normalize import Range
-from shared.framework.plugin import Place, Tracker
+from flotilla.results import NodeDomains, Range
+from shared.framework.plugin import Tracker
+from shared.model.load import load_of
 from shared.model.objects import Affinity, Pod, PodAffinity, PodAffinityTerm
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
 from testing.builders import PodBuilder, pod, selector
 
 HOSTNAME = "kubernetes.io/hostname"
 WEB = selector(app="web")
-A1, A2, B1 = (Place(name, {HOSTNAME: name, "zone": name[0]}) for name in ("a1", "a2", "b1"))
-BARE = Place("bare", {})
+A1, A2, B1 = (NodeDomains(name, {HOSTNAME: name, "zone": name[0]}) for name in ("a1", "a2", "b1"))
+BARE = NodeDomains("bare", {})
 
 
 def web() -> PodBuilder:
@@ -21,7 +21,7 @@ def tracker_of(arriving: PodBuilder, summary: object = None, scores: Range | Non
     return InterPodAffinity(None).tracker(arriving.build(), summary or {}, None, scores)
 
 
-def decide(tracker: Tracker, decided: PodBuilder, place: Place) -> None:
+def decide(tracker: Tracker, decided: PodBuilder, place: NodeDomains) -> None:
     built: Pod = decided.build()
     tracker.placed("class", load_of(built), place)
 
@@ -76,9 +76,9 @@ class TestAffinity:
     def test_every_one_of_its_domains_needs_a_match(self) -> None:
         arriving = web().require_pods("zone", WEB).require_pods("rack", WEB)
         tracker = tracker_of(arriving)
-        decide(tracker, arriving, Place("n1", {"zone": "a", "rack": "r"}))
-        assert tracker.admits(Place("n2", {"zone": "a", "rack": "r"}))
-        assert not tracker.admits(Place("n3", {"zone": "a", "rack": "s"}))
+        decide(tracker, arriving, NodeDomains("n1", {"zone": "a", "rack": "r"}))
+        assert tracker.admits(NodeDomains("n2", {"zone": "a", "rack": "r"}))
+        assert not tracker.admits(NodeDomains("n3", {"zone": "a", "rack": "s"}))
 
     def test_where_something_matched_before_more_of_it_changes_nothing(self) -> None:
         before = {"counts": {"affinity": {"zone": {"a": 1}}}, "matches": 1}

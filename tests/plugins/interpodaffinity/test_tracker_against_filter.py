@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import load_of
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
 from tests.plugins.interpodaffinity.scalar import Cluster

@@ -7,11 +7,11 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import load_of
 from shared.cluster.objects import ClusterObjects
 from shared.config.args import PodTopologySpreadArgs
 from shared.framework.view import Changes, NodeView, Own
 from shared.framework.whatif import Both
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
 from tests.plugins.podtopologyspread import reference

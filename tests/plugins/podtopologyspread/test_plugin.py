@@ -4,12 +4,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from shared.cluster.load import load_of
+from flotilla.results import Code, Status
 from shared.cluster.objects import ClusterObjects
 from shared.config.args import PodTopologySpreadArgs
 from shared.framework.cyclestate import CycleState
-from shared.framework.status import Code, Status
 from shared.framework.view import Changes, NodeView
+from shared.model.load import load_of
 from shared.model.objects import LabelSelector, ObjectMeta, TopologySpreadConstraint
 from shared.plugins.podtopologyspread import hard, soft
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread

@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import load_of
+from flotilla.results import NodeDomains
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import Place
 from shared.framework.view import NodeView
+from shared.model.load import load_of
 from shared.model.objects import ObjectMeta, Service
 from shared.model.workloads import MapSelectorSpec
 from shared.plugins.selectorspread import SelectorSpread
@@ -124,7 +124,7 @@ def test_decisions_of_a_round_make_their_zone_worth_less() -> None:
     assert ZONE in topology.keys
     tracker = PLUGIN.tracker(NEW, PLUGIN.summarize(state, table), {"most": 1, "zones": {"/a": 1, "/b": 1}}, None)
     assert tracker is not None
-    a, b = Place("a", {ZONE: "a"}), Place("b", {ZONE: "b"})
+    a, b = NodeDomains("a", {ZONE: "a"}), NodeDomains("b", {ZONE: "b"})
     tracker.placed("web", load_of(NEW), a)
     assert tracker.shift(a, 0) == 0
     assert tracker.shift(b, 0) == 33

@@ -4,10 +4,11 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import load_of
+from flotilla.results import NodeDomains
 from shared.cluster.objects import ClusterObjects
 from shared.config.args import PodTopologySpreadArgs
-from shared.framework.plugin import Place, Tracker
+from shared.framework.plugin import Tracker
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
 from testing.builders import node, pod, selector
@@ -18,8 +19,8 @@ RANDOM = settings(max_examples=80, deadline=None, suppress_health_check=[HealthC
 PLUGIN = PodTopologySpread(PodTopologySpreadArgs())
 
 
-def place_of(host: Host, keys: tuple[str, ...]) -> Place:
-    return Place(host.node.name, {key: host.labels[key] for key in keys if key in host.labels})
+def place_of(host: Host, keys: tuple[str, ...]) -> NodeDomains:
+    return NodeDomains(host.node.name, {key: host.labels[key] for key in keys if key in host.labels})
 
 
 @RANDOM
@@ -89,7 +90,7 @@ WEB = pod("new").label(app="web")
 def test_a_domain_closes_and_opens_again() -> None:
     pending = WEB.spread_hard("zone", selector(app="web")).build()
     tracker, _ = follow(three_zones(0, 0, 0), pending)
-    a, b, c = (Place(f"{zone}1", {"zone": zone}) for zone in "abc")
+    a, b, c = (NodeDomains(f"{zone}1", {"zone": zone}) for zone in "abc")
     assert tracker.admits(a)
     tracker.placed("web", load_of(pending), a)
     assert tracker.touched
@@ -103,7 +104,7 @@ def test_a_domain_closes_and_opens_again() -> None:
 def test_pods_of_no_concern_touch_nothing() -> None:
     pending = WEB.spread_hard("zone", selector(app="web")).build()
     tracker, _ = follow(three_zones(0, 0, 0), pending)
-    a = Place("a1", {"zone": "a"})
+    a = NodeDomains("a1", {"zone": "a"})
     tracker.placed("db", load_of(pod("db").label(app="db").build()), a)
     tracker.placed("elsewhere", load_of(pod("web", "other").label(app="web").build()), a)
     assert not tracker.touched
@@ -121,11 +122,11 @@ def test_a_node_that_may_not_take_part_does_not_raise_the_lowest_count() -> None
     ).build()
     tracker, _ = follow(found + tainted, pending)
     for zone in "abc":
-        tracker.placed("other", load_of(pending), Place("t" if zone == "b" else f"{zone}0", {"zone": zone}))
-    assert not tracker.admits(Place("a1", {"zone": "a"}))
+        tracker.placed("other", load_of(pending), NodeDomains("t" if zone == "b" else f"{zone}0", {"zone": zone}))
+    assert not tracker.admits(NodeDomains("a1", {"zone": "a"}))
     for zone in "abc":
         tracker, _ = follow(found + tainted, pending)
-        place = Place(f"{zone}0", {"zone": zone})
+        place = NodeDomains(f"{zone}0", {"zone": zone})
         assert tracker.admits(place)
 
 
@@ -134,13 +135,13 @@ def test_nor_does_it_if_the_class_itself_goes_there() -> None:
     spread = WEB.spread_hard("zone", selector(app="web")).build().spec.topology_spread_constraints[0]
     pending = WEB.spread(msgspec.structs.replace(spread, node_taints_policy="Honor")).build()
     tracker, cluster = follow(three_zones(1, 1, 0) + tainted, pending)
-    there = Place("t", {"zone": "c"})
+    there = NodeDomains("t", {"zone": "c"})
     assert tracker.admits(there)
     tracker.placed("own", load_of(pending), there)
     cluster.place(pending, "t")
     cluster.summarize()
     assert cluster.verdicts()["a1"] != FITS
-    assert not tracker.admits(Place("a1", {"zone": "a"}))
+    assert not tracker.admits(NodeDomains("a1", {"zone": "a"}))
 
 
 def test_scores_shift_with_the_share_of_the_domain() -> None:
@@ -150,7 +151,7 @@ def test_scores_shift_with_the_share_of_the_domain() -> None:
     names = [host.node.name for host in found]
     raw = cluster.raw_scores(names)
     tracker, _ = follow(found, pending, (min(raw.values()), max(raw.values())))
-    a, b, c = (Place(f"{zone}1", {"zone": zone}) for zone in "abc")
+    a, b, c = (NodeDomains(f"{zone}1", {"zone": zone}) for zone in "abc")
     assert [tracker.shift(place, 0) for place in (a, b, c)] == [0, 0, 0]
     tracker.placed("web", load_of(pending), c)
     assert tracker.shift(a, 0) == tracker.shift(b, 0) == 0
@@ -162,7 +163,7 @@ def test_scores_shift_with_the_share_of_the_domain() -> None:
 def test_scores_shift_from_nothing_at_all() -> None:
     pending = WEB.spread_soft("zone", selector(app="web")).build()
     tracker, _ = follow(three_zones(0, 0, 0), pending, (0, 0))
-    a, b, _ = (Place(f"{zone}1", {"zone": zone}) for zone in "abc")
+    a, b, _ = (NodeDomains(f"{zone}1", {"zone": zone}) for zone in "abc")
     tracker.placed("web", load_of(pending), a)
     assert tracker.shift(a, 0) == -100
     assert tracker.shift(b, 0) == 0

@@ -7,11 +7,11 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.framework.cyclestate import CycleState
 from shared.framework.view import NodeView
+from shared.model.load import load_of
 from shared.model.objects import LabelSelector, LabelSelectorRequirement, Pod, TopologySpreadConstraint
 from shared.plugins.podtopologyspread import hard
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread

@@ -5,18 +5,18 @@ from typing import TypeVar
 
 import msgspec
 
+from flotilla.results import Code
 from services.cycle.preempting import Case, Preemption, Search
 from services.cycle.walk import QueuedPod
 from services.worker.preempting import findings
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.shards import shard_of
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.profile import Framework
-from shared.framework.status import Code
-from shared.framework.summary import Summary, merge
-from shared.framework.tiebreak import Ties
+from shared.framework.summary import merge
+from shared.messages.evaluation import Summary, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt
+from shared.model.load import load_of
 from shared.model.objects import (
     Node,
     ObjectKind,

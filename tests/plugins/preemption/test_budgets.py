@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from shared.cluster.load import load_of
 from shared.cluster.nodetable import NodeTable
+from shared.model.load import load_of
 from shared.model.objects import PodDisruptionBudget
 from shared.plugins.preemption.budgets import Budgets
 from testing.builders import PodBuilder, node, pod

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from flotilla.results import Status
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, PreFilterPlugin, SummaryPlugin
-from shared.framework.status import Status
 from shared.framework.view import Hypothesis, NodeView
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, object_from
 from testing.builders import NodeBuilder, PodBuilder

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flotilla.results import Status
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
-from shared.framework.status import Status
 from shared.framework.view import NodeView
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.plugins.volumes.volumebinding.fitting import misfit

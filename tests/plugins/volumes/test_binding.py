@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import DECISION, ApiAnswer, ApiCall, Pause
-from shared.framework.status import SUCCESS, Status, error
+from shared.framework.plugin import DECISION
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from testing.builders import pod
 

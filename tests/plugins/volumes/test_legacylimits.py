@@ -2,8 +2,8 @@
 
 import pytest
 
+from flotilla.results import unschedulable
 from shared.framework.pernode import FilterFailed
-from shared.framework.status import unschedulable
 from shared.model.objects import AwsElasticBlockStore, AzureDisk, Cinder, GcePersistentDisk, Volume
 from shared.plugins.registry import IN_TREE
 from shared.plugins.volumes.legacylimits import AzureDiskLimits, CinderLimits, DiskLimits, EBSLimits, GCEPDLimits

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import load_of
+from flotilla.results import Status, unresolvable, unschedulable
 from shared.framework.pernode import FilterFailed
-from shared.framework.status import Status, unresolvable, unschedulable
 from shared.framework.view import Changes, NodeView
+from shared.model.load import load_of
 from shared.model.objects import (
     AwsElasticBlockStore,
     AzureDisk,

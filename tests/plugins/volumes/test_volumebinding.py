@@ -2,10 +2,10 @@
 
 import pytest
 
+from flotilla.results import SKIP, Status, error, unresolvable
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.framework.pernode import FilterFailed
-from shared.framework.status import SKIP, Status, error, unresolvable
 from shared.model.objects import ClusterObject, EphemeralSource, ObjectKind, Volume
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from testing.builders import PodBuilder, node, pod

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.load import load_of
+from flotilla.results import NodeDomains, Status, Topology, unresolvable, unschedulable
 from shared.cluster.nodetable import NodeTable
-from shared.framework.plugin import Place, Topology, Tracker
-from shared.framework.status import Status, unresolvable, unschedulable
+from shared.framework.plugin import Tracker
 from shared.framework.view import Changes, Own
+from shared.model.load import load_of
 from shared.model.objects import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Pod, Rbd, Volume
 from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
 from testing.builders import PodBuilder, node, pod
@@ -184,7 +184,7 @@ def test_a_tracker_says_what_the_filter_would(decisions: list[tuple[int, int]], 
                     assert fits
                     continue
                 if i == 0:
-                    tracker.placed(f"class-{which}", load, Place(f"n{at}", {}))
-                assert tracker.admits(Place(f"n{i}", {})) == fits
+                    tracker.placed(f"class-{which}", load, NodeDomains(f"n{at}", {}))
+                assert tracker.admits(NodeDomains(f"n{i}", {})) == fits
                 assert tracker.touched == (not fits)
                 assert tracker.summary() == state.summaries[plugin.name]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from flotilla.results import Status, unresolvable
 from shared.framework.cyclestate import CycleState
-from shared.framework.status import Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.objects import ClusterObject
 from shared.plugins.volumes.volumezone import VolumeZone

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
+from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, error
 from shared.cluster.volumes import VolumeDecision
 from shared.errors import ClusterError
-from shared.framework.plugin import ApiAnswer, ApiCall, Pause, PreBindSteps
-from shared.framework.status import SUCCESS, error
 from shared.model.objects import Pod
 from shared.model.storage import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
 from shared.plugins.volumes.volumebinding.paths import claim_path, look_at, volume_path

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from shared.cluster.objects import ClusterObjects
-from shared.framework.status import Status, error, unresolvable
+from flotilla.objects import ClusterObjects
+from flotilla.results import Status, error, unresolvable
 from shared.model.objects import PersistentVolumeClaim, Pod
 from shared.model.quantity import Quantity
 from shared.model.storage import WAIT_FOR_FIRST_CONSUMER

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.framework.view import NodeView
 from shared.model.objects import PersistentVolume, PersistentVolumeClaim
 from shared.plugins.volumes.volumebinding.reaching import NONE, reaching_nodes

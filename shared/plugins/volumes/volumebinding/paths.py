@@ -1,6 +1,6 @@
 """Where the API server has what binding looks at."""
 
-from shared.framework.plugin import ApiCall
+from flotilla.results import ApiCall
 
 
 def claim_path(key: str) -> str:

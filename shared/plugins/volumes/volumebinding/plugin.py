@@ -8,25 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import ClusterObjects
+from flotilla.results import SKIP, SUCCESS, ApiAnswer, ApiCall, Pause, PreFilterResult, Status, unresolvable
 from shared.cluster.labels import Mask
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
-from shared.framework.clusterevents import Action, Registration, Resource
 from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import Scores
 from shared.framework.pernode import FilterFailed
 from shared.framework.plugin import (
     DECISION,
-    ApiAnswer,
-    ApiCall,
     FilterPlugin,
-    Pause,
     PodParts,
     PreBindPlugin,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     Reads,
     ReservePlugin,
@@ -34,7 +31,6 @@ from shared.framework.plugin import (
     Verdicts,
     VolumePlugin,
 )
-from shared.framework.status import SKIP, SUCCESS, Status, unresolvable
 from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import PersistentVolumeClaim, Pod

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.objects import ClusterObjects
 from shared.cluster.columns import IntColumn
 from shared.cluster.labels import LabelValue, Mask
-from shared.cluster.objects import ClusterObjects
 from shared.errors import ClusterError
 from shared.framework.view import NodeView
 from shared.model.objects import CSIStorageCapacity, LabelSelector, PersistentVolumeClaim, StorageClass

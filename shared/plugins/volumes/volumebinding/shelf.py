@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.cluster.objects import ClusterObjects
+from flotilla.objects import ClusterObjects
 from shared.model.kinds import ObjectKind
 from shared.model.objects import PersistentVolume, PersistentVolumeClaim, encode_msgpack
 from shared.model.selectors import label_selector_matches

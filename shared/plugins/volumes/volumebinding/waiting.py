@@ -3,9 +3,9 @@
 from collections.abc import Generator
 from typing import TypeVar
 
+from flotilla.results import ApiAnswer, ApiCall, Pause
 from shared.cluster.volumes import VolumeDecision
 from shared.errors import ClusterError
-from shared.framework.plugin import ApiAnswer, ApiCall, Pause
 from shared.model.objects import (
     ClusterObject,
     CSINode,
