@@ -20,8 +20,9 @@ from tools.cli.main import main
 
 GOOD = """
 from shared.framework.pernode import PerNodeFilter
-from shared.framework.plugin import PermitPlugin, Permission
-from shared.framework.status import SUCCESS
+from shared.framework.plugin import PermitPlugin
+from flotilla.results import Permission
+from flotilla.results import SUCCESS
 
 class Own(PerNodeFilter, PermitPlugin):
     name = "Own"
@@ -149,7 +150,8 @@ def test_whose_fault_it_is_is_told_on_one_line(installs: Installs, code: str, va
 
 MAKES_TROUBLE = """
 from shared.errors import UserError
-from shared.framework.plugin import PermitPlugin, Permission
+from shared.framework.plugin import PermitPlugin
+from flotilla.results import Permission
 
 class P(PermitPlugin):
     name = "P"

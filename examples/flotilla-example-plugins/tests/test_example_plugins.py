@@ -5,9 +5,9 @@ from flotilla_example_plugins.approval import Approval
 from flotilla_example_plugins.preferred_rank import PreferredRank
 from flotilla_example_plugins.same_app_limit import SameAppLimit
 
-from flotilla.objects import ClusterObjects
 from flotilla.results import Code
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.objects import ClusterObjects
 from shared.errors import UserError
 from shared.framework.cyclestate import CycleState
 from shared.framework.view import NodeView
