@@ -114,7 +114,7 @@ class Membership:
         member = self._members.get(worker)
         if member is None or not self._trust.fault(worker, member.incarnation, why, now):
             return []
-        self._names.is_told_to_end(worker)
+        self._names.told_to_end(worker)
         refused = self._trust.refusal(worker, member.incarnation, now)
         return [*self._drop(worker, now), (worker, self._refuse(worker, member.incarnation, refused))]
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 from services.cycle.asking import Asking
 from services.cycle.core import CycleCore
@@ -30,7 +30,6 @@ from services.cycle.outcomes import outcome_of
 from services.cycle.spans import RoundSpans
 from shared.bus import Envelope
 from shared.config.document import read_config
-from shared.errors import ClusterError
 from shared.extenders.client import ExtenderClient
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
@@ -44,11 +43,11 @@ from shared.messages.state import Committed, Heartbeat, Outdated
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
-from shared.runtime.awaited import Awaited
-from shared.runtime.clockoffsets import ClockOffsets
+from shared.runtime.clocks import ClockOffsets
+from shared.runtime.health import Watchdog
 from shared.runtime.joining import joined
-from shared.runtime.leadership import leadership
-from shared.runtime.names import refused_line
+from shared.runtime.leadership import LaterTerm, leadership
+from shared.runtime.names import name_conflict
 from shared.runtime.stopping import CYCLE_PODS
 from shared.telemetry.logs import Repeated
 
@@ -88,7 +87,7 @@ async def main(context: Context) -> None:
                     extending=Extending(extenders.extenders),
                     incarnation=secrets.token_hex(8),
                 )
-                await lead.during(Shell(context, core, extenders, client, lead.raise_term).run())
+                await lead.during(Shell(context, core, extenders, client, LaterTerm(context, lead.raise_term)).run())
         finally:
             await extenders.close()
     finally:
@@ -102,12 +101,10 @@ class Shell:
         core: CycleCore,
         extenders: ExtenderClient,
         client: KubeClient,
-        raise_term: Callable[[int], Awaitable[int]],
+        later_term: LaterTerm,
     ) -> None:
-        """`raise_term` takes a term above the one that it is given."""
         settings = context.settings
-        self._raise_term = raise_term
-        self._leaving: asyncio.Task[None] | None = None
+        self._later_term = later_term
         self._client = client
         self._whole = WholeObjects(client)
         self._asking = Asking(extenders, self._whole, self._handle, self._trouble, context.fault)
@@ -124,8 +121,8 @@ class Shell:
         )
         self._spans = RoundSpans(context.tracer)
         self._clocks = ClockOffsets(context)
-        self._snapshot = Awaited(context.health, context.clock, "snapshot", "no snapshot has answered the commit")
-        self._snapshot.settled()
+        self._snapshot = Watchdog(context.health, context.clock, "snapshot", "no snapshot has answered the commit")
+        self._snapshot.stop()
         self._sparingly = Repeated(context.log)
         self._rounds_before = 0
         metrics = context.metrics
@@ -198,7 +195,7 @@ class Shell:
             self._on_outdated(message)
             return
         if isinstance(message, Committed) and message.epoch >= self._core.epoch:
-            self._snapshot.settled()
+            self._snapshot.stop()
         self._handle(message)
 
     def _on_outdated(self, outdated: Outdated) -> None:
@@ -206,23 +203,7 @@ class Shell:
             self._leave(outdated.newest, "has committed")
 
     def _leave(self, newest: int, what: str) -> None:
-        if self._leaving is None:
-            self._leaving = asyncio.create_task(self._leave_term(newest, what), name="leaving the term")
-            self._context.fault.watch(self._leaving)
-
-    async def _leave_term(self, newest: int, what: str) -> None:
-        """End for a later term: another cycle has committed, or given out shards, in a term that is not before ours.
-
-        Either that one leads by now and this one has stood still, or somebody deleted the Lease, so its terms began
-        again at or below one that was used before, and the snapshot and the workers refuse it.
-        """
-        try:
-            term = await self._raise_term(newest)
-        except ClusterError as lost:
-            self._context.fault.end(lost)
-            return
-        said = f"another cycle {what} in term {newest}, and ours is {self._core.epoch}: the Lease was deleted"
-        self._context.fault.end(ClusterError(f"{said}; going on in a term above {term}"))
+        self._later_term.leave(newest, f"another cycle {what} in term {newest}, and ours is {self._core.epoch}")
 
     def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.worker, beat.at)
@@ -256,7 +237,7 @@ class Shell:
             self._context.bus.post(f"worker.{worker}", assign)
         while self._membership.refused:
             taken = self._membership.refused.popleft()
-            self._sparingly.warning(f"name {taken.name}", "%s", refused_line("worker", taken))
+            self._sparingly.warning(f"name {taken.name}", "%s", name_conflict("worker", taken))
             self._context.bus.post(f"worker.{taken.name}", taken)
         if self._membership.changed:
             workers = self._membership.workers()
@@ -297,7 +278,7 @@ class Shell:
                 self._asking.ask(effect)
             case Write(message=commit, round=number):
                 trace = self._spans.context(number, (), self._context.clock()) if number else None
-                self._snapshot.awaits()
+                self._snapshot.start()
                 self._context.bus.post("snapshot.commits", commit, trace=trace)
             case Decided(uid=uid, node=node):
                 self._tell(Outcome(uid, Verdict.DECIDED, node))

@@ -53,11 +53,11 @@ from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten,
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
-from shared.runtime.awaited import Awaited
-from shared.runtime.clockoffsets import ClockOffsets
-from shared.runtime.dumping import on_dump_signal
+from shared.runtime.clocks import ClockOffsets
+from shared.runtime.health import Watchdog
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
+from shared.runtime.signals import on_dump_signal
 from shared.telemetry.logs import Repeated
 from shared.watch.progress import Progress
 from shared.watch.reader import Effect as WatchEffect
@@ -137,8 +137,8 @@ class Shell:
         self._spans = PodSpans(context.tracer, core)
         self._clocks = ClockOffsets(context)
         missing = "pods wait, and no cycle has asked for any"
-        self._cycle, self._cycle_epoch = Awaited(context.health, context.clock, "cycle", missing), 0
-        self._cycle.settled()
+        self._cycle, self._cycle_epoch = Watchdog(context.health, context.clock, "cycle", missing), 0
+        self._cycle.stop()
         self._sparingly = Repeated(context.log)
         self._listed = False
         self._take: tuple[Take, Envelope] | None = None
@@ -215,7 +215,7 @@ class Shell:
         """A Take that comes before the cluster is listed is answered when it is."""
         self._cycle_epoch = max(self._cycle_epoch, take.epoch)
         if take.epoch == self._cycle_epoch:
-            self._cycle.settled()
+            self._cycle.stop()
         self._take = (take, envelope)
         if self._listed:
             self._feed(take)
@@ -246,9 +246,9 @@ class Shell:
             while refused:
                 self._sparingly.warning("refused", "refused: %s", refused.popleft())
         if self._core.counts()[PodState.ACTIVE]:
-            self._cycle.awaits()
+            self._cycle.start()
         else:
-            self._cycle.settled()
+            self._cycle.stop()
         self._post_notices()  # those that a Tick has caused
         self._metrics.show(self._core)
         self._introspection.expire(self._context.clock())

@@ -74,11 +74,11 @@ from shared.messages.state import Commit, Heartbeat
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner
-from shared.runtime.clockoffsets import ClockOffsets
-from shared.runtime.dumping import on_dump_signal
+from shared.runtime.clocks import ClockOffsets
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
-from shared.runtime.names import Names, refused_line
+from shared.runtime.names import Names, name_conflict
+from shared.runtime.signals import on_dump_signal
 from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
@@ -377,7 +377,7 @@ class Shell:
         of = (beat.binder, beat.incarnation, now)
         ruling = self._names.beat(*of, epoch=self._core.epoch, uptime=beat.uptime, leaving=beat.gone)
         if ruling.taken is not None:
-            self._sparingly.warning(f"name {beat.binder}", "%s", refused_line("binder", ruling.taken))
+            self._sparingly.warning(f"name {beat.binder}", "%s", name_conflict("binder", ruling.taken))
             self._bus.post(subjects.binder(beat.binder), ruling.taken)
         if not ruling.counts:
             return

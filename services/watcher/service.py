@@ -4,7 +4,6 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -33,7 +32,6 @@ from services.watcher.spans import WatchSpans
 from shared.bus import Envelope
 from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
-from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
 from shared.kube.errors import Gone, Refused
@@ -43,9 +41,9 @@ from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched
 from shared.model.kinds import QUEUE_KINDS
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
-from shared.runtime.awaited import Awaited
+from shared.runtime.health import Watchdog
 from shared.runtime.joining import joined
-from shared.runtime.leadership import leadership
+from shared.runtime.leadership import LaterTerm, leadership
 from shared.telemetry.logs import Repeated
 
 GATHERING = 0.01
@@ -74,7 +72,7 @@ async def main(context: Context) -> None:
             joined(context, config.leader_election, given),
             leadership(context, config.leader_election, f"{context.settings.prefix}-watcher", given) as lead,
         ):
-            shell = Shell(context, client, WatcherCore(lead.epoch), schedulers, lead.raise_term)
+            shell = Shell(context, client, WatcherCore(lead.epoch), schedulers, LaterTerm(context, lead.raise_term))
             await lead.during(shell.run())
     finally:
         await client.close()
@@ -87,12 +85,10 @@ class Shell:
         client: KubeClient,
         core: WatcherCore,
         schedulers: frozenset[str],
-        raise_term: Callable[[int], Awaitable[int]],
+        later_term: LaterTerm,
     ) -> None:
-        """`raise_term` takes a term above the one that it is given."""
         self._context = context
-        self._raise_term = raise_term
-        self._leaving: asyncio.Task[None] | None = None
+        self._later_term = later_term
         self._bus = context.bus
         self._core = core
         self._server = client.server
@@ -116,7 +112,7 @@ class Shell:
         said = "no queue and no snapshot has said that it follows this watcher"
         self._known: set[str] = set()
         self._all_follow = asyncio.Event()
-        self._followers = Awaited(context.health, context.clock, "followers", said)
+        self._followers = Watchdog(context.health, context.clock, "followers", said)
 
     async def run(self) -> None:
         for resource in RESOURCES.values():
@@ -193,32 +189,17 @@ class Shell:
         self._runner.feed(Asked())
 
     def _on_seen(self, message: WatchSeen, envelope: Envelope) -> None:
-        if (message.epoch, message.seq) > (self._core.epoch, self._core.seq) and self._leaving is None:
-            self._leaving = asyncio.create_task(self._leave_term(message), name="leaving the term")
-            self._context.fault.watch(self._leaving)
-        self._follows(message)
-
-    async def _leave_term(self, seen: WatchSeen) -> None:
-        """End for a later term: a follower has seen more of ours than we have said, or a later one.
-
-        Either another watcher leads by now and this one has stood still, or somebody deleted the Lease, so its terms
-        began again at or below one that was used before, and followers refuse it.
-        """
-        try:
-            term = await self._raise_term(seen.epoch)
-        except ClusterError as lost:
-            self._context.fault.end(lost)
-            return
-        self._context.fault.end(
-            ClusterError(
-                f"{seen.asker} has seen message {seen.seq} of term {seen.epoch}, and we are at {self._core.seq} "
-                f"of term {self._core.epoch}: the Lease was deleted; going on in a term above {term}"
+        if (message.epoch, message.seq) > (self._core.epoch, self._core.seq):
+            self._later_term.leave(
+                message.epoch,
+                f"{message.asker} has seen message {message.seq} of term {message.epoch},"
+                f" and we are at {self._core.seq} of term {self._core.epoch}",
             )
-        )
+        self._follows(message)
 
     def _follows(self, seen: WatchSeen) -> None:
         if seen.epoch == self._core.epoch:
-            self._followers.heard()
+            self._followers.reset()
             if not self._all_follow.is_set():
                 self._known.add(seen.asker)
             if len(self._known) >= FOLLOWERS:

@@ -17,8 +17,8 @@ from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign, WorkerBeat
 from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, CoreRunner, every
-from shared.runtime.awaited import Awaited
-from shared.runtime.clockoffsets import ClockOffsets
+from shared.runtime.clocks import ClockOffsets
+from shared.runtime.health import Watchdog
 from shared.runtime.names import name_taken
 from shared.runtime.stopping import WORKER_SHARDS
 from shared.store.errors import StoreUnreachable
@@ -79,8 +79,8 @@ class Shell:
         )
         self._spans = EvaluationSpans(context.tracer, context.name)
         self._clocks = ClockOffsets(context)
-        self._cycle = Awaited(context.health, context.clock, "cycle", "no cycle has told it which shards are its own")
-        self._snapshot = Awaited(context.health, context.clock, "snapshot", "no snapshot of this pipeline is heard")
+        self._cycle = Watchdog(context.health, context.clock, "cycle", "no cycle has told it which shards are its own")
+        self._snapshot = Watchdog(context.health, context.clock, "snapshot", "no snapshot of this pipeline is heard")
         self._sparingly = Repeated(context.log)
         metrics = context.metrics
         self._nodes = metrics.gauge("flotilla_worker_nodes", "Nodes of the shards that this worker holds.")
@@ -125,7 +125,7 @@ class Shell:
     # What comes in
 
     def _on_delta(self, message: Delta | Heartbeat, envelope: Envelope) -> None:
-        self._snapshot.heard()
+        self._snapshot.reset()
         if isinstance(message, Heartbeat):
             self._clocks.heard("snapshot", message.at, message.api_ahead)
         self._runner.feed(message)
@@ -143,9 +143,9 @@ class Shell:
     def _on_cycle_heard(self, repeats: bool) -> None:
         """A cycle of the last release says it once."""
         if repeats:
-            self._cycle.heard()
+            self._cycle.reset()
         else:
-            self._cycle.settled()
+            self._cycle.stop()
 
     # What goes out
 

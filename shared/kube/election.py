@@ -1,17 +1,24 @@
-"""Who leads: what is seen of a Lease, and the time, make what is to be done about it.
+"""Leader election: decides from what a Lease says, and from the time, what to do about it.
 
-    waiting --nobody leads, or the leader is silent for too long--> taking --written--> leading
-       ^                                                              |                   |
-       +------------- somebody else was faster, or no answer ---------+                   |
-                                                                     over <---------------+
-                                       another holds the Lease, or it was not renewed in time
+`TRANSITIONS` has the states and their transitions.
 
-Two never both lead. Who waits takes the Lease only after it has not seen it change for the whole of its duration, by
-its own clock; who leads stops a good while before that, counted from when it *asked* for its last renewal. Clocks are
-never compared, only the server's order of writes.
+Two candidates never lead at once. A candidate takes the Lease only after it has seen no change of it for the Lease's
+whole duration, by its own clock; the leader stops well before that, counted from when it *sent* its last successful
+renewal. Clocks of different processes are never compared, only the API server's order of writes.
 
-Each time somebody takes the Lease, `leaseTransitions` rises: that is the term. It is at least the number of minutes
-since the start of 2026, so that it does not fall back where the Lease was deleted, or the server's store is an old one.
+Each time the Lease is taken, `leaseTransitions` rises: that is the term. It is at least the number of minutes since the
+start of 2026, so that it does not fall back if the Lease is deleted or the server's store is restored from a backup.
+
+All four leaders must belong to one pipeline, although everyone who connects to the API server shares the Leases and
+only those on one NATS share messages. Otherwise each of two pipelines could hold some of the Leases, and both would
+stop. So:
+
+- Every leader writes the identity of its NATS into its Lease (`Record.network`).
+- The snapshot's Lease is taken like any other, also from another pipeline, once nobody renews it.
+- The other three Leases are not taken while a process on another NATS holds the snapshot's.
+- A process that sees another pipeline renew the snapshot's Lease for FOREIGN_TIMEOUT ends, standby or leader.
+
+Decisions never depend on this: epochs, pod versions and the store's history fence those.
 """
 
 import math
@@ -19,18 +26,35 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum, StrEnum
 
 TERMS_BEGIN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 JITTER = 1.2
-"""Who waits looks again after its retry period, and a random share of so many of them."""
-SOON = 0.25
-"""Of a retry period: until the server is asked again that gave no answer to one who waits, or the Lease is looked at
-that somebody has changed under the leader."""
+"""A candidate adds up to this many retry periods, at random, to each of its waits."""
+EARLY_SHARE = 0.25
+"""Share of a retry period after which a candidate asks again that got no answer, and after which a leader looks at a
+Lease that somebody else has changed."""
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    TAKING = "taking"
+    LEADING = "leading"
+    OVER = "over"
+
+
+TRANSITIONS = (
+    (State.WAITING, State.TAKING, "the Lease is free, our own identity's, or expired"),
+    (State.TAKING, State.LEADING, "the Lease is written"),
+    (State.TAKING, State.WAITING, "another candidate was faster, or no answer came in time"),
+    (State.LEADING, State.OVER, "another process holds the Lease, or it was not renewed in time"),
+)
+"""From, to, and why; there are no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Seconds. `elect`: otherwise the Lease is taken at once, whoever holds it."""
+    """In seconds. Without `elect` the Lease is taken at once, whoever holds it."""
 
     elect: bool = True
     lease_duration: float = 15.0
@@ -40,10 +64,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a Lease says. `renewed` is only compared with what was read before; `duration` in seconds, 0 if unsaid.
+    """What a Lease says. `renewed` is only compared for equality; `duration` in seconds, 0 if unknown.
 
-    `settled`: nobody holds it, and who led last has left nothing behind that the next term would have to wait for.
-    `network`: the identity of the NATS of its holder, empty if unsaid. `acquired`: when it was taken, for people.
+    `settled`: nobody holds it, and the last leader left nothing behind that the next term would have to wait for.
+    `network`: the identity of its holder's NATS, empty if unknown. `acquired`: when it was taken, for people.
     """
 
     holder: str
@@ -60,24 +84,24 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The Lease as it is; none: there is none."""
+    """The Lease was read; None: it does not exist."""
 
     record: Record | None
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The Lease is as it was to be written."""
+    """The Lease was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """It was not written: somebody has changed it since it was looked at."""
+    """The write was refused: the Lease has changed since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No answer, or one that says nothing about the Lease; what was to be written may be, or come to be."""
+    """No answer, or none about the Lease. A write may have happened, or may still happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +111,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """The leader needs a new term, above this one."""
+    """The leader needs a new term above `beyond`."""
 
     beyond: int
 
@@ -99,14 +123,14 @@ Event = Looked | Written | Overtaken | Failed | Tick | Raise
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Ask the server for the Lease."""
+    """Read the Lease."""
 
     patience: float
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the Lease in the place of the one that was seen last, if that is still there."""
+    """Replace the Lease that was read or written last, if it is unchanged."""
 
     term: int
     acquired: bool
@@ -115,16 +139,16 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Somebody else leads."""
+    """Another process leads."""
 
     holder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """From now on we lead, in this term. `before`: the last term there was, 0 if none is known.
+    """We lead from now on, in this term. `before`: the last term, 0 if none is known.
 
-    `settled`: the Lease that was taken said that the term before had left nothing behind.
+    `settled`: the Lease said that the term before had left nothing behind.
     """
 
     term: int
@@ -134,7 +158,7 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """It is over."""
+    """We lead no longer, and never again."""
 
     why: str
 
@@ -143,38 +167,46 @@ Effect = Look | Write | Follow | Lead | Lose
 
 
 class Election:
-    """One candidate. It is told the time by a clock that only runs forward, and the Unix time.
+    """One candidate. `now` is monotonic, `wall` the Unix time.
 
-    One thing is asked of the server at a time: after Look or Write comes its answer, or Failed once patience is over.
+    One request is in progress at a time: each Look or Write is followed by its answer, or by Failed after `patience`.
     """
 
     def __init__(self, identity: str, timings: Timings, draw: Callable[[], float] = random.random) -> None:
-        """`draw`: from 0 to 1."""
+        """`draw` returns a random number from 0 to 1."""
         self._identity = identity
         self._timings = timings
         self._draw = draw
         self._record: Record | None = None
         self._seen_at: float | None = None
-        """When it was first seen as it is."""
+        """When the record was first seen as it is."""
         self._newest = 0
-        """The highest term that was seen or tried."""
+        """The highest term seen or tried."""
         self._before = 0
         self._settled = False
         self._asked: Look | Write | None = None
         self._asked_at = 0.0
         self._ask_at = -math.inf
         self._knows = False
-        """Whether the Lease is most likely still as it was seen or written last."""
+        """Whether the Lease is probably still as it was read or written last."""
         self._renewed_at = 0.0
         self.wanted = 0
-        """The term that was tried last; with an unknown outcome it may be in the Lease."""
+        """The term that was tried last; it may be in the Lease even if no answer came."""
         self.term = 0
-        """The one in which we lead; 0 while we do not."""
+        """The term in which we lead; 0 while we do not."""
         self.over = False
 
     @property
+    def state(self) -> State:
+        if self.over:
+            return State.OVER
+        if self.term:
+            return State.LEADING
+        return State.TAKING if isinstance(self._asked, Write) else State.WAITING
+
+    @property
     def leads_until(self) -> float:
-        """If nothing is renewed any more."""
+        """When leading ends without a further renewal."""
         return self._renewed_at + self._timings.renew_deadline if self.term else -math.inf
 
     def next_deadline(self) -> float:
@@ -212,11 +244,11 @@ class Election:
                 return self._on_written(asked, now)
             case Overtaken():
                 self._knows = False
-                self._ask_at = now + self._timings.retry_period * SOON if self.term else self._later(now)
+                self._ask_at = now + self._timings.retry_period * EARLY_SHARE if self.term else self._later(now)
             case _:
                 self._knows = False
                 soon = max(now, self._asked_at + self._timings.retry_period)
-                self._ask_at = soon if self.term else self._later(now, SOON)
+                self._ask_at = soon if self.term else self._later(now, EARLY_SHARE)
         return []
 
     def _on_looked(self, record: Record | None, now: float, wall: float) -> list[Effect]:
@@ -239,7 +271,7 @@ class Election:
         return [Follow(record.holder)]
 
     def _on_written(self, asked: Write, now: float) -> list[Effect]:
-        """What was asked for too long ago is no ground to lead by: the Lease is ours then, and will be taken anew."""
+        """A write that was sent too long ago gives no right to lead; the Lease is ours then and is taken again."""
         if now >= self._asked_at + self._timings.renew_deadline:
             self._knows, self._ask_at = False, now
             return []
@@ -269,7 +301,7 @@ class Election:
         return min(patience, self.leads_until - now) if self.term else patience
 
     def _may_be_taken(self, record: Record, seen_at: float, now: float) -> bool:
-        """It is nobody's, or our identity's from an earlier process, or its holder has been silent for too long."""
+        """Whether it is free, our own identity's from an earlier process, or expired."""
         free = not self._timings.elect or record.holder in ("", self._identity)
         return free or now >= seen_at + self._duration(record)
 
@@ -281,9 +313,67 @@ class Election:
         self._newest = self.wanted = max(self._newest + 1, minutes, self.term + 1)
 
     def _later(self, now: float, share: float = 1.0) -> float:
-        """Not all who wait look at a time."""
+        """Spread the candidates' reads over time."""
         return now + share * self._timings.retry_period * (1 + JITTER * self._draw())
 
     def _lose(self, why: str) -> Lose:
         self.over, self.term = True, 0
         return Lose(why)
+
+
+FOREIGN_TIMEOUT = 8.0
+"""Seconds for which another pipeline must have renewed the snapshot's Lease before a process ends because of it. After
+NATS was replaced, a leader takes up to 6 s to notice; until then its Lease names the previous one.
+"""
+
+
+class Ownership(Enum):
+    """Which pipeline holds the snapshot's Lease."""
+
+    OURS = "ours"
+    """No other pipeline holds it."""
+    FOREIGN = "foreign"
+    """Another pipeline holds it, or has left it behind."""
+    REFUSED = "refused"
+    """Another pipeline renews it: ours is the second one."""
+
+
+@dataclass(slots=True)
+class _ForeignHolder:
+    record: Record
+    first_seen_at: float
+    renewed_at: float
+
+
+class OwnershipTracker:
+    """Judges each read of the snapshot's Lease."""
+
+    def __init__(self) -> None:
+        self._other: _ForeignHolder | None = None
+
+    def judge(self, record: Record | None, network: str, now: float) -> Ownership:
+        """`network`: the identity of our NATS."""
+        if record is None or not record.holder or record.network in ("", network):
+            self._other = None
+            return Ownership.OURS
+        other = self._other
+        if other is None or other.record.network != record.network:
+            self._other = _ForeignHolder(record, now, now)
+            return Ownership.FOREIGN
+        if record != other.record:
+            other.record, other.renewed_at = record, now
+        return Ownership.REFUSED if other.renewed_at - other.first_seen_at >= FOREIGN_TIMEOUT else Ownership.FOREIGN
+
+
+def describe_holder(where: str, record: Record) -> str:
+    """Who holds the snapshot's Lease `where`."""
+    since = f" since {record.acquired}" if record.acquired else ""
+    return f"{where} is held by {record.holder}{since}, of a pipeline that uses another NATS than this one"
+
+
+def describe_conflict(where: str, record: Record) -> str:
+    """The error of a process that ends because of it."""
+    return (
+        f"{describe_holder(where, record)}: stop that pipeline and start this one again (if it has crashed, start again"
+        f" once its Lease has run out), or connect this one to the same NATS (FLOTILLA_NATS_URL)"
+    )

@@ -1,4 +1,4 @@
-"""Context: what a service is given by its host."""
+"""Context: what the host passes to a service."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from shared.bus import Bus
 from shared.config.settings import Settings
-from shared.runtime.apiclock import ApiClock
+from shared.runtime.clocks import ApiClock
 from shared.runtime.health import Health
 from shared.telemetry import Telemetry
 from shared.telemetry.fault import Fault
@@ -17,7 +17,7 @@ from shared.telemetry.tracing import Tracer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """`name` is this process's among its like; `http_url` is where its endpoints are."""
+    """`name`: this process's, unique among processes of its service. `http_url`: of its endpoints."""
 
     service: str
     name: str
@@ -27,15 +27,15 @@ class Context:
     health: Health
     http_url: str
     validates: bool = False
-    """Cores are to check themselves after every event."""
+    """Whether cores validate themselves after every event."""
     clock: Callable[[], float] = time.monotonic
-    """Seconds for deadlines and durations; only ever compared with itself, in this process."""
+    """Seconds, for deadlines and durations; comparable only within this process."""
     wall: Callable[[], float] = time.time
-    """Seconds since 1970, for people and for Kubernetes' objects. May be wrong, and may be set."""
+    """Unix time, for people and Kubernetes objects. May be wrong, and may jump."""
     api_clock: ApiClock = field(default_factory=ApiClock)
 
     def date(self, at: float) -> float:
-        """The Unix time of a moment of `clock`, by the wall clock as it is now."""
+        """The Unix time that corresponds to a time of `clock`."""
         return self.wall() - (self.clock() - at)
 
     @property

@@ -1,15 +1,19 @@
-"""CoreRunner: what all shells have in common. It feeds a pure core, carries out its effects, and keeps its time."""
+"""CoreRunner: the part that all shells share. Feeds events to a pure core, carries out its effects, keeps its
+deadlines.
+"""
 
 import asyncio
+import inspect
+import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from shared.telemetry import Telemetry
 
 SHORTEST_SLEEP = 0.001
 STUCK_SLEEP = 0.05
-"""After a tick that has left a deadline in the past: nothing here may spin."""
+"""The least wait after a tick that left a deadline in the past, so that the runner does not spin."""
 
 Event = TypeVar("Event", contravariant=True)
 Effect = TypeVar("Effect", covariant=True)
@@ -24,11 +28,11 @@ class Core(Protocol[Event, Effect]):
 
 
 class CoreRunner(Generic[E, F]):
-    """One for a process. `feed` handles an event at once, or after the one that is being handled.
+    """One per process. `feed` handles an event at once, or after the one in progress.
 
-    Whatever the core raises, or carrying out an effect, ends the term (`telemetry.fault`): nothing further is handled
-    or carried out, for half of a change may have been applied. `feed` itself never raises. `validate`, where given,
-    checks the core after each event. `tick`: None where the shell tells the core of time itself.
+    An exception from the core or from an effect ends the term (`telemetry.fault`): nothing more is handled or carried
+    out, because a change may be half applied. `feed` itself never raises. `validate` checks the core after each event.
+    `tick` None: the shell feeds time events itself.
     """
 
     def __init__(
@@ -70,12 +74,12 @@ class CoreRunner(Generic[E, F]):
         self._arm()
 
     def carry_out(self, effects: Iterable[F]) -> None:
-        """What the core wanted done other than in answer to an event: when it was started."""
+        """Carry out effects that do not answer an event, such as those of the core's start."""
         self._carry_out_all(effects)
         self._arm()
 
     def close(self) -> None:
-        """Nothing is handled any more."""
+        """Handle no further events."""
         self._closed = True
         self._events.clear()
         if self._timer is not None:
@@ -103,7 +107,7 @@ class CoreRunner(Generic[E, F]):
     # Time
 
     def _arm(self) -> None:
-        """A timer that goes off too early is left alone: it will arm the next."""
+        """A timer that fires too early is kept; it arms the next one."""
         deadline = self._next_deadline()
         if deadline is None or (self._timer is not None and self._wakes_at <= deadline):
             return
@@ -132,3 +136,25 @@ class CoreRunner(Generic[E, F]):
         self._least = STUCK_SLEEP
         self.feed(self._tick)
         self._least = SHORTEST_SLEEP
+
+
+async def every(
+    seconds: float,
+    work: Callable[[], Awaitable[None] | None],
+    *,
+    jitter: float = 0.0,
+    rng: random.Random | None = None,
+) -> None:
+    """Do the work at once and then every `seconds`, each time up to `jitter` seconds later, until cancelled.
+
+    Missed times are skipped, not made up for. An exception of the work ends the loop: run it in a task group.
+    """
+    loop = asyncio.get_running_loop()
+    rng = rng or random.Random()
+    due = loop.time()
+    while True:
+        outcome = work()
+        if inspect.isawaitable(outcome):
+            await outcome
+        due = max(due + seconds, loop.time())
+        await asyncio.sleep(due + rng.uniform(0.0, jitter) - loop.time())

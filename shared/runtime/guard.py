@@ -1,7 +1,7 @@
 """Authorize endpoint reads: open on loopback; elsewhere everything but health needs the API server's authorization.
 
-As kube-scheduler's secure port: TLS, with a certificate of its own making where none is given; a bearer token, whose
-user must have the right to `get` the path (a ClusterRole with nonResourceURLs).
+Like kube-scheduler's secure port: TLS, self-signed unless a certificate is given, and a bearer token whose user must
+have the right to `get` the path (a ClusterRole with nonResourceURLs).
 """
 
 import os
@@ -22,7 +22,7 @@ from shared.kube.reviews import Reviews
 from shared.telemetry.logs import logger
 
 OPEN = ("/healthz", "/livez", "/readyz")
-"""Open to everybody, with the checks below them: probes bring no token."""
+"""Open to all, with their sub-paths: probes carry no token."""
 VALID = timedelta(days=3650)
 BEARER = "bearer "
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -38,7 +38,7 @@ class Guard:
         self._reviews = reviews
 
     async def denial(self, method: str, path: str, authorization: str) -> Denial | None:
-        """None: it may be answered."""
+        """None if the request may be answered."""
         if is_open(path):
             return None
         if not authorization.lower().startswith(BEARER):
@@ -59,7 +59,7 @@ def is_open(path: str) -> bool:
 
 
 def serving_context(settings: Settings) -> ssl.SSLContext:
-    """UserError where the given files cannot be used. They are read again when they have changed."""
+    """UserError if the given files are unusable. They are reloaded when they have changed."""
     if settings.http_cert is None and settings.http_key is None:
         return _self_signed_context()
     if settings.http_cert is None or settings.http_key is None:
@@ -76,7 +76,7 @@ class _Files:
         self.context.sni_callback = self._begin
 
     def _begin(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """With each connection."""
+        """Called for each connection."""
         try:
             seen = self._changed()
             if seen != self._seen:
@@ -93,7 +93,7 @@ class _Files:
 
 
 def _self_signed_context() -> ssl.SSLContext:
-    from shared.certificates import self_signed  # few processes need it
+    from shared.certificates import self_signed  # lazily: few processes need it
 
     host = socket.gethostname()
     pair = self_signed((host, "localhost", "127.0.0.1"), datetime.now(UTC), VALID)

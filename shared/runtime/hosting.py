@@ -1,4 +1,4 @@
-"""host: the life of a service's process, from its settings to its exit code."""
+"""host: runs a service's process, from its settings to its exit code."""
 
 import asyncio
 import gc
@@ -20,11 +20,10 @@ from shared.config.settings import Settings
 from shared.errors import ClusterError, Unexpected, UserError
 from shared.runtime import stopping
 from shared.runtime.context import Context
-from shared.runtime.dumping import survive_dump_signal
 from shared.runtime.health import Health
 from shared.runtime.pages import Pages
-from shared.runtime.profiling import heed_profile_signal
 from shared.runtime.serving import served
+from shared.runtime.signals import handle_sigusr2
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
 from shared.telemetry.metrics import Metrics
@@ -35,20 +34,20 @@ if TYPE_CHECKING:
 
 OK, FAILED, USER_ERROR, SIGNALLED = 0, 1, 2, 128
 SAME_REQUEST = 1.0
-"""Seconds in which a further SIGTERM says nothing new."""
+"""Seconds in which a further SIGTERM counts as the same request."""
 GARBAGE_AFTER = 20_000
-"""New objects."""
+"""Newly allocated objects."""
 NATS = "nats"
 VALIDATE = "FLOTILLA_VALIDATE"
-"""Set to 1: every core checks itself after every event."""
+"""Set to 1: every core validates itself after every event."""
 
 Main = Callable[[Context], Awaitable[None]]
 
 
 def host(service: str, settings: Settings, main: Main) -> int:
-    """Runs `main` until it returns or fails, or SIGTERM or SIGINT asks for its end; tells the process's exit code.
+    """Run `main` until it returns, fails, or SIGTERM or SIGINT asks it to end; return the exit code.
 
-    That is 2, after one line, for what the user has to put right, and 1 for what the cluster or we have.
+    The code is 2, after one line, for what the user has to correct, and 1 for failures of the cluster or of ours.
     """
     try:
         name = process_name(service, settings)
@@ -68,16 +67,16 @@ def process_name(service: str, settings: Settings) -> str:
 
 
 def _look_for_garbage_less_often() -> None:
-    """What services hold is large, stays long, and has few cycles: looking through it costs more than it finds."""
+    """A service's state is large, long-lived and has few cycles, so a collection costs more than it frees."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER, 20, 20)
 
 
 async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
-    """Lives, until it is over or a signal ends it: the first one asks, the second does not.
+    """Run until it ends or a signal cancels it; a second signal exits at once.
 
-    A SIGTERM right after the first is the same request: of who ends all processes together, and of who started them.
+    A SIGTERM right after the first is the same request, sent both to the process group and by the parent.
     """
     loop = asyncio.get_running_loop()
     task = loop.create_task(life)
@@ -99,8 +98,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, number)
-    heed_profile_signal()
-    survive_dump_signal(logger(service))
+    handle_sigusr2(logger(service))
     try:
         await task
     except asyncio.CancelledError:
@@ -139,7 +137,7 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
 
 
 def _sink(endpoint: str) -> "SpanSink":
-    from shared.telemetry.export import SpanSink  # it takes a while to be loaded, and few processes export
+    from shared.telemetry.export import SpanSink  # lazily: slow to import, and few processes export
 
     return SpanSink(endpoint)
 
@@ -151,9 +149,9 @@ def _telemetry(service: str, name: str, settings: Settings) -> Telemetry:
 
 
 def _tell(service: str, failure: Exception) -> int:
-    """What the user or the cluster has to put right needs one line; what we have, a traceback.
+    """Log one line for what the user or the cluster has to correct, a traceback for our own failures.
 
-    That of a fault is in the log already.
+    The traceback of a fault is in the log already.
     """
     cause = _only_cause(failure)
     if isinstance(cause, UserError):
@@ -171,7 +169,7 @@ def _tell_user(service: str, error: BaseException) -> int:
 
 
 def _only_cause(failure: BaseException) -> BaseException:
-    """The first of a group in which everything can be told in a line."""
+    """The first exception of a group that holds only known ones."""
     known = (UserError, ClusterError, Unexpected)
     while isinstance(failure, BaseExceptionGroup) and failure.split(known)[1] is None:
         failure = failure.exceptions[0]

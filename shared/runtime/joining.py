@@ -1,7 +1,8 @@
-"""Joining a pipeline: a service learns which one it is part of, and is refused where another one has the prefix.
+"""Joining a pipeline: a service learns which one it is part of, and ends if another one uses the prefix.
 
-A pipeline is a cluster and a set of Leases in it. Messages carry its identity (`shared/bus/pipeline.py`), so two never
-mix; this module is for the people who started the second one by mistake: it ends at once, with a line that says why.
+A pipeline is a cluster and a set of Leases in it. Messages carry its identity (`shared/bus/pipeline.py`), so two
+pipelines never mix. This module tells people who start a second one by mistake: it ends at once with one line that says
+why.
 """
 
 import asyncio
@@ -18,33 +19,33 @@ from shared.kube.client import KubeClient
 from shared.kube.cluster import cluster_uid
 from shared.kube.connection import GivenConnection
 from shared.messages.identity import Owner, WhoOwns
-from shared.runtime.apiclock import CLOCKS, told_by
+from shared.runtime.clocks import CLOCKS, offset_from_date
 from shared.runtime.context import Context
 from shared.runtime.names import utc
 from shared.telemetry.logs import Repeated
 
 CLUSTER = "cluster"
 PAUSE = 0.5
-"""Seconds between two questions to an API server that does not answer."""
+"""Seconds between two attempts to reach the API server."""
 OWNER_PATIENCE = 1.0
-"""Seconds for an answer of who has the prefix. Where nobody has it, NATS says so at once."""
+"""Seconds to wait for the owner of the prefix. Without an owner, NATS answers at once."""
 LOOK_AGAIN = 5.0
-"""Seconds between two looks at who we are, while messages of another pipeline arrive."""
+"""Seconds between two identity checks while messages of another pipeline arrive."""
 LOOK_EVERY = 15.0
-"""Seconds between two looks at the API server: whether it is that of our cluster still, and what time it is there."""
+"""Seconds between two checks that the API server is still that of our cluster, and what time it has."""
 
 
 OWN_NAMES = "scheduler names of its own in the configuration (profiles[].schedulerName), as both serve this cluster"
-"""What a second pipeline of one cluster needs besides a prefix: pods of a name that both serve are decided twice."""
+"""What a second pipeline of one cluster needs besides a prefix; otherwise both schedule the same pods."""
 
 
 @asynccontextmanager
 async def joined(
     context: Context, election: LeaderElection, given: GivenConnection, *, answers: bool = False
 ) -> AsyncIterator[None]:
-    """Inside, messages are exchanged with this pipeline only. `answers`: tell others that the prefix is taken.
+    """Exchange messages with this pipeline only, while the context lasts.
 
-    UserError if another pipeline has the prefix.
+    `answers`: reply to others that the prefix is in use. UserError if another pipeline uses it.
     """
     joining = _Joining(context, election, given)
     context.health.check(CLOCKS, lambda: context.api_clock.problem(context.clock()))
@@ -98,7 +99,7 @@ class _Joining:
             self._client = await KubeClient.open(context.settings.api, given=self._given, agent=agent)
         before = context.wall()
         uid = await cluster_uid(self._client)
-        ahead = told_by(self._client.date, before, context.wall())
+        ahead = offset_from_date(self._client.date, before, context.wall())
         if ahead is not None:
             self._api_gauge.set(ahead)
             context.api_clock.measured(ahead, context.clock())
@@ -109,7 +110,7 @@ class _Joining:
             await self._client.close()
 
     async def check_prefix(self, younger_than: float | None = None) -> None:
-        """UserError if another pipeline has the prefix; only if it has had it for longer, where a time is given."""
+        """UserError if another pipeline uses the prefix and, given a time, has done so for longer."""
         bus, settings = self._context.bus, self._context.settings
         try:
             asked = WhoOwns(bus.pipeline.id)
@@ -129,7 +130,7 @@ class _Joining:
         envelope.respond(Owner(self._context.bus.pipeline.id, self._since))
 
     async def guard(self) -> None:
-        """End if we are of another cluster than we were, or another pipeline is heard that was there before us."""
+        """End the term if our cluster has changed, or another pipeline is heard that was there first."""
         foreign = self._context.bus.pipeline.foreign
         while True:
             with suppress(TimeoutError):

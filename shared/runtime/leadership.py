@@ -1,80 +1,43 @@
-"""Leading, where one of several does: waiting for it as a standby, keeping it, giving it back.
+"""Leadership: waiting for a Lease as a standby, keeping it, releasing it.
 
     async with leadership(context, config.leader_election, "flotilla-queue") as lead:
-        await lead.during(...)  # lead.epoch is ours alone
+        await lead.during(...)  # no other process has lead.epoch
 
-The Lease is kept in a thread with a connection of its own: neither a busy event loop nor what else is asked of the API
-server keeps a renewal waiting. The thread gives up if the loop has not turned for as long as a renewal may take, or
-NATS was lost for half a minute: who does nothing does not lead. Nor does anybody begin to who is cut off from NATS.
+`LeaseKeeper` holds the Lease in a thread of its own.
 """
 
 import asyncio
-import contextlib
-import logging
-import math
-import secrets
-import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from shared.config.structs import LeaderElection
-from shared.errors import ClusterError, UserError
-from shared.kube.client import KubeClient
+from shared.errors import ClusterError
 from shared.kube.connection import NOTHING_GIVEN, GivenConnection
-from shared.kube.election import (
-    JITTER,
-    Election,
-    Event,
-    Failed,
-    Follow,
-    Lead,
-    Look,
-    Looked,
-    Lose,
-    Overtaken,
-    Raise,
-    Record,
-    Tick,
-    Timings,
-    Write,
-    Written,
-)
-from shared.kube.lease import Lease
-from shared.kube.ownership import Ownership, Standing, described, what_to_do
+from shared.kube.election import Lead
 from shared.runtime.context import Context
-from shared.runtime.stopping import RELEASE_CALL
-from shared.telemetry.logs import Repeated
+from shared.runtime.lease_keeper import LeaseKeeper, LeaseLost
 
-TERM = "term"
-CUT_OFF = 30.0
-"""Seconds without NATS after which a leader leaves it to others: a restart of NATS takes less."""
-OWNER_LOOK = 0.25
-"""Seconds between two looks at the snapshot's Lease while it keeps us from taking ours."""
-
-
-class LeaseLost(ClusterError):
-    """Somebody else may lead: whoever is told this is to stop at once."""
+__all__ = ["LaterTerm", "Leadership", "LeaseLost", "leadership"]
 
 
 class Leadership:
-    """`before`: the term before ours as far as anybody knows, 0 if there was none.
+    """A term of leadership.
 
-    `settled`: the Lease said that nothing of that term was under way any more. It says so no longer.
-    `version`: the resourceVersion of the write that took the Lease; all that earlier terms did came before it.
+    `before`: the last term before ours, 0 if none is known.
+    `settled`: the Lease said that nothing of that term was still in progress; taking the Lease removed the mark.
+    `version`: the resourceVersion of the write that took the Lease. All that earlier terms did came before it.
     """
 
-    def __init__(self, lease: str, told: Lead, keeper: "_Keeper") -> None:
+    def __init__(self, lease: str, lead: Lead, keeper: LeaseKeeper) -> None:
         self.lease = lease
-        self.before = told.before
-        self.epoch = told.term
-        self.settled = told.settled
+        self.before = lead.before
+        self.epoch = lead.term
+        self.settled = lead.settled
         self.version = keeper.version
         self._keeper = keeper
 
     async def during(self, work: Awaitable[None]) -> None:
-        """Does the work. If the Lease is lost, the work is cancelled, and LeaseLost raised, as from a task group."""
+        """Run the work. If the Lease is lost, cancel it and raise LeaseLost, as a task group does."""
         async with asyncio.TaskGroup() as tasks:
             losing = tasks.create_task(self._lost())
             await work
@@ -85,21 +48,18 @@ class Leadership:
 
     @property
     def served(self) -> frozenset[str]:
-        """The schedulers that leaders of this and of earlier terms serve or have served."""
+        """The schedulers that leaders of this and earlier terms have served."""
         return frozenset(self._keeper.served)
 
     def settle(self) -> bool:
-        """Nothing of our term is under way any more, or will be: given back, the Lease will say so.
-
-        False where it is lost, and says nothing of ours.
-        """
+        """Nothing of our term is in progress any more: the released Lease will say so. False if the Lease is lost."""
         if self._keeper.lost.done():
             return False
         self._keeper.settled = self.epoch
         return True
 
     async def raise_term(self, beyond: int = 0) -> int:
-        """A new term, above ours and this one. Waits for the API server; LeaseLost if it is not to be had."""
+        """Begin a term above ours and `beyond`. Waits for the API server; LeaseLost if another process leads."""
         self.epoch = await self._keeper.raise_term(max(beyond, self.epoch))
         return self.epoch
 
@@ -112,12 +72,12 @@ async def leadership(
     given: GivenConnection = NOTHING_GIVEN,
     schedulers: Iterable[str] = (),
 ) -> AsyncIterator[Leadership]:
-    """Waits until this process leads, or raises the fault that ends it before.
+    """Wait until this process leads; raise the fault that ends the process before that.
 
-    The Lease of this name is given back at the end, unless it is lost. UserError, before or as of LeaseLost, where
-    another pipeline has the Leases. `schedulers`: that the leader serves, which the Lease remembers.
+    At the end the Lease `name` is released, unless it is lost. UserError, before or as the cause of LeaseLost, if
+    another pipeline holds the Leases. `schedulers`: that the leader serves, recorded in the Lease.
     """
-    keeper = _Keeper(context, config, name, given, tuple(schedulers))
+    keeper = LeaseKeeper(context, config, name, given, tuple(schedulers))
     keeper.start()
     try:
         yield Leadership(name, await keeper.leads(), keeper)
@@ -125,322 +85,29 @@ async def leadership(
         await keeper.end()
 
 
-def timings_of(config: LeaderElection) -> Timings:
-    """Where nobody is elected, durations are not checked in the file; those that cannot be are the usual ones then."""
-    if not config.lease_duration > config.renew_deadline > JITTER * config.retry_period > 0:
-        return Timings(elect=config.leader_elect)
-    return Timings(
-        elect=config.leader_elect,
-        lease_duration=config.lease_duration,
-        renew_deadline=config.renew_deadline,
-        retry_period=config.retry_period,
-    )
+class LaterTerm:
+    """Leaves our term for a later one, once a peer shows that another leader has used our term or a later one.
 
-
-def holder_identity(context: Context) -> str:
-    """Who this process is in its Lease. Two live processes of one name differ: unless it is set, it is drawn.
-
-    A candidate that finds its own identity in a Lease takes the Lease at once. Only who sets FLOTILLA_IDENTITY can know
-    that no other live process has it.
+    Either that leader leads by now and this one stood still, or somebody deleted the Lease, so that terms began again
+    at or below one that peers have seen, and they refuse ours.
     """
-    return context.settings.identity or f"{context.name}-{secrets.token_hex(4)}"
 
+    def __init__(self, context: Context, raise_term: Callable[[int], Awaitable[int]]) -> None:
+        """`raise_term`: as that of `Leadership`."""
+        self._fault = context.fault
+        self._raise_term = raise_term
+        self._leaving: asyncio.Task[None] | None = None
 
-class _Keeper:
-    """The two sides: what is called in the service's loop, and what runs in the thread."""
+    def leave(self, newest: int, evidence: str) -> None:
+        """End our term and take the next one above `newest`. Only the first call counts. `evidence`: for the log."""
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._leave(newest, evidence), name="leaving the term")
+            self._fault.watch(self._leaving)
 
-    def __init__(
-        self,
-        context: Context,
-        config: LeaderElection,
-        name: str,
-        given: GivenConnection,
-        schedulers: tuple[str, ...] = (),
-    ) -> None:
-        self._context = context
-        self.served = self._schedulers = schedulers
-        self._name = name
-        self._given = given
-        self._identity = holder_identity(context)
-        self._timings = timings_of(config)
-        self._namespace = config.resource_namespace
-        self._log: logging.Logger = context.log
-        self._sparingly = Repeated(context.log)
-        self._master = context.metrics.gauge(
-            "leader_election_master_status", "1: this process leads; 0: another one does.", ["name"]
-        ).labels(name)
-        self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._led: Lead | None = None
-        self.version = ""
-        """Of the Lease, as it was written to take it for the present term."""
-        self.settled = 0
-        """The term of which nothing is under way any more."""
-        self._term_changed = asyncio.Event()
-        self.lost: asyncio.Future[None] = self._loop.create_future()
-        self.lost.add_done_callback(lambda lost: lost.cancelled() or lost.exception())
-        self._election = Election(self._identity, self._timings)
-        self._owner = f"{context.settings.prefix}-snapshot"
-        self._ownership = Ownership()
-        self._anothers = ""
-        """Why our Lease is not ours to take, while another pipeline has the snapshot's."""
-        self._refusal: UserError | None = None
-        self._ours = asyncio.Event()
-        self._thread = threading.Thread(target=self._live, name=f"lease-{name}", daemon=True)
-        self._thread_loop: asyncio.AbstractEventLoop | None = None
-        self._campaigning: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
-        self._raise_beyond: int | None = None
-        self._ending = False
-        self._turned_at = time.monotonic()
-        """When the service's loop has last turned."""
-        self._heard_at = time.monotonic()
-        """When NATS was last known to be there."""
-
-    # In the service's loop
-
-    def start(self) -> None:
-        self._master.set(0)
-        self._thread.start()
-
-    async def leads(self) -> Lead:
-        """Waits, unless something ends this process first: a standby may learn as well that it is to end."""
-        ending = asyncio.create_task(self._context.fault.raised())
+    async def _leave(self, newest: int, evidence: str) -> None:
         try:
-            return await self._term_above(0, ending)
-        finally:
-            ending.cancel()
-
-    async def raise_term(self, beyond: int) -> int:
-        self._in_thread(lambda: self._on_raise(beyond))
-        return (await self._term_above(beyond)).term
-
-    async def end(self) -> None:
-        """Gives the Lease back, which takes a bounded time."""
-        self._ending = True
-        self._in_thread(lambda: self._campaigning and self._campaigning.cancel())
-        await asyncio.shield(self._ended)
-        self._thread.join()
-        self._master.set(0)
-        self.lost.cancel()
-
-    async def _term_above(self, term: int, *endings: asyncio.Future[Any]) -> Lead:
-        while self._led is None or self._led.term <= term:
-            self._term_changed.clear()
-            changed = asyncio.ensure_future(self._term_changed.wait())
-            waits: set[asyncio.Future[Any]] = {changed, self.lost, *endings}
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
-            for each in (self.lost, *endings):
-                if each.done():
-                    each.result()
-        return self._led
-
-    def _in_thread(self, what: Callable[[], object]) -> None:
-        loop = self._thread_loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(what)
-
-    def _on_turn(self) -> None:
-        self._turned_at = time.monotonic()
-
-    def _on_lead(self, told: Lead, version: str) -> None:
-        self._context.health.clear(TERM)
-        self._context.health.lead(f"leads, term {told.term}")
-        self._master.set(1)
-        self._log.info("term %d of %s begins", told.term, self._name)
-        self._led, self.version = told, version
-        self._term_changed.set()
-
-    def _on_anothers(self, why: str) -> None:
-        if why:
-            self._context.health.wait_for(TERM, why)
-            self._log.info("%s is not ours to take: %s", self._name, why)
-        else:
-            self._context.health.clear(TERM)
-
-    def _on_follow(self, holder: str, anothers: str) -> None:
-        role = f"standby: {holder} leads"
-        if not anothers:
-            self._context.health.clear(TERM)
-        if self._context.health.role != role:
-            self._log.info("%s: %s", self._name, role)
-        self._context.health.stand_by(role)
-
-    def _on_lost(self, why: str) -> None:
-        self._master.set(0)
-        if not self.lost.done():
-            self.lost.set_exception(LeaseLost(f"{self._name} is lost: {why}"))
-
-    def _on_failure(self, cause: BaseException) -> None:
-        if not self.lost.done():
-            self.lost.set_exception(cause)
-
-    def _on_trouble(self, cause: ClusterError) -> None:
-        """Who leads is ready all the same, for as long as it may lead."""
-        if self._led is None:
-            self._context.health.wait_for(TERM, str(cause))
-        self._sparingly.warning(f"lease {type(cause).__name__}", "%s", cause)
-
-    # In the thread
-
-    def _live(self) -> None:
-        try:
-            asyncio.run(self._keep())
-        except BaseException as cause:
-            self._say(self._on_failure, cause)
-        finally:
-            self._say(self._on_end)
-
-    def _on_end(self) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None)
-
-    def _say(self, what: Callable[..., None], *arguments: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the service's loop has ended
-            self._loop.call_soon_threadsafe(what, *arguments)
-
-    async def _keep(self) -> None:
-        self._thread_loop = asyncio.get_running_loop()
-        client = await KubeClient.open(
-            self._context.settings.api, given=self._given, agent=f"flotilla-{self._context.service}"
-        )
-        try:
-            lease = Lease(
-                client, self._namespace, self._name, self._identity, self._timings.lease_duration, self._schedulers
-            )
-            self._campaigning = asyncio.create_task(self._campaign(lease))
-            watching = asyncio.create_task(self._watch_owner(client))
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._campaigning
-            watching.cancel()
-            if not self._election.over and self._election.wanted:
-                await self._release(lease)
-        finally:
-            await client.close()
-
-    async def _campaign(self, lease: Lease) -> None:
-        """Until the end, or it is lost."""
-        event: Event = Tick()
-        while not self._ending:
-            if self._refusal is not None:
-                self._say(self._on_failure, self._refusal)
-                return
-            effects = self._election.handle(event, time.monotonic(), time.time())
-            event = Tick()
-            for effect in effects:
-                match effect:
-                    case Look() | Write():
-                        event = await self._ask(lease, effect)
-                    case Follow(holder=holder):
-                        self._say(self._on_follow, holder, self._anothers)
-                    case Lead():
-                        self._say(self._on_lead, effect, lease.version)
-                    case Lose(why=why):
-                        self._say(self._on_lost, why)
-                        return
-            if isinstance(event, Tick):
-                event = await self._pause()
-
-    def _on_raise(self, beyond: int) -> None:
-        self._raise_beyond = max(beyond, self._raise_beyond or 0)
-        self._wake.set()
-
-    async def _pause(self) -> Event:
-        """Until there is something to be asked."""
-        self._say(self._on_turn)
-        beyond, self._raise_beyond = self._raise_beyond, None
-        if beyond is not None:
-            return Raise(beyond)
-        seconds = self._election.next_deadline() - time.monotonic()
-        if seconds > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), None if math.isinf(seconds) else seconds)
-            self._wake.clear()
-        return Tick()
-
-    async def _ask(self, lease: Lease, effect: Look | Write) -> Event:
-        useless = self._useless()
-        if useless:
-            self._say(self._sparingly.warning, "useless", "%s: %s", self._name, useless)
-            await asyncio.sleep(min(effect.patience, self._timings.retry_period))
-            return Failed()
-        if not self._election.term and not await self._is_ours(effect.patience):
-            return Failed()
-        try:
-            if isinstance(effect, Look):
-                record = await lease.look(effect.patience)
-                if self._name == self._owner:
-                    self._judge(record, lease.where)
-                return Looked(record)
-            self.served = lease.served
-            written = await lease.write(
-                effect.term, acquired=effect.acquired, patience=effect.patience, network=self._context.bus.network
-            )
-            return Written() if written else Overtaken()
-        except ClusterError as cause:
-            self._say(self._on_trouble, cause)
-            return Failed()
-
-    def _useless(self) -> str:
-        """Why it would help nobody if this process led; empty if it would."""
-        now = time.monotonic()
-        if self._context.bus.connected:
-            self._heard_at = now
-        leads = bool(self._election.term)
-        if now - self._heard_at > (CUT_OFF if leads else 0.0):
-            return "not renewed: NATS is lost" if leads else "not taken: NATS is lost"
-        if leads and now - self._turned_at > self._timings.renew_deadline:
-            return "not renewed: this process stands still"
-        return ""
-
-    # In the thread: whose the snapshot's Lease is
-
-    async def _watch_owner(self, client: KubeClient) -> None:
-        """The snapshot itself sees its Lease as it is."""
-        if self._name == self._owner:
-            self._ours.set()
+            term = await self._raise_term(newest)
+        except ClusterError as lost:
+            self._fault.end(lost)
             return
-        owner = Lease(client, self._namespace, self._owner, self._identity, self._timings.lease_duration)
-        while True:
-            try:
-                self._judge(await owner.look(self._timings.renew_deadline / 2), owner.where)
-            except ClusterError as cause:
-                self._say(self._on_trouble, cause)
-            ours = self._ours.is_set() or self._election.term
-            await asyncio.sleep(self._timings.retry_period if ours else OWNER_LOOK)
-
-    def _judge(self, record: Record | None, where: str) -> None:
-        network = self._context.bus.network
-        if not network or (record is not None and record.holder == self._identity):
-            return
-        standing = self._ownership.judge(record, network, time.monotonic())
-        before, self._anothers = self._anothers, ""
-        if standing is Standing.OURS or record is None:
-            self._ours.set()
-        elif standing is Standing.ANOTHERS:
-            self._anothers = described(where, record)
-            if self._name != self._owner:
-                self._ours.clear()
-        else:
-            self._refusal = UserError(what_to_do(where, record))
-            self._ours.set()
-            self._wake.set()
-        if self._anothers != before:
-            self._say(self._on_anothers, self._anothers)
-
-    async def _is_ours(self, patience: float) -> bool:
-        """Whether our Lease is for us to take. Waits until it is."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ours.wait(), patience)
-        return self._ours.is_set() and self._refusal is None
-
-    async def _release(self, lease: Lease) -> None:
-        try:
-            if await lease.release(self._election.wanted, RELEASE_CALL, settled=self.settled):
-                self._say(self._log.info, "%s is given back", self._name)
-        except ClusterError as cause:
-            self._say(self._log.warning, "%s could not be given back: %s", self._name, cause)
+        self._fault.end(ClusterError(f"{evidence}: the Lease was deleted; going on in a term above {term}"))

@@ -1,7 +1,6 @@
-"""Listings: long answers in pages that fit each other, though what they tell of changes all the time.
+"""Listings: long answers in pages that are consistent with each other, while the state changes.
 
-What is listed is drawn up once, when the first page is asked for, and kept for a while; so no page costs more than what
-is on it.
+A listing is built once, for its first page, and kept for a while; so a page costs no more than what is on it.
 """
 
 from collections import OrderedDict
@@ -9,15 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 MOST_LISTINGS = 4
-"""Kept at a time; the one that was asked for longest ago gives way."""
+"""Kept at a time; the least recently used one is dropped."""
 KEPT_SECONDS = 60.0
-"""After the last page that was asked for."""
+"""After the last request for one of its pages."""
 
 T = TypeVar("T")
 
 
 class Page(NamedTuple, Generic[T]):
-    """`next`: where the following page begins; nought after the last one."""
+    """`next`: where the next page begins; 0 after the last one."""
 
     listing: str
     total: int
@@ -33,7 +32,7 @@ class Listings(Generic[T]):
     def page(
         self, listing: str, after: int, limit: int, draw_up: Callable[[], Sequence[T]], now: float
     ) -> Page[T] | None:
-        """Of a listing that is kept, or of a new one where none is named; None where it is not kept any more."""
+        """A page of the named listing, or of a new one if none is named; None if it has expired."""
         self.expire(now)
         if listing:
             known = self._kept.pop(listing, None)
@@ -52,7 +51,7 @@ class Listings(Generic[T]):
         return Page(listing, len(items), items[after:end], end if end < len(items) else 0)
 
     def expire(self, now: float) -> None:
-        """Lets go of what nobody has asked for lately."""
+        """Drop listings that were not requested lately."""
         while self._kept and next(iter(self._kept.values()))[0] <= now:
             self._kept.popitem(last=False)
 

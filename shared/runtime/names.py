@@ -1,14 +1,15 @@
-"""Names: which of several processes of one name has it. Who leads decides, from beats alone.
+"""Names: which of several processes of one name holds it. The leader decides, from heartbeats alone.
 
-             +---- beats within SILENCE, after another one did ----> the other one is refused: both live
+             +-- heartbeat within SILENCE after another process's --> the other process is refused: both are alive
     holder --+
-             +---- is silent for SILENCE, or says that it leaves --> the other one takes over; this one is superseded
+             +-- silent for SILENCE, or says that it is leaving ----> the other takes over; this one is superseded
 
-A process is a name and an incarnation. The first that is heard holds the name. Of another one nothing is taken while it
-waits, so that nothing that the holder has moves to and fro. Who restarts waits at most for SILENCE since the last beat
-of the process before. Who was superseded, as it stood still, is refused for good: what it had is another's.
+A process is a name and an incarnation. The first one heard holds the name. While another one waits, nothing of it is
+accepted, so that the holder's work does not move to and fro. A restarted process waits at most SILENCE since the last
+heartbeat of its predecessor. A process that was superseded because it stood still is refused for good: its work belongs
+to another one.
 
-A leader that has just begun hears first whoever beats first: within its first moments the elder one gets the name.
+A new leader first hears whichever process sends first: within its FIRST_MOMENTS the older process gets the name.
 """
 
 import time
@@ -19,13 +20,13 @@ from shared.errors import UserError
 from shared.messages.identity import NameTaken
 
 SILENCE = 1.5
-"""Seconds without a beat after which another process of that name may take over: three beats."""
+"""Seconds without a heartbeat after which another process of that name takes over: three heartbeats."""
 FIRST_MOMENTS = 2.0
-"""Seconds in which a holder that was heard first may turn out to be the younger one."""
+"""Seconds in which the holder that was heard first may turn out to be the younger process."""
 MOST_NAMES = 1 << 10
 MOST_SUPERSEDED = 16
 MOST_RIVALS = 16
-"""Of one name, that are remembered."""
+"""Remembered per name."""
 
 
 @dataclass(slots=True)
@@ -36,12 +37,12 @@ class _Holder:
     heard_at: float
     leaving: bool = False
     rivals: OrderedDict[str, float] = field(default_factory=OrderedDict)
-    """Since when each other incarnation beats."""
+    """When each other incarnation was first heard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """Whether a beat counts. `taken`: what its sender is to be told, where another process has its name."""
+    """Whether a heartbeat counts. `taken`: the reply for its sender if another process holds the name."""
 
     counts: bool
     taken: NameTaken | None = None
@@ -91,8 +92,8 @@ class Names:
             holder.rivals.popitem(last=False)
         return WAITS if holder.heard_at <= since else refused(holder)
 
-    def is_told_to_end(self, name: str) -> None:
-        """Whoever has this name: the next one takes over at once."""
+    def told_to_end(self, name: str) -> None:
+        """The holder of this name was told to end: the next process takes over at once."""
         holder = self._holders.get(name)
         if holder is not None:
             holder.leaving = True
@@ -118,7 +119,7 @@ NAME_TAKEN = "names must be unique"
 
 
 def name_taken(service: str, taken: NameTaken, wall: float) -> UserError:
-    """What the process says that ends, as another one has its name. `wall`: the Unix time."""
+    """The error of a process that ends because another one holds its name. `wall`: the Unix time."""
     since = utc(wall - taken.age)
     return UserError(
         f"another {service} named {taken.name} is running (incarnation {taken.holder}, since {since}):"
@@ -127,10 +128,10 @@ def name_taken(service: str, taken: NameTaken, wall: float) -> UserError:
 
 
 def utc(at: float) -> str:
-    """A Unix time, for people."""
+    """A Unix time as text."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
-def refused_line(service: str, taken: NameTaken) -> str:
-    """What the leader says of it."""
-    return f"two {service}s are named {taken.name}: {taken.holder} goes on, {taken.incarnation} is told to end"
+def name_conflict(service: str, taken: NameTaken) -> str:
+    """The leader's log line about it."""
+    return f"two {service}s are named {taken.name}: {taken.holder} keeps the name, {taken.incarnation} is told to end"

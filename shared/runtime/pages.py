@@ -1,6 +1,9 @@
-"""What a process tells of itself: /statusz and /flagz for people, /configz for machines. Nothing secret is in them.
+"""Pages about a process: /statusz and /flagz for people, /configz for machines, and the answers of the health
+endpoints.
 
-All is worked out when it is asked for.
+All are built on request and hold no secrets. Health answers have the forms of Kubernetes' components: `?verbose` prints
+a line per check, `[+]nats ok` or `[-]nats failed: why`; `?exclude=nats` leaves one out; `/readyz/nats` is that one
+alone.
 """
 
 import asyncio
@@ -8,9 +11,10 @@ import os
 import platform
 import resource
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.config import values
 from shared.config.document import ConfigSource
@@ -21,18 +25,22 @@ from shared.runtime.health import Health
 
 CONFIG_KEY = "kubescheduler.config.k8s.io"
 EMULATED = "1.36"
-"""Of kube-scheduler."""
+"""kube-scheduler's version."""
 WARNING = "For people to look at: the format may change at any time, so do not have programs read it."
 SECRET_KEYS = ("keydata", "password", "secret", "token")
-"""Ends of names in a configuration, in lower case, whose values are not shown."""
+"""Configuration keys that end so, in lower case, hold secrets."""
+OK, NOT_FOUND, UNAVAILABLE = 200, 404, 503
+PING = "ping"
+ALIVE: Mapping[str, str] = {PING: ""}
+"""A process that answers is alive."""
 PATHS = ("/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz")
 
 
 @dataclass(slots=True, kw_only=True)
 class Pages:
-    """`config`: the file as it was when the process started; none: kube-scheduler's defaults.
+    """`config`: the file as it was at the start; None: kube-scheduler's defaults.
 
-    `began`: when the process started (Unix time); `born`: the same by the monotonic clock.
+    `began`: when the process started, in Unix time; `born`: the same by the monotonic clock.
     """
 
     service: str
@@ -66,7 +74,7 @@ class Pages:
         return self._headed("statusz", [f"{key}: {value}" for key, value in rows.items() if value])
 
     def flagz(self) -> str:
-        """Every flag with what is in force, wherever that came from."""
+        """Every flag with the value in force."""
         flags = {source.flag: source.in_force(self.settings) for source in SOURCES if source.flag}
         flags[HTTP_FLAG] = f"{self.settings.http_host}:{self.settings.http_port}"
         return self._headed(
@@ -74,9 +82,9 @@ class Pages:
         )
 
     def configz(self) -> dict[str, Any]:
-        """The scheduler's configuration with all defaults, as it is in force, and the settings.
+        """The scheduler's configuration in force, with all defaults, and the settings.
 
-        The settings alone, where there is no such configuration: a process with a wrong one is about to end.
+        The settings alone if the configuration is invalid: the process is about to exit because of it.
         """
         settings = {source.field: source.in_force(self.settings) for source in SOURCES}
         if self._in_force is None:
@@ -91,7 +99,7 @@ class Pages:
 
 
 def without_secrets(value: Any, key: str = "") -> Any:
-    """Plain data without the values of keys that sound secret, and without passwords in URLs."""
+    """A copy of plain data without the values of secret keys and without passwords in URLs."""
     if isinstance(value, dict):
         return {name: without_secrets(item, str(name)) for name, item in value.items()}
     if isinstance(value, list):
@@ -115,5 +123,46 @@ def _in_force(source: ConfigSource | None) -> dict[str, Any]:
 
 
 def _peak_memory() -> int:
-    """Bytes."""
+    """In bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class HealthAnswer(NamedTuple):
+    status: int
+    text: str
+
+
+def ready_at_a_glance(health: Health) -> HealthAnswer:
+    """`ok`, and who leads if another process does; or the reasons, one per line."""
+    reasons = health.reasons()
+    if reasons:
+        return HealthAnswer(UNAVAILABLE, "".join(f"{reason}\n" for reason in reasons))
+    return HealthAnswer(OK, f"ok: {health.role.replace(': ', ', ', 1)}\n" if health.standing_by else "ok\n")
+
+
+def checks_answer(page: str, checks: Mapping[str, str], excluded: Sequence[str], *, verbose: bool) -> HealthAnswer:
+    """All checks but the excluded ones. If one fails, every check is printed."""
+    lines: list[str] = []
+    failed = False
+    for name, why in checks.items():
+        if name in excluded:
+            lines.append(f"[+]{name} excluded: ok")
+        elif why:
+            failed = True
+            lines.append(f"[-]{name} failed: {why}")
+        else:
+            lines.append(f"[+]{name} ok")
+    unknown = sorted(set(excluded) - checks.keys())
+    if unknown:
+        lines.append(f"warn: there is no check to exclude: {', '.join(map(ascii, unknown))}")
+    if not failed and not verbose:
+        return HealthAnswer(OK, "ok\n")
+    lines.append(f"{page} check {'failed' if failed else 'passed'}")
+    return HealthAnswer(UNAVAILABLE if failed else OK, "".join(f"{line}\n" for line in lines))
+
+
+def one_check(name: str, checks: Mapping[str, str]) -> HealthAnswer:
+    if name not in checks:
+        return HealthAnswer(NOT_FOUND, f"there is no check of this name; there are {', '.join(checks)}\n")
+    why = checks[name]
+    return HealthAnswer(UNAVAILABLE, f"{name}: {why}\n") if why else HealthAnswer(OK, "ok\n")

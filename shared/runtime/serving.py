@@ -1,23 +1,34 @@
-"""The endpoints of a process, as its settings want them: in clear, or guarded and by TLS."""
+"""HTTP endpoints of every process: liveness, readiness, metrics and pages about itself. All are read-only."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import errno
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from aiohttp import web
+
 from shared.config.settings import Settings, serves_tls
+from shared.errors import UserError
 from shared.kube.reviews import Reviews
-from shared.runtime.guard import Guard, serving_context
-from shared.runtime.http import endpoints
-from shared.runtime.pages import Pages
-from shared.telemetry.metrics import Metrics
+from shared.runtime.guard import Guard, Handler, serving_context
+from shared.runtime.pages import ALIVE, HealthAnswer, Pages, checks_answer, one_check, ready_at_a_glance
+from shared.telemetry.metrics import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
     from shared.kube.client import KubeClient
 
+MOST_PORT = 65535
+CLOSE_SECONDS = 0.5
+"""For requests in progress when the process ends."""
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
 
 @asynccontextmanager
 async def served(settings: Settings, pages: Pages, metrics: Metrics) -> AsyncIterator[str]:
-    """Their URL."""
+    """Serve the endpoints as the settings say, in clear text or guarded and by TLS, and yield their URL."""
     host, port = settings.http_host, settings.http_port
     if not serves_tls(settings):
         async with endpoints(host, port, pages, metrics) as url:
@@ -25,7 +36,7 @@ async def served(settings: Settings, pages: Pages, metrics: Metrics) -> AsyncIte
         return
 
     async def connect() -> "KubeClient":
-        from shared.kube.client import KubeClient  # workers need it for this alone, and only once they are asked
+        from shared.kube.client import KubeClient  # lazily: workers need it only for this
         from shared.kube.connection import given_connection
 
         return await KubeClient.open(
@@ -38,3 +49,92 @@ async def served(settings: Settings, pages: Pages, metrics: Metrics) -> AsyncIte
             yield url
     finally:
         await reviews.close()
+
+
+@asynccontextmanager
+async def endpoints(
+    host: str,
+    port: int,
+    pages: Pages,
+    metrics: Metrics,
+    *,
+    tls: ssl.SSLContext | None = None,
+    guard: Guard | None = None,
+) -> AsyncIterator[str]:
+    """Serve the endpoints and yield their URL; UserError if the address is not available. `guard` None: open to all."""
+    application = _application(pages, metrics, guard)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=CLOSE_SECONDS)
+    await runner.setup()
+    try:
+        await _listen(runner, host, port, tls)
+        address, actual_port = runner.addresses[0][:2]
+        scheme = "http" if tls is None else "https"
+        yield f"{scheme}://{f'[{address}]' if ':' in address else address}:{actual_port}"
+    finally:
+        await runner.cleanup()
+
+
+def _application(pages: Pages, metrics: Metrics, guard: Guard | None) -> web.Application:
+    refused = metrics.counter(
+        "flotilla_http_refused_total", "Requests to the endpoints that were refused, by status.", ("status",)
+    )
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if guard is not None:
+            denial = await guard.denial(request.method, request.path, request.headers.get("Authorization", ""))
+            if denial is not None:
+                refused.labels(str(denial.status)).inc()
+                return web.Response(text=f"{denial.text}\n", status=denial.status, headers=HEADERS)
+        return await handler(request)
+
+    async def alive(request: web.Request) -> web.Response:
+        return _answer(_checked(request, ALIVE))
+
+    async def ready(request: web.Request) -> web.Response:
+        at_a_glance = not request.query.keys() & {"verbose", "exclude"} and "check" not in request.match_info
+        return _answer(ready_at_a_glance(pages.health) if at_a_glance else _checked(request, pages.health.checks()))
+
+    async def exposition(request: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def status(request: web.Request) -> web.Response:
+        return web.Response(text=pages.statusz(), headers=HEADERS)
+
+    async def flags(request: web.Request) -> web.Response:
+        return web.Response(text=pages.flagz(), headers=HEADERS)
+
+    async def configuration(request: web.Request) -> web.Response:
+        told = await asyncio.to_thread(pages.configz)
+        return web.Response(text=json.dumps(told) + "\n", content_type="application/json", headers=HEADERS)
+
+    app = web.Application(middlewares=[guarded])
+    for path, handler in (("/healthz", alive), ("/livez", alive), ("/readyz", ready)):
+        app.router.add_get(path, handler)
+        app.router.add_get(f"{path}/{{check}}", handler)
+    app.router.add_get("/metrics", exposition)
+    app.router.add_get("/statusz", status)
+    app.router.add_get("/flagz", flags)
+    app.router.add_get("/configz", configuration)
+    return app
+
+
+def _checked(request: web.Request, checks: Mapping[str, str]) -> HealthAnswer:
+    if "check" in request.match_info:
+        return one_check(request.match_info["check"], checks)
+    page = request.path.strip("/")
+    return checks_answer(page, checks, request.query.getall("exclude", []), verbose="verbose" in request.query)
+
+
+def _answer(answer: HealthAnswer) -> web.Response:
+    return web.Response(text=answer.text, status=answer.status, headers=HEADERS)
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    if not 0 <= port <= MOST_PORT:
+        raise UserError(f"cannot serve HTTP at {host}:{port}: a port is a number from 0 to {MOST_PORT}")
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    except OSError as cause:
+        reason = "the port is taken" if cause.errno == errno.EADDRINUSE else str(cause)
+        raise UserError(f"cannot serve HTTP at {host}:{port}: {reason}") from cause

@@ -1,26 +1,28 @@
-"""How long each part of a service's end may take. A process that takes longer than STOP_SECONDS is left as it is.
+"""The shutdown budget: how long each step of a service's end may take. After STOP_SECONDS the process exits.
 
-The parts of one service follow each other, so their sum and MARGIN have to stay within STOP_SECONDS.
+The steps of one service run one after the other, so their sum and MARGIN must fit into STOP_SECONDS.
 """
 
 STOP_SECONDS = 4.0
-"""For a process that is asked to end: less than whoever would kill it waits."""
+"""Less than a supervisor or kubelet waits before it kills the process."""
 MARGIN = 0.5
-"""For what has no part of its own: cancelling tasks, closing connections."""
+"""For everything without a budget of its own: cancelling tasks, closing connections."""
 RELEASE_CALL = 0.5
-"""Each of the two calls that give a Lease back."""
+"""Each of the two calls that release a Lease."""
 SNAPSHOT_WORDS = 0.9
-"""For binders to tell how their orders ended: most calls take some milliseconds. Longer than between two beats."""
+"""For binders to report how their orders ended; most calls take milliseconds. Longer than a binder's heartbeat
+interval.
+"""
 SNAPSHOT_FENCES = 0.9
-"""For fencing the orders that binders did not tell of."""
+"""For fencing the orders that binders did not report."""
 SNAPSHOT_WRITES = 0.7
-"""For what waits to be written to Redis."""
+"""For pending writes to Redis."""
 CYCLE_PODS = 1.5
 """For the pods that a cycle has taken."""
 WORKER_SHARDS = 1.0
-"""For others to take a worker's shards: the cycle may be ending as well."""
+"""For other workers to take this one's shards; the cycle may be ending as well."""
 BINDER_ORDERS = 2.0
-"""For the orders that a binder carries out."""
+"""For the orders that a binder is carrying out."""
 
 _RELEASE = (RELEASE_CALL, RELEASE_CALL)
 PARTS = {

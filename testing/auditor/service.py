@@ -18,7 +18,7 @@ from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.messages.watch import Kind
 from shared.model.objects import DEFAULT_SCHEDULER
-from shared.runtime.periodic import every
+from shared.runtime.corerunner import every
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated, logger
 from testing.auditor.clock import now

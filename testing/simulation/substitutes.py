@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 import shared.runtime.leadership as leadership
+import shared.runtime.lease_keeper as lease_keeper
 from shared.config.points import ExtensionPoint
 from shared.config.reading import load_config
 from shared.framework.profile import Framework
@@ -38,9 +39,8 @@ def run_on_virtual_time(run: Callable[[], Coroutine[None, None, T]], seed: int =
 def substitutes() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(KubeClient, "open", _open))
-        stack.enter_context(patch.object(leadership, "_Keeper", _keeper(leadership._Keeper)))
-        if hasattr(leadership, "time"):
-            stack.enter_context(patch.object(leadership, "time", _Time))
+        stack.enter_context(patch.object(leadership, "LeaseKeeper", _keeper(lease_keeper.LeaseKeeper)))
+        stack.enter_context(patch.object(lease_keeper, "time", _Time))
         for name in CONNECTING:
             stack.enter_context(patch.object(import_module(name), "connect", _connect))
         for service in SERVICES:

@@ -92,7 +92,7 @@ async def test_a_dump_agrees_with_the_cluster(pipeline: Pipeline, operator: Oper
             "dump: the queue holds 1 unschedulable",
             "dump: node a: 2 pods, cpu 2000/2000",
             "dump: compared with 2 nodes and 4 pods of the API server: 0 differences",
-            "SIGUSR2: only the queue and the snapshot have something to dump",
+            "SIGUSR2: only the queue and the snapshot can dump",
         ):
             await until(lambda wanted=wanted: logged(pipeline, wanted), f"nothing is logged of {wanted}")  # type: ignore[misc]
         corner.left = {line.split()[0].removeprefix("dumped/") for line in (await operator.types("queue")).lines[2:]}

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.kube.election import Record
-from shared.kube.ownership import SURE, Ownership, Standing, what_to_do
+from shared.kube.election import FOREIGN_TIMEOUT, Ownership, OwnershipTracker, Record, describe_conflict
 
 THEIRS = Record("snapshot-a", 7, "0", 15.0, network="nats-a", acquired="2026-11-22T15:00:00.000000Z")
 PERIOD = 2.0
@@ -26,34 +25,34 @@ def renewed(count: int) -> Record:
     ids=["none", "given back", "ours", "of the last release"],
 )
 def test_nobody_of_another_pipeline_has_it(record: Record | None) -> None:
-    assert Ownership().judge(record, "nats-b", 0.0) is Standing.OURS
+    assert OwnershipTracker().judge(record, "nats-b", 0.0) is Ownership.OURS
 
 
 def test_who_sees_another_pipeline_renew_it_for_long_enough_is_the_second_one() -> None:
-    ownership = Ownership()
-    seen = [ownership.judge(renewed(i), "nats-b", i * PERIOD) for i in range(int(SURE / PERIOD) + 1)]
-    assert seen == [Standing.ANOTHERS] * int(SURE / PERIOD) + [Standing.REFUSED]
+    ownership = OwnershipTracker()
+    seen = [ownership.judge(renewed(i), "nats-b", i * PERIOD) for i in range(int(FOREIGN_TIMEOUT / PERIOD) + 1)]
+    assert seen == [Ownership.FOREIGN] * int(FOREIGN_TIMEOUT / PERIOD) + [Ownership.REFUSED]
 
 
 def test_what_another_pipeline_has_left_behind_ends_nobody() -> None:
-    ownership = Ownership()
+    ownership = OwnershipTracker()
     for i in range(100):
-        assert ownership.judge(renewed(min(i, 2)), "nats-b", i * PERIOD) is Standing.ANOTHERS
+        assert ownership.judge(renewed(min(i, 2)), "nats-b", i * PERIOD) is Ownership.FOREIGN
 
 
 def test_a_leader_that_has_not_noticed_yet_that_nats_was_replaced_ends_nobody() -> None:
     """It names the NATS before for some seconds, then none, then the present one."""
-    ownership = Ownership()
+    ownership = OwnershipTracker()
     for i in range(3):
-        assert ownership.judge(renewed(i), "nats-b", i * PERIOD) is Standing.ANOTHERS
-    assert ownership.judge(replace(renewed(3), network=""), "nats-b", 3 * PERIOD) is Standing.OURS
-    assert ownership.judge(replace(renewed(4), network="nats-b"), "nats-b", 4 * PERIOD) is Standing.OURS
+        assert ownership.judge(renewed(i), "nats-b", i * PERIOD) is Ownership.FOREIGN
+    assert ownership.judge(replace(renewed(3), network=""), "nats-b", 3 * PERIOD) is Ownership.OURS
+    assert ownership.judge(replace(renewed(4), network="nats-b"), "nats-b", 4 * PERIOD) is Ownership.OURS
     for i in range(3):
-        assert ownership.judge(renewed(5 + i), "nats-b", (5 + i) * PERIOD) is Standing.ANOTHERS, "counted from now on"
+        assert ownership.judge(renewed(5 + i), "nats-b", (5 + i) * PERIOD) is Ownership.FOREIGN, "counted from now on"
 
 
-def test_it_is_said_who_has_it_since_when_and_what_to_do() -> None:
-    assert what_to_do("Lease kube-system/flotilla-snapshot", THEIRS) == (
+def test_it_is_said_who_has_it_since_when_and_describe_conflict() -> None:
+    assert describe_conflict("Lease kube-system/flotilla-snapshot", THEIRS) == (
         "Lease kube-system/flotilla-snapshot is held by snapshot-a since 2026-11-22T15:00:00.000000Z, of a pipeline"
         " that uses another NATS than this one: stop that pipeline and start this one again (if it has crashed, start"
         " again once its Lease has run out), or connect this one to the same NATS (FLOTILLA_NATS_URL)"

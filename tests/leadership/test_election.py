@@ -23,7 +23,7 @@ from shared.kube.election import (
     Write,
     Written,
 )
-from shared.runtime.leadership import timings_of
+from shared.runtime.lease_keeper import timings_of
 
 TIMINGS = Timings(lease_duration=15.0, renew_deadline=10.0, retry_period=2.0)
 PATIENCE = 5.0

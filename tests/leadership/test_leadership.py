@@ -14,8 +14,7 @@ from shared.bus import Bus
 from shared.config.settings import ApiSettings, Settings
 from shared.config.structs import LeaderElection
 from shared.errors import UserError
-from shared.runtime import Context, Health
-from shared.runtime import leadership as leading
+from shared.runtime import Context, Health, lease_keeper
 from shared.runtime.leadership import Leadership, LeaseLost, leadership
 from testing.simulator.errors import ApiError
 from testing.simulator.service import Simulator
@@ -316,7 +315,7 @@ async def test_who_does_nothing_any_more_does_not_lead() -> None:
 
 
 async def test_who_is_cut_off_from_nats_leaves_it_to_others_and_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leading, "CUT_OFF", 0.5)
+    monkeypatch.setattr(lease_keeper, "NATS_TIMEOUT", 0.5)
     async with a_world() as world:
         proxy = Proxy(world.nats)
         listening = await proxy.start()

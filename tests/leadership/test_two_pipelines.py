@@ -3,8 +3,8 @@
 import pytest
 
 from shared.errors import UserError
-from shared.kube import ownership
-from shared.runtime.leadership import TERM
+from shared.kube import election
+from shared.runtime.lease_keeper import TERM
 from tests.kube.support import until
 from tests.leadership.test_leadership import FAST, Candidate, World, a_world
 from tests.servers import nats_server
@@ -25,7 +25,7 @@ async def test_the_second_pipeline_takes_no_lease_that_the_first_one_does_not_re
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As where the first one's queue is paused: its Lease has run out."""
-    monkeypatch.setattr(ownership, "SURE", 0.5)
+    monkeypatch.setattr(election, "FOREIGN_TIMEOUT", 0.5)
     async with a_world() as world, nats_server() as another:
         first = await Candidate.stands(world, "snapshot-a", lease=SNAPSHOT)
         await first.leads()
@@ -43,7 +43,7 @@ async def test_the_second_pipeline_takes_no_lease_that_the_first_one_does_not_re
 
 
 async def test_a_second_pipeline_of_equal_names_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "SURE", 0.5)
+    monkeypatch.setattr(election, "FOREIGN_TIMEOUT", 0.5)
     async with a_world() as world, nats_server() as another:
         first = await Candidate.stands(world, "snapshot-1", lease=SNAPSHOT, identity="")
         epoch = (await first.leads()).epoch
@@ -73,7 +73,7 @@ async def test_a_pipeline_that_follows_a_dead_one_takes_the_snapshots_lease_firs
 
 async def test_leaders_of_the_pipeline_before_end_and_give_their_leases_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its snapshot stood still for too long, and another pipeline has taken that Lease."""
-    monkeypatch.setattr(ownership, "SURE", 0.5)
+    monkeypatch.setattr(election, "FOREIGN_TIMEOUT", 0.5)
     async with a_world() as world, nats_server() as another:
         before = await Candidate.stands(world, "queue-a", lease=QUEUE)
         await before.leads()

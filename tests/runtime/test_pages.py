@@ -19,8 +19,8 @@ from shared.config.reading import read_config_values
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES
 from shared.runtime.health import Health
-from shared.runtime.http import endpoints
 from shared.runtime.pages import PATHS, Pages, without_secrets
+from shared.runtime.serving import endpoints
 from shared.telemetry.metrics import Metrics
 from tests.runtime.test_host import fetch, hosted
 from tests.servers import nats_server

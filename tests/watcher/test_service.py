@@ -371,7 +371,7 @@ async def test_a_watcher_that_nobody_follows_is_not_ready(monkeypatch: pytest.Mo
         await agree(world)
         await until(lambda: world.health.reasons() == [])
         world.follower.silent = True
-        monkeypatch.setattr("shared.runtime.awaited.PATIENCE", 0.3)
+        monkeypatch.setattr("shared.runtime.health.PATIENCE", 0.3)
         await until(lambda: any("no queue and no snapshot has said" in each for each in world.health.reasons()))
         world.follower.silent = False
         monkeypatch.undo()

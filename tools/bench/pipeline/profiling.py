@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from shared.errors import ClusterError
-from shared.runtime.profiling import PROFILE
+from shared.runtime.signals import PROFILE
 from tools.supervisor.pipeline import Pipeline
 
 LINES = 25

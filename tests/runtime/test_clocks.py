@@ -5,8 +5,7 @@ import logging
 import pytest
 
 from shared.runtime import Context
-from shared.runtime.apiclock import GOOD_FOR, told_by
-from shared.runtime.clockoffsets import FORGOTTEN_AFTER, MOST_PEERS, WINDOW, ClockOffsets
+from shared.runtime.clocks import API_OFFSET_TTL, MOST_PEERS, PEER_TTL, WINDOW, ClockOffsets, offset_from_date
 from tests.bus.support import sample
 from tests.runtime.contexts import a_context
 
@@ -92,7 +91,7 @@ def test_of_two_clocks_nobody_knows_which_is_wrong_until_the_api_server_tells() 
     assert not listener.reasons
     listener.context.api_clock.measured(31.6, listener.true)
     assert listener.reasons == ["clocks: this process's clock is 31.6 s behind the API server's"]
-    listener.true += GOOD_FOR + 1
+    listener.true += API_OFFSET_TTL + 1
     assert not listener.reasons
 
 
@@ -101,7 +100,7 @@ def test_forged_times_of_many_peers_are_no_reason_while_the_api_servers_is_known
     listener.context.api_clock.measured(0.4, listener.true)
     hear_all(listener, 5, {f"w{number}": 86_400.0 for number in range(9)})
     assert not listener.reasons
-    listener.true += GOOD_FOR
+    listener.true += API_OFFSET_TTL
     hear_all(listener, 5, {f"w{number}": 86_400.0 for number in range(9)})
     assert listener.reasons, "without it, they are the majority"
 
@@ -141,7 +140,7 @@ def test_who_talks_to_no_api_server_learns_its_time_from_the_snapshot(
 def test_a_date_header_tells_the_time_where_the_answer_was_quick(
     date: str | None, took: float, ahead: float | None
 ) -> None:
-    assert told_by(date, START + 50, START + 50 + took) == ahead
+    assert offset_from_date(date, START + 50, START + 50 + took) == ahead
 
 
 def test_our_own_clock_that_is_set_shows_as_that_of_everybody_else() -> None:
@@ -173,7 +172,7 @@ def test_a_peer_that_is_not_heard_any_more_is_no_reason_and_in_time_forgotten() 
     assert listener.reasons
     listener.true += WINDOW + 1
     assert not listener.reasons
-    listener.true += FORGOTTEN_AFTER
+    listener.true += PEER_TTL
     listener.hear("b2", 1, 0.0)
     assert b'peer="b1"' not in listener.context.metrics.exposition()
 

@@ -1,7 +1,6 @@
-"""Who waits in vain for a word is not ready, and says for what."""
+"""A watchdog makes a process not ready while an expected message does not come."""
 
-from shared.runtime.awaited import PATIENCE, Awaited
-from shared.runtime.health import Health
+from shared.runtime.health import PATIENCE, Health, Watchdog
 
 
 class Clock:
@@ -11,31 +10,31 @@ class Clock:
         return self.now
 
 
-def an_awaited() -> tuple[Awaited, Health, Clock]:
+def a_watchdog() -> tuple[Watchdog, Health, Clock]:
     health, clock = Health(), Clock()
     health.ready()
-    return Awaited(health, clock, "cycle", "no cycle is heard"), health, clock
+    return Watchdog(health, clock, "cycle", "no cycle is heard"), health, clock
 
 
-def test_a_word_that_does_not_come_is_named_after_a_while() -> None:
-    awaited, health, clock = an_awaited()
+def test_a_missing_message_is_reported_after_the_patience() -> None:
+    watchdog, health, clock = a_watchdog()
     clock.now = PATIENCE
     assert health.reasons() == []
     clock.now = PATIENCE + 1
     assert health.reasons() == ["cycle: no cycle is heard for 11 s"]
-    awaited.heard()
+    watchdog.reset()
     assert health.reasons() == []
     clock.now += PATIENCE + 1
     assert health.reasons() != []
 
 
-def test_a_word_that_is_owed_no_longer_is_not_missed() -> None:
-    awaited, health, clock = an_awaited()
-    awaited.settled()
+def test_a_stopped_watchdog_reports_nothing_until_it_starts_again() -> None:
+    watchdog, health, clock = a_watchdog()
+    watchdog.stop()
     clock.now = 100.0
     assert health.reasons() == []
-    awaited.awaits()
+    watchdog.start()
     clock.now += PATIENCE / 2
-    awaited.awaits()
+    watchdog.start()
     clock.now += PATIENCE / 2 + 1
     assert health.reasons() == ["cycle: no cycle is heard for 11 s"]
