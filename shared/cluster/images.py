@@ -1,8 +1,20 @@
 """The size that an image counts with: that of the first node that reported it, for as long as any node has it."""
 
+from dataclasses import dataclass
+
 import msgspec
 
 from shared.model.objects import ContainerImage, Node
+
+Names = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Known:
+    """An image as nodes list it. `settled`: under names that settle to the same size; one object for all nodes."""
+
+    settled: list[ContainerImage]
+    nodes: int = 0
 
 
 class ImageSizes:
@@ -10,7 +22,9 @@ class ImageSizes:
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
-        self._holders: dict[str, set[str]] = {}
+        self._lists: dict[str, int] = {}
+        """In how many known lists of names each name is."""
+        self._known: dict[Names, _Known] = {}
 
     def settle(self, node: Node, before: Node | None) -> Node:
         """The node with each image's settled size, and only under names that settle to the same size."""
@@ -18,21 +32,35 @@ class ImageSizes:
             self.forget(before)
         images: list[ContainerImage] = []
         for image in node.status.images:
-            by_size: dict[int, list[str]] = {}
-            for name in image.names:
-                size = self._sizes.setdefault(name, image.size_bytes)
-                self._holders.setdefault(name, set()).add(node.name)
-                by_size.setdefault(size, []).append(name)
-            images.extend(ContainerImage(names=names, size_bytes=size) for size, names in by_size.items())
+            names = tuple(image.names)
+            known = self._known.get(names) or self._add(names, image.size_bytes)
+            known.nodes += 1
+            images += known.settled
         if not images:
             return node
         return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, images=images))
 
     def forget(self, node: Node) -> None:
         for image in node.status.images:
-            for name in image.names:
-                holders = self._holders.get(name)
-                if holders is not None:
-                    holders.discard(node.name)
-                    if not holders:
-                        del self._holders[name], self._sizes[name]
+            names = tuple(image.names)
+            known = self._known.get(names)
+            if known is not None:
+                known.nodes -= 1
+                if not known.nodes:
+                    self._remove(names)
+
+    def _add(self, names: Names, size: int) -> _Known:
+        by_size: dict[int, list[str]] = {}
+        for name in names:
+            by_size.setdefault(self._sizes.setdefault(name, size), []).append(name)
+            self._lists[name] = self._lists.get(name, 0) + 1
+        settled = [ContainerImage(names=of_size, size_bytes=size) for size, of_size in by_size.items()]
+        known = self._known[names] = _Known(settled)
+        return known
+
+    def _remove(self, names: Names) -> None:
+        del self._known[names]
+        for name in names:
+            self._lists[name] -= 1
+            if not self._lists[name]:
+                del self._lists[name], self._sizes[name]
