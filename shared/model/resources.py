@@ -7,7 +7,7 @@ from functools import lru_cache
 import msgspec
 
 from shared.model.node import Node
-from shared.model.pod import Container, Pod
+from shared.model.pod import Container, ContainerStatus, Pod
 from shared.model.quantity import MILLI, UNIT, Quantity
 
 CPU = "cpu"
@@ -113,23 +113,31 @@ def balance_score_request(pod: Pod, resource: str) -> int:
 
 def placed_requests(pod: Pod) -> PlacedRequests:
     """What the pod takes of the node that it is on. Status counts."""
+    if _is_plain(pod):
+        return _plain_placed_requests(pod)
     requests = _requests(pod, True, {})
-    cpu = requests.get(CPU, 0)
-    memory = requests.get(MEMORY, 0)
-    if _is_plain(pod) and not _has_status(pod):
-        for container in pod.spec.containers:
-            own = container.resources.requests
-            if CPU not in own:
-                cpu += _NON_ZERO[CPU]
-            if MEMORY not in own:
-                memory += _NON_ZERO[MEMORY]
-    else:
-        defaults = _NON_ZERO
-        if _sets_pod_level_requests(pod):
-            defaults = {name: amount for name, amount in _NON_ZERO.items() if name not in requests}
-        non_zero = _requests(pod, True, defaults) if defaults else requests
-        cpu = non_zero.get(CPU, 0)
-        memory = non_zero.get(MEMORY, 0)
+    defaults = _NON_ZERO
+    if _sets_pod_level_requests(pod):
+        defaults = {name: amount for name, amount in _NON_ZERO.items() if name not in requests}
+    non_zero = _requests(pod, True, defaults) if defaults else requests
+    return PlacedRequests(_amounts(requests), _ceil(non_zero.get(CPU, 0), MILLI), _ceil(non_zero.get(MEMORY, 0), UNIT))
+
+
+def _plain_placed_requests(pod: Pod) -> PlacedRequests:
+    """The same in one pass, which nearly all pods need only."""
+    effective = _effective_requests(pod)
+    requests: dict[str, int] = {}
+    cpu = memory = 0
+    for container in pod.spec.containers:
+        own = effective.get(container.name, container.resources.requests)
+        _add(requests, own)
+        if CPU not in own:
+            cpu += _NON_ZERO[CPU]
+        if MEMORY not in own:
+            memory += _NON_ZERO[MEMORY]
+    _add(requests, pod.spec.overhead)
+    cpu += requests.get(CPU, 0)
+    memory += requests.get(MEMORY, 0)
     return PlacedRequests(_amounts(requests), _ceil(cpu, MILLI), _ceil(memory, UNIT))
 
 
@@ -178,13 +186,17 @@ def _is_plain(pod: Pod) -> bool:
     return not pod.spec.init_containers and pod.spec.resources is None
 
 
-def _has_status(pod: Pod) -> bool:
-    return bool(pod.status.container_statuses or pod.status.init_container_statuses)
+def _telling_statuses(pod: Pod) -> list[ContainerStatus]:
+    """Those that tell what their containers have."""
+    status = pod.status
+    return [
+        each for each in (*status.container_statuses, *status.init_container_statuses) if each.resources is not None
+    ]
 
 
 def _requests(pod: Pod, use_status: bool, non_missing: Mapping[str, int]) -> dict[str, int]:
     spec = pod.spec
-    if not non_missing and _is_plain(pod) and not (use_status and _has_status(pod)):
+    if not non_missing and _is_plain(pod) and not (use_status and _telling_statuses(pod)):
         totals: dict[str, int] = {}
         for container in spec.containers:
             if totals:
@@ -228,10 +240,13 @@ def _container_requests(pod: Pod, use_status: bool, non_missing: Mapping[str, in
 
 def _effective_requests(pod: Pod) -> dict[str, dict[str, int]]:
     """By container name, what counts for containers whose status tells what they have."""
+    statuses = _telling_statuses(pod)
+    if not statuses:
+        return {}
     specs = {container.name: container for container in (*pod.spec.containers, *pod.spec.init_containers)}
     infeasible = _is_resize_infeasible(pod)
     effective = {}
-    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+    for status in statuses:
         container = specs.get(status.name)
         if container is not None and status.resources is not None:
             spec = container.resources.requests
