@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 
 from services.worker.core import WorkerCore
 from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick, Unnamed
@@ -72,6 +73,8 @@ class Shell:
         self._incarnation = core.incarnation = secrets.token_hex(8)
         self._distrusted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loading: asyncio.Task[None] | None = None
+        self._term_heard = asyncio.Event()
+        """A heartbeat says that the state is there whole."""
         self._leaving = False
         self._began = context.clock()
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
@@ -128,6 +131,7 @@ class Shell:
         self._snapshot.reset()
         if isinstance(message, Heartbeat):
             self._clocks.heard("snapshot", message.at, message.api_ahead)
+            self._term_heard.set()
         self._runner.feed(message)
 
     def _on_message(self, message: Propose | Assign | Explain | Preempt | NameTaken, envelope: Envelope) -> None:
@@ -213,6 +217,7 @@ class Shell:
 
     async def _load_shards(self, shards: frozenset[int]) -> None:
         while True:
+            self._term_heard.clear()
             try:
                 state = await self._reader.load(shards, self._core.shard_count, self._context.bus.pipeline.id)
             except StoreUnreachable as cause:
@@ -227,7 +232,8 @@ class Shell:
                     return
                 if self._core.shards != shards:
                     return
-            await asyncio.sleep(LOAD_PAUSE)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._term_heard.wait(), LOAD_PAUSE)
 
     def _take(self, state: State) -> None:
         self._runner.feed(state)

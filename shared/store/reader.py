@@ -23,9 +23,9 @@ from shared.store.schema import (
 
 LOAD_PATIENCE = 30.0
 """Seconds that all shards at once may take to come over the network."""
-
 AT_ONCE = 1 << 12
 """Objects that are decoded before other tasks have their turn."""
+_META = ("schema", "epoch", "seq", "shard_count", "pipeline")
 
 
 async def pipeline_of(link: RedisLink, prefix: str) -> str | None:
@@ -49,17 +49,12 @@ class Reader:
         or the state is that of another `pipeline`.
         Decoding makes room for other tasks now and then.
         """
-        wanted = sorted(shards)
-        (schema, epoch, seq, stored_count, whose), (hostnames,), nominations, *replies = await self._fetch(wanted)
-        check_schema(self._prefix, schema)
-        if whose and pipeline and whose.decode(errors="replace") != pipeline:
-            raise UserError(others(self._prefix, self._link.where, whose.decode(errors="replace")))
-        if epoch is None or seq is None or stored_count is None:
+        if self._version(await self._link.call("HMGET", self._keys.meta, *_META), shard_count, pipeline) is None:
+            return None  # whoever waits for a state asks often
+        meta, (hostnames,), nominations, *replies = await self._fetch(sorted(shards))
+        version = self._version(meta, shard_count, pipeline)
+        if version is None:
             return None
-        if int(stored_count) != shard_count:
-            raise UserError(
-                f"shard_count: {shard_count} here, but {int(stored_count)} where the snapshot wrote the state"
-            )
         decoding = _Decoding()
         for values in replies[: len(ObjectKind)]:
             for start in range(0, len(values), AT_ONCE):
@@ -70,8 +65,8 @@ class Reader:
             decoding.add_shard(nodes, pods)
             await asyncio.sleep(0)
         return State(
-            epoch=int(epoch),
-            seq=int(seq),
+            epoch=version[0],
+            seq=version[1],
             nodes=decoding.nodes,
             nominations=decoding.nominations(nominations),
             loads=decoding.loads,
@@ -79,10 +74,24 @@ class Reader:
             shared_hostnames=decode_names(hostnames) if hostnames else [],
         )
 
+    def _version(self, meta: Sequence[bytes | None], shard_count: int, pipeline: str) -> tuple[int, int] | None:
+        """Epoch and sequence number of the state; None while no whole state is there. UserError if it is not for us."""
+        schema, epoch, seq, stored_count, whose = meta
+        check_schema(self._prefix, schema)
+        if whose and pipeline and whose.decode(errors="replace") != pipeline:
+            raise UserError(others(self._prefix, self._link.where, whose.decode(errors="replace")))
+        if epoch is None or seq is None or stored_count is None:
+            return None
+        if int(stored_count) != shard_count:
+            raise UserError(
+                f"shard_count: {shard_count} here, but {int(stored_count)} where the snapshot wrote the state"
+            )
+        return int(epoch), int(seq)
+
     async def _fetch(self, shards: list[int]) -> list[Any]:
         """One transaction, so that all of it is of one moment."""
         async with self._link.client.pipeline(transaction=True) as transaction:
-            transaction.execute_command("HMGET", self._keys.meta, "schema", "epoch", "seq", "shard_count", "pipeline")
+            transaction.execute_command("HMGET", self._keys.meta, *_META)
             transaction.execute_command("HMGET", self._keys.cluster, SHARED_HOSTNAMES)
             transaction.execute_command("HGETALL", self._keys.nominations)
             for kind in ObjectKind:

@@ -52,6 +52,16 @@ async def test_a_state_is_read_as_it_was_written() -> None:
         assert len(state.loads) == 1  # equal ones are one
 
 
+async def test_a_worker_that_waits_for_a_state_reads_no_shards() -> None:
+    """It asks ten times a second, while the snapshot reads the listing on the same cores."""
+    async with redis_server() as server, linked(server) as link:
+        await open_term(link, PREFIX, 1)
+        assert await load(link) is None
+        asked = await link.call("INFO", "commandstats")
+        assert "cmdstat_hmget" in asked
+        assert "cmdstat_hgetall" not in asked
+
+
 async def test_each_shard_has_its_nodes() -> None:
     core = peopled(20)
     async with redis_server() as server, linked(server) as link:
