@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 import services.binder.binding.api_calls as api_calls
 import services.binder.binding.bind_steps as bind_steps
 import services.snapshot.dispatch.pod_lookups as pod_lookups
+import services.watcher.fitting as fitting
 import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.eviction.eviction_calls import Evictor
@@ -124,6 +127,16 @@ def _deposed_writes() -> Iterator[None]:
         yield
 
 
+def _large_weigh_nothing() -> AbstractContextManager[object]:
+    load_outline = fitting.load_outline
+
+    def without_load(pod: Any) -> Any:
+        outline = load_outline(pod)
+        return replace(outline, spec=replace(outline.spec, containers=[]))
+
+    return patch.object(fitting, "load_outline", without_load)
+
+
 BROKEN: Mapping[str, Broken] = {
     "bindings-without-version": Broken(
         "Bindings name no version of their pod, so fencing stops none of them",
@@ -176,6 +189,12 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"total", "late_calls"}),
         lambda: patch.object(Leadership, "settled", property(lambda _: True, lambda *_: None), create=True),
+    ),
+    "large-weigh-nothing": Broken(
+        "What is told of a pod on a node that is too large to be told whole leaves out what it requests",
+        "plain",
+        frozenset({"messages"}),
+        _large_weigh_nothing,
     ),
     "permits-endless": Broken(
         "A wait for a permit does not end when its time is over",

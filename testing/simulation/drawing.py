@@ -39,6 +39,7 @@ PLAIN = Scene(
         "change_node": 0.7,
         "change_object": 2,
         "nominate": 1,
+        "grow": 0.3,
     },
     30.0,
 )
@@ -56,6 +57,7 @@ PREEMPTION = Scene(
         "renew": 0.4,
         "change_node": 0.4,
         "delete": 0.5,
+        "grow": 0.3,
     },
     20.0,
 )
@@ -80,7 +82,7 @@ SCENES: Mapping[str, Scene] = {
     "preemption": PREEMPTION,
     "waits": WAITS,
 }
-UNUSUAL = frozenset({"renew", "delete", "change_node"})
+UNUSUAL = frozenset({"renew", "delete", "change_node", "grow"})
 """What does not happen in calm scenes."""
 
 

@@ -48,6 +48,10 @@ class Surroundings:
         self.round_size = round_size
 
 
+EXPLAINED = ("gets no further pod",)
+"""Parts of errors that a process logs about the cluster, and that are no failures of its own."""
+
+
 class Injected(Exception):
     """What a core raises because the simulation wants it to."""
 
@@ -74,7 +78,8 @@ class _Failures(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         injected = record.exc_info is not None and isinstance(record.exc_info[1], Injected)
-        if not self._process.dead and not injected:
+        explained = any(part in record.getMessage() for part in EXPLAINED)
+        if not self._process.dead and not injected and not explained:
             told = "" if record.exc_info is None else "".join(traceback.format_exception(record.exc_info[1])[-4:])
             self._failures.append(f"{self._process.name}: {record.getMessage()}\n{told}".rstrip())
 

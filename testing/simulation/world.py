@@ -27,6 +27,7 @@ from testing.simulation.calm import moved_by_time
 from testing.simulation.drawing import CALM, PROCESSES
 from testing.simulation.loop import NOBODY, end_all_tasks
 from testing.simulation.mishaps import Mishaps
+from testing.simulation.oversized import Oversized
 from testing.simulation.processes import RESTART, Process, Surroundings
 from testing.simulation.schedule import Entry, Schedule
 from testing.simulation.wishes import APP, HOST, ZONE, with_a_wish
@@ -62,6 +63,7 @@ class World:
         self.network.overhears.append(self.auditor.overhear)
         around.transport.deletes.append(lambda uid, name: self.auditor.on_delete(uid, self.processes[name]))
         self.settled_after = 0.0
+        self._oversized = Oversized(self.server, self.later)
         self._wishes = WISHES if schedule.scene.startswith("wishes") else 0.0
         self._number = 0
         self._entry = 0
@@ -200,6 +202,14 @@ class World:
             labels = {**found.metadata.labels, "v": str(self.dice.randrange(3))}
             metadata = msgspec.structs.replace(found.metadata, labels=labels)
             self.server.put_pod(msgspec.structs.replace(found, metadata=metadata))
+
+    def _grow(self) -> None:
+        """A pod, mostly one on a node, or a node is too large to be told whole for a while."""
+        found = self._any_pod(bound=self.dice.random() < 0.7)
+        if self.dice.random() < 0.3:
+            self._oversized.enlarge_node(self.dice.choice(NODES), self.dice)
+        elif found is not None:
+            self._oversized.enlarge_pod(found.uid, self.dice)
 
     def _bind_elsewhere(self) -> None:
         if (found := self._any_pod(bound=False)) is not None:
