@@ -109,6 +109,13 @@ def _total(dice: random.Random) -> Arguments:
     return {"how": how, "redis": redis, "for": dice.choice((0.2, 5.0, 20.0) if how == "kill" else (5.0, 20.0))}
 
 
+def _release(dice: random.Random) -> Arguments:
+    """Binders and snapshots are none of the last release: docs/upgrade.md has them upgraded before the others."""
+    is_later = dice.random() < 0.5
+    name = dice.choice(PROCESSES if is_later else [each for each in PROCESSES if each not in ("snapshot", "b1", "b2")])
+    return {"name": name, "is": dice.choice(("later", "this")) if is_later else "last"}
+
+
 def _late_calls(dice: random.Random) -> Arguments:
     share = dice.choice((0.1, 0.5))
     return {"share": share, "doubled": share / 2, "for": dice.choice((3.0, 10.0))}
@@ -119,6 +126,7 @@ MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
     "stop": (1, _of_all),
     "pause": (3, _pause),
     "total": (0.7, _total),
+    "release": (1, _release),
     "lose_lease": (1.5, lambda dice: {"name": dice.choice(LEADING)}),
     "delete_lease": (0.5, lambda dice: {"name": dice.choice(LEADING)}),
     "bus_down": (1, _for_a_while),

@@ -63,6 +63,14 @@ class Mishaps:
         meanwhile = {"restarts": redis.restart, "flushed": redis.flush, "rolls_back": lambda: redis.roll_back(1.0)}
         self._until(entry, meanwhile.get(entry.arguments["redis"], lambda: None))
 
+    def _release(self, entry: Entry) -> None:
+        """A process is replaced by one of another release, or of this one again."""
+        releases, name = self._around.releases, entry.arguments["name"]
+        releases.pop(name, None)
+        if entry.arguments["is"] != "this":
+            releases[name] = entry.arguments["is"]
+        self._stop(entry)
+
     def _pause(self, entry: Entry) -> None:
         """Whichever of the two leads."""
         process = self._process(entry)

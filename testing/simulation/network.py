@@ -8,10 +8,11 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from shared.bus import Envelope, NoAnswer
-from shared.bus.errors import Refused, Silence
+from shared.bus.errors import Refusal, Refused, Silence
 from shared.bus.pipeline import PIPELINE_HEADER, PipelineIdentity, pipeline_id
 from shared.bus.wire import VERSION, VERSION_HEADER, Reader
 from shared.messages.codec import Message, decode, encode
@@ -19,6 +20,7 @@ from shared.telemetry.fault import Fault
 from shared.telemetry.tracing import TraceContext
 from testing.simulation.dice import Dice
 from testing.simulation.loop import NOBODY, Gate
+from testing.simulation.releases import Translate
 
 LATENCY = 0.001
 REMEMBERED = 2000
@@ -32,7 +34,6 @@ PIPELINE = pipeline_id("simulation", "kube-system")
 HEADERS = {VERSION_HEADER: VERSION, PIPELINE_HEADER: PIPELINE}
 
 Handler = Callable[[Any, Envelope], Awaitable[None] | None]
-Translate = Callable[[bytes], bytes]
 
 
 class Subscription:
@@ -96,12 +97,20 @@ class Network:
         dice = self._dice.of("group", subject)
         return alone + [dice.choice(members) for members in groups.values()]
 
-    def post(self, sender: str, subject: str, message: Message, respond: Callable[[bytes], None] | None = None) -> int:
+    def post(
+        self,
+        sender: str,
+        subject: str,
+        message: Message,
+        respond: Callable[[bytes], None] | None = None,
+        raw: bytes | None = None,
+    ) -> int:
+        """`raw`: the message as it is sent, where that is not as this release encodes it."""
         for overhear in self.overhears:
             overhear(message)
         for hear in self.on_post:
             hear(sender, subject, message)
-        raw = encode(message)
+        raw = encode(message) if raw is None else raw
         if respond is None:
             self._past.append((sender, subject, raw))
         return self.post_raw(sender, subject, raw, respond)
@@ -146,14 +155,14 @@ class Network:
         if not one.bus.talks:
             return
         try:
-            message = one.reader.read(raw if one.bus.hears is None else one.bus.hears(raw), HEADERS)
+            message = one.reader.read(one.bus.translated(raw), HEADERS)
         except Refused as refused:
             self.refused.append(f"{one.bus.name}: {one.subject}: {refused}")
             return
 
         def answer(inbox: str, reply: Message, trace: TraceContext | None) -> None:
-            if respond is not None and one.bus.talks:
-                answered = encode(reply)
+            answered = one.bus.said(reply)
+            if respond is not None and answered is not None and one.bus.talks:
                 self._carry(one.bus.name, self._dice.of("answer", one.bus.name), lambda: respond(answered))
 
         try:
@@ -206,8 +215,8 @@ class SimBus:
         return subscription
 
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
-        if self.talks:
-            self.wires.post(self.name, subject, self._said(message))
+        if self.talks and (raw := self.said(message)) is not None:
+            self.wires.post(self.name, subject, self._sent(message, raw), raw=raw)
 
     async def publish(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         self.post(subject, message, trace=trace)
@@ -226,11 +235,14 @@ class SimBus:
 
         def respond(raw: bytes) -> None:
             if not answer.done() and self.wires.reaches(self.name):
-                answer.set_result(decode(raw if self.hears is None else self.hears(raw)))
+                with suppress(Refused):
+                    answer.set_result(decode(self.translated(raw)))
 
         if self.dead:
             raise asyncio.CancelledError
-        if not self.talks or not self.wires.post(self.name, subject, self._said(message), respond):
+        raw = self.said(message)
+        sent = None if raw is None else self._sent(message, raw)
+        if not self.talks or sent is None or not self.wires.post(self.name, subject, sent, respond, raw):
             raise NoAnswer(subject, Silence.NOBODY_LISTENS)
         try:
             async with asyncio.timeout(timeout):
@@ -238,5 +250,17 @@ class SimBus:
         except TimeoutError:
             raise NoAnswer(subject, Silence.TOO_LATE) from None
 
-    def _said(self, message: Message) -> Message:
-        return message if self.says is None else decode(self.says(encode(message)))
+    def said(self, message: Message) -> bytes | None:
+        """As this process sends it; None: not at all."""
+        raw = encode(message)
+        return raw if self.says is None else self.says(raw)
+
+    def _sent(self, message: Message, raw: bytes) -> Message:
+        return message if self.says is None else decode(raw)
+
+    def translated(self, raw: bytes) -> bytes:
+        """What this release reads of it; Refused where it does not know such a message."""
+        heard = raw if self.hears is None else self.hears(raw)
+        if heard is None:
+            raise Refused(Refusal.TYPE, "the other release does not know this message")
+        return heard

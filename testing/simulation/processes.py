@@ -22,6 +22,7 @@ from testing.simulation.dice import Dice
 from testing.simulation.loop import Gate, VirtualLoop
 from testing.simulation.network import Network, SimBus
 from testing.simulation.redis import Connection, Redis
+from testing.simulation.releases import translation
 
 SHARDS = 4
 RESTART = 0.5
@@ -46,6 +47,8 @@ class Surroundings:
         self.skews: dict[str, float] = {}
         """Seconds by which the wall clock of a process's machine is ahead."""
         self.round_size = round_size
+        self.releases: dict[str, str] = {}
+        """Of processes of other releases than this one."""
 
 
 EXPLAINED = ("gets no further pod",)
@@ -100,6 +103,8 @@ class Process:
         self._loop = asyncio.get_running_loop()
         self._origin = around.dice.of("origin", name).uniform(0.0, UPTIME)
         self._bus = SimBus(around.network, name, self.gate)
+        if (release := around.releases.get(name)) is not None:
+            self._bus.hears = self._bus.says = translation(release)
         self._clients: list[SimClient] = []
         self._connections: list[Connection] = []
         self._task = self._loop.create_task(self._run(), context=self.gate.context)

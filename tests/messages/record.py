@@ -2,16 +2,14 @@
 
 import base64
 from importlib.metadata import version
-from pathlib import Path
 
 import msgspec
 
 from shared.model.objects import encode_msgpack
 from shared.store.schema import SCHEMA
+from testing.simulation.releases import RECORDS
 from tests.messages.description import MESSAGES, ROOTS, Wire, enums, name_of, structs
 from tests.messages.examples import example
-
-HERE = Path(__file__).parent
 
 
 def today() -> Wire:
@@ -27,15 +25,15 @@ def today() -> Wire:
 
 def recorded() -> Wire:
     """The last release, of which there is one file."""
-    (path,) = HERE.glob("wire-*.json")
+    (path,) = RECORDS.glob("wire-*.json")
     return msgspec.json.decode(path.read_bytes(), type=Wire)
 
 
 def main() -> None:
     wire = today()
-    for old in HERE.glob("wire-*.json"):
+    for old in RECORDS.glob("wire-*.json"):
         old.unlink()
-    path = HERE / f"wire-{wire.release}.json"
+    path = RECORDS / f"wire-{wire.release}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(wire), indent=1) + b"\n")
     print(f"{path.name}: {len(wire.structs)} structs, {len(wire.messages)} of them messages")
 
