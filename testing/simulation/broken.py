@@ -24,9 +24,12 @@ from services.snapshot.commit_checks import Judge
 from services.snapshot.core import SnapshotCore
 from services.snapshot.owner import Owner
 from services.watcher.history import History
+from shared.bus.errors import Refusal, Refused
+from shared.bus.wire import Reader
 from shared.errors import UserError
 from shared.kube.fencing import Fenced
 from shared.messages.binding import LONGEST_WAIT
+from shared.messages.codec import encode
 from shared.runtime.leadership import Leadership
 from shared.store import scripts
 from shared.telemetry.fault import Fault
@@ -127,6 +130,18 @@ def _deposed_writes() -> Iterator[None]:
         yield
 
 
+def _unknown_fields_refused() -> AbstractContextManager[object]:
+    read = Reader.read
+
+    def reads_strictly(self: Any, raw: Any, headers: Any) -> Any:
+        message = read(self, raw, headers)
+        if len(encode(message)) < len(raw):
+            raise Refused(Refusal.UNDECODABLE, "a field is not known")
+        return message
+
+    return patch.object(Reader, "read", reads_strictly)
+
+
 def _large_weigh_nothing() -> AbstractContextManager[object]:
     load_outline = fitting.load_outline
 
@@ -195,6 +210,12 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"messages"}),
         _large_weigh_nothing,
+    ),
+    "unknown-fields-refused": Broken(
+        "A message with a field that is not known is refused, where a later release sends it",
+        "plain",
+        frozenset({"release"}),
+        _unknown_fields_refused,
     ),
     "permits-endless": Broken(
         "A wait for a permit does not end when its time is over",

@@ -17,6 +17,13 @@ MISHAP_EVERY = 3.0
 """Seconds, on average."""
 
 Arguments = dict[str, object]
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "how": ("kill", "stop"),
+    "is": ("last", "later", "this"),
+    "redis": ("stays", "restarts", "flushed", "rolls_back"),
+    "snapshot": ("dies", "lives"),
+}
+"""What arguments that are no number take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +107,17 @@ def _pause(dice: random.Random) -> Arguments:
 
 
 def _roll_back(dice: random.Random) -> Arguments:
-    return {"by": dice.choice((0.3, 1.0, 2.0)), "snapshot": dice.choice(("dies", "lives"))}
+    return {"by": dice.choice((0.3, 1.0, 2.0)), "snapshot": dice.choice(WORDS["snapshot"])}
 
 
 def _total(dice: random.Random) -> Arguments:
     """Who is asked to end takes up to 4 s for it."""
-    how, redis = dice.choice(("kill", "stop")), dice.choice(("stays", "restarts", "flushed", "rolls_back"))
+    how, redis = dice.choice(WORDS["how"]), dice.choice(WORDS["redis"])
     return {"how": how, "redis": redis, "for": dice.choice((0.2, 5.0, 20.0) if how == "kill" else (5.0, 20.0))}
 
 
 def _release(dice: random.Random) -> Arguments:
-    """Binders and snapshots are none of the last release: docs/upgrade.md has them upgraded before the others."""
-    is_later = dice.random() < 0.5
-    name = dice.choice(PROCESSES if is_later else [each for each in PROCESSES if each not in ("snapshot", "b1", "b2")])
-    return {"name": name, "is": dice.choice(("later", "this")) if is_later else "last"}
+    return _of_all(dice) | {"is": dice.choice(("last", "later", "later", "this"))}
 
 
 def _late_calls(dice: random.Random) -> Arguments:
@@ -159,12 +163,14 @@ def check(schedule: Schedule) -> None:
         elif entry.what == "standby" or entry.what in kind.happenings:
             needed = {"name"} if entry.what == "standby" else set()
         else:
-            known = ", ".join(sorted({*MISHAPS, *kind.happenings, "standby"}))
-            raise UserError(f"entry {entry.number}: {entry.what!r} does not happen here; expected one of {known}")
+            listed = ", ".join(sorted({*MISHAPS, *kind.happenings, "standby"}))
+            raise UserError(f"entry {entry.number}: {entry.what!r} does not happen here; expected one of {listed}")
         if missing := sorted(needed - entry.arguments.keys()):
             raise UserError(f"entry {entry.number}: {entry.what} takes {', '.join(f'{each}=' for each in missing)}")
-        if (name := entry.arguments.get("name")) is not None and name not in (*PROCESSES, *standbys):
-            raise UserError(f"entry {entry.number}: name={name}: expected one of {', '.join((*PROCESSES, *standbys))}")
+        for argument, value in entry.arguments.items():
+            known = {"name": (*PROCESSES, *standbys), **WORDS}.get(argument, (value,))
+            if value not in known:
+                raise UserError(f"entry {entry.number}: {argument}={value}: expected one of {', '.join(known)}")
 
 
 def draw(

@@ -20,6 +20,7 @@ HEAD = b"flotilla-simulation seed=1 scene=%s round_size=1 seconds=9\n"
         HEAD % b"plain" + b"1 2.0 create_gang\n",
         HEAD % b"plain" + b"1 2.0 kill\n",
         HEAD % b"plain" + b"1 2.0 kill name=w9\n",
+        HEAD % b"plain" + b"1 2.0 release name=w1 is=older\n",
     ],
     ids=[
         "not UTF-8",
@@ -30,6 +31,7 @@ HEAD = b"flotilla-simulation seed=1 scene=%s round_size=1 seconds=9\n"
         "a happening of another scene",
         "missing argument",
         "unknown process",
+        "unknown release",
     ],
 )
 def test_a_schedule_that_cannot_be_read_is_one_line(
