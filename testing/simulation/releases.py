@@ -113,7 +113,10 @@ class _Walks:
         return None
 
     def _struct(self, struct: inspect.StructType) -> Walk | None:
-        walks = {field.encode_name: walk for field in struct.fields if (walk := self.of(field.type)) is not None}
+        walks: dict[str, Walk] = {}
+        for field in struct.fields:
+            if (walk := self.of(field.type)) is not None:
+                walks[field.encode_name] = walk
         name, edit = struct.cls.__name__, self._edit
         if not walks and not self._changes(struct):
             return None

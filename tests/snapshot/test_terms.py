@@ -24,6 +24,7 @@ from services.snapshot.events import (
 )
 from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from services.snapshot.store.terms import Terms, ledger_is_lost
+from shared.errors import InvariantBroken
 from shared.messages.codec import encode
 from shared.messages.state import (
     EPOCH_SHIFT,
@@ -254,3 +255,30 @@ def test_nothing_is_written_to_a_state_whose_rewriting_was_broken_off(monkeypatc
     link, lead = cast(RedisLink, None), cast(Leadership, None)
     terms = Terms(lead, link, "flotilla", Health(), logging.getLogger("snapshot"))
     assert not asyncio.run(run())
+
+
+def test_nothing_is_written_to_a_state_that_was_found_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the term is ended before it has begun anew."""
+
+    async def opens(*_: object) -> Writer:
+        return Writer(link, "flotilla", 1, 1)
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    async def lost(writer: Writer, _: object) -> None:
+        if not writes:
+            raise InvariantBroken("a term begins with the whole state")
+        raise writes.pop()
+
+    async def run() -> list[bool]:
+        await terms.begin(SnapshotLog(A, epoch=1).core, 1)
+        return [await terms.write([]), await terms.write([])]
+
+    writes = [StateLost("flushed")]
+    monkeypatch.setattr(Writer, "open", opens)
+    monkeypatch.setattr(Writer, "rewrite", nothing)
+    monkeypatch.setattr(Writer, "write", lost)
+    link, lead = cast(RedisLink, None), cast(Leadership, None)
+    terms = Terms(lead, link, "flotilla", Health(), logging.getLogger("snapshot"))
+    assert asyncio.run(run()) == [False, False]

@@ -102,6 +102,7 @@ class Terms:
                 await writer.write(persists)
             except StateLost as cause:
                 self._log.warning("%s", cause)
+                self._writer = None
                 return False
             except StoreUnreachable as cause:
                 await self._wait(cause)
