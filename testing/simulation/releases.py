@@ -105,11 +105,9 @@ class _Walks:
             case inspect.UnionType(types=types):
                 return self._union(types)
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-                walk = self.of(item)
-                return None if walk is None else lambda plain: [walk(each) for each in plain]
+                return _in_list(self.of(item))
             case inspect.DictType(value_type=value):
-                walk = self.of(value)
-                return None if walk is None else lambda plain: {key: walk(each) for key, each in plain.items()}
+                return _in_dict(self.of(value))
         return None
 
     def _struct(self, struct: inspect.StructType) -> Walk | None:
@@ -141,3 +139,11 @@ class _Walks:
             return plain if walk is None else walk(plain)
 
         return walk_union
+
+
+def _in_list(walk: Walk | None) -> Walk | None:
+    return None if walk is None else lambda plain: [walk(each) for each in plain]
+
+
+def _in_dict(walk: Walk | None) -> Walk | None:
+    return None if walk is None else lambda plain: {key: walk(each) for key, each in plain.items()}
