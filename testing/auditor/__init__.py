@@ -1,1 +1,1 @@
-"""Auditor: watches the API server, the ledger and the queue, and says where they break a promise of the scheduler."""
+"""The auditor watches the API server, the ledger and the queue, and reports violations of invariants."""

@@ -1,4 +1,4 @@
-"""What the auditor is told. Times are Unix times, as those in the ledger are."""
+"""Events of the auditor's core. Times are Unix times, like those in the ledger."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from shared.model.objects import Node, Pod
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """The watch says that a pod is so."""
+    """The watch shows a pod."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class PodGone:
-    """The watch says that a pod is no more."""
+    """The watch shows that a pod was deleted."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodsListed:
-    """These pods there are, all at one moment, and no other. `unreadable`: uids of those that cannot be used."""
+    """All pods, as of one moment. `unreadable`: uids of pods that cannot be decoded."""
 
     pods: Sequence[Pod]
     unreadable: Sequence[str] = ()
@@ -34,21 +34,21 @@ class PodsListed:
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """The watch says that a node is so."""
+    """The watch shows a node."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGone:
-    """The watch says that a node is no more."""
+    """The watch shows that a node was deleted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodesListed:
-    """These nodes there are, all at one moment, and no other. `unreadable`: names of those that cannot be used."""
+    """All nodes, as of one moment. `unreadable`: names of nodes that cannot be decoded."""
 
     nodes: Sequence[Node]
     unreadable: Sequence[str] = ()
@@ -56,29 +56,29 @@ class NodesListed:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The watch brings an object that cannot be used: a pod by its uid, a node by its name."""
+    """The watch shows an object that cannot be decoded: `id` is a pod's uid or a node's name."""
 
     kind: Kind
     id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """A watch has ended; what happens from now on is heard of later, or only as its result."""
+class WatchLost:
+    """A watch has ended: changes from now on are seen later, or not at all."""
 
     kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
-    """A watch goes on where it had ended: nothing was missed."""
+class WatchResumed:
+    """A watch has resumed where it ended: nothing was missed."""
 
     kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRead:
-    """All that stood in the ledger at some moment since `asked_at`."""
+    """The whole ledger, at some moment since `asked_at`."""
 
     entries: Sequence[LedgerEntry]
     asked_at: float
@@ -86,25 +86,25 @@ class LedgerRead:
 
 @dataclass(frozen=True, slots=True)
 class QueueRead:
-    """All that the queue held at some moment since `asked_at`."""
+    """The queue's contents, at some moment since `asked_at`."""
 
     contents: QueueContents
     asked_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerSilent:
+class LedgerUnavailable:
     """The ledger could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSilent:
+class QueueUnavailable:
     """The queue did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class BindingsHeard:
-    """What a binder told the snapshot."""
+class BindingsReported:
+    """A binder has reported outcomes to the snapshot."""
 
     outcomes: Sequence[BindingOutcome]
 
@@ -122,12 +122,12 @@ Event = (
     | NodeGone
     | NodesListed
     | Unreadable
-    | Lost
-    | Resumed
+    | WatchLost
+    | WatchResumed
     | LedgerRead
     | QueueRead
-    | LedgerSilent
-    | QueueSilent
-    | BindingsHeard
+    | LedgerUnavailable
+    | QueueUnavailable
+    | BindingsReported
     | Tick
 )

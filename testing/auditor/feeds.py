@@ -1,8 +1,9 @@
-"""Where the auditor hears things: the API server, the ledger in Redis, the queue and the binders."""
+"""The auditor's sources: the API server, the ledger in Redis, the queue and the binders."""
 
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -21,13 +22,11 @@ from shared.model.objects import Node, Pod, decode_node, decode_pod
 from shared.store.link import RedisLink
 from shared.store.schema import Keys, decode_entry
 from shared.telemetry.logs import Repeated
-from testing.auditor.clock import now
 from testing.auditor.events import (
-    BindingsHeard,
+    BindingsReported,
     Event,
     LedgerRead,
-    LedgerSilent,
-    Lost,
+    LedgerUnavailable,
     NodeGone,
     NodeSeen,
     NodesListed,
@@ -35,18 +34,19 @@ from testing.auditor.events import (
     PodSeen,
     PodsListed,
     QueueRead,
-    QueueSilent,
-    Resumed,
+    QueueUnavailable,
     Unreadable,
+    WatchLost,
+    WatchResumed,
 )
 
-Tell = Callable[[Event], None]
-
+Emit = Callable[[Event], None]
 ANSWER_PATIENCE = 2.0
-"""Seconds that the queue may take to say what it holds."""
-AT_A_STRETCH = 256
-"""So many objects are taken in before others may have the loop."""
+"""Seconds for the queue to answer."""
+BATCH = 256
+"""Objects handled before yielding to the event loop."""
 PATHS = {Kind.POD: "/api/v1/pods", Kind.NODE: "/api/v1/nodes"}
+_AHEAD = time.time() - time.monotonic()
 
 
 class _Meta(msgspec.Struct):
@@ -63,11 +63,11 @@ _OBJECT = msgspec.json.Decoder(_Object)
 
 
 class ClusterFeed:
-    """Follows one kind of objects. A listing is told whole, when it has ended."""
+    """Watches one kind of object. Reports a listing as a whole, when it is complete."""
 
-    def __init__(self, client: KubeClient, kind: Kind, tell: Tell, log: logging.Logger) -> None:
+    def __init__(self, client: KubeClient, kind: Kind, emit: Emit, log: logging.Logger) -> None:
         self._kind = kind
-        self._tell = tell
+        self._emit = emit
         self._log = Repeated(log)
         self._listing: list[Pod | Node] = []
         self._unreadable: list[str] = []
@@ -90,15 +90,15 @@ class ClusterFeed:
             case Watching():
                 if self._lost:
                     self._lost = False
-                    self._tell(Resumed(self._kind))
+                    self._emit(WatchResumed(self._kind))
             case Events(events=events):
                 for number, event in enumerate(events):
-                    self._tell(self._seen(event.object, event.type == "DELETED"))
+                    self._emit(self._seen(event.object, event.type == "DELETED"))
                     await _give_way(number)
             case Trouble(cause=cause):
-                self._log.warning("away", "the watch of %ss is away: %s", self._kind, cause)
+                self._log.warning("lost", "the watch of %ss is interrupted: %s", self._kind, cause)
                 self._lost = True
-                self._tell(Lost(self._kind))
+                self._emit(WatchLost(self._kind))
 
     def _take_listed(self, raw: msgspec.Raw) -> None:
         try:
@@ -110,9 +110,9 @@ class ClusterFeed:
         listing, unreadable = self._listing, self._unreadable
         self._listing, self._unreadable, self._lost = [], [], False
         if self._kind is Kind.POD:
-            self._tell(PodsListed([each for each in listing if isinstance(each, Pod)], unreadable))
+            self._emit(PodsListed([each for each in listing if isinstance(each, Pod)], unreadable))
         else:
-            self._tell(NodesListed([each for each in listing if isinstance(each, Node)], unreadable))
+            self._emit(NodesListed([each for each in listing if isinstance(each, Node)], unreadable))
 
     def _seen(self, raw: msgspec.Raw, gone: bool) -> Event:
         if gone:
@@ -124,7 +124,7 @@ class ClusterFeed:
             return Unreadable(self._kind, self._id(raw))
 
     def _id(self, raw: msgspec.Raw) -> str:
-        """As decoding fills it; empty for what is no object at all."""
+        """The id that decoding would give; empty if this is not an object."""
         with suppress(msgspec.DecodeError):
             meta = _OBJECT.decode(raw).metadata
             return meta.name if self._kind is Kind.NODE else meta.uid or f"{meta.namespace or 'default'}/{meta.name}"
@@ -132,10 +132,10 @@ class ClusterFeed:
 
 
 class LedgerFeed:
-    def __init__(self, link: RedisLink, prefix: str, tell: Tell, log: logging.Logger) -> None:
+    def __init__(self, link: RedisLink, prefix: str, emit: Emit, log: logging.Logger) -> None:
         self._link = link
         self._key = Keys(prefix).ledger
-        self._tell = tell
+        self._emit = emit
         self._log = Repeated(log)
 
     async def look(self) -> None:
@@ -145,15 +145,15 @@ class LedgerFeed:
             entries = [decode_entry(value) for value in values]
         except FlotillaError as cause:
             self._log.warning("ledger", "the ledger cannot be read: %s", cause)
-            self._tell(LedgerSilent())
+            self._emit(LedgerUnavailable())
         else:
-            self._tell(LedgerRead(entries, asked_at))
+            self._emit(LedgerRead(entries, asked_at))
 
 
 class QueueFeed:
-    def __init__(self, bus: Bus, tell: Tell, log: logging.Logger) -> None:
+    def __init__(self, bus: Bus, emit: Emit, log: logging.Logger) -> None:
         self._bus = bus
-        self._tell = tell
+        self._emit = emit
         self._log = Repeated(log)
 
     async def look(self) -> None:
@@ -161,19 +161,24 @@ class QueueFeed:
         try:
             contents = await self._bus.request(QUEUE_INSPECT, Inspect(), QueueContents, timeout=ANSWER_PATIENCE)
         except FlotillaError as cause:
-            self._log.warning("queue", "the queue does not say what it holds: %s", cause)
-            self._tell(QueueSilent())
+            self._log.warning("queue", "the queue does not answer: %s", cause)
+            self._emit(QueueUnavailable())
         else:
-            self._tell(QueueRead(contents, asked_at))
+            self._emit(QueueRead(contents, asked_at))
 
-    async def overhear(self) -> Subscription[BindingOutcomes]:
-        """What binders tell the snapshot goes to whoever listens; the auditor never answers."""
+    async def listen(self) -> Subscription[BindingOutcomes]:
+        """Listen to binding outcomes; the auditor never replies."""
         return await self._bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, self._on_outcomes)
 
     def _on_outcomes(self, message: BindingOutcomes, _: Envelope) -> None:
-        self._tell(BindingsHeard(message.outcomes))
+        self._emit(BindingsReported(message.outcomes))
 
 
 async def _give_way(number: int) -> None:
-    if number % AT_A_STRETCH == AT_A_STRETCH - 1:
+    if number % BATCH == BATCH - 1:
         await asyncio.sleep(0)
+
+
+def now() -> float:
+    """Unix time at the start of the process plus monotonic seconds since: readable, and immune to clock steps."""
+    return time.monotonic() + _AHEAD

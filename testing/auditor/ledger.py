@@ -1,39 +1,39 @@
-"""Judges the assume ledger: its entries end, and fit on their nodes together with what is bound.
+"""Checks the assume ledger and permits: entries and waits end, and assumed pods fit on their nodes with bound ones.
 
-The ledger is read now and then, apart from the watch, so an entry counts only from the second time it is seen.
+The ledger is polled, independently of the watch, so an entry counts only from the second poll that shows it. Messages
+about permits may be lost, so a wait has also ended when its pod is bound or gone, or its entry has left the ledger.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from shared.messages.binding import BindingOutcome
 from shared.messages.state import LedgerEntry
 from testing.auditor.cluster import Cluster
-from testing.auditor.demand import NOTHING, Demand
 from testing.auditor.events import LedgerRead
-from testing.auditor.placements import judge_room
+from testing.auditor.placements import capacity_objection
 from testing.auditor.pods import Assumed, PodRecord
-from testing.auditor.rooms import Room
-from testing.auditor.suspicions import Suspicions
-from testing.auditor.violations import Invariant, Violation
+from testing.auditor.usage import NOTHING, Demand, NodeUsage
+from testing.auditor.violations import Debouncer, Invariant, Violation
 
 Key = tuple[str, int]
 
 
-class LedgerAudit:
+class LedgerChecks:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._entries: dict[str, LedgerEntry] = {}
         self._ends: dict[str, tuple[LedgerEntry, float]] = {}
-        """By uid: the entry as it was first read with its present window, and when that is over by our clock."""
-        self._unending: Suspicions[Key] = Suspicions(cluster.limits.patience)
+        """By uid: the entry as first read with its current window, and when that window ends by our clock."""
+        self._unending: Debouncer[Key] = Debouncer(cluster.limits.patience)
         self._crowded: set[Key] = set()
-        self._silent = False
+        self._unavailable = False
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def read(self, ledger: LedgerRead, now: float) -> list[Violation]:
-        self._entries, self._silent = {entry.uid: entry for entry in ledger.entries}, False
+        self._entries, self._unavailable = {entry.uid: entry for entry in ledger.entries}, False
         self._begin_windows(ledger)
         self._crowded &= {(entry.uid, entry.attempt) for entry in ledger.entries}
         assumed = self._assumed(ledger)
@@ -41,24 +41,24 @@ class LedgerAudit:
         if not self._cluster.streams.steady(ledger.asked_at):
             self._unending.clear()
             return []
-        return [*self._judge_ends(ledger, now), *self._judge_rooms(assumed, ledger.asked_at, now)]
+        return [*self._check_ends(ledger, now), *self._check_usage(assumed, ledger.asked_at, now)]
 
-    def silent(self) -> None:
-        """It was not there, so nobody could end an entry either."""
-        self._silent = True
+    def unavailable(self) -> None:
+        """The ledger is unavailable, so no one could have removed entries either."""
+        self._unavailable = True
         self._unending.clear()
 
     @property
     def at_rest(self) -> bool:
-        return not self._silent and not self._entries
+        return not self._unavailable and not self._entries
 
     def finish(self, now: float) -> list[Violation]:
-        if self._silent:
+        if self._unavailable:
             return [self._cluster.violation(Invariant.LEDGER_ENDS, now, "the ledger cannot be read")]
-        return [self._violation(entry, "the entry is left over", now) for entry in self._entries.values()]
+        return [self._violation(entry, "the entry is still there at the end", now) for entry in self._entries.values()]
 
     def _begin_windows(self, ledger: LedgerRead) -> None:
-        """Deadlines are of another clock than ours, so a window is counted from when it is first seen."""
+        """Deadlines are by another clock, so count each window from when it is first seen."""
         before, self._ends = self._ends, {}
         for entry in ledger.entries:
             known = before.get(entry.uid)
@@ -67,7 +67,7 @@ class LedgerAudit:
             self._ends[entry.uid] = known
 
     def _assumed(self, ledger: LedgerRead) -> list[tuple[PodRecord, Assumed]]:
-        """The pods that hold room by the ledger alone."""
+        """The pods that occupy a node only by the ledger."""
         found = []
         for entry in ledger.entries:
             record = self._cluster.pods.get(entry.uid)
@@ -76,33 +76,33 @@ class LedgerAudit:
             assumed = record.assumed
             if assumed is None or assumed.attempt != entry.attempt:
                 assumed = record.assumed = Assumed(entry.attempt, entry.node, ledger.asked_at)
-                record.tell(ledger.asked_at, f"assumed on node {entry.node}, attempt {entry.attempt}")
+                record.note(ledger.asked_at, f"assumed on node {entry.node}, attempt {entry.attempt}")
             found.append((record, assumed))
         return found
 
-    def _judge_ends(self, ledger: LedgerRead, now: float) -> list[Violation]:
+    def _check_ends(self, ledger: LedgerRead, now: float) -> list[Violation]:
         suspects: dict[Key, tuple[LedgerEntry, str]] = {}
         for entry in ledger.entries:
             why = self._why_over(entry, ledger.asked_at)
             if why:
                 suspects[entry.uid, entry.attempt] = entry, why
         return [
-            self._violation(suspects[key][0], f"{suspects[key][1]}, and the entry is still there", now)
+            self._violation(suspects[key][0], f"{suspects[key][1]}, but the entry is still there", now)
             for key, _ in self._unending.look(suspects, ledger.asked_at)
         ]
 
     def _why_over(self, entry: LedgerEntry, at: float) -> str:
         if self._ends[entry.uid][1] < at:
-            return "its window is over"
+            return "its window has ended"
         record = self._cluster.pods.get(entry.uid)
         if record is None:
-            return "" if entry.uid in self._cluster.unreadable else "there is no such pod"
+            return "" if entry.uid in self._cluster.unreadable else "the pod does not exist"
         if record.finished:
-            return "the pod is finished"
+            return "the pod has finished"
         return f"the pod is bound to node {record.node}" if record.node else ""
 
-    def _judge_rooms(self, assumed: Sequence[tuple[PodRecord, Assumed]], at: float, now: float) -> list[Violation]:
-        """What was assumed `lag` ago rests on room that is seen free by now."""
+    def _check_usage(self, assumed: Sequence[tuple[PodRecord, Assumed]], at: float, now: float) -> list[Violation]:
+        """Pods assumed at least `lag` ago: whatever made usage for them has been seen by now."""
         by_node: defaultdict[str, list[PodRecord]] = defaultdict(list)
         for record, assumption in assumed:
             if at - assumption.since >= self._cluster.limits.lag:
@@ -110,33 +110,33 @@ class LedgerAudit:
         return [
             violation
             for node, records in by_node.items()
-            for violation in (*self._judge_room(node, records, now), *self._judge_ports(node, records, now))
+            for violation in (*self._check_capacity(node, records, now), *self._check_ports(node, records, now))
         ]
 
-    def _judge_room(self, name: str, records: Sequence[PodRecord], now: float) -> list[Violation]:
+    def _check_capacity(self, name: str, records: Sequence[PodRecord], now: float) -> list[Violation]:
         together: dict[str, int] = {}
         for record in records:
             for resource, amount in record.demand.amounts.items():
                 together[resource] = together.get(resource, 0) + amount
         since = self._since(records)
-        totals = self._cluster.room(name).counted(since)
+        totals = self._cluster.usage(name).counted(since)
         for resource, amount in together.items():
             totals[resource] = totals.get(resource, 0) + amount
         nodes, objection = self._cluster.nodes, None
-        if nodes.was_unseen(name, since):
+        if nodes.was_unknown(name, since):
             return []
-        for standing in nodes.lately(name, since):
-            objection = judge_room(Demand(together), totals, standing)
+        for standing in nodes.states_since(name, since):
+            objection = capacity_objection(Demand(together), totals, standing)
             if objection is None:
                 return []
         if objection is None:
-            return []  # the node is gone, and whoever is assumed there will be told so
+            return []  # the node is gone; the scheduler will drop what is assumed there
         return self._report(
             records, Invariant.CAPACITY, f"with what is assumed there, {objection.what}", now, objection.numbers
         )
 
-    def _judge_ports(self, name: str, records: Sequence[PodRecord], now: float) -> list[Violation]:
-        since, bound, among = self._since(records), self._cluster.room(name), Room()
+    def _check_ports(self, name: str, records: Sequence[PodRecord], now: float) -> list[Violation]:
+        since, bound, among = self._since(records), self._cluster.usage(name), NodeUsage()
         broken: list[Violation] = []
         for record in records:
             if not record.demand.ports:
@@ -147,7 +147,7 @@ class LedgerAudit:
             if clash is not None:
                 what = f"{clash[1].protocol} port {clash[1].number}, assumed, is taken by pod {clash[0]}"
                 broken += self._report([record], Invariant.HOST_PORTS, what, now, {"port": clash[1].number})
-            among.put(record.uid, Demand(NOTHING.amounts, record.demand.ports), now, decided=True)
+            among.add(record.uid, Demand(NOTHING.amounts, record.demand.ports), now, decided=True)
         return broken
 
     def _since(self, records: Sequence[PodRecord]) -> float:
@@ -157,7 +157,7 @@ class LedgerAudit:
     def _report(
         self, records: Sequence[PodRecord], invariant: Invariant, what: str, now: float, numbers: Mapping[str, float]
     ) -> list[Violation]:
-        """Once for each assumption; of several that only together are too much, the newest is named."""
+        """Report each assumption once; of several that exceed a node together, name the newest."""
         keys = {(r.uid, r.assumed.attempt) for r in records if r.assumed is not None}
         if keys <= self._crowded:
             return []
@@ -175,3 +175,52 @@ class LedgerAudit:
         return self._cluster.violation(
             Invariant.LEDGER_ENDS, now, what, uid=entry.uid, node=entry.node, numbers=numbers
         )
+
+
+class PermitChecks:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._waits: dict[tuple[str, int], tuple[float, float]] = {}
+        """By pod and attempt: when the wait ends, and when that was reported."""
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def hear(self, outcomes: Sequence[BindingOutcome], now: float) -> None:
+        for outcome in outcomes:
+            wait = (outcome.uid, outcome.attempt)
+            if outcome.wait is None:
+                self._waits.pop(wait, None)
+            else:
+                self._waits[wait] = (now + outcome.wait, now)
+                record = self._cluster.pods.get(outcome.uid)
+                if record is not None:
+                    record.note(now, f"waits for a permit, attempt {outcome.attempt}")
+
+    def read(self, ledger: LedgerRead) -> None:
+        standing = {(entry.uid, entry.attempt) for entry in ledger.entries}
+        self._waits = {
+            wait: (until, heard)
+            for wait, (until, heard) in self._waits.items()
+            if wait in standing or heard >= ledger.asked_at
+        }
+
+    def expire(self, now: float) -> list[Violation]:
+        if not self._waits or not self._cluster.streams.steady(now):
+            return []
+        latest = now - self._cluster.limits.patience
+        return self._end([wait for wait, (until, _) in self._waits.items() if until < latest], now)
+
+    def finish(self, now: float) -> list[Violation]:
+        return self._end(list(self._waits), now)
+
+    def _end(self, waits: Sequence[tuple[str, int]], now: float) -> list[Violation]:
+        broken = []
+        for uid, attempt in waits:
+            until, _ = self._waits.pop((uid, attempt))
+            record = self._cluster.pods.get(uid)
+            if record is not None and not record.node:
+                numbers = {"attempt": float(attempt), "until": until, "overdue": now - until}
+                what = f"attempt {attempt} still waits for a permit"
+                broken.append(self._cluster.violation(Invariant.PERMIT_ENDS, now, what, uid=uid, numbers=numbers))
+        return broken

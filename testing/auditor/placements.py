@@ -1,23 +1,26 @@
-"""Judges bindings: room, host ports, and whether the node admits the pod.
+"""Checks bindings: capacity, host ports, and node constraints that do not depend on other pods.
 
-A binding rests on a node as it was when it was decided. Pods and nodes are heard of on two streams, so a binding is
-wrong only if no version of the node will do that was current between the decision and `lag` seconds after the binding
-was seen. Till then there is a doubt.
+A binding depends on the node as it was when the pod was decided. Pods and nodes arrive on two streams, so a binding is
+a violation only if it was wrong for every version of the node that was current between the decision and `lag` seconds
+after the binding was seen. Until then the violation is pending.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from shared.model.objects import Pod
-from testing.auditor.admission import objection
+from shared.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 from testing.auditor.cluster import Cluster
-from testing.auditor.demand import Amounts, Demand
-from testing.auditor.nodes import Standing
+from testing.auditor.nodes import NodeState
 from testing.auditor.pods import PodRecord
-from testing.auditor.rooms import excess
+from testing.auditor.usage import Amounts, Demand, excess
 from testing.auditor.violations import Invariant, Violation
+
+REPELLING = ("NoSchedule", "NoExecute")
+CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,42 +30,44 @@ class Objection:
 
 
 NO_SUCH_NODE = Objection("no such node is known", {})
-Judgement = Callable[[Standing], Objection | None]
+
+
+Check = Callable[[NodeState], Objection | None]
 
 
 @dataclass(slots=True)
-class Doubt:
-    """`last`: what the newest version of the node has against it."""
+class PendingViolation:
+    """`last`: the objection of the newest version of the node."""
 
     invariant: Invariant
     uid: str
     node: str
     since: float
     until: float
-    judge: Judgement
+    check: Check
     last: Objection
 
 
 class Placements:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._doubts: deque[Doubt] = deque()
+        self._pending: deque[PendingViolation] = deque()
 
     def __len__(self) -> int:
-        """So many judgements are still open."""
-        return len(self._doubts)
+        """The number of pending violations."""
+        return len(self._pending)
 
-    def judge(self, pod: Pod, record: PodRecord, now: float) -> list[Violation]:
-        """A pod that was decided is seen on its node, and so is everything else that was there by then."""
-        self._judge_version(Invariant.CONSTRAINTS, record, partial(_judge_admission, pod), now)
-        room, standing = self._cluster.room(record.node), self._cluster.nodes.current(record.node)
-        if standing is None or excess(record.demand.amounts, room.totals, standing.allocatable):
-            totals = room.counted(self._cluster.decided_since(record, now))
-            fits = partial(judge_room, record.demand, totals)
-            self._judge_version(Invariant.CAPACITY, record, fits, now)
+    def check(self, pod: Pod, record: PodRecord, now: float) -> list[Violation]:
+        """Check a pod that is newly seen on its node, once everything listed with it has been taken in."""
+        self._check_versions(Invariant.CONSTRAINTS, record, partial(_constraint_objection, pod), now)
+        usage, standing = self._cluster.usage(record.node), self._cluster.nodes.current(record.node)
+        if standing is None or excess(record.demand.amounts, usage.totals, standing.allocatable):
+            totals = usage.counted(self._cluster.decided_since(record, now))
+            fits = partial(capacity_objection, record.demand, totals)
+            self._check_versions(Invariant.CAPACITY, record, fits, now)
         if not record.demand.ports:
             return []
-        clash = room.port_clash(record.uid, record.demand, self._cluster.decided_since(record, now))
+        clash = usage.port_clash(record.uid, record.demand, self._cluster.decided_since(record, now))
         if clash is None:
             return []
         other, port = clash
@@ -70,38 +75,38 @@ class Placements:
         return [self._cluster.violation(Invariant.HOST_PORTS, now, what, uid=record.uid, numbers={"port": port.number})]
 
     def node_changed(self, name: str) -> None:
-        """A newer version of the node may be what the scheduler had seen."""
+        """Drop pending violations that a newer version of the node explains."""
         standing = self._cluster.nodes.current(name)
-        if self._doubts and standing is not None:
-            self._doubts = deque(d for d in self._doubts if d.node != name or not _settles(d, standing))
+        if self._pending and standing is not None:
+            self._pending = deque(d for d in self._pending if d.node != name or not _explains(d, standing))
 
     def expire(self, now: float) -> list[Violation]:
-        """What no version of the node has settled in time."""
+        """Confirm violations that no version of the node has explained in time."""
         streams, broken = self._cluster.streams, []
-        if streams.steady(now):  # else the version that settles it may still be on its way
-            while self._doubts and self._doubts[0].until <= now:
-                broken += self._confirm(self._doubts.popleft(), now)
+        if streams.steady(now):  # else the version that explains it may still arrive
+            while self._pending and self._pending[0].until <= now:
+                broken += self._confirm(self._pending.popleft(), now)
         return broken
 
     def finish(self, now: float) -> list[Violation]:
-        broken = [violation for doubt in self._doubts for violation in self._confirm(doubt, now)]
-        self._doubts.clear()
+        broken = [violation for doubt in self._pending for violation in self._confirm(doubt, now)]
+        self._pending.clear()
         return broken
 
-    def _judge_version(self, invariant: Invariant, record: PodRecord, judge: Judgement, now: float) -> None:
+    def _check_versions(self, invariant: Invariant, record: PodRecord, check: Check, now: float) -> None:
         nodes = self._cluster.nodes
         standing = nodes.current(record.node)
-        last = NO_SUCH_NODE if standing is None else judge(standing)
+        last = NO_SUCH_NODE if standing is None else check(standing)
         if last is None:
             return
         since = self._cluster.decided_since(record, now)
-        if any(judge(standing) is None for standing in nodes.lately(record.node, since)):
+        if any(check(standing) is None for standing in nodes.states_since(record.node, since)):
             return
         until = now + self._cluster.limits.lag
-        self._doubts.append(Doubt(invariant, record.uid, record.node, since, until, judge, last))
+        self._pending.append(PendingViolation(invariant, record.uid, record.node, since, until, check, last))
 
-    def _confirm(self, doubt: Doubt, now: float) -> list[Violation]:
-        if self._cluster.nodes.was_unseen(doubt.node, doubt.since):
+    def _confirm(self, doubt: PendingViolation, now: float) -> list[Violation]:
+        if self._cluster.nodes.was_unknown(doubt.node, doubt.since):
             return []
         last = doubt.last
         return [
@@ -114,7 +119,7 @@ class Placements:
         return self._cluster.pods[uid].key
 
 
-def judge_room(demand: Demand, totals: Amounts, node: Standing) -> Objection | None:
+def capacity_objection(demand: Demand, totals: Amounts, node: NodeState) -> Objection | None:
     numbers = excess(demand.amounts, totals, node.allocatable)
     if not numbers:
         return None
@@ -122,13 +127,68 @@ def judge_room(demand: Demand, totals: Amounts, node: Standing) -> Objection | N
     return Objection(f"the pods on the node request more than it has: {', '.join(texts)}", numbers)
 
 
-def _judge_admission(pod: Pod, node: Standing) -> Objection | None:
+def _constraint_objection(pod: Pod, node: NodeState) -> Objection | None:
     what = objection(pod, node)
     return None if what is None else Objection(what, {})
 
 
-def _settles(doubt: Doubt, standing: Standing) -> bool:
-    last = doubt.judge(standing)
+def _explains(doubt: PendingViolation, standing: NodeState) -> bool:
+    last = doubt.check(standing)
     if last is not None:
         doubt.last = last
     return last is None
+
+
+def objection(pod: Pod, node: NodeState) -> str | None:
+    """Why the node does not admit the pod, or None."""
+    if node.unschedulable and not _tolerated(CORDONED, pod):
+        return "the node is unschedulable"
+    for taint in node.taints:
+        if taint.effect in REPELLING and not _tolerated(taint, pod):
+            return f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
+    for key, value in pod.spec.node_selector.items():
+        if node.labels.get(key) != value:
+            return f"node selector {key}={value} is not matched, the label is {node.labels.get(key)!r}"
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    if affinity is not None and affinity.required is not None:
+        terms = affinity.required.node_selector_terms
+        if not any(_matches(term, node) for term in terms):
+            return f"none of the {len(terms)} terms of the required node affinity is matched"
+    return None
+
+
+def _tolerated(taint: Taint, pod: Pod) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in pod.spec.tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
+
+
+def _matches(term: NodeSelectorTerm, node: NodeState) -> bool:
+    """A term without requirements matches nothing."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    fields = {"metadata.name": node.name}
+    return all(_meets(node.labels, wanted) for wanted in term.match_expressions) and all(
+        _meets(fields, wanted) for wanted in term.match_fields
+    )
+
+
+def _meets(labels: Mapping[str, str], wanted: NodeSelectorRequirement) -> bool:
+    value = labels.get(wanted.key)
+    match wanted.operator:
+        case "In":
+            return value in wanted.values
+        case "NotIn":
+            return value not in wanted.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    if value is None or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(wanted.values[0]):
+        return False
+    have, bound = int(value), int(wanted.values[0])
+    return have > bound if wanted.operator == "Gt" else have < bound

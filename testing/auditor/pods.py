@@ -1,20 +1,22 @@
-"""What is known of each pod, and its story."""
+"""The record and story of each pod, and statistics over all of them."""
 
+import math
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from testing.auditor.demand import Demand
+from testing.auditor.usage import Demand
 
-MOST_TOLD = 16
-"""So many lines a pod's story has: the first and the last ones."""
-MOST_GONE = 4096
-"""Of so many pods that are gone the story is kept."""
+MAX_STORY = 16
+"""Lines of a pod's story: the first and the latest ones."""
+MAX_GONE = 4096
+"""Deleted pods whose stories are kept."""
 
 
 @dataclass(slots=True)
 class Assumed:
-    """What the ledger says of a pod, since when."""
+    """A ledger entry of a pod, and when it was first seen."""
 
     attempt: int
     node: str
@@ -23,7 +25,7 @@ class Assumed:
 
 @dataclass(slots=True, eq=False)
 class PodRecord:
-    """`ours`: it is for our schedulers. `decided`: it was seen to be bound, and not made so by its creator."""
+    """`ours`: for one of the audited schedulers. `decided`: bound by a scheduler, not created with a node."""
 
     uid: str
     key: str
@@ -38,49 +40,104 @@ class PodRecord:
     terminating: bool = False
     gated: bool = False
     assumed: Assumed | None = None
-    told: list[tuple[float, str]] = field(default_factory=list)
+    notes: list[tuple[float, str]] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
-        """Whether it takes room on a node."""
+        """Whether it occupies a node."""
         return bool(self.node) and not self.finished
 
     @property
     def waits(self) -> bool:
-        """Whether it is the scheduler's task to place it."""
+        """Whether our scheduler has yet to place it."""
         return self.ours and not self.node and not self.finished and not self.terminating
 
-    def tell(self, now: float, what: str) -> None:
-        if len(self.told) == MOST_TOLD:
-            del self.told[1]
-        self.told.append((now, what))
+    def note(self, now: float, what: str) -> None:
+        if len(self.notes) == MAX_STORY:
+            del self.notes[1]
+        self.notes.append((now, what))
 
     def story(self) -> tuple[str, ...]:
-        return tuple(f"{clock(at)} {what}" for at, what in self.told)
+        return tuple(f"{clock(at)} {what}" for at, what in self.notes)
 
 
 class Pods(dict[str, PodRecord]):
-    """All pods there are, by uid; and the keys and stories of the last ones that are gone."""
+    """All pods by uid, and the stories of the most recently deleted ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self._gone: dict[str, PodRecord] = {}
         self._order: deque[str] = deque()
 
-    def lose(self, uid: str, now: float) -> PodRecord | None:
+    def remove(self, uid: str, now: float) -> PodRecord | None:
         record = self.pop(uid, None)
         if record is not None:
-            record.tell(now, "gone")
+            record.note(now, "gone")
             self._gone[uid] = record
             self._order.append(uid)
-            if len(self._order) > MOST_GONE:
+            if len(self._order) > MAX_GONE:
                 self._gone.pop(self._order.popleft(), None)
         return record
 
     def remembered(self, uid: str) -> PodRecord | None:
-        """Also one that is gone."""
+        """The record of a pod, even if it was deleted."""
         return self.get(uid) or self._gone.get(uid)
 
 
 def clock(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`created` and `bound` count pods of our schedulers since the first listing; the rest is current."""
+
+    created: int
+    bound: int
+    waiting: int
+    gated: int
+    pods: int
+    nodes: int
+    assumed: int
+    events: int
+    violations: int
+
+
+class Statistics:
+    """Latencies are from first seeing a pod without gates to seeing it bound."""
+
+    def __init__(self) -> None:
+        self.created = 0
+        self.bound = 0
+        self.first_created: float | None = None
+        self.first_bound: float | None = None
+        self.last_bound: float | None = None
+        self._latencies = array("d")
+
+    def on_created(self, now: float) -> None:
+        self.created += 1
+        if self.first_created is None:
+            self.first_created = now
+
+    def on_bound(self, waited: float | None, now: float) -> None:
+        """`waited`: None if it was never seen waiting."""
+        self.bound += 1
+        if self.first_bound is None:
+            self.first_bound = now
+        self.last_bound = now
+        if waited is not None:
+            self._latencies.append(waited)
+
+    @property
+    def rate(self) -> float:
+        """Pods bound a second, from the first creation to the last binding."""
+        if self.first_created is None or self.last_bound is None or self.last_bound <= self.first_created:
+            return 0.0
+        return self.bound / (self.last_bound - self.first_created)
+
+    def latency(self, quantile: float) -> float:
+        """The given quantile of the latencies; 1 is the maximum."""
+        if not self._latencies:
+            return 0.0
+        rank = math.ceil(quantile * len(self._latencies)) - 1
+        return sorted(self._latencies)[max(rank, 0)]

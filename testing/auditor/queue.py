@@ -1,25 +1,24 @@
-"""Judges the queue's contents against the pods that there are, over several looks."""
+"""Compares the queue's contents with the pods that exist, over several polls."""
 
 from shared.messages.queue import QueueContents
 from testing.auditor.cluster import Cluster
 from testing.auditor.events import QueueRead
 from testing.auditor.pods import PodRecord
-from testing.auditor.suspicions import Suspicions
-from testing.auditor.violations import Invariant, Violation
+from testing.auditor.violations import Debouncer, Invariant, Violation
 
 
-class QueueAudit:
+class QueueChecks:
     def __init__(self, cluster: Cluster) -> None:
         patience = cluster.limits.patience
         self._cluster = cluster
         self._contents: QueueContents | None = None
-        self._silent = False
-        self._bound: Suspicions[str] = Suspicions(patience)
-        self._missing: Suspicions[str] = Suspicions(patience)
-        self._ghosts: Suspicions[str] = Suspicions(patience)
+        self._unavailable = False
+        self._bound: Debouncer[str] = Debouncer(patience)
+        self._missing: Debouncer[str] = Debouncer(patience)
+        self._ghosts: Debouncer[str] = Debouncer(patience)
 
     def read(self, look: QueueRead, now: float) -> list[Violation]:
-        self._contents, self._silent = look.contents, False
+        self._contents, self._unavailable = look.contents, False
         if not self._cluster.streams.steady(look.asked_at):
             self._forget()
             return []
@@ -31,32 +30,32 @@ class QueueAudit:
         ghosts = (to_decide | binding) - pods.keys() - self._cluster.unreadable
         broken: list[Violation] = []
         for uid, since in self._bound.look(bound, at):
-            what = f"it is bound, and for {at - since:.1f} s the queue has had it as {_place(look.contents, uid)}"
+            what = f"bound, but in the queue for {at - since:.1f} s as {_place(look.contents, uid)}"
             broken.append(self._violation(Invariant.QUEUED_AND_BOUND, uid, what, now, at - since))
         for uid, since in self._missing.look(missing, at):
-            what = f"it is not bound, and for {at - since:.1f} s it has not been in the queue"
+            what = f"not bound, but missing from the queue for {at - since:.1f} s"
             broken.append(self._violation(Invariant.ACCOUNTED_FOR, uid, what, now, at - since))
         for uid, since in self._ghosts.look(ghosts, at):
-            what = f"it does not exist, and for {at - since:.1f} s the queue has had it as {_place(look.contents, uid)}"
+            what = f"does not exist, but in the queue for {at - since:.1f} s as {_place(look.contents, uid)}"
             broken.append(self._violation(Invariant.ACCOUNTED_FOR, uid, what, now, at - since))
         return broken
 
-    def silent(self) -> None:
-        """Between two looks it may have been another one, that began with nothing."""
-        self._contents, self._silent = None, True
+    def unavailable(self) -> None:
+        """The queue is unavailable: the next one to answer may have started empty."""
+        self._contents, self._unavailable = None, True
         self._forget()
 
     @property
     def at_rest(self) -> bool:
-        """Nothing is on its way, as far as anybody has asked."""
-        return not self._silent and not self._busy()
+        """Whether the last poll showed no pod to be decided or bound."""
+        return not self._unavailable and not self._busy()
 
     def finish(self, now: float) -> list[Violation]:
-        """Only what cannot be scheduled is left."""
-        if self._silent:
+        """Only unschedulable and gated pods may be left."""
+        if self._unavailable:
             return [self._cluster.violation(Invariant.ALL_BOUND, now, "the queue does not answer")]
         return [
-            self._cluster.violation(Invariant.ALL_BOUND, now, f"in the end the queue has it as {place}", uid=uid)
+            self._cluster.violation(Invariant.ALL_BOUND, now, f"still {place} in the queue at the end", uid=uid)
             for uid, place in self._busy()
         ]
 

@@ -1,11 +1,11 @@
-"""Auditor: watches a cluster while Flotilla schedules it.
+"""The auditor's shell: watches a cluster while Flotilla schedules it.
 
     async with Auditor.watching(api, redis_url=url, bus=bus) as auditor:
         ...
         await auditor.wait_until(lambda a: a.counts().bound == 1000, timeout=60)
         assert not await auditor.finish()
 
-It only reads. What it hears may break off and come back at any time; that is no violation.
+It only reads. Its connections may break and recover at any time; that is no violation.
 """
 
 import asyncio
@@ -21,29 +21,27 @@ from shared.model.objects import DEFAULT_SCHEDULER
 from shared.runtime.corerunner import every
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated, logger
-from testing.auditor.clock import now
 from testing.auditor.core import AuditorCore, Expected
 from testing.auditor.events import Event, Tick
-from testing.auditor.feeds import ClusterFeed, LedgerFeed, QueueFeed
-from testing.auditor.limits import Limits
-from testing.auditor.statistics import Counts, Statistics
-from testing.auditor.violations import Violation
+from testing.auditor.feeds import ClusterFeed, LedgerFeed, QueueFeed, now
+from testing.auditor.pods import Counts, Statistics
+from testing.auditor.violations import Limits, Violation
 
 DEFAULT_PREFIX = Settings().prefix
 LOOK_EVERY = 1.0
-"""Seconds between two looks at the ledger and the queue."""
+"""Seconds between polls of the ledger and the queue."""
 TICK_EVERY = 0.25
 PAUSE = 0.02
-"""Seconds between two looks at a condition while much is happening."""
+"""Seconds between two evaluations of a condition."""
 LISTING_PATIENCE = 60.0
-MOST_KEPT = 1000
-"""So many violations are kept; `counts` knows of all."""
+MAX_VIOLATIONS = 1000
+"""Violations kept; `counts` covers all."""
 
 Look = Callable[[], Awaitable[None]]
 
 
 class Auditor:
-    """Made by `Auditor.watching`. `violations`: the first ones."""
+    """Created by `Auditor.watching`. `violations`: the first ones."""
 
     def __init__(self, core: AuditorCore, limits: Limits) -> None:
         self.violations: list[Violation] = []
@@ -66,7 +64,7 @@ class Auditor:
         schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER}),
         limits: Limits | None = None,
     ) -> AsyncIterator["Auditor"]:
-        """It has seen all there is. Without `redis_url` the ledger is not judged, without `bus` the queue is not."""
+        """Yields once all objects are listed. `redis_url` is needed to check the ledger, `bus` to check the queue."""
         limits = limits or Limits()
         auditor = cls(AuditorCore(schedulers, limits), limits)
         async with AsyncExitStack() as closing:
@@ -76,21 +74,21 @@ class Auditor:
             if redis_url is not None:
                 link = await connect(redis_url, log)
                 closing.push_async_callback(link.close)
-                auditor._looks.append(LedgerFeed(link, prefix, auditor.tell, log).look)
+                auditor._looks.append(LedgerFeed(link, prefix, auditor.handle, log).look)
             if bus is not None:
-                queue = QueueFeed(bus, auditor.tell, log)
-                overhearing = await queue.overhear()
-                closing.push_async_callback(overhearing.close)
+                queue = QueueFeed(bus, auditor.handle, log)
+                listening = await queue.listen()
+                closing.push_async_callback(listening.close)
                 auditor._looks.append(queue.look)
             failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
-                work = [ClusterFeed(client, kind, auditor.tell, log).run() for kind in (Kind.NODE, Kind.POD)]
+                work = [ClusterFeed(client, kind, auditor.handle, log).run() for kind in (Kind.NODE, Kind.POD)]
                 tasks = [group.create_task(each) for each in (*work, auditor._look_on(), auditor._tick_on())]
                 try:
                     await auditor.wait_until(lambda a: a._core.is_listed, LISTING_PATIENCE)
                     yield auditor
                 except Exception as cause:
-                    failure = cause  # the caller's own, so not one of a group
+                    failure = cause  # raise the caller's exception outside the group
                 finally:
                     for task in tasks:
                         task.cancel()
@@ -99,7 +97,7 @@ class Auditor:
 
     @property
     def progress(self) -> float:
-        """The share of our pods that do not wait any more."""
+        """The share of our pods that are bound."""
         return self._core.progress
 
     @property
@@ -110,15 +108,15 @@ class Auditor:
         return self._core.counts()
 
     def latency(self, quantile: float) -> float:
-        """Seconds from a pod's first sight to the sight of its binding."""
+        """Seconds from first seeing a pod to seeing it bound."""
         return self._core.latency(quantile)
 
-    def tell(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         self._keep(self._core.handle(event, now()))
         self._changed.set()
 
     async def wait_until(self, condition: Callable[["Auditor"], bool], timeout: float) -> None:
-        """ClusterError, with the counts, if it does not come true in time."""
+        """ClusterError, with the counts, if the condition is not met in time."""
         try:
             async with asyncio.timeout(timeout):
                 while not condition(self):
@@ -126,10 +124,10 @@ class Auditor:
                     await self._changed.wait()
                     await asyncio.sleep(PAUSE)
         except TimeoutError:
-            raise ClusterError(f"what was waited for did not come within {timeout:g} s; {self.counts()}") from None
+            raise ClusterError(f"condition not met within {timeout:g} s: {self.counts()}") from None
 
     async def finish(self, unbound: Expected = 0) -> list[Violation]:
-        """Everything is done: gives the scheduler its patience to clear up, and says all that is or was wrong.
+        """Wait for the scheduler to become idle, at most `patience` and `lag`; return all violations.
 
         `unbound`: how many pods may be left, or which.
         """
@@ -149,14 +147,14 @@ class Auditor:
         await every(LOOK_EVERY, self._look)
 
     async def _tick_on(self) -> None:
-        await every(TICK_EVERY, lambda: self.tell(Tick()))
+        await every(TICK_EVERY, lambda: self.handle(Tick()))
 
     async def _look(self) -> None:
-        async with self._looking:  # so that what is told last is the newest
+        async with self._looking:  # so that the last event has the newest state
             for look in self._looks:
                 await look()
 
     def _keep(self, found: list[Violation]) -> None:
         for violation in found:
             self._log.error(violation.invariant, "%s", violation)
-        self.violations += found[: MOST_KEPT - len(self.violations)]
+        self.violations += found[: MAX_VIOLATIONS - len(self.violations)]

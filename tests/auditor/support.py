@@ -1,4 +1,4 @@
-"""What the tests of the auditor share: an auditor on virtual time, that is fed by hand."""
+"""Support for tests of the auditor: a core on virtual time, fed by hand."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,8 +23,7 @@ from testing.auditor.events import (
     QueueRead,
     Tick,
 )
-from testing.auditor.limits import Limits
-from testing.auditor.violations import Invariant, Violation
+from testing.auditor.violations import Invariant, Limits, Violation
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 
 LAG = 5.0
@@ -33,7 +32,7 @@ BEGIN = 1_000_000.0
 
 
 class Audit:
-    """Nodes and pods may be builders. `broken` is all that was reported."""
+    """Nodes and pods may be builders. `broken`: all violations so far."""
 
     def __init__(self, *nodes: NodeBuilder, pods: Sequence[PodBuilder] = ()) -> None:
         self.core = AuditorCore(limits=Limits(lag=LAG, patience=PATIENCE))

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.messages.watch import Kind
-from testing.auditor.events import Lost, PodsListed
+from testing.auditor.events import PodsListed, WatchLost
 from testing.auditor.violations import Invariant
 from testing.builders import PodBuilder, node, pod
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, small, web
@@ -21,7 +21,7 @@ GPU = "example.com/gpu"
         ("hugepages-2Mi", "4Mi", "6Mi"),
     ],
 )
-def test_two_pods_that_exceed_a_resource_together_are_reported(resource: str, request_: str, has: str) -> None:
+def test_two_pods_that_together_exceed_a_resource_are_reported(resource: str, request_: str, has: str) -> None:
     audit = Audit(node("a").capacity({resource: has}))
     audit.bind(pod("p").request({resource: request_}), "a")
     assert audit.settle() == []
@@ -33,7 +33,7 @@ def test_two_pods_that_exceed_a_resource_together_are_reported(resource: str, re
     assert violation.numbers[f"{resource} requested"] > violation.numbers[f"{resource} allocatable"]
 
 
-def test_too_many_pods_are_reported() -> None:
+def test_more_pods_than_allocatable_are_reported() -> None:
     audit = Audit(node("a").capacity(pods=1))
     audit.bind(pod("p"), "a")
     audit.bind(pod("q"), "a")
@@ -41,26 +41,26 @@ def test_too_many_pods_are_reported() -> None:
     assert violation.numbers == {"pods requested": 2, "pods allocatable": 1}
 
 
-def test_a_resource_that_the_node_does_not_have_is_reported() -> None:
+def test_a_request_for_a_resource_the_node_lacks_is_reported() -> None:
     audit = Audit(small("a"))
     audit.bind(pod("p").request({GPU: 1}), "a")
     assert invariants(audit.settle()) == [Invariant.CAPACITY]
 
 
-def test_a_doubt_that_is_open_in_the_end_is_reported() -> None:
+def test_a_violation_still_pending_at_the_end_is_reported() -> None:
     audit = Audit(small("a"))
     audit.bind(web("p", cpu="5"), "a")
     assert invariants(audit.finish()) == [Invariant.CAPACITY]
 
 
-def test_an_exactly_full_node_is_right() -> None:
+def test_an_exactly_full_node_is_correct() -> None:
     audit = Audit(small("a"))
     for name in "pqrs":
         audit.bind(web(name), "a")
     assert audit.settle() == []
 
 
-def test_who_wants_nothing_of_a_resource_may_join_where_it_is_exceeded() -> None:
+def test_a_pod_may_join_a_node_that_exceeds_only_resources_it_does_not_request() -> None:
     audit = Audit(node("a").capacity(cpu="1", memory="1Gi"), pods=[pod("big").request(cpu="3").on("a")])
     audit.bind(pod("p").request(memory="1Gi", cpu=0), "a")
     assert audit.settle() == []
@@ -70,7 +70,7 @@ def test_who_wants_nothing_of_a_resource_may_join_where_it_is_exceeded() -> None
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_pod_frees_its_room(phase: str) -> None:
+def test_a_finished_pod_frees_its_resources(phase: str) -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p"), "a")
     audit.see(web("p").on("a").phase(phase))
@@ -78,7 +78,7 @@ def test_a_finished_pod_frees_its_room(phase: str) -> None:
     assert audit.settle() == []
 
 
-def test_a_deleted_pod_frees_its_room() -> None:
+def test_a_deleted_pod_frees_its_resources() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p"), "a")
     audit.lose(web("p"))
@@ -86,7 +86,7 @@ def test_a_deleted_pod_frees_its_room() -> None:
     assert audit.settle() == []
 
 
-def test_a_terminating_pod_does_not() -> None:
+def test_a_terminating_pod_keeps_its_resources() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p"), "a")
     audit.see(web("p").on("a").terminating())
@@ -94,13 +94,13 @@ def test_a_terminating_pod_does_not() -> None:
     assert invariants(audit.settle()) == [Invariant.CAPACITY]
 
 
-def test_nothing_is_said_of_pods_that_were_there_before_or_made_with_a_node() -> None:
+def test_earlier_pods_and_pods_created_with_a_node_are_not_checked() -> None:
     audit = Audit(small("a", cpu="1"), pods=[web("p").on("a"), web("q").on("a")])
     audit.see(web("r").on("a"))
     assert audit.settle() == []
 
 
-def test_but_they_take_their_room() -> None:
+def test_unchecked_pods_count_towards_usage() -> None:
     audit = Audit(small("a", cpu="2"), pods=[web("p").on("a")])
     audit.see(web("q").on("a"))
     audit.wait(LAG + 1)
@@ -108,7 +108,7 @@ def test_but_they_take_their_room() -> None:
     assert invariants(audit.settle()) == [Invariant.CAPACITY]
 
 
-def test_a_decision_need_not_have_seen_what_somebody_else_put_there_just_now() -> None:
+def test_a_decision_may_miss_a_pod_that_someone_else_just_placed() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.see(web("p"))
     audit.see(web("foreign").on("a"))
@@ -116,7 +116,7 @@ def test_a_decision_need_not_have_seen_what_somebody_else_put_there_just_now() -
     assert audit.settle() == []
 
 
-def test_nor_that_a_pod_has_just_grown() -> None:
+def test_a_decision_may_miss_a_pod_that_just_grew() -> None:
     audit = Audit(small("a", cpu="2"))
     audit.bind(web("p"), "a")
     audit.wait(60)
@@ -127,7 +127,7 @@ def test_nor_that_a_pod_has_just_grown() -> None:
     assert invariants(audit.settle()) == [Invariant.CAPACITY]
 
 
-def test_a_resize_that_is_not_granted_does_not_count() -> None:
+def test_a_resize_that_is_not_granted_is_ignored() -> None:
     audit = Audit(small("a", cpu="2"))
     audit.bind(web("p"), "a")
     audit.see(web("p", cpu="4").on("a").condition("PodResizePending", reason="Infeasible"))
@@ -136,7 +136,7 @@ def test_a_resize_that_is_not_granted_does_not_count() -> None:
     assert audit.settle() == []
 
 
-def test_pods_of_other_schedulers_are_not_judged() -> None:
+def test_pods_of_other_schedulers_are_not_checked() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p").scheduler("another"), "a")
     audit.bind(web("q").scheduler("another"), "a")
@@ -167,7 +167,7 @@ def parts(name: str) -> PodBuilder:
         (pod("p").request(cpu="100.5m"), "101m"),
     ],
 )
-def test_a_pod_fits_exactly_where_there_is_what_it_requests(made: PodBuilder, cpu: str) -> None:
+def test_a_pod_fits_exactly_its_requests(made: PodBuilder, cpu: str) -> None:
     millis = int(float(cpu.rstrip("m")) * (1 if cpu.endswith("m") else 1000))
     audit = Audit(node("enough").capacity(cpu=f"{millis}m"), node("short").capacity(cpu=f"{millis - 1}m"))
     audit.bind(made.uid("1"), "enough")
@@ -180,7 +180,7 @@ def test_a_pod_fits_exactly_where_there_is_what_it_requests(made: PodBuilder, cp
 # Races with the node
 
 
-def test_a_node_that_grows_may_be_heard_of_after_the_binding() -> None:
+def test_a_growing_node_may_be_seen_after_the_binding() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p", cpu="2"), "a")
     audit.wait(LAG - 1)
@@ -188,7 +188,7 @@ def test_a_node_that_grows_may_be_heard_of_after_the_binding() -> None:
     assert audit.settle() == []
 
 
-def test_a_node_that_has_shrunk_just_before_may_not_have_been_seen_so() -> None:
+def test_a_decision_may_miss_a_node_that_just_shrank() -> None:
     audit = Audit(small("a", cpu="2"))
     audit.see(small("a", cpu="1"))
     audit.wait(LAG - 1)
@@ -196,7 +196,7 @@ def test_a_node_that_has_shrunk_just_before_may_not_have_been_seen_so() -> None:
     assert audit.settle() == []
 
 
-def test_a_node_that_shrank_long_ago_is_known_to_be_small() -> None:
+def test_a_decision_must_respect_a_node_that_shrank_long_ago() -> None:
     audit = Audit(small("a", cpu="2"))
     audit.see(small("a", cpu="1"))
     audit.wait(LAG + 1)
@@ -204,7 +204,7 @@ def test_a_node_that_shrank_long_ago_is_known_to_be_small() -> None:
     assert invariants(audit.settle()) == [Invariant.CAPACITY]
 
 
-def test_a_node_that_shrinks_under_its_pods_breaks_nothing() -> None:
+def test_a_node_that_shrinks_below_its_pods_is_no_violation() -> None:
     audit = Audit(small("a", cpu="2"))
     audit.bind(web("p", cpu="2"), "a")
     audit.wait(60)
@@ -212,7 +212,7 @@ def test_a_node_that_shrinks_under_its_pods_breaks_nothing() -> None:
     assert audit.settle() == []
 
 
-def test_a_binding_that_took_long_is_judged_by_when_it_was_assumed() -> None:
+def test_a_slow_binding_is_checked_as_of_its_assumption() -> None:
     audit = Audit(small("a", cpu="2"))
     audit.see(web("p", cpu="2"))
     audit.ledger(entry(web("p"), "a"))
@@ -229,21 +229,21 @@ def test_a_binding_that_took_long_is_judged_by_when_it_was_assumed() -> None:
 # Listings
 
 
-def test_a_listing_is_one_moment() -> None:
+def test_a_listing_is_atomic() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p"), "a")
     audit.see(web("q"), web("r"))
-    audit.tell(Lost(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
     audit.wait(30)
     audit.tell(PodsListed([web("q").on("a").build(), web("r").build()]))
     assert audit.settle() == []
 
 
-def test_in_a_listing_too_much_is_too_much() -> None:
+def test_an_overcommitted_node_in_a_listing_is_reported() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p"), "a")
     audit.see(web("q"))
-    audit.tell(Lost(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
     audit.tell(PodsListed([web("q").on("a").build(), web("p").on("a").build()]))
     assert invariants(audit.settle()) == [Invariant.CAPACITY]
 
@@ -264,7 +264,7 @@ def test_bound_and_assumed_together_must_fit() -> None:
     assert audit.ledger(entry(web("q"), "a")) == [], "once is enough"
 
 
-def test_room_that_is_seen_free_a_little_later_was_free() -> None:
+def test_resources_seen_freed_within_the_lag_count_as_free() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p"), "a")
     audit.see(web("q"))
@@ -283,11 +283,11 @@ def test_an_assumed_pod_that_is_seen_bound_counts_once() -> None:
     assert audit.ledger(entry(web("p"), "a")) == []
 
 
-def test_the_ledger_is_not_held_against_what_is_known_while_a_watch_is_away() -> None:
+def test_the_ledger_is_not_compared_during_a_gap() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p"), "a")
     audit.see(web("q"))
-    audit.tell(Lost(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
     for _ in range(5):
         assert audit.ledger(entry(web("q"), "a")) == []
         audit.wait(PATIENCE)

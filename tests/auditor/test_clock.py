@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from testing.auditor.clock import now
+from testing.auditor.feeds import now
 
 
 @pytest.mark.parametrize("step", [-3600.0, 3600.0])
-def test_steps_of_the_systems_clock_change_nothing(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
+def test_steps_of_the_system_clock_have_no_effect(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
     real, before = time.time, now()
     assert abs(before - real()) < 60, "readable as Unix time"
     monkeypatch.setattr(time, "time", lambda: real() + step)

@@ -1,9 +1,9 @@
-"""A pod is bound to a node that admits it: now, or as it was a moment ago."""
+"""A pod is bound to a node that admits it: now, or as the node was a moment ago."""
 
 import pytest
 
 from shared.messages.watch import Kind
-from testing.auditor.events import Lost, NodesListed, PodsListed, Resumed, Unreadable
+from testing.auditor.events import NodesListed, PodsListed, Unreadable, WatchLost, WatchResumed
 from testing.auditor.violations import Invariant
 from testing.builders import NodeBuilder, PodBuilder, expr, pod, term
 from tests.auditor.support import LAG, Audit, invariants, renewed, small
@@ -47,9 +47,7 @@ ADMITTED = [
 
 
 @pytest.mark.parametrize(("made", "on", "why"), REFUSED)
-def test_a_binding_to_a_node_that_does_not_admit_the_pod_is_reported(
-    made: PodBuilder, on: NodeBuilder, why: str
-) -> None:
+def test_a_binding_against_node_constraints_is_reported(made: PodBuilder, on: NodeBuilder, why: str) -> None:
     audit = Audit(on)
     audit.bind(made, "a")
     assert audit.broken == []
@@ -59,13 +57,13 @@ def test_a_binding_to_a_node_that_does_not_admit_the_pod_is_reported(
 
 
 @pytest.mark.parametrize(("made", "on"), ADMITTED)
-def test_a_binding_to_a_node_that_admits_the_pod_is_right(made: PodBuilder, on: NodeBuilder) -> None:
+def test_a_binding_that_meets_node_constraints_is_correct(made: PodBuilder, on: NodeBuilder) -> None:
     audit = Audit(on)
     audit.bind(made, "a")
     assert audit.settle() == []
 
 
-def test_a_node_may_change_just_before_the_binding_is_seen() -> None:
+def test_a_node_may_change_shortly_before_the_binding_is_seen() -> None:
     audit = Audit(PLAIN)
     audit.see(POD)
     audit.see(TAINTED)
@@ -74,7 +72,7 @@ def test_a_node_may_change_just_before_the_binding_is_seen() -> None:
     assert audit.settle() == []
 
 
-def test_or_be_heard_of_just_after() -> None:
+def test_a_node_change_may_be_seen_shortly_after_the_binding() -> None:
     audit = Audit(TAINTED)
     audit.bind(POD, "a")
     audit.wait(LAG - 1)
@@ -82,7 +80,7 @@ def test_or_be_heard_of_just_after() -> None:
     assert audit.settle() == []
 
 
-def test_or_be_made_or_go_meanwhile() -> None:
+def test_a_node_may_be_created_or_deleted_around_the_binding() -> None:
     audit = Audit(small("b"))
     audit.bind(POD, "a")
     audit.see(PLAIN)
@@ -92,7 +90,7 @@ def test_or_be_made_or_go_meanwhile() -> None:
     assert audit.settle() == []
 
 
-def test_a_change_of_long_ago_must_have_been_seen() -> None:
+def test_a_binding_may_not_rest_on_an_old_version_of_a_node() -> None:
     audit = Audit(PLAIN)
     audit.see(TAINTED)
     audit.wait(LAG + 1)
@@ -100,7 +98,7 @@ def test_a_change_of_long_ago_must_have_been_seen() -> None:
     assert invariants(audit.settle()) == [Invariant.CONSTRAINTS]
 
 
-def test_a_node_that_went_long_ago_does_not_exist() -> None:
+def test_a_binding_to_a_node_deleted_long_ago_is_reported() -> None:
     audit = Audit(PLAIN)
     audit.lose_node("a")
     audit.wait(LAG + 1)
@@ -109,15 +107,15 @@ def test_a_node_that_went_long_ago_does_not_exist() -> None:
     assert Invariant.CONSTRAINTS in invariants(audit.settle())
 
 
-def test_nobody_is_to_blame_for_what_was_made_with_a_node() -> None:
+def test_a_pod_created_with_a_node_is_not_checked() -> None:
     audit = Audit(TAINTED)
     audit.see(POD.on("a"))
     assert audit.settle() == []
 
 
-def test_while_the_watch_of_nodes_is_away_nothing_is_final() -> None:
+def test_violations_stay_pending_while_the_node_watch_is_interrupted() -> None:
     audit = Audit(renewed(TAINTED, 1))
-    audit.tell(Lost(Kind.NODE))
+    audit.tell(WatchLost(Kind.NODE))
     audit.bind(POD, "a")
     audit.wait(60)
     assert audit.broken == []
@@ -125,19 +123,19 @@ def test_while_the_watch_of_nodes_is_away_nothing_is_final() -> None:
     assert audit.settle() == [], "it may have been without the taint in between"
 
 
-def test_a_node_that_a_listing_shows_unchanged_was_so_all_the_time() -> None:
+def test_a_node_unchanged_in_a_listing_did_not_change_during_the_gap() -> None:
     audit = Audit(renewed(TAINTED, 1))
-    audit.tell(Lost(Kind.NODE))
+    audit.tell(WatchLost(Kind.NODE))
     audit.bind(POD, "a")
     audit.tell(NodesListed([renewed(TAINTED, 1).build()]))
     assert audit.broken == []
     assert invariants(audit.settle()) == [Invariant.CONSTRAINTS]
 
 
-def test_a_binding_that_happened_unseen_rests_on_the_node_of_then() -> None:
+def test_a_binding_during_a_gap_is_checked_against_the_node_before_it() -> None:
     audit = Audit(PLAIN)
     audit.see(POD)
-    audit.tell(Lost(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
     audit.wait(30)
     audit.see(TAINTED)
     audit.wait(30)
@@ -145,33 +143,33 @@ def test_a_binding_that_happened_unseen_rests_on_the_node_of_then() -> None:
     assert audit.settle() == []
 
 
-def test_so_it_does_when_the_watch_goes_on_where_it_had_ended() -> None:
+def test_a_binding_seen_after_a_resumed_watch_is_checked_against_the_node_before_it() -> None:
     audit = Audit(PLAIN)
     audit.see(POD)
-    audit.tell(Lost(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
     audit.wait(30)
     audit.see(TAINTED)
     audit.wait(30)
-    audit.tell(Resumed(Kind.POD))
+    audit.tell(WatchResumed(Kind.POD))
     audit.see(POD.on("a"))
     assert audit.settle() == []
 
 
-def test_a_watch_that_comes_and_goes_is_away_since_it_first_went() -> None:
+def test_repeated_interruptions_count_as_one_gap() -> None:
     audit = Audit(PLAIN)
     audit.see(POD)
-    audit.tell(Lost(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
     audit.wait(30)
     audit.see(TAINTED)
     audit.wait(30)
-    audit.tell(Resumed(Kind.POD))
-    audit.tell(Lost(Kind.POD))
-    audit.tell(Resumed(Kind.POD))
+    audit.tell(WatchResumed(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
+    audit.tell(WatchResumed(Kind.POD))
     audit.see(POD.on("a"))
     assert audit.settle() == []
 
 
-def test_nothing_is_said_of_a_node_that_cannot_be_read() -> None:
+def test_bindings_to_an_unreadable_node_are_not_reported() -> None:
     audit = Audit(TAINTED)
     audit.tell(Unreadable(Kind.NODE, "a"))
     audit.bind(POD, "a")

@@ -1,10 +1,10 @@
-"""Every assumption and every wait for a permit ends, and in the end nothing is left over."""
+"""Every ledger entry and every wait for a permit ends, and nothing is left over at the end."""
 
 import pytest
 
 from shared.messages.binding import BindingOutcome
 from shared.messages.watch import Kind
-from testing.auditor.events import BindingsHeard, LedgerSilent, Lost, PodsListed
+from testing.auditor.events import BindingsReported, LedgerUnavailable, PodsListed, WatchLost
 from testing.auditor.violations import Invariant
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, small, web
 
@@ -12,7 +12,7 @@ from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, small
 
 
 @pytest.mark.parametrize("skew", [-60.0, 0.0, 60.0])
-def test_an_entry_that_outlives_its_window_is_reported_whatever_the_owners_clock_says(skew: float) -> None:
+def test_an_entry_past_its_window_is_reported_whatever_the_owners_clock_says(skew: float) -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     late = entry(web("p"), "a", window=2 * LAG, clock=audit.now + skew)
@@ -28,7 +28,7 @@ def test_an_entry_that_outlives_its_window_is_reported_whatever_the_owners_clock
 
 
 @pytest.mark.parametrize("step", [-60.0, 0.0, 60.0])
-def test_a_window_that_begins_again_is_not_over_though_the_owners_clock_steps(step: float) -> None:
+def test_a_renewed_window_restarts_even_if_the_owners_clock_steps(step: float) -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     for round in range(10):
@@ -36,17 +36,17 @@ def test_a_window_that_begins_again_is_not_over_though_the_owners_clock_steps(st
         assert audit.ledger(entry(web("p"), "a", window=PATIENCE, clock=audit.now + step * (round % 2))) == []
 
 
-def test_while_the_ledger_is_away_nobody_can_end_an_entry() -> None:
+def test_entries_are_not_reported_while_the_ledger_is_unavailable() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     late = entry(web("p"), "a", window=-1.0)
     audit.ledger(late)
-    audit.tell(LedgerSilent())
+    audit.tell(LedgerUnavailable())
     audit.wait(PATIENCE)
     assert audit.ledger(late) == []
 
 
-def test_an_entry_of_a_pod_that_is_bound_or_gone_or_finished_has_to_go() -> None:
+def test_an_entry_of_a_bound_deleted_or_finished_pod_must_be_removed() -> None:
     audit = Audit(small("a"))
     bound, gone, finished = web("bound"), web("gone"), web("finished")
     audit.bind(bound, "a")
@@ -56,7 +56,7 @@ def test_an_entry_of_a_pod_that_is_bound_or_gone_or_finished_has_to_go() -> None
     assert audit.ledger(*entries) == []
     audit.wait(PATIENCE)
     whys = [violation.what.partition(",")[0] for violation in audit.ledger(*entries)]
-    assert whys == ["the pod is bound to node a", "there is no such pod", "the pod is finished"]
+    assert whys == ["the pod is bound to node a", "the pod does not exist", "the pod has finished"]
 
 
 def test_another_attempt_is_another_entry() -> None:
@@ -69,11 +69,11 @@ def test_another_attempt_is_another_entry() -> None:
 # Permits
 
 
-def waiting(seconds: float) -> BindingsHeard:
-    return BindingsHeard([BindingOutcome("default/p", 1, wait=seconds)])
+def waiting(seconds: float) -> BindingsReported:
+    return BindingsReported([BindingOutcome("default/p", 1, wait=seconds)])
 
 
-def test_a_wait_that_does_not_end_is_reported() -> None:
+def test_a_permit_wait_that_does_not_end_is_reported() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     audit.tell(waiting(20))
@@ -84,7 +84,7 @@ def test_a_wait_that_does_not_end_is_reported() -> None:
     assert audit.wait(60) == []
 
 
-def test_a_wait_may_be_put_off() -> None:
+def test_a_permit_wait_may_be_extended() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     for _ in range(5):
@@ -92,17 +92,17 @@ def test_a_wait_may_be_put_off() -> None:
         assert audit.wait(20) == []
 
 
-def test_a_wait_may_have_ended_unseen_while_the_watch_is_away() -> None:
+def test_a_permit_wait_may_end_unseen_during_a_gap() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     audit.tell(waiting(20))
-    audit.tell(Lost(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
     audit.wait(60)
     audit.tell(PodsListed([web("p").on("a").build()]))
     assert audit.settle() == []
 
 
-def test_a_wait_ends_with_an_outcome_or_the_pod_or_its_entry() -> None:
+def test_a_permit_wait_ends_with_an_outcome_the_pod_or_its_entry() -> None:
     for ends in ("outcome", "bound", "gone", "entry"):
         audit = Audit(small("a"))
         audit.see(web("p"))
@@ -110,7 +110,7 @@ def test_a_wait_ends_with_an_outcome_or_the_pod_or_its_entry() -> None:
         audit.wait(1)
         match ends:
             case "outcome":
-                audit.tell(BindingsHeard([BindingOutcome("default/p", 1, reason="denied")]))
+                audit.tell(BindingsReported([BindingOutcome("default/p", 1, reason="denied")]))
             case "bound":
                 audit.see(web("p").on("a"))
             case "gone":
@@ -132,7 +132,7 @@ def test_a_run_without_fault_ends_without_violation() -> None:
     assert audit.finish() == []
 
 
-def test_a_pod_that_is_left_is_reported_unless_it_is_expected() -> None:
+def test_a_pod_left_unbound_is_reported_unless_expected() -> None:
     audit = Audit(small("a"))
     audit.bind(web("p"), "a")
     audit.see(web("q", cpu="9"))
@@ -144,12 +144,12 @@ def test_a_pod_that_is_left_is_reported_unless_it_is_expected() -> None:
     assert violation.pod == "default/q"
 
 
-def test_fewer_left_than_expected_is_not_as_expected() -> None:
+def test_fewer_unbound_pods_than_expected_are_reported() -> None:
     audit = Audit(small("a"))
     assert invariants(audit.finish(unbound=1)) == [Invariant.ALL_BOUND]
 
 
-def test_what_is_still_on_its_way_is_reported() -> None:
+def test_pods_still_in_progress_at_the_end_are_reported() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     audit.tell(waiting(20))
@@ -185,13 +185,13 @@ def test_pods_are_counted_and_timed() -> None:
     assert audit.core.progress == 1.0
 
 
-def test_gated_pods_are_counted_as_such() -> None:
+def test_gated_pods_are_counted() -> None:
     audit = Audit(small("a"))
     audit.see(web("p").gate("later"), web("q"))
     assert (audit.core.counts().waiting, audit.core.counts().gated) == (2, 1)
 
 
-def test_without_pods_there_are_no_figures() -> None:
+def test_statistics_without_pods_are_zero() -> None:
     audit = Audit()
     assert (audit.core.latency(0.99), audit.core.statistics.rate, audit.core.progress) == (0.0, 0.0, 0.0)
 

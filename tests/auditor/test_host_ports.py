@@ -31,7 +31,7 @@ def test_ports_clash_unless_protocol_number_or_definite_addresses_differ(
     assert invariants(audit.settle()) == [Invariant.HOST_PORTS] * clash
 
 
-def test_the_other_pod_is_named() -> None:
+def test_a_port_clash_names_the_other_pod() -> None:
     audit = Audit(small("a"))
     audit.bind(serving("p"), "a")
     (violation,) = audit.bind(serving("q"), "a")
@@ -62,14 +62,14 @@ def test_a_pod_does_not_clash_with_itself() -> None:
     assert audit.settle() == []
 
 
-def test_a_container_port_takes_none_of_the_node() -> None:
+def test_a_container_port_is_not_a_host_port() -> None:
     audit = Audit(small("a"))
     audit.bind(serving("p", 0), "a")
     audit.bind(serving("q", 0), "a")
     assert audit.settle() == []
 
 
-def test_what_somebody_else_has_just_put_there_need_not_have_been_seen() -> None:
+def test_a_decision_may_miss_a_port_that_someone_else_just_took() -> None:
     audit = Audit(small("a"))
     audit.see(serving("p"))
     audit.see(serving("foreign").on("a"))

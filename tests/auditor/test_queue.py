@@ -1,9 +1,9 @@
-"""Every pod that is not bound is in the queue, none that is bound, and nothing else."""
+"""The queue holds every unbound pod, no bound one, and nothing else."""
 
 import pytest
 
 from shared.messages.watch import Kind
-from testing.auditor.events import Lost, PodsListed, QueueSilent, Unreadable
+from testing.auditor.events import PodsListed, QueueUnavailable, Unreadable, WatchLost
 from testing.auditor.violations import Invariant
 from testing.builders import PodBuilder
 from tests.auditor.support import LAG, PATIENCE, Audit, invariants, small, web
@@ -12,7 +12,7 @@ PLACES = ["active", "backoff", "unschedulable", "gated", "in_flight"]
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_bound_pod_that_stays_queued_is_reported(place: str) -> None:
+def test_a_bound_pod_that_remains_queued_is_reported(place: str) -> None:
     audit = Audit(small("a"))
     audit.bind(web("p"), "a")
     audit.wait(1)
@@ -25,7 +25,7 @@ def test_a_bound_pod_that_stays_queued_is_reported(place: str) -> None:
     assert audit.queue(**{place: [web("p")]}) == [], "once is enough"
 
 
-def test_a_pod_that_is_bound_between_two_looks_is_right() -> None:
+def test_a_pod_bound_between_two_polls_is_correct() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     audit.queue(active=[web("p")])
@@ -36,7 +36,7 @@ def test_a_pod_that_is_bound_between_two_looks_is_right() -> None:
     assert audit.queue() == []
 
 
-def test_until_its_binding_is_seen_it_may_be_binding() -> None:
+def test_a_pod_may_be_binding_until_its_binding_is_seen() -> None:
     audit = Audit(small("a"))
     audit.bind(web("p"), "a")
     for _ in range(3):
@@ -44,7 +44,7 @@ def test_until_its_binding_is_seen_it_may_be_binding() -> None:
         assert audit.queue(binding=[web("p")]) == []
 
 
-def test_a_pod_that_nobody_has_is_reported() -> None:
+def test_a_pod_missing_from_the_queue_is_reported() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"), web("q"))
     assert audit.queue(active=[web("q")]) == []
@@ -54,7 +54,7 @@ def test_a_pod_that_nobody_has_is_reported() -> None:
 
 
 @pytest.mark.parametrize("place", [*PLACES, "binding"])
-def test_a_pod_that_is_anywhere_in_the_queue_is_accounted_for(place: str) -> None:
+def test_a_pod_anywhere_in_the_queue_is_accounted_for(place: str) -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_pod_that_is_anywhere_in_the_queue_is_accounted_for(place: str) -> Non
         audit.wait(PATIENCE)
 
 
-def test_a_gated_pod_has_to_be_there_as_well() -> None:
+def test_a_gated_pod_must_be_in_the_queue() -> None:
     audit = Audit(small("a"))
     audit.see(web("p").gate("later"))
     audit.queue()
@@ -73,7 +73,7 @@ def test_a_gated_pod_has_to_be_there_as_well() -> None:
 @pytest.mark.parametrize(
     "made", [web("p").scheduler("another"), web("p").phase("Failed"), web("p").terminating(), web("p").on("a")]
 )
-def test_who_need_not_be_scheduled_need_not_be_there(made: PodBuilder) -> None:
+def test_pods_that_need_no_scheduling_need_not_be_queued(made: PodBuilder) -> None:
     audit = Audit(small("a"))
     audit.see(made)
     audit.queue()
@@ -81,7 +81,7 @@ def test_who_need_not_be_scheduled_need_not_be_there(made: PodBuilder) -> None:
     assert audit.queue() == []
 
 
-def test_a_pod_that_does_not_exist_is_reported() -> None:
+def test_a_queued_pod_that_does_not_exist_is_reported() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     audit.lose(web("p"))
@@ -92,7 +92,7 @@ def test_a_pod_that_does_not_exist_is_reported() -> None:
     assert {violation.pod for violation in found} == {"default/p", "unknown"}
 
 
-def test_a_pod_that_cannot_be_read_exists() -> None:
+def test_an_unreadable_pod_exists() -> None:
     audit = Audit(small("a"))
     audit.tell(Unreadable(Kind.POD, "default/p"))
     for _ in range(3):
@@ -100,21 +100,21 @@ def test_a_pod_that_cannot_be_read_exists() -> None:
         audit.wait(PATIENCE)
 
 
-def test_two_looks_in_a_row_mean_none_that_failed_in_between() -> None:
+def test_a_failed_poll_restarts_the_confirmation() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     audit.queue()
-    audit.tell(QueueSilent())
+    audit.tell(QueueUnavailable())
     audit.wait(PATIENCE)
     assert audit.queue() == [], "the queue may have begun anew"
     audit.wait(PATIENCE)
     assert invariants(audit.queue()) == [Invariant.ACCOUNTED_FOR]
 
 
-def test_what_is_known_is_not_held_against_the_queue_while_a_watch_is_away() -> None:
+def test_the_queue_is_not_compared_during_a_gap() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
-    audit.tell(Lost(Kind.POD))
+    audit.tell(WatchLost(Kind.POD))
     for _ in range(3):
         assert audit.queue(active=[web("new")]) == []
         audit.wait(PATIENCE)
@@ -123,7 +123,7 @@ def test_what_is_known_is_not_held_against_the_queue_while_a_watch_is_away() -> 
     assert audit.queue(active=[web("new")]) == []
 
 
-def test_a_listing_without_need_does_not_put_off_the_judgement() -> None:
+def test_an_unneeded_relisting_does_not_delay_a_violation() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     audit.queue()

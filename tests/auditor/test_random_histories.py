@@ -1,4 +1,4 @@
-"""Random histories of a scheduler that does nothing wrong give no violation; with one wrong step in them, they do."""
+"""Random histories of a correct scheduler have no violations; one wrong step is reported."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.messages.watch import Kind
-from testing.auditor.events import Lost, NodesListed, PodsListed
+from testing.auditor.events import NodesListed, PodsListed, WatchLost
 from testing.auditor.violations import Invariant
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, renewed, versioned
@@ -107,11 +107,11 @@ class World:
 
     def break_pods(self, rng: Random) -> None:
         self.pods_lost = True
-        self.audit.tell(Lost(Kind.POD))
+        self.audit.tell(WatchLost(Kind.POD))
 
     def break_nodes(self, rng: Random) -> None:
         self.nodes_lost = True
-        self.audit.tell(Lost(Kind.NODE))
+        self.audit.tell(WatchLost(Kind.NODE))
 
     def restore(self, rng: Random) -> None:
         if self.nodes_lost:
@@ -169,7 +169,7 @@ def run(rng: Random) -> World:
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**32))
-def test_a_right_history_gives_no_violation(seed: int) -> None:
+def test_a_correct_history_has_no_violations(seed: int) -> None:
     world = run(Random(seed))
     assert world.audit.broken == []
     assert world.audit.finish(unbound=lambda record: True) == [] or world.audit.core.counts().waiting
@@ -177,7 +177,7 @@ def test_a_right_history_gives_no_violation(seed: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["twice", "crowd", "misplace", "drop", "keep", "invent"]))
-def test_one_wrong_step_is_found(seed: int, fault: str) -> None:
+def test_one_wrong_step_is_reported(seed: int, fault: str) -> None:
     world = run(Random(seed))
     audit = world.audit
     audit.wait(PATIENCE)

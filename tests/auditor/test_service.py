@@ -1,4 +1,4 @@
-"""The auditor beside a real API server, Redis and NATS, that come and go."""
+"""The auditor with a real API server, Redis and NATS, which fail and recover."""
 
 import logging
 import random
@@ -22,9 +22,8 @@ from shared.store.schema import encode
 from shared.telemetry import Telemetry
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
-from testing.auditor.limits import Limits
 from testing.auditor.service import Auditor
-from testing.auditor.violations import Invariant
+from testing.auditor.violations import Invariant, Limits
 from testing.builders import NodeBuilder, PodBuilder, pod
 from testing.simulator.service import Simulator, SimulatorOptions
 from tests.auditor.support import contents, entry, invariants, small
@@ -101,7 +100,7 @@ def unreadable(name: str) -> dict[str, object]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": [container]}}
 
 
-async def test_it_sees_pods_being_bound() -> None:
+async def test_bindings_are_seen() -> None:
     async with cluster(small("a")) as made, Auditor.watching(made.api, limits=QUICK) as auditor:
         for name in ("p", "q", "r"):
             await made.place(web(name), "a")
@@ -113,7 +112,7 @@ async def test_it_sees_pods_being_bound() -> None:
         auditor.validate()
 
 
-async def test_it_reports_a_crowded_node_and_a_misplaced_pod() -> None:
+async def test_an_overcommitted_node_and_a_misplaced_pod_are_reported() -> None:
     async with (
         cluster(small("a", cpu="1"), small("b").taint("team", "red")) as made,
         Auditor.watching(made.api, limits=QUICK) as auditor,
@@ -129,7 +128,7 @@ async def test_it_reports_a_crowded_node_and_a_misplaced_pod() -> None:
         assert auditor.counts().violations == 2
 
 
-async def test_pods_that_stay_are_reported_unless_they_are_expected() -> None:
+async def test_unbound_pods_are_reported_unless_expected() -> None:
     async with cluster(small("a")) as made, Auditor.watching(made.api, limits=QUICK) as auditor:
         await made.create(web("big", cpu="9"))
         await auditor.wait_until(lambda a: a.counts().waiting == 1, SOON)
@@ -137,13 +136,13 @@ async def test_pods_that_stay_are_reported_unless_they_are_expected() -> None:
         assert invariants(await auditor.finish()) == [Invariant.ALL_BOUND]
 
 
-async def test_what_is_waited_for_in_vain_is_told_with_the_counts() -> None:
+async def test_a_wait_that_times_out_shows_the_counts() -> None:
     async with cluster(small("a")) as made, Auditor.watching(made.api) as auditor:
-        with pytest.raises(ClusterError, match=r"within 0.1 s; Counts\(created=0"):
+        with pytest.raises(ClusterError, match=r"within 0.1 s: Counts\(created=0"):
             await auditor.wait_until(lambda a: a.counts().bound == 1, 0.1)
 
 
-async def test_watches_that_end_and_history_that_is_forgotten_are_no_violations() -> None:
+async def test_ended_watches_and_compacted_history_are_no_violations() -> None:
     async with cluster(small("a")) as made, Auditor.watching(made.api, limits=QUICK) as auditor:
         bound = 0
         for number in range(4):
@@ -160,7 +159,7 @@ async def test_watches_that_end_and_history_that_is_forgotten_are_no_violations(
         auditor.validate()
 
 
-async def test_an_object_that_cannot_be_read_does_not_stop_it() -> None:
+async def test_an_unreadable_object_does_not_stop_the_auditor() -> None:
     async with cluster(small("a")) as made:
         made.simulator.store_raw("pods", unreadable("listed"))
         async with Auditor.watching(made.api, limits=QUICK) as auditor:
@@ -170,7 +169,7 @@ async def test_an_object_that_cannot_be_read_does_not_stop_it() -> None:
             assert await auditor.finish() == []
 
 
-async def test_it_reads_the_ledger_also_after_redis_was_away() -> None:
+async def test_the_ledger_is_read_again_after_redis_was_down() -> None:
     async with (
         cluster(small("a")) as made,
         redis_server() as redis,
@@ -186,14 +185,14 @@ async def test_it_reads_the_ledger_also_after_redis_was_away() -> None:
         await auditor.wait_until(lambda a: bool(a.violations), SOON)
         (violation,) = auditor.violations
         assert (violation.invariant, violation.uid) == (Invariant.LEDGER_ENDS, "default/ghost")
-        assert violation.what == "there is no such pod, and the entry is still there"
+        assert violation.what == "the pod does not exist, but the entry is still there"
         auditor.violations.clear()
         await client.delete("flotilla:ledger")
         assert await auditor.finish() == []
         await client.aclose()
 
 
-async def test_it_asks_the_queue_and_overhears_the_binders_also_after_nats_was_away() -> None:
+async def test_queue_and_binders_are_heard_again_after_nats_was_down() -> None:
     held = contents()
 
     def answer(_: Inspect, envelope: Envelope) -> None:
@@ -230,14 +229,14 @@ async def test_it_asks_the_queue_and_overhears_the_binders_also_after_nats_was_a
         assert await auditor.finish() == []
 
 
-async def test_what_is_raised_beside_it_arrives_as_it_is() -> None:
+async def test_an_exception_of_the_caller_is_not_wrapped() -> None:
     async with cluster(small("a")) as made:
         with pytest.raises(LookupError):
             async with Auditor.watching(made.api):
                 raise LookupError
 
 
-async def test_a_server_that_is_not_there_is_waited_for() -> None:
+async def test_the_auditor_waits_for_a_server_that_is_not_up_yet() -> None:
     async with cluster(small("a")) as made:
         made.simulator.faults.drop("GET", "/api/v1/pods", times=5)
         async with Auditor.watching(made.api, limits=QUICK) as auditor:

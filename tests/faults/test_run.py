@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from testing.auditor.limits import Limits
+from testing.auditor.violations import Limits
 from testing.simulator.resources import PODS
 from tools.cli.faults.checking import Checking
 from tools.cli.faults.load import NAMESPACE, PODS_PATH, Load, Wave, pod

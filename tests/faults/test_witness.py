@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from shared.model.storage import BOUND_BY_CONTROLLER
-from testing.auditor.demand import Demand
+from testing.auditor.usage import Demand
 from testing.simulator.cluster import Cluster
 from testing.simulator.resources import NAMESPACES, NODES, PODS
 from testing.simulator.subresources import bind

@@ -16,8 +16,8 @@ from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
-from testing.auditor.limits import Limits
 from testing.auditor.service import Auditor
+from testing.auditor.violations import Limits
 from testing.builders import NodeBuilder, PodBuilder, pod
 from tools.cli.demo.creating import Creator
 from tools.supervisor.pipeline import Pipeline

@@ -24,7 +24,7 @@ from shared.model.objects import Pod
 from shared.store.link import RedisLink, connect
 from shared.store.schema import Keys, decode_entry
 from shared.telemetry.logs import logger
-from testing.auditor.demand import demand_of
+from testing.auditor.usage import demand_of
 from tools.cli.asking import ANSWER_PATIENCE, Asker
 from tools.cli.dump import COMPARISON_PATIENCE
 from tools.cli.faults.load import FILLER, FILLER_MISFIT, MISFITS, TIGHT, kind_of

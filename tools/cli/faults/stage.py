@@ -18,8 +18,8 @@ from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
-from testing.auditor.limits import Limits
 from testing.auditor.service import Auditor
+from testing.auditor.violations import Limits
 from testing.simulator.service import Simulator, SimulatorOptions
 from tools.cli.faults.attendants import Approver, ClaimController
 from tools.cli.faults.links import LOOPBACK, Link

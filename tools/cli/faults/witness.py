@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from shared.model.objects import Pod, decode_node, decode_pod
 from shared.model.wellknown import ZONE
-from testing.auditor.demand import Amounts, Demand, allocatable_of, demand_of
-from testing.auditor.rooms import Room, excess
+from testing.auditor.usage import Amounts, Demand, NodeUsage, allocatable_of, demand_of, excess
 from testing.simulator.cluster import Cluster
 from testing.simulator.resources import NODES, PODS
 from testing.simulator.store import DELETED, Change, Item
@@ -48,7 +47,7 @@ class Witness:
         self.pods: dict[str, Seen] = {}
         self._nodes = cluster.store.bucket(NODES)
         self._bucket = cluster.store.bucket(PODS)
-        self._rooms: dict[str, Room] = {}
+        self._usage: dict[str, NodeUsage] = {}
         self._bucket.listeners.append(self._on_change)
 
     def waiting(self) -> Iterator[Pod]:
@@ -73,7 +72,7 @@ class Witness:
         return [f"{group}: {bound} of {MEMBERS} bound" for group, bound in self.gangs().items() if 0 < bound < MEMBERS]
 
     def has_room(self, demand: Demand, nodes: str) -> str | None:
-        """A node, of those whose name begins so, that has room for this; none if no node has."""
+        """A node, of those whose name begins so, that has usage for this; none if no node has."""
         for item in self._nodes.items():
             if item.name.startswith(nodes):
                 totals = self._totals(item.name)
@@ -99,12 +98,12 @@ class Witness:
             self.gone += 1
             del self.pods[seen.uid]
             if seen.node:
-                self._rooms[seen.node].take(seen.uid)
+                self._usage[seen.node].remove(seen.uid)
 
     def _on_node(self, seen: Seen, node: str) -> None:
         if seen.node:
             _keep(self.moved, f"pod {seen.name} ({seen.uid}) was on node {seen.node} and is now on {node or 'none'}")
-            self._rooms[seen.node].take(seen.uid)
+            self._usage[seen.node].remove(seen.uid)
         seen.node = node
         if node:
             self.bindings += 1
@@ -112,10 +111,10 @@ class Witness:
 
     def _judge(self, seen: Seen) -> None:
         where, item = f"pod {seen.name} ({seen.uid}) is bound to node {seen.node}", self._nodes.get("", seen.node)
-        room = self._rooms.setdefault(seen.node, Room())
-        clash = room.port_clash(seen.uid, seen.demand, 0.0)
-        room.put(seen.uid, seen.demand, 0.0, decided=True)
-        over = {"nodes": 0.0} if item is None else excess(seen.demand.amounts, room.totals, _allocatable(item))
+        usage = self._usage.setdefault(seen.node, NodeUsage())
+        clash = usage.port_clash(seen.uid, seen.demand, 0.0)
+        usage.add(seen.uid, seen.demand, 0.0, decided=True)
+        over = {"nodes": 0.0} if item is None else excess(seen.demand.amounts, usage.totals, _allocatable(item))
         if over:
             _keep(self.overfull, f"{where}, which is over what it has: {over}")
         if clash is not None:
@@ -146,7 +145,7 @@ class Witness:
         return "" if item is None else item.labels.get(ZONE, "")
 
     def _totals(self, node: str) -> Amounts:
-        return self._rooms[node].totals if node in self._rooms else {}
+        return self._usage[node].totals if node in self._usage else {}
 
 
 def _keep(found: list[str], what: str) -> None:
