@@ -17,7 +17,7 @@ AUDITED = (Kind.POD, Kind.NODE)
 
 
 class Cluster:
-    """`unreadable`: uids of pods that exist but cannot be decoded; `waiting`: uids of pods to be scheduled; `gated`: the
+    """`unreadable`: uids of pods that exist but cannot be decoded; `waiting`: uids of pods to schedule; `gated`: the
     waiting ones with scheduling gates."""
 
     def __init__(self, limits: Limits) -> None:
