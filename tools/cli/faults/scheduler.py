@@ -14,8 +14,8 @@ PERMIT_PATIENCE = 5.0
 LEASE, RENEW, RETRY = 8, 6, 1
 """Seconds: a pause of ten makes a leader lose its Lease to its standby."""
 _PLUGIN = f'''
-from shared.framework.plugin import Permission, PermitPlugin, PodParts
-from shared.framework.status import Code, Status
+from flotilla.results import Code, Permission, Status
+from shared.framework.plugin import PermitPlugin, PodParts
 
 
 class {PERMIT_PLUGIN}(PermitPlugin):
