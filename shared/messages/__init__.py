@@ -1,19 +1,18 @@
-"""What the services say to each other. Every message carries its sender's epoch; older epochs are refused.
+"""The messages between services. Each carries its sender's epoch; receivers refuse older epochs.
 
-Services of two releases next to each other work together, while one replaces the other. So of what was released:
+Services of two consecutive releases work together during an upgrade. For released messages this means:
 
-- A field may be added, with a default, which means what there was before the field. Readers pass over fields that they
-  do not know, so nothing may depend on an older reader having understood it.
-- A field is never removed, renamed or given another type, and its default never changes: defaults are left out on the
-  wire. What is to go is first no longer read, for one release, and then no longer sent.
-- A struct that is a list (`array_like`) gets new fields at its end only; one that is a map stays one.
-- A new message has a tag of its own. On a subject where it is not expected it is refused and counted, and the next one
-  is read; its sender has to bear that nobody answers.
-- A new value of an enum, or a new kind of thing in a list, has the whole message refused by an older reader. It is read
-  for one release before it is sent. But kinds of objects in the watcher's stream: those that are not known are passed
-  over, and those that the watcher does not list are not waited for.
+- A field may be added, with a default that means what was true before. Readers ignore unknown fields, so
+  nothing may rely on an older reader having understood one.
+- A field is never removed, renamed or given another type, and its default never changes: defaults are omitted on
+  the wire. To retire a field, stop reading it in one release and sending it in the next.
+- An `array_like` struct gets new fields at its end only; a struct that is a map stays one.
+- A new message has a tag of its own. An older reader refuses and counts it; the sender must cope without an answer.
+- A new enum value, or a new type in a list, makes an older reader refuse the whole message, so it must be readable one
+  release before it is sent. Object kinds in the watcher's stream are an exception: unknown kinds are skipped, and kinds
+  that the watcher does not list are not waited for.
 
-All this goes for what messages and Redis carry as well: pods, nodes, other objects, loads, the ledger. Redis has a
-schema number besides (`shared/store/schema.py`), for changes that cannot be made so. `tests/messages` holds the structs
-against the last release, of which `python -m tests.messages.record` makes a record.
+The same holds for what messages and Redis carry: pods, nodes, other objects, loads, the ledger. Redis also has a
+schema number (`shared/store/schema.py`) for changes that cannot be made this way. `tests/messages` compares the
+structs with a record of the last release, written by `python -m tests.messages.record`.
 """

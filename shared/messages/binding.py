@@ -1,18 +1,21 @@
-"""Between snapshot and binders: orders, and what became of them. And what is to be told to the owner of a pod."""
+"""Between snapshot and binders: orders, evictions and their outcomes. Between queue and binders: notices for owners of
+pods.
+"""
 
 import msgspec
 
 from shared.messages.state import BindingOrder
 
 LONGEST_WAIT = 15 * 60.0
-"""Seconds that a binder may ask for at a time: no plugin waits longer for a permit, and PreBind asks again."""
+"""Seconds that a binder may wait for at a time: the longest permit; a longer PreBind extends its wait."""
 
 
 class BindingOrders(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
-    """To one binder process. `epoch` is the snapshot's.
+    """To one binder process, from the snapshot of this `epoch`.
 
-    A binder refuses an older epoch than it has seen, another `incarnation` than its own, and within an epoch a `number`
-    that is not above the last: so it never carries out an order that it may have had, ended and forgotten.
+    A binder refuses an epoch older than the newest it has seen, an `incarnation` that is not its own, and a
+    `number` that does not exceed the last one of the epoch. So it never repeats an order that it has finished and
+    forgotten.
     """
 
     epoch: int
@@ -22,10 +25,10 @@ class BindingOrders(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind")
 
 
 class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-beat"):
-    """A binder lives, and has room for so many orders in all. `incarnation` differs for each start of the process.
+    """A binder's heartbeat, with the number of orders that it can still take. `incarnation` differs for each process.
 
-    A binder that does not beat any more, or has begun anew, or is `gone`, has lost its orders: others get them.
-    `at`: the binder's Unix time, `uptime`: seconds since the process began, each 0 if it does not say.
+    Orders of a binder that stops sending heartbeats, has restarted, or is `gone` go to other binders. `at`: the
+    binder's Unix time, `uptime`: seconds since the process began; 0 if unknown.
     """
 
     binder: str
@@ -37,14 +40,14 @@ class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-be
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`reason`: why it will not be bound; empty if it is. `wait`: not known yet, it may wait for so many more seconds.
+    """The outcome of an attempt, or its state. `reason`: why it failed; empty if the pod is bound. `wait`: it may take
+    this many more seconds.
 
-    `plugin` had it fail; `rejected`: it would not have the pod there, as opposed to an error. `handed_back`: nothing
-    was asked of the API server that could bind it, and another binder is to have the order. `gone`: the API server has
-    no such pod, or another of its name; so nobody will bind it. `version`: the one in the order that this is about.
-    `fenced`: no call that names this version can bind the pod any more, whoever makes it; without that, a failure says
-    that this process has made none, and will not. `found`: the pod is not bound and at this version now; the attempt
-    goes on once it is ordered with that.
+    `plugin` made it fail; `rejected`: as unschedulable, not with an error. `handed_back`: no bind call was made,
+    and another binder may have the order. `gone`: the API server has no such pod, or another one of that name, so
+    it will never be bound. `version`: the one of the order. `fenced`: no bind call with this version can succeed
+    any more, by any process; without that, a failure says only that this process has made none and will make none.
+    `found`: the pod is unbound and has this version now; the attempt continues once it is ordered with it.
     """
 
     uid: str
@@ -69,14 +72,14 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def failed(self) -> bool:
-        """Finally, as far as the binder is concerned."""
+        """No further outcome of this binder will follow."""
         return bool(self.reason) and not self.found and not self.waits
 
 
 class BindingOutcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="bound"):
-    """From a binder, sent again until it is acknowledged with Received (epoch, number).
+    """From a binder, repeated until it is acknowledged by Received (epoch, number).
 
-    `incarnation`: of the process that says so, as in its beats.
+    `incarnation`: of the sender, as in its heartbeats.
     """
 
     binder: str
@@ -87,9 +90,9 @@ class BindingOutcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="boun
 
 
 class Recall(msgspec.Struct, frozen=True, omit_defaults=True, tag="recall"):
-    """From the snapshot of a new term to one binder process: which attempts does it hold?
+    """From the snapshot of a new term to one binder process: which attempts do you hold?
 
-    From then on the binder refuses older epochs. `number`: of the question, which the answer repeats.
+    From then on the binder refuses older epochs. The reply repeats `number`.
     """
 
     epoch: int
@@ -98,7 +101,9 @@ class Recall(msgspec.Struct, frozen=True, omit_defaults=True, tag="recall"):
 
 
 class HeldAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A binder has it, and goes on with it. `version`: as in its order. `wait`: seconds that it may still wait."""
+    """An attempt that the binder holds and continues. `version`: as in its order. `wait`: seconds that it may still
+    wait.
+    """
 
     uid: str
     attempt: int
@@ -107,7 +112,7 @@ class HeldAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Recalled(msgspec.Struct, frozen=True, omit_defaults=True, tag="recalled"):
-    """To Recall: one of `parts` parts of what the process holds, from 0 on. Asked for again until all have come."""
+    """Reply to Recall: one of `parts` parts, counted from 0. The snapshot asks again until it has all of them."""
 
     binder: str
     incarnation: str
@@ -119,7 +124,7 @@ class Recalled(msgspec.Struct, frozen=True, omit_defaults=True, tag="recalled"):
 
 
 class PermitAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit"):
-    """To all binders: a pod that waits for this plugin's permit has it, or will not get it."""
+    """To all binders: this plugin allows the waiting pod, or rejects it."""
 
     uid: str
     plugin: str
@@ -128,10 +133,10 @@ class PermitAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit"
 
 
 class Withdraw(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw"):
-    """To all binders: whoever has this attempt ends it as rejected by `plugin`, unless its pod may be bound already.
+    """To all binders: the holder of this attempt ends it as rejected by `plugin`, unless its pod may already be bound.
 
-    `epoch`: the snapshot's; a binder that withdraws a victim has it from the Evict. Without one, or with an older one
-    than the binder has seen, it is refused.
+    `epoch`: the snapshot's; a binder that withdraws a victim copies it from the Evict. Without one, or with one
+    older than the binder has seen, the message is refused.
     """
 
     uid: str
@@ -142,7 +147,7 @@ class Withdraw(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw"):
 
 
 class Displaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that is to leave its node, or to lose its nomination. `attempt`: it is assumed by that; 0: it is bound."""
+    """A pod that is to leave its node or lose its nomination. `attempt`: it is assumed by that one; 0: it is bound."""
 
     uid: str
     namespace: str
@@ -151,11 +156,11 @@ class Displaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
-    """To any one binder: have these pods make way for the pod of this uid, which is nominated to `node`.
+    """To any one binder: evict these victims of the pod with this uid, which is nominated to `node`.
 
-    `epoch` is the snapshot's, `attempt` the sequence number of the nomination. `denominated`: pods of lower priority
-    that were nominated to the node and are not any more. May be carried out twice. `window`: seconds from the arrival
-    after which no further victim is touched; 0: as long as the binder sees fit.
+    `epoch` is the snapshot's, `attempt` the sequence number of the nomination. `denominated`: pods of lower
+    priority whose nomination to the node was revoked. May be carried out twice. `window`: seconds from arrival
+    after which no further victim is touched; 0: the binder's own limit.
     """
 
     epoch: int
@@ -171,9 +176,9 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
 
 
 class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nominated"):
-    """From a binder to the snapshot, before a victim is touched: does this nomination stand, and for these victims?
+    """From a binder to the snapshot, before a victim is touched: does this nomination stand, with these victims?
 
-    Everything as in the Evict.
+    All fields as in the Evict.
     """
 
     uid: str
@@ -183,16 +188,16 @@ class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nomin
 
 
 class Nominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="nominated"):
-    """To IsNominated. `epoch`: the snapshot's; one that is older than the Evict's knows nothing of it."""
+    """Reply to IsNominated. `epoch`: the snapshot's; one older than the Evict's cannot know the nomination."""
 
     epoch: int
     stands: bool = False
 
 
 class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
-    """From a binder to the queue: all victims have been told to go, or (`failure`) why not all of them.
+    """From a binder to the queue: all victims were told to terminate, or (`failure`) why not all of them.
 
-    Sent again until the queue acknowledges it with Received; the snapshot hears it too.
+    Repeated until the queue acknowledges it by Received; the snapshot receives it too.
     """
 
     uid: str
@@ -201,11 +206,11 @@ class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod could not be scheduled: an Event says so, and (`patch`) its PodScheduled condition.
+    """A pod could not be scheduled: write an Event, and (`patch`) its PodScheduled condition.
 
-    `reason` is kube-scheduler's: Unschedulable, SchedulerError or SchedulingGated. `nominated`: the node that the pod
-    is to have in its status; empty for none, None where nothing is said about it. `version`: the pod's
-    metadata.resourceVersion that this is about, empty if unknown: a pod that has been bound since is not to be told.
+    `reason` is kube-scheduler's: Unschedulable, SchedulerError or SchedulingGated. `nominated`: the status's
+    nominatedNodeName; empty to clear it, None to leave it. `version`: the resourceVersion of the pod that failed,
+    empty if unknown; a pod that was bound since is left alone.
     """
 
     uid: str

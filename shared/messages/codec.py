@@ -1,4 +1,4 @@
-"""Messages as bytes."""
+"""Encoding and decoding of messages."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -115,7 +115,7 @@ def encode(message: Message) -> bytes:
 
 
 def decoder(*types: type[M]) -> Callable[[bytes | memoryview], M]:
-    """Reads messages of these types; ProtocolError where the bytes are none of them."""
+    """A decoder for these message types; it raises ProtocolError for anything else."""
     # What a union of types known only now is, cannot be told to a type checker.
     expected: Any = types[0]
     for further in types[1:]:
@@ -144,12 +144,12 @@ _DECODE: Callable[[bytes | memoryview], Message] = decoder(*Message.__args__)
 
 
 def decode(raw: bytes | memoryview) -> Message:
-    """Any message; ProtocolError where the bytes are none."""
+    """Decode any message, or raise ProtocolError."""
     return _DECODE(raw)
 
 
 def copy(message: M) -> M:
-    """The message as it arrives."""
+    """The message as the receiver sees it."""
     arrived = decode(encode(message))
     if type(arrived) is not type(message):
         raise ProtocolError(f"{type(message).__name__} arrives as {type(arrived).__name__}")

@@ -1,4 +1,4 @@
-"""What workers and cycle tell each other about the nodes of a shard: summaries, rejections, explanations."""
+"""Between cycle and workers, about the nodes of a shard: summaries, rejections, explanations."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from flotilla.results import Range, Status
 
 
 class Ties(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one of several equally good nodes is chosen: seeded at random, or the alphabetically first name."""
+    """How to choose among equally good nodes: by a seeded hash, or the alphabetically first name."""
 
     mode: Literal["random", "name"] = "random"
     seed: int = 0
@@ -22,10 +22,10 @@ class Rejections(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a round needs to know of all nodes together: computed by each shard over its own, merged by the cycle.
+    """What a round needs to know about all nodes together: each shard summarises its own, the cycle merges them.
 
-    `plugins`: the plugins' own summaries; `late`: their summaries of feasible nodes. `ranges`: the lowest and the
-    highest raw score of the feasible nodes, by plugin; plugins without a feasible node have no entry.
+    `plugins`: the plugins' summaries; `late`: their summaries of feasible nodes. `ranges`: by plugin, the lowest
+    and highest raw score among feasible nodes; absent without a feasible node.
     """
 
     nodes: int = 0

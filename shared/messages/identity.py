@@ -1,23 +1,23 @@
-"""Which pipeline a prefix belongs to."""
+"""Which pipeline a prefix belongs to, and which process a name."""
 
 import msgspec
 
 
 class WhoOwns(msgspec.Struct, frozen=True, omit_defaults=True, tag="who-owns"):
-    """From a process that starts: whose is this prefix? `pipeline`: its own."""
+    """From a starting process: who uses this prefix? `pipeline`: its own."""
 
     pipeline: str
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True, tag="owner"):
-    """The pipeline that the answering process is part of, and since when (Unix time) it has been."""
+    """The pipeline of the process that replies, and since when (Unix time) it has used the prefix."""
 
     pipeline: str
     since: float
 
 
 class NameTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="name-taken"):
-    """To the process of this name and incarnation, from the leader of `epoch` that hears its beats: it is to end.
+    """From the leader of `epoch` that receives its heartbeats, to the process with this name and incarnation: end.
 
     `holder`: the incarnation that has the name; it has been running for `age` seconds.
     """

@@ -1,25 +1,25 @@
-"""For whoever looks into a Flotilla that runs: what waits in the queue and for what, and what the snapshot holds.
+"""For commands that inspect a running pipeline: what the queue and the snapshot hold.
 
-Everything is asked for in pages. The first answer names a listing; whoever names it in turn gets the next page of the
-same list, though the pods may have moved meanwhile.
+All lists come in pages. The first answer names its listing; a request with that name gets the next page of the same
+list, even if pods have moved meanwhile.
 """
 
 import msgspec
 
 MOST_PODS = 500
-"""Of the queue, in one answer."""
+"""Pods of the queue in one answer."""
 MOST_NODES = 200
 MOST_PODS_OF_NODES = 5000
-"""In one answer: a page of nodes ends early once it names so many."""
+"""In one answer: a page of nodes ends early at this many pods."""
 MOST_ENTRIES = 1000
-"""Of the ledger, in one answer."""
+"""Ledger entries in one answer."""
 MOST_DIFFERENCES = 1000
 LONGEST_TEXT = 1024
-"""Of a pod's last message where many pods are listed; one that is asked for alone has all of it."""
+"""Characters of a pod's last message in a list; a pod that is asked for alone has all of it."""
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """When (Unix time) a pod came to a place, and why."""
+    """When (Unix time) and why a pod entered a place of the queue."""
 
     at: float
     place: str
@@ -29,11 +29,11 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """All times are Unix times.
 
-    `since`, `why`: when it came to its place, and what sent it there. `plugins`: those that rejected it last. `gate`:
-    the plugin that keeps it out, `-` where one broke down. `awaits`: the cluster events, by kube-scheduler's labels,
-    of which any may help. `rests_until`: before that it is not tried, whatever happens. `deadline`: whoever has it
-    now, cycle or a binder, has it until then. `node`: where it is being bound. `message`, `said_at`: what its last
-    failed attempt came to. `story`: only where the pod was asked for by its name.
+    `since`, `why`: when and why it entered its place. `plugins`: those that rejected it last. `gate`: the plugin
+    that gates it, `-` if one failed. `awaits`: cluster events that may requeue it, by kube-scheduler's labels.
+    `rests_until`: end of its back-off. `deadline`: until then its present holder, cycle or binder, has it. `node`:
+    where it is being bound. `message`, `said_at`: result of its last failed attempt. `story`: its last transitions,
+    only if the pod was asked for by name.
     """
 
     uid: str
@@ -62,9 +62,9 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue"):
-    """To the queue: pods in queue order, from number `after` on; of these places, and this namespace and name.
+    """To the queue: pods in queue order, from number `after` on, of these places, namespace and name.
 
-    What is empty does not restrict. `listing`: that of an earlier answer; then the rest is passed over.
+    Empty fields do not restrict. `listing`: the name in an earlier answer; then the other filters are ignored.
     """
 
     listing: str = ""
@@ -76,10 +76,10 @@ class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue
 
 
 class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-listed"):
-    """`listing` is empty where the one that was asked for is not remembered any more.
+    """`listing` is empty if the requested one has expired.
 
-    `counts`: the pods of the whole queue by place. `total`: the pods of the listing; it ends where `next` is nought.
-    Pods that have left the queue since are left out.
+    `counts`: pods of the whole queue by place. `total`: pods of the listing; it ends when `next` is zero. Pods that
+    have left the queue since are omitted.
     """
 
     listing: str
@@ -109,8 +109,8 @@ class CachedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class CachedNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Amounts in scheduler units: cpu in thousandths, everything else in whole units.
 
-    `known`: false where only pods speak of it. `pods` may be less than `pod_count`, where there are very many.
-    `closed`: why it gets no further pod; empty if it may.
+    `known`: false if only pods refer to it. `pods` may be shorter than `pod_count` when there are very many.
+    `closed`: why it gets no further pods; empty if it may.
     """
 
     name: str
@@ -124,7 +124,7 @@ class CachedNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class CacheListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-listed"):
-    """As QueueListed."""
+    """Fields as in QueueListed."""
 
     listing: str
     epoch: int
@@ -136,7 +136,7 @@ class CacheListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-li
 
 
 class ListLedger(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-ledger"):
-    """To the snapshot: the pods that are assumed and not yet seen on their nodes, those next due first."""
+    """To the snapshot: the assumed pods, earliest deadline first."""
 
     listing: str = ""
     after: int = 0
@@ -144,7 +144,9 @@ class ListLedger(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-ledg
 
 
 class AssumedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`age`: seconds since it was decided, where that is known. `due_in`: until it is looked up; `bound`: told so."""
+    """`age`: seconds since the decision, if known. `due_in`: seconds until it is looked up. `bound`: a binder reported
+    it bound.
+    """
 
     uid: str
     key: str
@@ -157,7 +159,7 @@ class AssumedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LedgerListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="ledger-listed"):
-    """As QueueListed."""
+    """Fields as in QueueListed."""
 
     listing: str
     total: int
@@ -166,13 +168,13 @@ class LedgerListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="ledger-
 
 
 class CompareCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="compare-cache"):
-    """To the snapshot: hold the cache against what the API server lists. Takes as long as two listings may."""
+    """To the snapshot: compare the cache with the API server's lists. Takes as long as two listings."""
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`kind`: node or pod. `name`: a node's, or a pod's namespace and name, with its `uid`.
 
-    `what`: missing (listed and not cached), redundant (cached and not listed), or elsewhere (on other nodes).
+    `what`: missing (listed, not cached), redundant (cached, not listed), or elsewhere (on another node).
     """
 
     kind: str
@@ -184,10 +186,10 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class CacheCompared(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-compared"):
-    """Differences that lasted from one look to the next; at most so many, `more` are not named.
+    """Differences found in two comparisons in a row, up to a limit; `more` are not listed.
 
-    `nodes`, `pods`: how many are listed, pods on nodes; `waiting`: unfinished pods on none, of any scheduler.
-    `failure`: why it could not be compared.
+    `nodes`, `pods`: numbers of listed nodes, and pods on nodes; `waiting`: unfinished pods without a node, of any
+    scheduler. `failure`: why the comparison failed.
     """
 
     nodes: int = 0

@@ -1,4 +1,4 @@
-"""What pods of one message contribute to their nodes: said once for all that are alike, and referred to by number."""
+"""The loads of one message: each is listed once, and pods refer to it by index."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from shared.model.load import PodLoad
 
 
 class Loads:
-    """Numbers each load once; those that are one object share a number."""
+    """Assigns indices to loads; identical objects share one."""
 
     def __init__(self, items: Iterable[PodLoad] = ()) -> None:
         """`items` have their numbers already."""

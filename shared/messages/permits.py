@@ -1,21 +1,22 @@
-"""Which pods wait for permits: asked of all binders, each of which answers for those that it has."""
+"""Which pods wait for permits: asked of all binders, each of which answers for its own."""
 
 import msgspec
 
 MOST_LISTED = 1000
-"""Pods that one answer names."""
+"""Pods in one answer."""
 
 
 class ListPermits(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-permits"):
-    """To all binders, on `binder.permits`. `id` is the asker's own, and comes back with each answer."""
+    """To all binders, on `binder.permits`. `id` is chosen by the asker and repeated in each answer."""
 
     id: str
 
 
 class PermitPending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that has waited so many seconds. `plugins`: who has not allowed it, and the seconds it waits for them.
+    """A pod that waits for permits. `plugins`: those that have not allowed it, and the seconds that it waits for them.
 
-    `since`: when it began to (Unix time, by the binder's clock). `waited`: None from binders of the last release.
+    `since`: when the wait began (Unix time, by the binder's clock). `waited`: seconds so far; None from binders of
+    the last release.
     """
 
     uid: str
@@ -28,7 +29,7 @@ class PermitPending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Permits(msgspec.Struct, frozen=True, omit_defaults=True, tag="permits"):
-    """From each binder, on `binder.waiting`: who waits there, the longest first. `more`: how many are not named."""
+    """From each binder, on `binder.waiting`: its waiting pods, longest first. `more`: how many are not listed."""
 
     id: str
     binder: str

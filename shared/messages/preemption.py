@@ -1,4 +1,4 @@
-"""Between cycle and workers: no node is feasible for these pods; who could make way for them?"""
+"""Between cycle and workers: which victims would make a node feasible for these pods?"""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from shared.model.objects import Pod
 
 
 class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that would make way. `started`: since when it runs (Unix time); None counts as just now.
+    """A pod to be evicted. `started`: when it began to run (Unix time); None counts as now.
 
-    `violates`: a disruption budget does not allow for it. `terminating`: it goes anyway. `budgets`: what is left of
-    each budget about it, once it and those before it on its node are gone.
+    `violates`: a PodDisruptionBudget does not allow it. `terminating`: it is being deleted already. `budgets`: what
+    each PodDisruptionBudget that covers it still allows, after it and the earlier victims on its node are gone.
     """
 
     uid: str
@@ -26,22 +26,22 @@ class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A node that would have room without its victims, the most important of whom comes first."""
+    """A node that would be feasible without these victims, the most important one first."""
 
     node: str
     victims: list[Victim]
 
     @property
     def violations(self) -> int:
-        """How many victims a disruption budget does not allow for."""
+        """The number of victims that a PodDisruptionBudget does not allow."""
         return sum(victim.violates for victim in self.victims)
 
 
 class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`pod` stands for its class. `summaries`: the merged ones by which no node was feasible.
+    """`pod` represents its class. `summaries`: the merged ones with which no node was feasible.
 
-    `potential`: how many nodes of the cluster pods might make way on. `refused`, if somebody outside was asked about
-    the nodes that are feasible here: those that were refused, and why. The others of these are out of the question.
+    `potential`: the number of nodes in the cluster where preemption may help. `refused`: if an extender was asked
+    about the nodes that are feasible here, those it refused and why; the others of them are ruled out.
     """
 
     class_id: str
@@ -53,7 +53,7 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Preempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="preempt"):
-    """`search` and `ask` only ever rise within an epoch. A worker answers once it has seen `min_seq`."""
+    """`search` and `ask` only rise within an epoch. A worker answers once it has applied the state up to `min_seq`."""
 
     epoch: int
     search: int
@@ -63,12 +63,12 @@ class Preempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="preempt"):
 
 
 class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one shard says about one class.
+    """One shard's findings for one class.
 
-    `failure`: a plugin failed, and nothing else counts. `summary`: of the shard's nodes, as a round's answers have it.
-    `others`: what the other PostFilter plugins said, as far as it came to them. `ineligible`: why the pod is not to
-    preempt. `potential`: on how many nodes pods might make way; `rejections`: why it does not help there. `faults`:
-    what went wrong on single nodes.
+    `failure`: a plugin failed, nothing else counts. `summary`: of the shard's nodes, as in a round's answers.
+    `others`: results of the other PostFilter plugins that ran. `ineligible`: why the pod may not preempt.
+    `potential`: the number of nodes where preemption may help; `rejections`: why it does not on these. `faults`:
+    failures on single nodes.
     """
 
     class_id: str
@@ -83,9 +83,9 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Candidates(msgspec.Struct, frozen=True, omit_defaults=True, tag="candidates"):
-    """`seq` is what the worker had seen when it tried; `shards` are those that it answers for.
+    """`seq`: the state that the worker searched; `shards`: those that it answers for.
 
-    `incarnation`: of the process that answers, as in its beats.
+    `incarnation`: of the sender, as in its heartbeats.
     """
 
     worker: str

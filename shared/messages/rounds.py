@@ -1,4 +1,4 @@
-"""Between cycle and workers: what would you propose, and the proposals."""
+"""Between cycle and workers: questions about classes of pods, and the workers' proposals."""
 
 import msgspec
 
@@ -10,10 +10,10 @@ from shared.model.objects import Pod
 
 
 class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`pod` stands for its class, and is left out once the worker may be taken to know it.
+    """A question about one class of pods. `pod` represents the class; it is omitted once the worker knows it.
 
-    `each`: every feasible node is to be offered, once, and it is to be told why the others are not. `among`: only these
-    nodes count. `borrowed`: the guess is another class's, for want of one.
+    `each`: offer every feasible node once, and say why the others are not. `among`: consider only these nodes.
+    `borrowed`: the guess is that of another class, because there is none of its own.
     """
 
     class_id: str
@@ -27,7 +27,9 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that goes to this node if its gang is placed. `load` is an index into the ask's loads."""
+    """A member of the same gang that is already assigned to this node in this round. `load` is an index into the ask's
+    loads.
+    """
 
     uid: str
     node: str
@@ -36,10 +38,10 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
-    """`round` and `ask` only ever rise within an epoch. A worker answers once it has seen `min_seq`.
+    """`round` and `ask` only rise within an epoch. A worker answers once it has applied the state up to `min_seq`.
 
-    `keys`: the node labels that the round's decisions are to be followed by. `given`: members of the same gang that are
-    to be supposed where they are to go, though the state does not show them there.
+    `keys`: node labels by whose values the round tracks its decisions. `given`: members of the same gang, to be
+    treated as placed although the state does not show them.
     """
 
     epoch: int
@@ -54,14 +56,12 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
 
 
 class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A shard's best placements for one class in greedy order, each as if those before it had been taken.
+    """A shard's best placements for one class in greedy order, each as if the ones before it were taken.
 
-    `complete`: there is no further one. `ties` decide between equal scores, the larger wins. `domains`: the nodes'
-    values of the labels that were asked for.
-
-    With `strata`, there is a ladder for each combination of values of these labels, one after the other; `cut` are the
-    combinations whose ladders could go on.
-    `volumes`, if there are any: what each placement means for the pod's volumes.
+    `complete`: there are no further ones. `ties` break equal scores, the larger one wins. `domains`: the nodes'
+    values of the requested labels. With `strata` there is one ladder per combination of values of these labels, one
+    after the other; `cut` lists the combinations that could continue. `volumes`, if any: what each placement
+    decides about volumes.
     """
 
     nodes: list[str] = []
@@ -75,15 +75,13 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`unknown`: ask again, with the pod. `failure`: a plugin failed. `pre_filter`: no node needs to be looked at.
+    """`unknown`: ask again with the pod. `failure`: a plugin failed. `pre_filter`: PreFilter rejected all nodes.
 
-    `score_failure`: PreScore failed; that ends the attempt if there are several feasible nodes to choose from.
-
-    `restricted_by`: the plugins whose PreFilter left only some nodes to look at.
-    `rejections` are only counted where not one of the shard's nodes is feasible.
-    `via_nominated`: the ladder is only the node that the pod itself is nominated to, which is feasible.
-    `by_itself`: judged by what this shard knows, there being no guess that could be used.
-    `topology`: by which labels other decisions of a round matter to this class, if they do.
+    `score_failure`: PreScore failed, which fails the attempt if there is more than one feasible node.
+    `restricted_by`: plugins whose PreFilter restricted the nodes. `rejections` are counted only if the shard has no
+    feasible node. `via_nominated`: the ladder holds only the pod's own nominated node, which is feasible.
+    `by_itself`: evaluated with the shard's own summary, because there was no usable guess. `topology`: the labels
+    by which other decisions of the round affect this class, if any.
     """
 
     class_id: str
@@ -101,9 +99,9 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):
-    """`seq` is what the worker had seen when it evaluated; `shards` are those that it answers for.
+    """`seq`: the state that the worker evaluated; `shards`: those that it answers for.
 
-    `incarnation`: of the process that answers, as in its beats.
+    `incarnation`: of the sender, as in its heartbeats.
     """
 
     worker: str

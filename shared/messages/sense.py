@@ -1,11 +1,10 @@
-"""What a message can say, though it can be decoded: poison is refused at the edge, before it reaches a core.
+"""Checks beyond types: a message that decodes but cannot be true is refused before it reaches a core.
 
-An exception in a core ends its process, so a message that a core cannot bear would end it again and again. Of every
-message all numbers are held against what they can be: integers fit into 64 bits and, but for a few that are named here,
-are not negative; times and durations are finite. Beyond that each kind has its own rules: numbers of loads are those of
-loads that are there, names can stand in a subject, shards exist, lists that go together are of one length.
-
-Objects of Kubernetes inside of messages are not looked at here: whoever decodes them has rules for them.
+An exception in a core ends its process, so such a message would end it again and again. All numbers of every
+message are checked: integers fit into 64 bits and are not negative (except for a few fields), times and durations
+are finite. Each type has further rules: load indices are in range, names can be part of a subject, shards exist,
+parallel lists have equal lengths. Kubernetes objects inside messages are not checked here; their decoders have
+rules of their own.
 """
 
 import re
@@ -28,12 +27,12 @@ from shared.model.objects import ClusterObject, Node, Pod
 
 LARGEST = (1 << 63) - 1
 LONGEST = 1e12
-"""Seconds, be it a duration or a Unix time."""
+"""Seconds, for durations and Unix times alike."""
 MOST_SHARDS = 1 << 16
 MOST_ASKED = 1 << 20
-"""Pods, or orders, that somebody has room for."""
+"""Pods, or orders, that a receiver can ask for at once."""
 MOST_PARTS = 1 << 10
-"""Of one answer."""
+"""Parts of one answer."""
 SIGNED = frozenset(
     {"priority", "budgets", "scores", "ties", "weight", "seed", "age", "due_in", "low", "high", "api_ahead"}
 )
@@ -46,7 +45,7 @@ Check = Callable[[Any], None]
 
 
 def check_sense(message: Any) -> None:
-    """ProtocolError where the message says what cannot be."""
+    """Raise ProtocolError if the message cannot be true."""
     check = _check_of(type(message))
     if check is not None:
         check(message)
@@ -207,7 +206,7 @@ def _named(name: str) -> None:
 
 
 def _in_term(epoch: int, seq: int) -> None:
-    """A snapshot's sequence numbers are those of its term, or of earlier ones."""
+    """A snapshot's sequence numbers belong to its term, or to earlier ones."""
     if seq >> EPOCH_SHIFT > epoch:
         raise ProtocolError(f"sequence number {seq} is beyond term {epoch}")
 

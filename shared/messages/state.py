@@ -1,4 +1,4 @@
-"""Between cycle, snapshot, workers and binders: decisions, and how the cluster's state changes."""
+"""Between cycle, snapshot, workers and binders: decisions, and changes of the cluster's state."""
 
 from typing import Literal
 
@@ -10,16 +10,16 @@ from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
 EPOCH_SHIFT = 36
-"""A snapshot's sequence numbers begin at its epoch times 2^36: all of them are greater than any of an earlier leader.
-So nothing judged on an earlier leader's state passes for new, and no two attempts share a number."""
+"""A snapshot's sequence numbers begin at its epoch times 2^36, so they exceed those of every earlier leader: no result
+that was judged on an earlier leader's state looks current, and no two attempts share a number.
+"""
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod and the node that it is to run on, from the decision to the call that binds it.
+    """A pod and the node that it is assigned to, unchanged from the decision to the bind call.
 
-    `version`: the pod's metadata.resourceVersion. A decision has it from the queue; the Binding names it as its
-    precondition; empty: the binder looks it up and asks for a new order. `pod` comes along where the profile's binding
-    plugins read it.
+    `version`: the pod's resourceVersion at the decision, which is the bind call's precondition; if empty, the
+    binder looks it up and asks for a new order. `pod` is included where the profile's binding plugins read it.
     """
 
     uid: str
@@ -37,7 +37,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Assigned(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What embeds an assignment says in short whose and where it is."""
+    """Base of messages that embed an assignment, with short access to its fields."""
 
     assignment: Assignment
 
@@ -63,10 +63,10 @@ class Assigned(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Decision(Assigned, frozen=True, omit_defaults=True, gc=False):
-    """A pod is assigned to a node. `load` is an index into the commit's loads; `seen` is what the evaluation had seen.
+    """A pod is assigned to a node. `load` is an index into the commit's loads; `seen` the state that it was judged on.
 
-    Decisions of one `gang` stand or fall together. `worker` proposed it. `asks`: the requests that must be free, where
-    the pod's status makes its load another.
+    Decisions of one `gang` are all applied or all refused. `worker` proposed it. `asks`: the requests that must be
+    free, where the pod's status makes its load differ from its requests.
     """
 
     load: int
@@ -77,10 +77,10 @@ class Decision(Assigned, frozen=True, omit_defaults=True, gc=False):
 
 
 class Nominate(Assigned, frozen=True, omit_defaults=True):
-    """A pod is nominated to a node, and its victims are to be evicted. Fields are as in a decision.
+    """A pod is nominated to a node, and its victims are to be evicted. Fields as in a decision.
 
-    `narrowed`: an extender chose among the victims, and need not make enough room. `never`: the pod's preemptionPolicy
-    does not allow for victims.
+    `narrowed`: an extender reduced the victims, so they may not make enough room. `never`: the pod's
+    preemptionPolicy forbids victims.
     """
 
     load: int
@@ -93,14 +93,14 @@ class Nominate(Assigned, frozen=True, omit_defaults=True):
 
 
 FaultKind = Literal["", "capacity", "ports", "volumes", "node", "sequence", "victims"]
-"""What a decision violates that was so already when it was evaluated: its worker is wrong, or lies."""
+"""What a decision violates although the state has not changed since it was evaluated: its worker is wrong, or lies."""
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
-    """The decisions of one round, or what a search came to. `round` only ever rises within an epoch.
+    """The decisions of one round, or the result of a search for victims. `round` only rises within an epoch.
 
-    `denominated`: uids of pods that are to lose the nomination they have. `cycle`: the incarnation of the sender; of
-    two in one epoch the snapshot hears one. Empty from a release that has none.
+    `denominated`: uids of pods that lose their nomination. `cycle`: the sender's incarnation; the snapshot accepts
+    one per epoch. Empty from a release that does not send it.
     """
 
     epoch: int
@@ -113,10 +113,10 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
 
 
 class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A decision or nomination that was not taken, because of what happened after the evaluation.
+    """A decision or nomination that was refused because the state changed after its evaluation.
 
-    `placed` tells that the pod holds a place already; otherwise it is to be decided anew. With a `fault`, nothing has
-    happened since: the evaluation was wrong.
+    `placed`: the pod already has a place; otherwise it is to be decided again. `fault`: the state had not changed,
+    the evaluation was wrong.
     """
 
     uid: str
@@ -126,7 +126,7 @@ class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"):
-    """The answer to a commit: all its decisions but the conflicts stand, as of `seq`. `cycle`: as in the commit."""
+    """Reply to a commit: all decisions except the conflicts are applied, as of `seq`. `cycle`: as in the commit."""
 
     epoch: int
     round: int
@@ -136,9 +136,9 @@ class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"
 
 
 class Outdated(msgspec.Struct, frozen=True, omit_defaults=True, tag="outdated"):
-    """The answer to a commit that is refused, of this `epoch` and `cycle`: another cycle has committed in `newest`.
+    """Reply to a refused commit of this `epoch` and `cycle`: another cycle has committed in epoch `newest`.
 
-    The cycle is to begin a term above that one, if it still may lead.
+    If the cycle still leads, it begins a term above that one.
     """
 
     epoch: int
@@ -155,9 +155,9 @@ class NodeRemoved(msgspec.Struct, frozen=True, omit_defaults=True, tag="node-rem
 
 
 class PodPlaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod"):
-    """A pod holds a place on a node, assumed or bound. `load` is an index into the message's loads.
+    """A pod has a place on a node, assumed or bound. `load` is an index into the message's loads.
 
-    `key`: `namespace/name`. `started`: when it began to run (Unix time), if that is known.
+    `key`: `namespace/name`. `started`: when it began to run (Unix time), if known.
     """
 
     uid: str
@@ -172,7 +172,7 @@ class PodGone(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="po
 
 
 class PodNominated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="nominated"):
-    """A pod without a place is to have room on a node. `load` is an index into the message's loads."""
+    """A pod without a place has a nomination to a node. `load` is an index into the message's loads."""
 
     uid: str
     node: str
@@ -185,7 +185,7 @@ class NominationGone(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, 
 
 
 class SharedHostnames(msgspec.Struct, frozen=True, omit_defaults=True, tag="shared-hostnames"):
-    """The values of the hostname label that several nodes of the cluster have: all of them, sorted."""
+    """All values of the hostname label that more than one node has, sorted."""
 
     values: list[str]
 
@@ -213,7 +213,7 @@ Change = (
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag="delta"):
-    """The state after `seq` is the state after `seq - 1` with these changes, in order."""
+    """The state after `seq` is the state after `seq - 1` with these changes applied in order."""
 
     epoch: int
     seq: int
@@ -222,10 +222,10 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag="delta"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"):
-    """The newest sequence number there is, so that the loss of the last delta shows as well.
+    """The newest sequence number, so that a worker notices when the last delta was lost.
 
-    `at`: the snapshot's Unix time, 0 if it does not say. `api_ahead`: seconds by which the API server's clock is ahead
-    of that, None while it is unknown.
+    `at`: the snapshot's Unix time, 0 if unknown. `api_ahead`: seconds by which the API server's clock is ahead of
+    it, None while unknown.
     """
 
     epoch: int
@@ -235,7 +235,7 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"
 
 
 class PodState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A pod on a node, as PodPlaced tells of it."""
+    """A pod on a node; fields as in PodPlaced."""
 
     load: int
     key: str = ""
@@ -250,9 +250,9 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
-    """What a worker loads when it starts or has missed something: all nodes of some shards as of `seq`.
+    """What a worker loads when it starts or has missed a delta: all nodes of some shards as of `seq`.
 
-    The rest is that of the whole cluster.
+    The other fields concern the whole cluster.
     """
 
     epoch: int
@@ -265,10 +265,10 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
 
 
 class BindingOrder(Assigned, frozen=True, omit_defaults=True, gc=False):
-    """To a binder: bind this pod, which is assumed: the ledger has it.
+    """To a binder: bind this assumed pod.
 
-    Outcomes name the same `attempt`, so that a late one of an earlier attempt does no harm. `window`: seconds from the
-    order's arrival after which the binder abandons the attempt.
+    Outcomes repeat `attempt`, so that a late outcome of an earlier attempt does no harm. `window`: seconds from
+    arrival after which the binder abandons the attempt.
     """
 
     epoch: int
@@ -277,11 +277,11 @@ class BindingOrder(Assigned, frozen=True, omit_defaults=True, gc=False):
 
 
 class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
-    """An assumed pod that the watch has not shown on its node. Written before any binder is asked to bind it.
+    """An assumed pod that the watch has not yet shown on its node. Written before any binder gets the order.
 
-    `attempt` is the sequence number of the commit, so no two attempts share one. The version of the assignment is the
-    one that the orders of this attempt name. `deadline` and `assumed_at` (Unix time) are for people only. `window`:
-    seconds from the writing of this deadline to it, whatever clocks say.
+    `attempt` is the sequence number of the commit, so no two attempts share one. All orders of the attempt name the
+    assignment's version. `deadline` and `assumed_at` (Unix time) are for people only. `window`: seconds from the
+    writing of the entry to its deadline, by whichever clock.
     """
 
     attempt: int

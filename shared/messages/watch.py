@@ -1,7 +1,8 @@
-"""From the watcher to whoever follows the cluster: what the API server's list and watch say, in order.
+"""The watcher's stream: what list and watch of the API server say, in order.
 
-One stream for all kinds of objects. `seq` rises by one with each message of a watcher's term; whoever misses one asks
-for a listing. A listing begins and ends with a mark for its kind; what is known to somebody and not in it is gone.
+One stream for all kinds of objects. `seq` increases by one with each message of a watcher's term; a follower that
+misses one asks for a listing. Each kind's part of a listing has a begin and an end mark; a known object that is not
+in it is gone.
 """
 
 from enum import StrEnum
@@ -12,7 +13,7 @@ from shared.model.kinds import ObjectKind
 
 
 class Kind(StrEnum):
-    """Of what is watched: pods, nodes, and the kinds of ObjectKind under the same names."""
+    """The watched kinds: pods, nodes, and those of ObjectKind under the same names."""
 
     POD = "pod"
     NODE = "node"
@@ -42,13 +43,12 @@ OBJECT_KINDS = {Kind(kind.value): kind for kind in ObjectKind}
 
 
 class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod"):
-    """A pod is so, or is gone. The first fields tell who needs to read `body`, the Pod as msgpack (empty if gone).
+    """A pod was added or changed, or is gone. Readers decide by the other fields whether to decode `body`, the Pod as
+    msgpack (empty if gone).
 
-    `finished`: Succeeded or Failed, so it holds no place any more. `nominated`: the node that its status promises it.
-    `seen_at`: when the watcher read it (Unix time, by its clock); for readers of the last release.
-
-    `problem`: what could not be read of a pod on a node; `body` holds the rest. `closes`: what the pod occupies cannot
-    be told, so its node must get no further pod.
+    `finished`: Succeeded or Failed, so it occupies nothing. `nominated`: its status's nominatedNodeName. `seen_at`:
+    when the watcher read it (its Unix time). `problem`: what is unreadable in a pod on a node; `body` has the rest.
+    `closes`: what the pod occupies is unknown, so its node gets no further pods.
     """
 
     uid: str
@@ -66,9 +66,9 @@ class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="
 
 
 class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="node"):
-    """A node is so, or is gone. `body`: the Node as msgpack.
+    """A node was added or changed, or is gone. `body`: the Node as msgpack.
 
-    `problem`: a part of the node could not be read, so it must get no further pod; `body` holds the rest.
+    `problem`: part of the node is unreadable, so it gets no further pods; `body` has the rest.
     """
 
     name: str
@@ -78,7 +78,7 @@ class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag=
 
 
 class ObjectChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="object"):
-    """An object of another kind is so, or is gone. `key`: as key_of tells it. `body`: the object as msgpack."""
+    """An object of another kind was added or changed, or is gone. `key`: as by key_of. `body`: as msgpack."""
 
     kind: ObjectKind
     key: str
@@ -91,17 +91,17 @@ class ListingBegins(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, t
 
 
 class ListingEnds(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="end"):
-    """`version`: the resourceVersion of the list; empty where the API server has none, or does not show the kind."""
+    """`version`: the list's resourceVersion; empty if the API server does not have or does not show the kind."""
 
     kind: Kind
     version: str = ""
 
 
 class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="unreadable"):
-    """An object of which nothing can be used, and why. A pod with a node closes that node, a node is closed itself.
+    """An object that cannot be used at all, and why. A pod with a node closes that node, a node is closed itself.
 
-    Of other kinds, what was known before counts no more, except of STILL_COUNTED kinds.
-    `namespace`: of pods, and of objects that are in one.
+    Of other kinds, the last readable version no longer counts, except for STILL_COUNTED kinds. `namespace`: of
+    pods, and of namespaced objects.
     """
 
     kind: Kind
@@ -114,7 +114,7 @@ class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag=
 
     @property
     def key(self) -> str:
-        """By which its kind is known: a pod's uid, a node's name, otherwise as key_of tells it."""
+        """The key of its kind: a pod's uid, a node's name, otherwise as by key_of."""
         if self.kind is Kind.POD:
             return self.uid
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
@@ -130,10 +130,10 @@ class Watched(msgspec.Struct, frozen=True, omit_defaults=True, tag="watched"):
 
 
 class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat"):
-    """The newest sequence number there is, so that the loss of the last message shows as well.
+    """The newest sequence number, so that a follower notices when the last message was lost.
 
-    `kinds`: those that this watcher lists, which may be others than are known here. None named: all that are known.
-    `at`: the watcher's Unix time, 0 if it does not say.
+    `kinds`: those that this watcher lists, which may include unknown ones; empty: all known ones. `at`: the
+    watcher's Unix time, 0 if unknown.
     """
 
     epoch: int
@@ -174,7 +174,7 @@ def without_unknown_kinds(raw: bytes | memoryview) -> Watched | None:
 
 
 class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen"):
-    """To the watcher: so far has somebody come who follows it. `epoch` is the watcher's, 0 if it was not heard yet."""
+    """To the watcher: how far a follower has read. `epoch` is the watcher's, 0 if unknown yet."""
 
     asker: str
     epoch: int
@@ -182,6 +182,6 @@ class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen
 
 
 class Relist(msgspec.Struct, frozen=True, omit_defaults=True, tag="relist"):
-    """To the watcher: list everything anew; somebody has missed something, or has just come."""
+    """To the watcher: list everything again, because a follower has missed a message or has just started."""
 
     asker: str

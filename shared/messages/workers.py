@@ -1,15 +1,15 @@
-"""Between cycle and workers: who lives, and who holds which shards."""
+"""Between cycle and workers: heartbeats, and assignments of shards."""
 
 import msgspec
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-beat"):
-    """A worker lives. `incarnation` differs for each start of the process.
+    """A worker's heartbeat. `incarnation` differs for each process.
 
-    `assignment` is the newest one it has taken (0: none), of cycle's `epoch`; `shards` are those it holds by it.
-    `seq` is how far it has followed the state, 0 while it loads. `leaving`: it is about to end, and is to have none.
-    `at`: the worker's Unix time, 0 if it does not say. `signs`: its answers name its incarnation, and those that do not
-    are not its own. `uptime`: seconds since the process began, 0 if it does not say.
+    `assignment` is the newest one it has accepted (0: none), of the cycle's `epoch`; `shards` are those it holds by
+    it. `seq`: the state it has applied, 0 while it loads. `leaving`: it is about to end and wants no shards. `at`:
+    the worker's Unix time, `uptime`: seconds since the process began; 0 if unknown. `signs`: its answers carry its
+    incarnation, and any without it are not its own.
     """
 
     worker: str
@@ -26,10 +26,11 @@ class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-be
 
 
 class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):
-    """To one worker: these shards are yours. `number` only rises within cycle's epoch. Sent until a beat shows it.
+    """To one worker: these shards are yours. `number` only rises within the cycle's epoch. Sent until a heartbeat
+    shows it.
 
-    `refused`: why it gets none. The process of this `incarnation` never will: it is to end, and to start again.
-    `repeats`: it is sent again every few seconds, so that a worker knows whether a cycle is there.
+    `refused`: why the process of this `incarnation` gets none and is to restart. `repeats`: sent again every few
+    seconds, so that a worker knows whether a cycle is there.
     """
 
     epoch: int
