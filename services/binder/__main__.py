@@ -1,6 +1,7 @@
 """python -m services.binder: the binder, with settings from the environment and from flags.
 
-For benchmarks of all the rest: FLOTILLA_BENCHMARK_WITHOUT_API_CALLS=1 makes one that binds nothing and says it has.
+For benchmarks of all other services, FLOTILLA_BENCHMARK_WITHOUT_API_CALLS=1
+makes a binder that binds nothing and reports that it did.
 """
 
 import os

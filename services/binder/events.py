@@ -1,6 +1,6 @@
-"""What the binder is told, and what it wants done. Effects are to be carried out in order.
+"""The events that the binder's core handles, and the effects that its shell carries out in order.
 
-Structs rather than dataclasses: each pod costs several of these, and they are made three times as fast.
+Structs rather than dataclasses: each pod costs several, and structs are made three times as fast.
 """
 
 from enum import Enum, StrEnum
@@ -17,20 +17,20 @@ from shared.messages.state import BindingOrder
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """The API server did it. `body`: what it answered to a call that does not bind."""
+    """The API server did it. `body`: its answer to a call that does not bind."""
 
     body: bytes = b""
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The API server answered that it will not (4xx), or has certainly not got the call (status 0)."""
+    """The API server refused the call (4xx), or certainly did not get it (status 0)."""
 
     status: int
     message: str
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):
-    """No answer, or one that leaves open whether it was done (5xx)."""
+    """No answer, or one that leaves open whether the call was carried out (5xx)."""
 
     message: str
 
@@ -39,7 +39,7 @@ Result = Done | Refused | Unknown
 
 
 class Where(Enum):
-    """What the API server says of a pod's place."""
+    """Where the pod is, by the API server."""
 
     ON_NODE = "on a node"
     UNBOUND = "not bound"
@@ -48,13 +48,13 @@ class Where(Enum):
 
 
 class Orders(msgspec.Struct, frozen=True, gc=False):
-    """Event: the snapshot wants pods bound."""
+    """Event: the snapshot orders bindings."""
 
     message: BindingOrders
 
 
 class Called(msgspec.Struct, frozen=True, gc=False):
-    """Event: what became of a Call of the same attempt and step."""
+    """Event: the result of a Call, of the same attempt and step."""
 
     uid: str
     attempt: int
@@ -65,8 +65,8 @@ class Called(msgspec.Struct, frozen=True, gc=False):
 class LookedUp(msgspec.Struct, frozen=True, gc=False):
     """Event: the answer to a LookUp. A pod of this name with another uid counts as gone.
 
-    `version`: the pod's, where it is not bound; where the LookUp `fences` one, it is another than that. `terminating`:
-    the pod is being deleted, so it will not be bound.
+    `version`: of a pod that is not bound; if the LookUp `fences` a version, another than that. `terminating`: the pod
+    is being deleted, so it will not be bound.
     """
 
     uid: str
@@ -88,24 +88,20 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False):
-    """Event: begin nothing more, and hand back what only waits."""
+    """Event: begin nothing more, and hand back what waits."""
 
 
 class ExtenderBinding(msgspec.Struct, frozen=True, gc=False):
-    """A call to an extender: to bind a pod."""
+    """A call that has an extender bind the pod."""
 
     extender: ExtenderConfig
     body: bytes
 
-    @property
-    def method(self) -> str:
-        return "POST"
-
 
 class Call(msgspec.Struct, frozen=True, gc=False):
-    """Effect: make this call, if `BinderCore.awaits` it still; the answer is a Called.
+    """Effect: make this call, if `BinderCore.awaits` it; Called answers it.
 
-    Calls are made in the order of their effects. None may outlast the deadline: from then on the pod is the snapshot's.
+    Calls are made in the order of their effects. None may outlast the deadline: from then on the snapshot decides.
     """
 
     uid: str
@@ -116,17 +112,17 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     binds: bool
 
     @property
-    def asked(self) -> str:
-        """For traces."""
+    def name(self) -> str:
+        """In traces."""
         if isinstance(self.api, ExtenderBinding):
             return f"extender {name_of(self.api.extender)}"
         return f"{self.api.method} {self.api.path}"
 
 
 class LookUp(msgspec.Struct, frozen=True, gc=False):
-    """Effect: ask the API server where this pod is; the answer is a LookedUp of the same attempt.
+    """Effect: ask the API server where the pod is; LookedUp answers it.
 
-    `fences`: should the pod still be at this version, give it another one, so that no call can bind it any more.
+    `fences`: if the pod is still at this version, give it another one, so that no earlier call can bind it.
     """
 
     uid: str
@@ -137,28 +133,28 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):
-    """Effect: tell the snapshot; its answer is an Acknowledged. Comes again until then."""
+    """Effect: send this to the snapshot. Repeated until Acknowledged."""
 
     message: BindingOutcomes
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """Effect: answer the snapshot's Recall. Should it be lost, the snapshot asks again."""
+class AnswerRecall(msgspec.Struct, frozen=True, gc=False):
+    """Effect: answer the snapshot's Recall. If this is lost, the snapshot asks again."""
 
     message: Recalled
 
 
-class Said(StrEnum):
-    """What an Event on a pod is about: its reason, as kube-scheduler words it."""
+class EventReason(StrEnum):
+    """The reason of an Event on a pod, as in kube-scheduler."""
 
     SCHEDULED = "Scheduled"
     FAILED = "FailedScheduling"
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
-    """Effect: an Event on the pod. Best effort."""
+class RecordEvent(msgspec.Struct, frozen=True, gc=False):
+    """Effect: record an Event on the pod. Best effort."""
 
-    said: Said
+    reason: EventReason
     uid: str
     namespace: str
     name: str
@@ -167,7 +163,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetCondition(msgspec.Struct, frozen=True, gc=False):
-    """Effect: the pod's condition PodScheduled is False, for this reason, and it is nominated nowhere. Best effort."""
+    """Effect: set the pod's condition PodScheduled to False, and clear its nomination. Best effort."""
 
     uid: str
     namespace: str
@@ -176,22 +172,22 @@ class SetCondition(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
-class Beat(msgspec.Struct, frozen=True, gc=False):
-    """Effect: tell the snapshot that the binder lives, and how many orders it holds at most."""
+class SendBeat(msgspec.Struct, frozen=True, gc=False):
+    """Effect: tell the snapshot that the binder is alive, and how many orders it may hold."""
 
     room: int
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
-    """Effect: for traces: an attempt that began then is over. `reason` is empty if the pod is bound."""
+class AttemptEnded(msgspec.Struct, frozen=True, gc=False):
+    """Effect: for logs and traces. `reason` is empty if the pod is bound."""
 
     order: BindingOrder
     began: float
     reason: str
 
 
-class Took(msgspec.Struct, frozen=True, gc=False):
-    """Effect: for metrics: an extension point with at least one plugin has run, API calls included."""
+class PointFinished(msgspec.Struct, frozen=True, gc=False):
+    """Effect: for metrics: an extension point with at least one plugin has run; API calls are included."""
 
     point: str
     code: Code
@@ -199,31 +195,45 @@ class Took(msgspec.Struct, frozen=True, gc=False):
     seconds: float
 
 
-class Activated(msgspec.Struct, frozen=True, gc=False):
-    """Effect: plugins want these pods (uids) to be tried again."""
-
-    uids: list[str]
-
-
-class Waited(msgspec.Struct, frozen=True, gc=False):
-    """Effect: for metrics: a wait for permits is over."""
+class PermitWaitEnded(msgspec.Struct, frozen=True, gc=False):
+    """Effect: for metrics."""
 
     code: Code
     seconds: float
 
 
+class ActivatePods(msgspec.Struct, frozen=True, gc=False):
+    """Effect: plugins ask the queue to retry these pods (uids)."""
+
+    uids: list[str]
+
+
 class Problem(msgspec.Struct, frozen=True, gc=False):
-    """Effect: somebody should know of this; nothing else was touched."""
+    """Effect: log and count an error that affects nothing else."""
 
     error: FlotillaError
 
 
-class Unnamed(msgspec.Struct, frozen=True, gc=False):
+class NameLost(msgspec.Struct, frozen=True, gc=False):
     """Effect: end this process. Another one has its name."""
 
     taken: NameTaken
 
 
 Event = NameTaken | Orders | Recall | Called | LookedUp | PermitAnswer | Withdraw | Acknowledged | Tick | Leave
-Told = Report | Answer | Record | SetCondition | Beat
-Effect = Call | LookUp | Told | Ended | Took | Waited | Activated | Unnamed | Problem
+
+Effect = (
+    Call
+    | LookUp
+    | Report
+    | AnswerRecall
+    | RecordEvent
+    | SetCondition
+    | SendBeat
+    | ActivatePods
+    | NameLost
+    | Problem
+    | AttemptEnded
+    | PointFinished
+    | PermitWaitEnded
+)

@@ -1,13 +1,15 @@
-"""What the binder counts, under kube-scheduler's names where it has the same."""
+"""The binder's metrics, under kube-scheduler's names where it has the same, and the traces of attempts."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from prometheus_client import Counter, Histogram
 
-from services.binder.events import Done, Refused, Result, Took, Waited
-from services.binder.eviction.eviction_state import Over
+from services.binder.events import AttemptEnded, Call, Done, PermitWaitEnded, PointFinished, Refused, Result
+from services.binder.eviction.eviction_state import EvictionEnded
 from shared.kube.eventmetrics import EventMetrics
 from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import AttributeValue, Tracer
 
 POINT_SECONDS = tuple(0.0001 * 2**i for i in range(12))
 PERMIT_SECONDS = tuple(0.001 * 2**i for i in range(15))
@@ -19,59 +21,95 @@ class BinderMetrics:
     def __init__(self, metrics: Metrics) -> None:
         points = metrics.histogram(
             "scheduler_framework_extension_point_duration_seconds",
-            "How long all plugins of an extension point take, their API calls included.",
+            "Latency of an extension point with all its plugins, their API calls included.",
             ("extension_point", "status", "profile"),
             POINT_SECONDS,
         )
         waits = metrics.histogram(
-            "scheduler_permit_wait_duration_seconds", "How long pods wait for permits.", ("result",), PERMIT_SECONDS
+            "scheduler_permit_wait_duration_seconds", "Time that pods wait for permits.", ("result",), PERMIT_SECONDS
         )
-        calls = metrics.counter("flotilla_bind_calls_total", "Calls that bind, by how they ended.", ("result",))
-        self.call_seconds = metrics.histogram("flotilla_bind_call_duration_seconds", "How long calls that bind take.")
-        self.held = metrics.gauge("flotilla_binder_held", "Orders that are being carried out.")
-        self.refused = metrics.counter("flotilla_binder_refused_total", "Orders and other things that were not right.")
+        calls = metrics.counter("flotilla_bind_calls_total", "Calls that bind, by result.", ("result",))
+        self.call_seconds = metrics.histogram("flotilla_bind_call_duration_seconds", "Latency of calls that bind.")
+        self.held = metrics.gauge("flotilla_binder_held", "Binding orders that are under way.")
+        self.refused = metrics.counter("flotilla_binder_refused_total", "Refused orders and other problems.")
         self.events = EventMetrics(metrics)
         self.statuses_joined = metrics.counter(
             "flotilla_statuses_joined_total",
-            "Conditions and nominations that were written as one with a later one of the pod.",
+            "Conditions and nominations that were written together with a later one of the pod.",
         )
-        self.victims = metrics.histogram(
-            "scheduler_preemption_victims", "How many pods make way for one.", buckets=VICTIMS
-        )
+        self.victims = metrics.histogram("scheduler_preemption_victims", "Victims of a preemption.", buckets=VICTIMS)
         evictions = metrics.histogram(
             "scheduler_preemption_goroutines_duration_seconds",
-            "How long it takes to tell all victims of a pod to go.",
+            "Time to evict all victims of a pod.",
             ("result",),
             EVICTION_SECONDS,
         )
         evicted = metrics.counter(
-            "scheduler_preemption_goroutines_execution_total", "Pods that others made way for.", ("result",)
+            "scheduler_preemption_goroutines_execution_total", "Evictions of all victims of a pod.", ("result",)
         )
         # Looking up a labelled metric costs more than counting.
         self._point = lru_cache(maxsize=1024)(points.labels)
         self._wait = lru_cache(maxsize=16)(waits.labels)
         self._eviction = lru_cache(maxsize=2)(evictions.labels)
         self._evicted = lru_cache(maxsize=2)(evicted.labels)
-        self._calls: dict[type[Result], Counter] = {}
-        for kind in (Done, Refused):
-            self._calls[kind] = calls.labels(kind.__name__.lower())
+        self._calls: dict[type[Result], Counter] = {
+            kind: calls.labels(kind.__name__.lower()) for kind in (Done, Refused)
+        }
         self._unknown = calls.labels("unknown")
 
-    def took(self, took: Took) -> None:
-        histogram: Histogram = self._point(took.point, took.code, took.profile)
-        histogram.observe(took.seconds)
+    def point_finished(self, finished: PointFinished) -> None:
+        histogram: Histogram = self._point(finished.point, finished.code, finished.profile)
+        histogram.observe(finished.seconds)
 
-    def waited(self, waited: Waited) -> None:
-        histogram: Histogram = self._wait(waited.code)
-        histogram.observe(waited.seconds)
+    def permit_wait_ended(self, ended: PermitWaitEnded) -> None:
+        histogram: Histogram = self._wait(ended.code)
+        histogram.observe(ended.seconds)
 
     def called(self, result: Result, seconds: float) -> None:
         self._calls.get(type(result), self._unknown).inc()
         self.call_seconds.observe(seconds)
 
-    def evicted(self, over: Over) -> None:
-        result = "error" if over.failed else "success"
+    def eviction_ended(self, ended: EvictionEnded) -> None:
+        result = "error" if ended.failed else "success"
         duration: Histogram = self._eviction(result)
-        duration.observe(over.seconds)
+        duration.observe(ended.seconds)
         total: Counter = self._evicted(result)
         total.inc()
+
+
+@dataclass(frozen=True, slots=True)
+class _CallSpan:
+    name: str
+    began: float
+    ended: float
+    failed: str
+
+
+class BindSpans:
+    """Records a span for each attempt in its pod's trace, with one below it for each call."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._calls: dict[tuple[str, int], list[_CallSpan]] = {}
+
+    @property
+    def enabled(self) -> bool:
+        return self._tracer.enabled
+
+    def called(self, call: Call, result: Result, began: float, ended: float) -> None:
+        """The attempt must not have ended: its end is what drops the call."""
+        failed = "" if isinstance(result, Done) else result.message
+        self._calls.setdefault((call.uid, call.attempt), []).append(_CallSpan(call.name, began, ended, failed))
+
+    def ended(self, end: AttemptEnded, now: float) -> None:
+        order, tracer = end.order, self._tracer
+        calls = self._calls.pop((order.uid, order.attempt), [])
+        pod = tracer.pod(order.uid)
+        if not (pod.sampled or end.reason):
+            return
+        context = tracer.child(pod)
+        attributes: dict[str, AttributeValue] = {"pod": order.key, "node": order.node, "attempt": order.attempt}
+        tracer.record("bind", context, end.began, now, parent=pod, attributes=attributes, failed=end.reason)
+        for call in calls:  # all calls of a failed attempt, whether the pod is sampled or not
+            inside = tracer.child(context)
+            tracer.record(call.name, inside, call.began, call.ended, parent=context, failed=call.failed)

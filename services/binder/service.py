@@ -1,43 +1,43 @@
-"""Binder's shell: orders and permits in, calls to the API server, outcomes out."""
+"""The binder's shell: connects its cores with the snapshot, the queue and the API server."""
 
 import asyncio
 import secrets
 import time
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from services.binder.binding.api_calls import DONE, Calling
-from services.binder.binding.outcome_reports import REPEAT
-from services.binder.core import MOST_HELD, BinderCore
-from services.binder.cores import Cores
-from services.binder.cores import Effect as AnyEffect
-from services.binder.cores import Event as AnyEvent
+from services.binder import events
+from services.binder.binding.api_calls import DONE, ApiCalls
+from services.binder.binding.outcome_reports import REPEAT_SECONDS
+from services.binder.core import MAX_HELD, BinderCore
 from services.binder.events import (
     Acknowledged,
-    Activated,
-    Answer,
-    Beat,
+    ActivatePods,
+    AnswerRecall,
+    AttemptEnded,
     Call,
     Called,
-    Ended,
     Leave,
     LookUp,
+    NameLost,
     Orders,
+    PermitWaitEnded,
+    PointFinished,
     Problem,
-    Record,
+    RecordEvent,
     Report,
+    SendBeat,
     SetCondition,
     Tick,
-    Took,
-    Unnamed,
-    Waited,
 )
-from services.binder.eviction.eviction_calls import Evictor
-from services.binder.eviction.eviction_core import Evicting
-from services.binder.metrics import BinderMetrics
-from services.binder.spans import BindSpans
-from services.binder.status.status_reporter import Telling
-from services.binder.worker_pool import Pool
+from services.binder.eviction import eviction_core
+from services.binder.eviction.eviction_calls import EvictionCalls
+from services.binder.eviction.eviction_core import EvictionCore
+from services.binder.eviction.eviction_state import Answered, EvictedAcknowledged
+from services.binder.metrics import BinderMetrics, BindSpans
+from services.binder.status.status_reporter import StatusReporter
+from services.binder.worker_pool import WorkerPool
 from shared.bus import Envelope, NoAnswer
 from shared.bus.subjects import (
     BINDER_BEATS,
@@ -78,13 +78,16 @@ from shared.runtime.names import name_taken
 from shared.runtime.stopping import BINDER_ORDERS
 from shared.telemetry.logs import Repeated
 
-MOST_CALLS = 64
-"""To the API server at the same time."""
-LEAVE_LOOK = 0.01
+MAX_CALLS = 64
+"""Calls to the API server at the same time."""
+LEAVE_POLL = 0.01
+
+Event = events.Event | eviction_core.Event
+Effect = events.Effect | eviction_core.Effect
 
 
 async def main(context: Context, *, api_calls: bool = True) -> None:
-    """Without `api_calls` every pod counts as bound at once, and nobody is told: for measuring all the rest."""
+    """Without `api_calls` every pod counts as bound at once, and no owner is told: for benchmarks of all the rest."""
     source = read_config(context.settings.config)
     config = load_scheduler_config(source)
     frameworks = load_frameworks(config)
@@ -111,21 +114,45 @@ async def main(context: Context, *, api_calls: bool = True) -> None:
             await client.close()
 
 
+class BothCores:
+    """Runs bindings and evictions, which do not depend on each other, as one core."""
+
+    def __init__(self, bindings: BinderCore, evictions: EvictionCore) -> None:
+        self._bindings = bindings
+        self._evictions = evictions
+
+    def handle(self, event: Event, now: float) -> Sequence[Effect]:
+        match event:
+            case Evict() | Answered() | EvictedAcknowledged():
+                return self._evictions.handle(event, now)
+            case Tick() | Leave():
+                return [*self._bindings.handle(event, now), *self._evictions.handle(event, now)]
+            case _:
+                return self._bindings.handle(event, now)
+
+    def next_deadline(self) -> float:
+        return min(self._bindings.next_deadline(), self._evictions.next_deadline())
+
+    def validate(self) -> None:
+        self._bindings.validate()
+        self._evictions.validate()
+
+
 class Shell:
     def __init__(
         self, context: Context, core: BinderCore, client: KubeClient | None, extenders: ExtenderClient
     ) -> None:
         self._context = context
+        self._bus = context.bus
         self._core = core
-        self._evicting = Evicting()
-        cores = Cores(core, self._evicting)
+        self._evictions = EvictionCore()
         self._queue_epoch = 0
         self._began = context.clock()
-        self._incarnation = core.incarnation
         self._metrics = BinderMetrics(context.metrics)
         self._spans = BindSpans(context.tracer)
         self._sparingly = Repeated(context.log)
-        self._runner: CoreRunner[AnyEvent, AnyEffect] = CoreRunner(
+        cores = BothCores(core, self._evictions)
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(
             cores,
             Tick(),
             self._carry_out,
@@ -133,22 +160,22 @@ class Shell:
             telemetry=context.telemetry,
             validate=cores.validate if context.validates else None,
         )
-        self._telling: Telling | None = None
-        self._evictor: Evictor | None = None
-        self._calls: Pool[Call | LookUp] | None = None
-        self._reports: Pool[BindingOutcomes] = Pool(
-            self._report, most_workers=MOST_CALLS, most_waiting=MOST_HELD, failed=self._failed
+        self._reports: WorkerPool[BindingOutcomes] = WorkerPool(
+            self._report, max_workers=MAX_CALLS, max_waiting=MAX_HELD, failed=self._failed
         )
+        self._status: StatusReporter | None = None
+        self._calls: WorkerPool[Call | LookUp] | None = None
+        self._eviction_calls: EvictionCalls | None = None
         if client is not None:
-            self._telling = Telling(client, context.name, context.wall, self._metrics, context.log, self._bindings_wait)
-            calling = Calling(
-                client, self._runner.feed, core.awaits, context.clock, self._metrics, self._spans, extenders
-            )
-            self._calls = Pool(calling.make, most_workers=MOST_CALLS, most_waiting=2 * MOST_HELD, failed=self._failed)
-            self._evictor = Evictor(context, client, self._telling, self._metrics, self._runner.feed, self._failed)
+            metrics, feed = self._metrics, self._runner.feed
+            status = StatusReporter(client, context.name, context.wall, metrics, context.log, self._bindings_wait)
+            calls = ApiCalls(client, feed, core.awaits, context.clock, metrics, self._spans, extenders)
+            self._status = status
+            self._calls = WorkerPool(calls.make, max_workers=MAX_CALLS, max_waiting=2 * MAX_HELD, failed=self._failed)
+            self._eviction_calls = EvictionCalls(context, client, status, metrics, feed, self._failed)
 
     async def run(self) -> None:
-        bus = self._context.bus
+        bus = self._bus
         orders = await bus.subscribe(binder(self._context.name), (BindingOrders, NameTaken, Recall), self._on_orders)
         notices = await bus.subscribe(BINDER_NOTICES, Notices, self._on_notices, group=BINDER_GROUP)
         permits = await bus.subscribe(BINDER_PERMITS, (PermitAnswer, ListPermits), self._on_permits)
@@ -167,39 +194,31 @@ class Shell:
             await permits.close()
             await withdrawals.close()
             self._runner.close()
-            await self._reports.close()
-            if self._calls is not None:
-                await self._calls.close()
-            if self._evictor is not None:
-                await self._evictor.close()
-            if self._telling is not None:
-                await self._telling.close()
+            for closing in (self._reports, self._calls, self._eviction_calls, self._status):
+                if closing is not None:
+                    await closing.close()
 
     def _bindings_wait(self) -> bool:
-        """More than are made at a time."""
         return self._calls is not None and self._calls.is_behind
 
     async def _leave(self) -> None:
-        """Orders that are still under way after that go to other binders."""
+        """Finishes what is under way, as far as there is time; the rest goes to other binders."""
         self._runner.feed(Leave())
         deadline = asyncio.get_running_loop().time() + BINDER_ORDERS
         while asyncio.get_running_loop().time() < deadline:
-            told = self._telling is None or self._telling.idle
-            left = self._core.held + self._core.untold + self._evicting.held + self._evicting.untold
-            if not left and told:
+            cores = (self._core, self._evictions)
+            idle = self._status is None or self._status.idle
+            if idle and not any(core.held or core.unacknowledged for core in cores):
                 break
-            await asyncio.sleep(LEAVE_LOOK)
+            await asyncio.sleep(LEAVE_POLL)
         else:
             self._context.log.warning("%d orders are left to other binders", self._core.held)
-        self._context.bus.post(BINDER_BEATS, BinderBeat(self._context.name, self._incarnation, 0, gone=True))
+        self._bus.post(BINDER_BEATS, BinderBeat(self._context.name, self._core.incarnation, 0, gone=True))
 
-    # What comes in
+    # Messages
 
     def _on_orders(self, message: BindingOrders | NameTaken | Recall, envelope: Envelope) -> None:
-        if not isinstance(message, BindingOrders):
-            self._runner.feed(message)
-            return
-        self._runner.feed(Orders(message))
+        self._runner.feed(Orders(message) if isinstance(message, BindingOrders) else message)
 
     def _on_permits(self, message: PermitAnswer | ListPermits, envelope: Envelope) -> None:
         if not isinstance(message, ListPermits):
@@ -207,109 +226,103 @@ class Shell:
             return
         waiting, more = self._core.waiting(self._context.clock())
         waiting = [replace(each, since=self._context.date(each.since)) for each in waiting]
-        self._context.bus.post(BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
+        self._bus.post(BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
 
     def _on_withdraw(self, message: Withdraw, envelope: Envelope) -> None:
         self._runner.feed(message)
 
     def _on_evict(self, message: Evict, envelope: Envelope) -> None:
-        if self._evictor is None:
-            self._context.bus.post(QUEUE_EVICTED, Evicted(message.uid, message.attempt))
+        if self._eviction_calls is None:
+            self._bus.post(QUEUE_EVICTED, Evicted(message.uid, message.attempt))
         else:
             self._runner.feed(message)
 
     def _on_notices(self, message: Notices, envelope: Envelope) -> None:
         if 0 < message.epoch < self._queue_epoch:
-            refused = ProtocolError(f"notices of the queue of epoch {message.epoch}, now {self._queue_epoch}")
-            self._carry_out(Problem(refused))
+            self._problem(f"notices of the queue of epoch {message.epoch}, now {self._queue_epoch}")
             return
         self._queue_epoch = max(self._queue_epoch, message.epoch)
-        if self._telling is not None:
+        if self._status is not None:
             for notice in message.notices:
-                self._telling.notice(notice)
+                self._status.notice(notice)
 
-    # What goes out
+    # Effects
 
-    def _carry_out(self, effect: AnyEffect) -> None:
+    def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Call():
-                self._call(effect)
-            case Activated(uids=uids):
-                self._context.bus.post(QUEUE_ACTIVATE, Activate(uids))
-            case Took():
-                self._metrics.took(effect)
-            case Ended():
+                if self._calls is None:
+                    self._runner.feed(Called(effect.uid, effect.attempt, effect.step, DONE))
+                else:
+                    self._calls.put(effect)
+            case ActivatePods(uids=uids):
+                self._bus.post(QUEUE_ACTIVATE, Activate(uids))
+            case PointFinished():
+                self._metrics.point_finished(effect)
+            case AttemptEnded():
                 self._on_ended(effect)
             case Report(message=message):
                 self._reports.put(message)
-            case Answer(message=message):
-                self._context.bus.post(SNAPSHOT_BOUND, message)
-            case Beat(room=room):
-                self._metrics.held.set(self._core.held)
-                wall, uptime = self._context.wall(), self._context.clock() - self._began
-                self._context.bus.post(
-                    BINDER_BEATS, BinderBeat(self._context.name, self._incarnation, room, at=wall, uptime=uptime)
-                )
-            case Unnamed(taken=taken):
+            case AnswerRecall(message=message):
+                self._bus.post(SNAPSHOT_BOUND, message)
+            case SendBeat(room=room):
+                self._beat(room)
+            case NameLost(taken=taken):
                 self._context.fault.end(name_taken("binder", taken, self._context.wall()))
-            case Waited():
-                self._metrics.waited(effect)
+            case PermitWaitEnded():
+                self._metrics.permit_wait_ended(effect)
             case Problem(error=error):
                 self._metrics.refused.inc()
                 self._sparingly.warning(type(error).__name__, "%s", error)
-            case Record() | SetCondition() | LookUp():
-                self._reach_out(effect)
-            case _ if self._evictor is not None:
-                self._evictor.carry_out(effect)
+            case RecordEvent() | SetCondition() | LookUp():
+                self._call_server(effect)
+            case _ if self._eviction_calls is not None:
+                self._eviction_calls.carry_out(effect)
 
-    def _reach_out(self, effect: Record | SetCondition | LookUp) -> None:
-        """To the API server; where none is asked to bind, none is told or asked anything else."""
-        if self._telling is None or self._calls is None:
+    def _call_server(self, effect: RecordEvent | SetCondition | LookUp) -> None:
+        if self._status is None or self._calls is None:
             return
         match effect:
-            case Record():
-                self._telling.record(effect)
+            case RecordEvent():
+                self._status.record(effect)
             case SetCondition():
-                self._telling.condition(effect)
+                self._status.condition(effect)
             case LookUp():
                 self._calls.put(effect)
 
-    def _on_ended(self, end: Ended) -> None:
+    def _beat(self, room: int) -> None:
+        context = self._context
+        self._metrics.held.set(self._core.held)
+        uptime = context.clock() - self._began
+        beat = BinderBeat(context.name, self._core.incarnation, room, at=context.wall(), uptime=uptime)
+        self._bus.post(BINDER_BEATS, beat)
+
+    def _on_ended(self, end: AttemptEnded) -> None:
         if self._spans.enabled:
             self._spans.ended(end, self._context.clock())
         if end.reason:
             order = end.order
             trace = self._context.tracer.pod(order.uid).fields()
-            self._context.log.warning(
-                "%s/%s: not bound to %s: %s",
-                order.assignment.namespace,
-                order.assignment.name,
-                order.node,
-                end.reason,
-                extra=trace,
-            )
-
-    def _call(self, call: Call) -> None:
-        if self._calls is None:
-            self._runner.feed(Called(call.uid, call.attempt, call.step, DONE))
-        else:
-            self._calls.put(call)
+            self._context.log.warning("%s: not bound to %s: %s", order.key, order.node, end.reason, extra=trace)
 
     async def _report(self, message: BindingOutcomes) -> None:
-        """If nothing comes back, the core has it sent again."""
+        """Without an acknowledgement the core has it sent again."""
         try:
-            told = replace(message, incarnation=self._incarnation)
-            received = await self._context.bus.request(SNAPSHOT_BOUND, told, Received, timeout=REPEAT)
+            message = replace(message, incarnation=self._core.incarnation)
+            received = await self._bus.request(SNAPSHOT_BOUND, message, Received, timeout=REPEAT_SECONDS)
         except NoAnswer as none:
             self._sparingly.warning(none.silence, "outcomes are not acknowledged: %s", none)
         except FlotillaError as cause:
             self._sparingly.warning(type(cause).__name__, "the acknowledgement of outcomes is refused: %s", cause)
         else:
-            if 0 < received.sender_epoch < self._core.epoch:
-                older = f"a snapshot of epoch {received.sender_epoch}, now {self._core.epoch}, has received outcomes"
-                self._carry_out(Problem(ProtocolError(older)))
+            epoch = received.sender_epoch
+            if 0 < epoch < self._core.epoch:
+                self._problem(f"a snapshot of epoch {epoch}, now {self._core.epoch}, has received outcomes")
             else:
                 self._runner.feed(Acknowledged(received.number))
+
+    def _problem(self, text: str) -> None:
+        self._carry_out(Problem(ProtocolError(text)))
 
     def _failed(self, cause: BaseException) -> None:
         self._context.fault.report("a call", cause)

@@ -1,4 +1,4 @@
-"""Pool: a bounded number of workers take from a bounded queue, in order."""
+"""A bounded number of workers that take from a bounded queue, in order."""
 
 import asyncio
 from collections import deque
@@ -8,23 +8,23 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Pool(Generic[T]):
-    """Workers come when there is something to do and go when there is nothing, so that an idle pool costs nothing.
+class WorkerPool(Generic[T]):
+    """Workers start when there is work and end when there is none, so that an idle pool costs nothing.
 
-    `work` must not raise; if it does, that worker ends and `failed` hears of it.
+    `work` must not raise; if it does, that worker ends and `failed` is called.
     """
 
     def __init__(
         self,
         work: Callable[[T], Awaitable[None]],
         *,
-        most_workers: int,
-        most_waiting: int,
+        max_workers: int,
+        max_waiting: int,
         failed: Callable[[BaseException], None],
     ) -> None:
         self._work = work
-        self._most_workers = most_workers
-        self._most_waiting = most_waiting
+        self._max_workers = max_workers
+        self._max_waiting = max_waiting
         self._failed = failed
         self._waiting: deque[T] = deque()
         self._workers: set[asyncio.Task[None]] = set()
@@ -35,20 +35,20 @@ class Pool(Generic[T]):
 
     @property
     def is_behind(self) -> bool:
-        """Something waits, for all workers have their hands full."""
-        return bool(self._waiting) and len(self._workers) >= self._most_workers
+        """Items wait, and all workers are busy."""
+        return bool(self._waiting) and len(self._workers) >= self._max_workers
 
     def put(self, item: T) -> bool:
-        """Whether there was room for it."""
-        if len(self._waiting) >= self._most_waiting:
+        """Returns whether there was room for the item."""
+        if len(self._waiting) >= self._max_waiting:
             return False
         self._waiting.append(item)
-        if len(self._workers) < self._most_workers:
+        if len(self._workers) < self._max_workers:
             self._start()
         return True
 
     async def close(self) -> None:
-        """What waits is thrown away, and what is under way is cut off."""
+        """Drops what waits, and cancels what is under way."""
         self._waiting.clear()
         workers = list(self._workers)
         for worker in workers:
@@ -56,15 +56,15 @@ class Pool(Generic[T]):
         await asyncio.gather(*workers, return_exceptions=True)
 
     def _start(self) -> None:
-        worker = asyncio.create_task(self._take())
+        worker = asyncio.create_task(self._run())
         self._workers.add(worker)
-        worker.add_done_callback(self._gone)
+        worker.add_done_callback(self._ended)
 
-    async def _take(self) -> None:
+    async def _run(self) -> None:
         while self._waiting:
             await self._work(self._waiting.popleft())
 
-    def _gone(self, worker: asyncio.Task[None]) -> None:
+    def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         cause = None if worker.cancelled() else worker.exception()
         if cause is not None:

@@ -17,8 +17,8 @@ import services.snapshot.dispatch.pod_lookups as pod_lookups
 import services.watcher.fitting as fitting
 import shared.store.term as term
 import shared.store.writer as writer
-from services.binder.eviction.eviction_calls import Evictor
-from services.binder.permits import PermitWait
+from services.binder.binding.extension_points import PermitWait
+from services.binder.eviction.eviction_calls import EvictionCalls
 from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import Judge
 from services.snapshot.core import SnapshotCore
@@ -112,7 +112,7 @@ def _volumes_unverified() -> Iterator[None]:
         yield
 
 
-async def _not_void(self: Any, ask: Any) -> None:
+async def _no_check(self: Any, ask: Any) -> None:
     return None
 
 
@@ -190,7 +190,7 @@ BROKEN: Mapping[str, Broken] = {
         "Binders evict victims without a look at the pod they make way for",
         "preemption",
         frozenset({"pause", "replay", "kill"}),
-        lambda: patch.object(Evictor, "_why_void", _not_void),
+        lambda: patch.object(EvictionCalls, "_check", _no_check),
         first=27,
     ),
     "faults-swallowed": Broken(

@@ -3,8 +3,8 @@
 from typing import TypeVar
 
 from services.binder.events import Tick
-from services.binder.eviction.eviction_core import Effect, Event, Evicting
-from services.binder.eviction.eviction_state import Answered, Ask, Done, Found, Reply, Step
+from services.binder.eviction.eviction_core import Effect, Event, EvictionCore
+from services.binder.eviction.eviction_state import Answered, Done, EvictionCall, Found, Reply, Step
 from shared.kube.notes import PodStanding, StandingCondition
 from shared.messages.binding import Displaced, Evict, Evicted
 
@@ -29,16 +29,16 @@ class Script:
     """Feeds the machine and validates it after every event. `asks` are not answered yet."""
 
     def __init__(self) -> None:
-        self.machine = Evicting()
+        self.machine = EvictionCore()
         self.now = 1000.0
         self.effects: list[Effect] = []
-        self.asks: list[Ask] = []
+        self.asks: list[EvictionCall] = []
 
     def handle(self, event: Event) -> list[Effect]:
         effects = self.machine.handle(event, self.now)
         self.machine.validate()
         self.effects += effects
-        self.asks += [effect for effect in effects if isinstance(effect, Ask)]
+        self.asks += [effect for effect in effects if isinstance(effect, EvictionCall)]
         return effects
 
     def answer(self, name: str, reply: Reply) -> list[Effect]:
@@ -51,7 +51,7 @@ class Script:
         """A bound victim, step by step, as it goes well."""
         effects: list[Effect] = []
         while (ask := next((ask for ask in self.asks if ask.victim.name == name), None)) is not None:
-            effects += self.answer(name, standing(ask.victim) if ask.step is Step.LOOK else Done())
+            effects += self.answer(name, standing(ask.victim) if ask.step is Step.LOOK_UP else Done())
         return effects
 
     def asked(self) -> dict[str, Step]:

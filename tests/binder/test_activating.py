@@ -1,7 +1,7 @@
 """Plugins have other pods tried again."""
 
 from flotilla.results import SUCCESS, Permission, Status, unschedulable
-from services.binder.events import Activated, Call
+from services.binder.events import ActivatePods, Call
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
 from tests.binder.support import Script, binding_framework, one, only, wait
@@ -33,16 +33,16 @@ class Rousing(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
 def test_the_pods_are_named_once_the_pod_at_hand_has_its_permit_and_once_it_is_bound() -> None:
     script = Script(binding_framework(Rousing(Permission())))
     effects = script.order()
-    assert only(Activated, effects) == [Activated(["a", "b"])]
-    assert only(Activated, script.answer(one(Call, effects))) == [Activated(["c"])]
+    assert only(ActivatePods, effects) == [ActivatePods(["a", "b"])]
+    assert only(ActivatePods, script.answer(one(Call, effects))) == [ActivatePods(["c"])]
 
 
 def test_who_waits_for_a_permit_may_be_what_others_have_waited_for() -> None:
     script = Script(binding_framework(Rousing(wait(10.0))))
-    assert only(Activated, script.order()) == [Activated(["a", "b"])]
-    assert only(Activated, script.permit("Rousing")) == []
+    assert only(ActivatePods, script.order()) == [ActivatePods(["a", "b"])]
+    assert only(ActivatePods, script.permit("Rousing")) == []
 
 
 def test_nobody_is_tried_again_for_a_pod_that_is_rejected() -> None:
     script = Script(binding_framework(Rousing(Permission(unschedulable("no")))))
-    assert only(Activated, script.order()) == []
+    assert only(ActivatePods, script.order()) == []

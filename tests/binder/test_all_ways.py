@@ -9,13 +9,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec.structs import replace
 
 from flotilla.results import SUCCESS, ApiCall, Code, Pause, Permission, PreBindSteps, Status, error, unschedulable
-from services.binder.binding.attempts import State
+from services.binder.binding.attempts import AttemptState
 from services.binder.events import (
     Acknowledged,
+    AttemptEnded,
     Call,
     Done,
     Effect,
-    Ended,
     Leave,
     LookUp,
     Orders,
@@ -111,7 +111,7 @@ class AnyWay(RuleBasedStateMachine):
             for outcome in report.message.outcomes:
                 if outcome.bound or outcome.failed:
                     self.told[outcome.uid, outcome.attempt].add(outcome.reason)
-        for end in only(Ended, effects):
+        for end in only(AttemptEnded, effects):
             self.ends[end.order.uid, end.order.attempt].append(end.reason)
             self.bound[end.order.uid] += end.reason == ""
 
@@ -190,7 +190,7 @@ class AnyWay(RuleBasedStateMachine):
 
     @invariant()
     def what_is_held_is_reserved_and_nothing_else(self) -> None:
-        held = Counter(a.order.uid for a in self.script.core._book.attempts() if a.state is not State.BEHIND)
+        held = Counter(a.order.uid for a in self.script.core._attempts.all() if a.state is not AttemptState.QUEUED)
         assert +self.plugin.holds == held + +self.bound
         assert self.plugin.taken_back_without == 0
 
@@ -201,7 +201,7 @@ class AnyWay(RuleBasedStateMachine):
             for report in self.reports:
                 self.script.handle(Acknowledged(report.message.number))
         assert self.script.core.held == 0
-        assert self.script.core.untold == 0
+        assert self.script.core.unacknowledged == 0
         self.each_attempt_ends_once_and_is_told_alike()
         self.what_is_held_is_reserved_and_nothing_else()
 

@@ -6,10 +6,9 @@ import time
 import pytest
 
 from flotilla.results import ApiCall
-from services.binder.binding.api_calls import Calling
+from services.binder.binding.api_calls import ApiCalls
 from services.binder.events import Call, Called, Event, Refused, Unknown
-from services.binder.metrics import BinderMetrics
-from services.binder.spans import BindSpans
+from services.binder.metrics import BinderMetrics, BindSpans
 from shared.config.settings import ApiSettings
 from shared.extenders.client import ExtenderClient
 from shared.kube.client import KubeClient
@@ -27,7 +26,7 @@ async def called(server: str, seconds: float, *, binds: bool) -> Called:
     client = await KubeClient.open(ApiSettings(server=server))
     extenders = ExtenderClient([])
     tracer = Tracer("binder", "b", ids=random.Random(1))
-    calling = Calling(
+    calling = ApiCalls(
         client, fed.append, lambda _: True, time.monotonic, BinderMetrics(Metrics()), BindSpans(tracer), extenders
     )
     try:

@@ -3,8 +3,8 @@
 import pytest
 
 from flotilla.results import ApiCall
-from services.binder.binding.bind_steps import LONGEST_PAUSE, MOVED, UNANSWERED
-from services.binder.events import Call, LookedUp, LookUp, Record, Refused, SetCondition, Unknown, Where
+from services.binder.binding.bind_steps import CHANGED, MAX_PAUSE, STALE_SECONDS
+from services.binder.events import Call, LookedUp, LookUp, RecordEvent, Refused, SetCondition, Unknown, Where
 from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, told
 from tests.framework.plugins import scripted
 
@@ -34,7 +34,7 @@ def test_of_a_pod_on_another_node_nothing_is_said_where_its_owner_looks(result: 
     journal: list[str] = []
     script, look_up = doubting(result, journal)
     effects = script.found(look_up, Where.ON_NODE, "n2")
-    assert not only(Record, effects) and not only(SetCondition, effects)
+    assert not only(RecordEvent, effects) and not only(SetCondition, effects)
     assert script.outcomes() == [told("p", 1, "the pod is on node n2 already", plugin="DefaultBinder", fenced=True)]
     assert journal[-1] == "A.unreserve(n1)"
 
@@ -80,7 +80,7 @@ def stale() -> tuple[Script, list[str]]:
     journal: list[str] = []
     script, look_up = doubting(CONFLICT, journal)
     script.found(look_up, Where.UNBOUND)
-    assert script.outcomes() == [told("p", 1, MOVED, found=OTHER)]
+    assert script.outcomes() == [told("p", 1, CHANGED, found=OTHER)]
     return script, journal
 
 
@@ -99,21 +99,21 @@ def test_a_snapshot_that_has_not_heard_of_the_new_version_is_told_again() -> Non
     script.epoch = 2
     look_up = one(LookUp, script.order())
     script.found(look_up, Where.UNBOUND, version="9")
-    assert script.outcomes() == [told("p", 1, MOVED, found="9")]
+    assert script.outcomes() == [told("p", 1, CHANGED, found="9")]
 
 
 def test_a_snapshot_that_does_not_answer_is_told_again_after_another_look() -> None:
     script, _ = stale()
-    assert not only(LookUp, script.pass_time(UNANSWERED - 0.1))
+    assert not only(LookUp, script.pass_time(STALE_SECONDS - 0.1))
     look_up = one(LookUp, script.pass_time(0.1))
     script.found(look_up, Where.UNBOUND, version="9")
-    assert script.outcomes() == [told("p", 1, MOVED, found="9")]
+    assert script.outcomes() == [told("p", 1, CHANGED, found="9")]
 
 
 def test_of_a_stale_attempt_nothing_is_held_once_another_binder_has_bound_the_pod() -> None:
     """Also if PreBind has put its deadline off for minutes."""
     script, _ = stale()
-    script.found(one(LookUp, script.pass_time(UNANSWERED)), Where.ON_NODE, "n1")
+    script.found(one(LookUp, script.pass_time(STALE_SECONDS)), Where.ON_NODE, "n1")
     assert script.core.held == 0
 
 
@@ -128,7 +128,7 @@ def test_an_order_without_a_version_is_looked_up_and_asked_for_again() -> None:
     look_up = one(LookUp, script.order(version=""))
     assert look_up.fences == ""
     script.found(look_up, Where.UNBOUND)
-    assert script.outcomes() == [told("p", 1, MOVED, version="", found=OTHER)]
+    assert script.outcomes() == [told("p", 1, CHANGED, version="", found=OTHER)]
     assert one(Call, script.order(version=OTHER)).binds
 
 
@@ -144,7 +144,7 @@ def test_it_is_looked_up_less_and_less_often_and_left_at_the_deadline() -> None:
         if found:
             look_up = found[0]
             looks.append(script.now - began)
-    assert looks == [0.5, 1.5, 3.5, 7.5, 15.5, 15.5 + LONGEST_PAUSE]
+    assert looks == [0.5, 1.5, 3.5, 7.5, 15.5, 15.5 + MAX_PAUSE]
     assert script.now == began + TIME
     assert script.told == script.outcomes() == []
     assert journal.count("A.unreserve(n1)") == 1

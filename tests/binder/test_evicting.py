@@ -5,30 +5,30 @@ from msgspec.structs import replace
 
 from services.binder.events import Leave, Problem
 from services.binder.eviction.eviction_core import (
-    FIRST_LOOK,
-    LONGEST_RETRY,
-    LOOK_AGAIN,
-    LOOKS,
-    MOST_ASKED,
-    MOST_AT_ONCE,
-    MOST_WAITING,
-    PATIENCE,
-    REPEAT,
-    RETRY,
-    TELLING,
+    FIRST_LOOK_UP,
+    FIRST_RETRY,
+    MAX_CALLS,
+    MAX_LOOK_UPS,
+    MAX_RETRY,
+    MAX_RUNNING,
+    MAX_WAITING,
+    MAX_WINDOW,
+    NEXT_LOOK_UP,
+    REPEAT_SECONDS,
+    REPORT_SECONDS,
 )
 from services.binder.eviction.eviction_state import (
     Answered,
-    Began,
+    ClearNomination,
     Done,
+    EvictedAcknowledged,
+    EvictionBegan,
+    EvictionEnded,
     Failed,
     Gone,
-    Heard,
-    Over,
-    Preempted,
+    RecordPreempted,
     Reply,
     Step,
-    Unnominate,
 )
 from shared.kube.notes import DisruptionTarget, StandingCondition
 from shared.messages.binding import Displaced, Evicted, Withdraw
@@ -53,7 +53,7 @@ def marked(reason: str = "PreemptionByScheduler", message: str = MESSAGE) -> Sta
 
 def test_a_victim_is_looked_at_marked_and_deleted() -> None:
     script = begun(A)
-    assert script.asked() == {"a": Step.LOOK}
+    assert script.asked() == {"a": Step.LOOK_UP}
     script.answer("a", standing(A))
     (ask,) = script.asks
     assert (ask.step, ask.condition) == (Step.MARK, DisruptionTarget(MESSAGE, 1000.0, 3))
@@ -61,9 +61,9 @@ def test_a_victim_is_looked_at_marked_and_deleted() -> None:
     assert script.asked() == {"a": Step.DELETE}
     script.now += 1.5
     script.answer("a", Done())
-    assert script.all(Preempted) == [Preempted(evict(A), A)]
+    assert script.all(RecordPreempted) == [RecordPreempted(evict(A), A)]
     assert script.told() == [DONE]
-    assert (script.all(Began), script.all(Over)) == ([Began(1)], [Over(1.5, False)])
+    assert (script.all(EvictionBegan), script.all(EvictionEnded)) == ([EvictionBegan(1)], [EvictionEnded(1.5, False)])
     assert script.machine.held == 0
 
 
@@ -81,23 +81,23 @@ def test_a_condition_for_another_reason_keeps_its_time() -> None:
 
 def test_the_last_victim_goes_last_and_the_others_together() -> None:
     script = begun(A, B, C)
-    assert script.asked() == {"a": Step.LOOK, "b": Step.LOOK}
+    assert script.asked() == {"a": Step.LOOK_UP, "b": Step.LOOK_UP}
     script.carry_out("b")
-    assert script.asked() == {"a": Step.LOOK}
+    assert script.asked() == {"a": Step.LOOK_UP}
     script.carry_out("a")
-    assert script.asked() == {"c": Step.LOOK}
+    assert script.asked() == {"c": Step.LOOK_UP}
     assert script.told() == []
     script.carry_out("c")
     assert script.told() == [DONE]
-    assert [preempted.victim.name for preempted in script.all(Preempted)] == ["b", "a", "c"]
+    assert [preempted.victim.name for preempted in script.all(RecordPreempted)] == ["b", "a", "c"]
 
 
 def test_nominations_of_lower_pods_are_cleared_first() -> None:
     low = victim("low")
     script = Script()
     effects = script.handle(replace(evict(A), denominated=[low]))
-    assert [type(effect).__name__ for effect in effects] == ["Began", "Unnominate", "Ask"]
-    assert script.all(Unnominate) == [Unnominate(low, "n1")]
+    assert [type(effect).__name__ for effect in effects] == ["EvictionBegan", "ClearNomination", "EvictionCall"]
+    assert script.all(ClearNomination) == [ClearNomination(low, "n1")]
 
 
 def test_without_victims_it_is_over_at_once() -> None:
@@ -116,7 +116,7 @@ def test_a_victim_that_goes_anyway_is_left_alone(reply: Reply) -> None:
     script = begun(A)
     script.answer("a", reply)
     assert script.told() == [DONE]
-    assert script.all(Preempted) == []
+    assert script.all(RecordPreempted) == []
 
 
 @pytest.mark.parametrize("before", [[], [Done()]], ids=["marked", "deleted"])
@@ -125,7 +125,7 @@ def test_a_victim_that_goes_in_between_is_a_success(before: list[Reply]) -> None
     for reply in (standing(A), *before, Gone()):
         script.answer("a", reply)
     assert script.told() == [DONE]
-    assert script.all(Preempted) == []
+    assert script.all(RecordPreempted) == []
 
 
 # What goes wrong
@@ -135,14 +135,14 @@ def test_a_victim_that_goes_in_between_is_a_success(before: list[Reply]) -> None
 def test_what_may_succeed_later_is_tried_again_from_the_look_on(step: Step) -> None:
     script = begun(A)
     while script.asked()["a"] is not step:
-        script.answer("a", standing(A) if script.asked()["a"] is Step.LOOK else Done())
+        script.answer("a", standing(A) if script.asked()["a"] is Step.LOOK_UP else Done())
     script.answer("a", BUSY)
     assert script.asked() == {}
-    script.pass_time(RETRY)
-    assert script.asked() == {"a": Step.LOOK}
+    script.pass_time(FIRST_RETRY)
+    assert script.asked() == {"a": Step.LOOK_UP}
     script.carry_out("a")
     assert script.told() == [DONE]
-    assert len(script.all(Preempted)) == 1
+    assert len(script.all(RecordPreempted)) == 1
 
 
 def test_tries_come_less_and_less_often() -> None:
@@ -152,16 +152,16 @@ def test_tries_come_less_and_less_often() -> None:
         script.answer("a", BUSY)
         pauses.append(script.machine.next_deadline() - script.now)
         script.pass_time(pauses[-1])
-    assert pauses == [RETRY, 2 * RETRY, 4 * RETRY, LONGEST_RETRY, LONGEST_RETRY]
+    assert pauses == [FIRST_RETRY, 2 * FIRST_RETRY, 4 * FIRST_RETRY, MAX_RETRY, MAX_RETRY]
 
 
 def test_a_deletion_without_an_answer_that_was_carried_out_is_told_of() -> None:
     script = begun(A)
     script.answer("a", standing(A, conditions=(marked(),)))
     script.answer("a", Failed("silence", maybe_done=True))
-    script.pass_time(RETRY)
+    script.pass_time(FIRST_RETRY)
     script.answer("a", Gone())
-    assert len(script.all(Preempted)) == 1
+    assert len(script.all(RecordPreempted)) == 1
     assert script.told() == [DONE]
 
 
@@ -169,7 +169,7 @@ def test_what_cannot_succeed_is_a_failure() -> None:
     script = begun(A)
     script.answer("a", FORBIDDEN)
     assert script.told() == [Evicted("high", 7, "victim default/a: no rights")]
-    assert script.all(Over) == [Over(0.0, True)]
+    assert script.all(EvictionEnded) == [EvictionEnded(0.0, True)]
 
 
 def test_after_a_failure_the_last_victim_is_spared_and_what_was_begun_is_finished() -> None:
@@ -180,7 +180,7 @@ def test_after_a_failure_the_last_victim_is_spared_and_what_was_begun_is_finishe
     script.answer("b", Done())
     script.answer("b", Done())
     assert script.told() == [Evicted("high", 7, "victim default/a: no rights")]
-    assert [preempted.victim.name for preempted in script.all(Preempted)] == ["b"]
+    assert [preempted.victim.name for preempted in script.all(RecordPreempted)] == ["b"]
     assert script.asks == []
 
 
@@ -189,19 +189,19 @@ def test_after_a_failure_nothing_is_tried_again() -> None:
     script.answer("b", BUSY)
     script.answer("a", FORBIDDEN)
     assert len(script.told()) == 1
-    script.pass_time(RETRY)
+    script.pass_time(FIRST_RETRY)
     assert script.asks == []
 
 
 def test_an_eviction_has_its_deadline() -> None:
     script = begun(A, B)
-    assert script.asks[0].deadline == 1000.0 + PATIENCE
-    script.pass_time(PATIENCE)
+    assert script.asks[0].deadline == 1000.0 + MAX_WINDOW
+    script.pass_time(MAX_WINDOW)
     (told,) = script.told()
-    assert told.failure == "the victims have not all been told to go within 20 s"
+    assert told.failure == "not all victims were told to go within 20 s"
     ask = script.asks[0]
     assert script.handle(Answered(ask, Done())) == []
-    script.handle(Heard("high", 7))
+    script.handle(EvictedAcknowledged("high", 7))
     assert script.machine.next_deadline() > 1e9
 
 
@@ -211,25 +211,25 @@ def test_an_eviction_has_its_deadline() -> None:
 def test_a_pod_that_is_not_bound_yet_is_withdrawn() -> None:
     script = begun(victim("a", attempt=4))
     assert script.asks == []
-    for look in range(LOOKS):
+    for look in range(MAX_LOOK_UPS):
         assert len(script.told()) == 0
-        script.pass_time(FIRST_LOOK if look == 0 else LOOK_AGAIN)
+        script.pass_time(FIRST_LOOK_UP if look == 0 else NEXT_LOOK_UP)
         script.answer("a", standing(A, node=""))
-    assert script.all(Withdraw) == [Withdraw("uid-a", 4, "DefaultPreemption", "preempted", epoch=1)] * LOOKS
-    (preempted,) = script.all(Preempted)
+    assert script.all(Withdraw) == [Withdraw("uid-a", 4, "DefaultPreemption", "preempted", epoch=1)] * MAX_LOOK_UPS
+    (preempted,) = script.all(RecordPreempted)
     assert preempted.in_memory
     assert script.told() == [DONE]
 
 
 def test_a_pod_that_was_bound_in_the_meantime_is_deleted() -> None:
     script = begun(victim("a", attempt=4))
-    script.pass_time(FIRST_LOOK)
+    script.pass_time(FIRST_LOOK_UP)
     script.answer("a", standing(A, node=""))
-    script.pass_time(LOOK_AGAIN)
+    script.pass_time(NEXT_LOOK_UP)
     script.answer("a", standing(A, node="n1"))
     assert script.asked() == {"a": Step.MARK}
     script.carry_out("a")
-    (preempted,) = script.all(Preempted)
+    (preempted,) = script.all(RecordPreempted)
     assert not preempted.in_memory
     assert script.told() == [DONE]
 
@@ -242,7 +242,7 @@ def test_an_eviction_that_comes_twice_is_carried_out_once() -> None:
     assert script.handle(evict(A)) == []
     script.carry_out("a")
     assert script.handle(evict(A)) == [DONE]
-    assert len(script.all(Began)) == 1
+    assert len(script.all(EvictionBegan)) == 1
 
 
 def test_a_failure_is_told_again() -> None:
@@ -263,53 +263,53 @@ def test_evictions_of_an_older_epoch_are_refused() -> None:
     script = Script()
     script.handle(evict(A, epoch=3))
     script.handle(evict(B, attempt=8, epoch=2))
-    assert str(script.all(Problem)[0].error) == "an eviction of epoch 2, now 3"
+    assert str(script.all(Problem)[0].error) == "eviction of epoch 2, now 3"
     assert script.machine.held == 1
 
 
 def test_so_many_evictions_are_under_way_and_so_many_wait() -> None:
     script = Script()
-    for i in range(MOST_AT_ONCE + MOST_WAITING):
+    for i in range(MAX_RUNNING + MAX_WAITING):
         script.handle(evict(victim(f"v{i}"), attempt=i + 1))
-    assert len(script.all(Began)) == MOST_AT_ONCE
-    assert len(script.asks) == MOST_ASKED
+    assert len(script.all(EvictionBegan)) == MAX_RUNNING
+    assert len(script.asks) == MAX_CALLS
     assert script.told() == []
     script.handle(evict(A, attempt=9999))
-    assert script.told() == [Evicted("high", 9999, "1024 other evictions wait already")]
+    assert script.told() == [Evicted("high", 9999, "1024 evictions wait already")]
     script.carry_out("v0")
-    assert len(script.all(Began)) == MOST_AT_ONCE + 1
-    assert len(script.asks) == MOST_ASKED
+    assert len(script.all(EvictionBegan)) == MAX_RUNNING + 1
+    assert len(script.asks) == MAX_CALLS
 
 
 def test_all_that_wait_have_their_turn() -> None:
     script = Script()
-    for i in range(3 * MOST_AT_ONCE):
+    for i in range(3 * MAX_RUNNING):
         script.handle(evict(victim(f"v{i}"), victim(f"w{i}"), attempt=i + 1))
     while script.asks:
         script.carry_out(script.asks[0].victim.name)
-    assert len(script.told()) == 3 * MOST_AT_ONCE
+    assert len(script.told()) == 3 * MAX_RUNNING
     assert all(not told.failure for told in script.told())
 
 
 def test_an_eviction_that_has_no_turn_in_time_is_a_failure() -> None:
     script = Script()
-    for i in range(MOST_AT_ONCE + 1):
+    for i in range(MAX_RUNNING + 1):
         script.handle(evict(victim(f"v{i}"), attempt=i + 1))
     script.now += 1
     script.handle(evict(A, attempt=100))
-    script.pass_time(PATIENCE - 1)
+    script.pass_time(MAX_WINDOW - 1)
     failures = {told.attempt: told.failure for told in script.told()}
-    assert len(failures) == MOST_AT_ONCE + 1
-    assert failures[MOST_AT_ONCE + 1] == "it did not have its turn within 20 s"
+    assert len(failures) == MAX_RUNNING + 1
+    assert failures[MAX_RUNNING + 1] == "it did not begin within 20 s"
     assert script.machine.held == 1
 
 
 def test_whoever_leaves_finishes_what_is_under_way_and_refuses_the_rest() -> None:
     script = Script()
-    for i in range(MOST_AT_ONCE + 1):
+    for i in range(MAX_RUNNING + 1):
         script.handle(evict(victim(f"v{i}"), attempt=i + 1))
     script.handle(Leave())
-    assert script.told() == [Evicted("high", MOST_AT_ONCE + 1, "the binder is leaving")]
+    assert script.told() == [Evicted("high", MAX_RUNNING + 1, "the binder is leaving")]
     script.handle(evict(A, attempt=500))
     assert script.told()[-1] == Evicted("high", 500, "the binder is leaving")
     script.carry_out("v0")
@@ -318,22 +318,22 @@ def test_whoever_leaves_finishes_what_is_under_way_and_refuses_the_rest() -> Non
 
 def test_its_end_is_told_every_second_until_the_queue_has_heard_it() -> None:
     script = begun()
-    assert (script.told(), script.machine.untold) == ([DONE], 1)
-    assert script.machine.next_deadline() == script.now + REPEAT
-    script.pass_time(REPEAT - 0.1)
+    assert (script.told(), script.machine.unacknowledged) == ([DONE], 1)
+    assert script.machine.next_deadline() == script.now + REPEAT_SECONDS
+    script.pass_time(REPEAT_SECONDS - 0.1)
     assert script.told() == [DONE]
     for times in (2, 3):
-        script.pass_time(REPEAT)
+        script.pass_time(REPEAT_SECONDS)
         assert script.told() == [DONE] * times
-    script.handle(Heard("high", 7))
-    script.handle(Heard("high", 7))
-    script.pass_time(REPEAT)
-    assert (script.told(), script.machine.untold) == ([DONE] * 3, 0)
+    script.handle(EvictedAcknowledged("high", 7))
+    script.handle(EvictedAcknowledged("high", 7))
+    script.pass_time(REPEAT_SECONDS)
+    assert (script.told(), script.machine.unacknowledged) == ([DONE] * 3, 0)
 
 
 def test_its_end_is_not_told_for_ever() -> None:
     script = begun()
     for _ in range(100):
-        script.pass_time(REPEAT)
-    assert len(script.told()) == TELLING / REPEAT
-    assert (script.machine.untold, script.machine.next_deadline() > 1e9) == (0, True)
+        script.pass_time(REPEAT_SECONDS)
+    assert len(script.told()) == REPORT_SECONDS / REPEAT_SECONDS
+    assert (script.machine.unacknowledged, script.machine.next_deadline() > 1e9) == (0, True)

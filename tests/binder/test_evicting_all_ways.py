@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from services.binder.eviction.eviction_core import Effect
-from services.binder.eviction.eviction_state import Answered, Ask, Done, Failed, Gone, Preempted, Reply, Step
+from services.binder.eviction.eviction_state import (
+    Answered,
+    Done,
+    EvictionCall,
+    Failed,
+    Gone,
+    RecordPreempted,
+    Reply,
+    Step,
+)
 from shared.messages.binding import Displaced, Evict, Evicted
 from tests.binder.evictions import Script, evict, standing, victim
 
@@ -15,13 +24,13 @@ NAMES = st.lists(st.sampled_from("abcd"), max_size=4)
 MOODS = st.sampled_from(["well", "well", "well", "gone", "going", "unbound", "busy", "silence", "forbidden"])
 
 
-def reply_to(ask: Ask, mood: str) -> Reply:
+def reply_to(ask: EvictionCall, mood: str) -> Reply:
     match mood:
         case "gone":
             return Gone()
         case "busy" | "silence" | "forbidden":
             return Failed(mood, final=mood == "forbidden", maybe_done=mood == "silence")
-        case _ if ask.step is not Step.LOOK:
+        case _ if ask.step is not Step.LOOK_UP:
             return Done()
         case _:
             return standing(ask.victim, "" if mood == "unbound" else "n1", terminating=mood == "going")
@@ -39,7 +48,7 @@ class AnyWay(RuleBasedStateMachine):
         for effect in effects:
             if isinstance(effect, Evicted):
                 self.told.setdefault(effect.attempt, set()).add(effect.failure)
-            elif isinstance(effect, Ask):
+            elif isinstance(effect, EvictionCall):
                 last = self.evicts[effect.key[1]].victims[-1].uid
                 asked = self.asked.setdefault(effect.key[1], [])
                 assert last not in asked or effect.victim.uid == last
@@ -76,7 +85,7 @@ class AnyWay(RuleBasedStateMachine):
 
     @invariant()
     def no_victim_reads_of_one_preemption_twice(self) -> None:
-        read = Counter((effect.evict.attempt, effect.victim.uid) for effect in self.script.all(Preempted))
+        read = Counter((effect.evict.attempt, effect.victim.uid) for effect in self.script.all(RecordPreempted))
         assert not read or max(read.values()) == 1
 
     def teardown(self) -> None:

@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from flotilla.results import SUCCESS, Pause, Permission, PreBindSteps, Status, error, unresolvable, unschedulable
-from services.binder.binding.bind_steps import LOOK_AGAIN
+from services.binder.binding.bind_steps import FIRST_PAUSE
 from services.binder.events import (
     Acknowledged,
+    AttemptEnded,
     Call,
-    Ended,
+    EventReason,
     LookedUp,
     LookUp,
-    Record,
+    RecordEvent,
     Refused,
     Report,
     Result,
-    Said,
     SetCondition,
     Unknown,
     Where,
@@ -183,17 +183,17 @@ def test_a_failure_rolls_back_what_came_before_and_tells_whose_it_is(case: Case)
     script.order()
     case.play(script)
     assert unreserved(journal) == BACK
-    assert [end.reason for end in only(Ended, script.effects)] == [case.message]
+    assert [end.reason for end in only(AttemptEnded, script.effects)] == [case.message]
     conditions = [] if case.reason is None else [SetCondition("p", "default", "p", case.reason, case.message)]
     assert only(SetCondition, script.effects) == conditions
-    assert [(record.said, record.message) for record in only(Record, script.effects)] == [
-        (Said.FAILED, condition.message) for condition in conditions
+    assert [(record.reason, record.message) for record in only(RecordEvent, script.effects)] == [
+        (EventReason.FAILED, condition.message) for condition in conditions
     ]
     gone = case.message.startswith("the pod is gone")
     fenced = bool(only(LookUp, script.effects))
     outcome = told("p", 1, case.message, plugin=case.plugin, rejected=case.rejected, gone=gone, fenced=fenced)
     assert last_outcomes(script) == [outcome]
-    assert script.core.held == script.core.untold == 0
+    assert script.core.held == script.core.unacknowledged == 0
     assert not any("post_bind" in entry for entry in journal)
 
 
@@ -262,7 +262,7 @@ def test_a_pod_that_may_be_bound_already_is_not_withdrawn(play: Play) -> None:
     assert script.handle(PREEMPTED) == []
     assert unreserved(journal) == []
     if only(LookUp, script.effects):
-        script.pass_time(LOOK_AGAIN)
+        script.pass_time(FIRST_PAUSE)
         script.found(only(LookUp, script.effects)[-1], Where.ON_NODE, "n1")
     else:
         script.answer(one(Call, script.effects))

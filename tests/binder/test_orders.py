@@ -4,23 +4,23 @@ from itertools import product
 
 import pytest
 
-from services.binder.binding.attempts import ENDS, TRANSITIONS, Attempt, State
-from services.binder.binding.outcome_reports import REPEAT
-from services.binder.core import BEAT, MOST_HELD, ROOM
+from services.binder.binding.attempts import FINAL, TRANSITIONS, Attempt, AttemptState
+from services.binder.binding.outcome_reports import REPEAT_SECONDS
+from services.binder.core import BEAT_INTERVAL, MAX_HELD, ROOM
 from services.binder.events import (
     Acknowledged,
-    Beat,
+    AttemptEnded,
     Call,
     Done,
     Effect,
-    Ended,
     Leave,
     LookUp,
+    NameLost,
     Orders,
     Problem,
-    Record,
+    RecordEvent,
+    SendBeat,
     Unknown,
-    Unnamed,
     Where,
 )
 from shared.errors import InvariantBroken
@@ -53,7 +53,7 @@ def test_a_failure_is_told_again_and_recorded_once() -> None:
     script.order(profile="other")
     script.order(profile="other")
     assert len(script.outcomes()) == 2
-    assert len(only(Record, script.effects)) == 1
+    assert len(only(RecordEvent, script.effects)) == 1
 
 
 def test_an_older_attempt_is_not_listened_to() -> None:
@@ -80,7 +80,7 @@ def test_orders_that_come_late_or_twice_are_refused(number: int) -> None:
     """Their attempts may have ended and been forgotten."""
     script = Script()
     orders_numbered(script, 5)
-    assert "number 5 was there before" in str(one(Problem, orders_numbered(script, number, "q")).error)
+    assert "number 5 came before" in str(one(Problem, orders_numbered(script, number, "q")).error)
     assert only(Call, orders_numbered(script, 6, "q")) != []
     script.epoch = 2
     assert only(Call, orders_numbered(script, 1, "r")) != [], "another term counts anew"
@@ -96,7 +96,7 @@ def test_orders_for_another_process_of_the_same_name_are_refused() -> None:
 def test_an_order_past_its_deadline_is_not_begun_and_nothing_is_claimed() -> None:
     script = Script()
     effects = script.order(window=0.0)
-    assert "comes after its deadline" in str(one(Problem, effects).error)
+    assert "deadline passed" in str(one(Problem, effects).error)
     assert script.outcomes() == []
 
 
@@ -105,7 +105,9 @@ def test_a_newer_attempt_takes_the_place_of_one_that_has_not_called_bind() -> No
     script = Script(binding_framework(scripted("A", journal, permit=wait(10))))
     script.order(attempt=1, node="n1")
     effects = script.order(attempt=2, node="n2")
-    assert one(Ended, effects) == Ended(script.an_order(attempt=1), script.now, "there is a newer attempt")
+    assert one(AttemptEnded, effects) == AttemptEnded(
+        script.an_order(attempt=1), script.now, "there is a newer attempt"
+    )
     assert journal == ["A.reserve(n1)", "A.permit", "A.unreserve(n1)", "A.reserve(n2)", "A.permit"]
     script.answer(one(Call, script.permit("A")))
     assert [(o.attempt, o.wait is None) for o in script.outcomes()] == [(1, False), (2, False), (2, True)]
@@ -127,7 +129,7 @@ def test_of_several_that_come_after_it_the_newest_counts() -> None:
     script = Script()
     first = one(Call, script.order(attempt=1))
     script.order(attempt=2)
-    assert one(Ended, script.order(attempt=3)).order.attempt == 2
+    assert one(AttemptEnded, script.order(attempt=3)).order.attempt == 2
     assert one(Call, script.answer(first)).attempt == 3
 
 
@@ -149,8 +151,8 @@ def test_what_comes_after_another_is_left_at_its_deadline_too() -> None:
     script = Script()
     script.order(attempt=1)
     script.order(attempt=2, window=TIME / 2)
-    assert one(Ended, script.pass_time(TIME / 2)).order.attempt == 2
-    assert one(Ended, script.pass_time(TIME / 2)).order.attempt == 1
+    assert one(AttemptEnded, script.pass_time(TIME / 2)).order.attempt == 2
+    assert one(AttemptEnded, script.pass_time(TIME / 2)).order.attempt == 1
     assert script.outcomes() == []
 
 
@@ -177,13 +179,13 @@ def test_a_report_is_repeated_until_it_is_acknowledged() -> None:
     script.answer(one(Call, script.order()))
     (first,) = script.reports(acknowledge=False)
     assert script.reports() == []
-    script.now += REPEAT
+    script.now += REPEAT_SECONDS
     script.epoch = 2
     script.handle(Orders(BindingOrders(2, [])))
     (second,) = script.reports()
     assert (second.number, second.outcomes) == (first.number, first.outcomes)
     assert (first.epoch, second.epoch) == (1, 2)
-    script.now += REPEAT
+    script.now += REPEAT_SECONDS
     assert script.reports() == []
     assert script.handle(Acknowledged(first.number)) == []
 
@@ -198,40 +200,42 @@ def test_outcomes_of_one_moment_go_in_one_report() -> None:
 
 def test_the_snapshot_is_told_now_and_then_how_many_orders_it_may_have_here() -> None:
     script = Script()
-    assert one(Beat, script.pass_time(0)).room == ROOM
+    assert one(SendBeat, script.pass_time(0)).room == ROOM
     script.order()
-    assert only(Beat, script.pass_time(BEAT / 2)) == []
-    assert one(Beat, script.pass_time(BEAT / 2)).room == ROOM
+    assert only(SendBeat, script.pass_time(BEAT_INTERVAL / 2)) == []
+    assert one(SendBeat, script.pass_time(BEAT_INTERVAL / 2)).room == ROOM
     script.handle(Leave())
-    assert one(Beat, script.pass_time(0)).room == 0
+    assert one(SendBeat, script.pass_time(0)).room == 0
 
 
 def test_more_orders_than_there_is_room_for_are_left_to_their_deadline() -> None:
     script = Script()
-    orders = [script.an_order(f"p{i}") for i in range(MOST_HELD + 1)]
+    orders = [script.an_order(f"p{i}") for i in range(MAX_HELD + 1)]
     effects = script.handle(Orders(BindingOrders(1, orders)))
-    assert len(only(Call, effects)) == script.core.held == MOST_HELD
-    assert f"default/p{MOST_HELD} finds" in str(one(Problem, effects).error)
+    assert len(only(Call, effects)) == script.core.held == MAX_HELD
+    assert f"default/p{MAX_HELD}: {MAX_HELD} orders are held" in str(one(Problem, effects).error)
 
 
-@pytest.mark.parametrize(("before", "after"), list(product(State, State)))
-def test_a_transition_that_cannot_be_tells_the_story(before: State, after: State) -> None:
+@pytest.mark.parametrize(("before", "after"), list(product(AttemptState, AttemptState)))
+def test_a_transition_that_cannot_be_tells_the_story(before: AttemptState, after: AttemptState) -> None:
     script = Script()
-    attempt = Attempt(script.an_order(), binding_framework(), script.now, TIME)
+    attempt = Attempt.of(script.an_order(), binding_framework(), script.now)
     attempt.state = before
     if after in TRANSITIONS[before]:
         attempt.move(after, 1001.0)
         assert attempt.state is after
         return
-    attempt.story.append((1000.5, before))
+    attempt.transitions.append((1000.5, before))
     with pytest.raises(InvariantBroken, match=rf"from {before} to {after} .*default/p .*{before} after 0.500 s"):
         attempt.move(after, 1001.0)
 
 
 def test_every_state_can_be_reached_and_every_attempt_can_end() -> None:
-    assert {after for following in TRANSITIONS.values() for after in following} == set(State) - {State.NEW}
-    assert {State.BOUND, State.FAILED, State.LEFT, State.SUPERSEDED} == ENDS
-    assert all(State.LEFT in TRANSITIONS[state] for state in set(State) - ENDS - {State.NEW})
+    assert {after for following in TRANSITIONS.values() for after in following} == set(AttemptState) - {
+        AttemptState.NEW
+    }
+    assert {AttemptState.BOUND, AttemptState.FAILED, AttemptState.EXPIRED, AttemptState.SUPERSEDED} == FINAL
+    assert all(AttemptState.EXPIRED in TRANSITIONS[state] for state in set(AttemptState) - FINAL - {AttemptState.NEW})
 
 
 def test_answers_to_other_steps_and_attempts_change_nothing() -> None:
@@ -250,4 +254,4 @@ def test_a_binder_ends_if_another_process_has_its_name() -> None:
     assert script.handle(NameTaken(script.epoch - 1, "b", "second", "first", 1.0)) == []
     assert script.handle(NameTaken(script.epoch, "b", "third", "first", 1.0)) == []
     taken = NameTaken(script.epoch, "b", "second", "first", 1.0)
-    assert script.handle(taken) == [Unnamed(taken)]
+    assert script.handle(taken) == [NameLost(taken)]

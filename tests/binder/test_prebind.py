@@ -5,9 +5,9 @@ from collections.abc import Generator
 import pytest
 
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, Status, error, unschedulable
-from services.binder.binding.attempts import State
+from services.binder.binding.attempts import AttemptState
 from services.binder.core import BinderCore
-from services.binder.events import Call, Done, Leave, Record, Refused, Report, Result, Tick, Unknown
+from services.binder.events import Call, Done, Leave, RecordEvent, Refused, Report, Result, Tick, Unknown
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.config.points import ExtensionPoint
@@ -62,8 +62,8 @@ def last_outcome(script: Script) -> BindingOutcome:
     return [outcome for report in only(Report, script.effects) for outcome in report.message.outcomes][-1]
 
 
-def state_of(core: BinderCore, uid: str = "p") -> State:
-    attempt = core._book.get(uid)
+def state_of(core: BinderCore, uid: str = "p") -> AttemptState:
+    attempt = core._attempts.get(uid)
     assert attempt is not None
     return attempt.state
 
@@ -103,7 +103,7 @@ def test_after_a_pause_it_goes_on() -> None:
     plugin = Stepwise()
     script = script_of(plugin)
     assert only(Call, script.answer(one(Call, script.order()))) == []
-    assert state_of(script.core) is State.PAUSED
+    assert state_of(script.core) is AttemptState.PAUSED
     assert only(Call, script.pass_time(0.9)) == []
     binding = one(Call, script.pass_time(0.35))
     assert binding.binds
@@ -117,7 +117,7 @@ def test_many_that_pause_wake_up_together() -> None:
     for i in range(10):
         script.answer(one(Call, script.order(f"p{i}")))
         script.now += 0.01
-    assert len({attempt.resume_at for attempt in script.core._book.attempts()}) <= 2
+    assert len({attempt.resume_at for attempt in script.core._attempts.all()}) <= 2
 
 
 def test_the_snapshot_is_asked_for_the_time_that_the_plugin_may_take() -> None:
@@ -126,7 +126,7 @@ def test_the_snapshot_is_asked_for_the_time_that_the_plugin_may_take() -> None:
     script.answer(one(Call, script.order()))
     asked = told("p", 1, wait=PATIENCE)
     assert script.outcomes() == [asked]
-    deadline = script.core._book.attempts()[0].deadline
+    deadline = script.core._attempts.all()[0].deadline
     assert deadline >= began + PATIENCE
     script.pass_time(1.5)
     script.pass_time(1.5)
@@ -150,7 +150,7 @@ def test_a_plugin_may_give_up_after_a_pause(status: Status, message: str) -> Non
     script = script_of(Stepwise(status))
     script.answer(one(Call, script.order()))
     effects = script.pass_time(1.25)
-    assert one(Record, effects).message == message
+    assert one(RecordEvent, effects).message == message
     assert last_outcome(script) == told("p", 1, message, plugin="Stepwise")
 
 

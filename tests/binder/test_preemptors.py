@@ -30,9 +30,9 @@ async def test_victims_go_while_the_preemptor_waits_for_their_place() -> None:
     [
         (None, "is gone"),
         ({"node": "n2"}, "is on node n2"),
-        ({"nominated": "n2"}, "is nominated to node n2 by now"),
-        ({"priority": 0}, "is of priority 0, and the victim of 0"),
-        ({"priority": -1}, "is of priority -1, and the victim of 0"),
+        ({"nominated": "n2"}, "is nominated to node n2 now"),
+        ({"priority": 0}, "has priority 0, and the victim 0"),
+        ({"priority": -1}, "has priority -1, and the victim 0"),
         ({"policy": "Never"}, "its preemptionPolicy is Never"),
     ],
 )
@@ -77,7 +77,7 @@ async def test_nobody_goes_for_a_nomination_that_the_snapshot_does_not_know() ->
         w.stands = False
         w.pod("low", "n1")
         w.pod("high", nominated="n1")
-        assert "knows of no such nomination" in await evicted(w)
+        assert "does not know this nomination" in await evicted(w)
         assert not w.terminating("low")
         assert w.condition_of("low", "DisruptionTarget") is None
 
@@ -103,6 +103,6 @@ async def test_of_several_victims_only_those_of_lower_priority_go() -> None:
         w.pod("critical", "n1", priority=HIGH)
         w.pod("high", nominated="n1")
         w.evict(w.victim("critical"), w.victim("low"), waits=False)
-        assert "and the victim of 1000" in (await w.evicted_of()).failure
+        assert "and the victim 1000" in (await w.evicted_of()).failure
         assert not w.terminating("critical")
         assert w.condition_of("critical", "DisruptionTarget") is None

@@ -1,7 +1,7 @@
 """What a binder answers the snapshot of a new term, and what it does from then on."""
 
-from services.binder.events import Answer, Call, Orders, Problem
-from services.binder.recalling import MOST_IN_PART
+from services.binder.core import MAX_IN_PART
+from services.binder.events import AnswerRecall, Call, Orders, Problem
 from shared.messages.binding import BindingOrders, HeldAttempt, Recall, Recalled
 from tests.binder.support import OTHER, VERSION, Script, binding_framework, only, wait
 from tests.framework.plugins import scripted
@@ -10,7 +10,7 @@ NEW = 2
 
 
 def recalled(script: Script, epoch: int = NEW, number: int = 1, incarnation: str = "") -> list[Recalled]:
-    return [each.message for each in only(Answer, script.handle(Recall(epoch, number, incarnation)))]
+    return [each.message for each in only(AnswerRecall, script.handle(Recall(epoch, number, incarnation)))]
 
 
 def test_it_names_what_it_holds_with_the_version_and_what_it_still_waits() -> None:
@@ -36,11 +36,11 @@ def test_nothing_is_an_answer_too() -> None:
 
 def test_much_comes_in_parts() -> None:
     script = Script()
-    orders = [script.an_order(f"p{number}", number) for number in range(1, MOST_IN_PART + 2)]
+    orders = [script.an_order(f"p{number}", number) for number in range(1, MAX_IN_PART + 2)]
     script.handle(Orders(BindingOrders(1, orders)))
     first, second = recalled(script)
     assert [(each.part, each.parts, len(each.attempts)) for each in (first, second)] == [
-        (0, 2, MOST_IN_PART),
+        (0, 2, MAX_IN_PART),
         (1, 2, 1),
     ]
 

@@ -8,11 +8,11 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from services.binder.binding.api_calls import result_of
-from services.binder.events import Call, Done, Ended, Refused, Unknown
+from services.binder.events import AttemptEnded, Call, Done, Refused, Unknown
 from services.binder.eviction import eviction_state as eviction
 from services.binder.eviction.eviction_calls import reply_of
-from services.binder.spans import BindSpans
-from services.binder.worker_pool import Pool
+from services.binder.metrics import BindSpans
+from services.binder.worker_pool import WorkerPool
 from shared.kube.outcome import Outcome
 from shared.kube.outcome import Result as Answered
 from shared.telemetry.export import SpanSink
@@ -36,7 +36,7 @@ def traced(ratio: float, result: Done | Refused) -> list[ReadableSpan]:
     script = Script()
     call = one(Call, script.order())
     spans.called(call, result, script.now + 1, script.now + 2)
-    end = one(Ended, script.answer(call, result))
+    end = one(AttemptEnded, script.answer(call, result))
     spans.ended(end, script.now + 3)
     assert spans._calls == {}
     return sink.spans
@@ -101,7 +101,7 @@ async def test_a_pool_works_in_order_with_so_many_at_a_time() -> None:
         begun.append(item)
         await go_on.wait()
 
-    pool = Pool(work, most_workers=2, most_waiting=3, failed=lambda _: None)
+    pool = WorkerPool(work, max_workers=2, max_waiting=3, failed=lambda _: None)
     assert [pool.put(item) for item in range(3)] == [True] * 3
     await asyncio.sleep(0)
     assert begun == [0, 1]
@@ -123,7 +123,7 @@ async def test_work_that_raises_stops_nothing() -> None:
             raise KeyError(item)
         done.append(item)
 
-    pool = Pool(work, most_workers=1, most_waiting=9, failed=failures.append)
+    pool = WorkerPool(work, max_workers=1, max_waiting=9, failed=failures.append)
     for item in range(3):
         pool.put(item)
     async with asyncio.timeout(5):
@@ -137,7 +137,7 @@ async def test_a_pool_that_is_closed_leaves_nothing_behind() -> None:
     async def work(item: int) -> None:
         await asyncio.Event().wait()
 
-    pool = Pool(work, most_workers=1, most_waiting=9, failed=lambda _: None)
+    pool = WorkerPool(work, max_workers=1, max_waiting=9, failed=lambda _: None)
     pool.put(1)
     pool.put(2)
     await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.binder.statuses import Place, Status, Statuses, Told, Unnominated
+from services.binder.status.status_writer import NominationCleared, Queued, StatusQueue, StatusWrite, Write
 from shared.kube.notes import PodRef, PodScheduled
 
 WHY = [PodScheduled("Unschedulable", f"reason {i}", 1.0) for i in range(3)]
@@ -13,11 +13,11 @@ def ref(name: str = "p") -> PodRef:
     return PodRef("default", name, f"uid-{name}")
 
 
-def status(message: int | None = 0, nominated: str | None = None, name: str = "p") -> Status:
-    return Status(ref(name), None if message is None else WHY[message], nominated)
+def status(message: int | None = 0, nominated: str | None = None, name: str = "p") -> StatusWrite:
+    return StatusWrite(ref(name), None if message is None else WHY[message], nominated)
 
 
-def taken(statuses: Statuses) -> list[Told]:
+def taken(statuses: StatusQueue) -> list[Write]:
     found = []
     while (told := statuses.take()) is not None:
         found.append(told)
@@ -27,15 +27,15 @@ def taken(statuses: Statuses) -> list[Told]:
 
 
 def test_of_several_that_wait_the_last_is_written() -> None:
-    statuses = Statuses(10)
+    statuses = StatusQueue(10)
     places = [statuses.put(status(i)) for i in range(3)]
-    assert places == [Place.OWN, Place.JOINED, Place.JOINED]
+    assert places == [Queued.NEW, Queued.JOINED, Queued.JOINED]
     assert taken(statuses) == [status(2)]
     assert statuses.idle
 
 
 def test_what_the_last_says_nothing_of_stays() -> None:
-    statuses = Statuses(10)
+    statuses = StatusQueue(10)
     statuses.put(status(0, "n1"))
     statuses.put(status(1))
     statuses.put(status(None, ""))
@@ -43,16 +43,16 @@ def test_what_the_last_says_nothing_of_stays() -> None:
 
 
 def test_a_nomination_that_is_taken_back_keeps_its_place() -> None:
-    statuses = Statuses(10)
-    back = Unnominated(ref(), "n1")
-    order: list[Told] = [status(0, "n1"), back, status(1, "n1")]
+    statuses = StatusQueue(10)
+    back = NominationCleared(ref(), "n1")
+    order: list[Write] = [status(0, "n1"), back, status(1, "n1")]
     for told in [*order[:2], back, order[2]]:
         statuses.put(told)
     assert taken(statuses) == order
 
 
 def test_of_one_pod_nothing_is_written_beside_another_thing() -> None:
-    statuses = Statuses(10)
+    statuses = StatusQueue(10)
     statuses.put(status(0))
     first = statuses.take()
     statuses.put(status(1))
@@ -65,17 +65,17 @@ def test_of_one_pod_nothing_is_written_beside_another_thing() -> None:
 
 
 def test_what_was_not_written_joins_what_came_meanwhile() -> None:
-    statuses = Statuses(10)
+    statuses = StatusQueue(10)
     statuses.put(status(0, "n1"))
     first = statuses.take()
     assert first is not None
     statuses.put(status(1))
-    statuses.again(first)
+    statuses.retry(first)
     assert taken(statuses) == [status(1, "n1")]
 
 
 def test_of_a_pod_that_is_bound_nothing_more_is_said() -> None:
-    statuses = Statuses(10)
+    statuses = StatusQueue(10)
     statuses.put(status(0))
     statuses.forget("uid-p")
     statuses.forget("uid-q")
@@ -84,21 +84,21 @@ def test_of_a_pod_that_is_bound_nothing_more_is_said() -> None:
 
 
 def test_of_a_pod_that_is_bound_meanwhile_nothing_is_tried_again() -> None:
-    statuses = Statuses(10)
+    statuses = StatusQueue(10)
     statuses.put(status(0))
     first = statuses.take()
     assert first is not None
     statuses.forget("uid-p")
-    statuses.again(first)
+    statuses.retry(first)
     assert taken(statuses) == []
     assert statuses.idle
 
 
 def test_too_many_pods_are_refused() -> None:
-    statuses = Statuses(1)
-    assert statuses.put(status(0)) is Place.OWN
-    assert statuses.put(status(0, name="q")) is Place.NONE
-    assert statuses.put(status(1)) is Place.JOINED
+    statuses = StatusQueue(1)
+    assert statuses.put(status(0)) is Queued.NEW
+    assert statuses.put(status(0, name="q")) is Queued.DROPPED
+    assert statuses.put(status(1)) is Queued.JOINED
 
 
 STEPS = st.lists(
@@ -117,9 +117,9 @@ STEPS = st.lists(
 def test_the_last_word_of_a_pod_is_written_last_and_never_two_at_a_time(
     steps: list[tuple[str, str, int, str | None]],
 ) -> None:
-    statuses = Statuses(3)
-    writing: list[Told] = []
-    written: dict[str, Told] = {}
+    statuses = StatusQueue(3)
+    writing: list[Write] = []
+    written: dict[str, Write] = {}
     wanted: dict[str, PodScheduled | None] = {}
     for step, name, message, nominated in steps:
         match step:
@@ -127,7 +127,7 @@ def test_the_last_word_of_a_pod_is_written_last_and_never_two_at_a_time(
                 statuses.put(status(message, nominated, name))
                 wanted[name] = WHY[message]
             case "back":
-                statuses.put(Unnominated(ref(name), "n1"))
+                statuses.put(NominationCleared(ref(name), "n1"))
             case "take":
                 told = statuses.take()
                 if told is not None:
@@ -136,23 +136,23 @@ def test_the_last_word_of_a_pod_is_written_last_and_never_two_at_a_time(
             case "done" if writing:
                 told = writing.pop(0)
                 statuses.done(told)
-                if isinstance(told, Status):
+                if isinstance(told, StatusWrite):
                     written[told.pod.name] = told
             case "again" if writing:
-                statuses.again(writing.pop(0))
+                statuses.retry(writing.pop(0))
             case "forget":
                 statuses.forget(f"uid-{name}")
                 wanted.pop(name, None)
         statuses.validate()
     for told in writing:
         statuses.done(told)
-        if isinstance(told, Status):
+        if isinstance(told, StatusWrite):
             written[told.pod.name] = told
     for told in taken(statuses):
-        if isinstance(told, Status):
+        if isinstance(told, StatusWrite):
             written[told.pod.name] = told
     assert statuses.idle
     for name, condition in wanted.items():
         said = written[name]
-        assert isinstance(said, Status)
+        assert isinstance(said, StatusWrite)
         assert said.condition == condition

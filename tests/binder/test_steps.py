@@ -6,15 +6,15 @@ import pytest
 
 from flotilla.results import ApiCall, Code, Status, error, unschedulable
 from services.binder.events import (
+    AttemptEnded,
     Call,
     Done,
-    Ended,
+    EventReason,
+    PointFinished,
     Problem,
-    Record,
+    RecordEvent,
     Refused,
     Result,
-    Said,
-    Took,
 )
 from tests.binder.support import Script, api_call, binding_framework, one, only, told
 from tests.framework.plugins import scripted
@@ -49,12 +49,12 @@ def test_an_order_becomes_the_default_binding_call() -> None:
 def test_a_bound_pod_is_told_and_recorded() -> None:
     script = Script()
     effects = script.answer(one(Call, script.order()))
-    assert one(Record, effects) == Record(
-        Said.SCHEDULED, "p", "default", "p", "test", "Successfully assigned default/p to n1"
+    assert one(RecordEvent, effects) == RecordEvent(
+        EventReason.SCHEDULED, "p", "default", "p", "test", "Successfully assigned default/p to n1"
     )
-    assert one(Ended, effects).reason == ""
+    assert one(AttemptEnded, effects).reason == ""
     assert script.outcomes() == [told("p", 1)]
-    assert script.core.held == script.core.untold == 0
+    assert script.core.held == script.core.unacknowledged == 0
 
 
 def test_calls_come_in_the_order_of_orders() -> None:
@@ -172,7 +172,7 @@ def test_a_pod_is_bound_even_if_post_bind_fails() -> None:
 def test_a_profile_that_is_not_known_fails_the_pod() -> None:
     script = Script()
     effects = script.order(profile="other")
-    assert one(Record, effects).message == 'profile not found for scheduler name "other"'
+    assert one(RecordEvent, effects).message == 'profile not found for scheduler name "other"'
     assert script.outcomes() == [told("p", 1, 'profile not found for scheduler name "other"')]
 
 
@@ -184,7 +184,7 @@ def test_points_with_plugins_are_measured(result: Result, code: Code) -> None:
     call = one(Call, script.answer(call))
     script.now += 0.25
     script.answer(call, result)
-    took = [(took.point, took.code, took.seconds) for took in only(Took, script.effects)]
+    took = [(took.point, took.code, took.seconds) for took in only(PointFinished, script.effects)]
     assert took[:4] == [
         ("Reserve", Code.SUCCESS, 0.0),
         ("Permit", Code.SUCCESS, 0.0),

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from services.binder.metrics import BinderMetrics
-from services.binder.status.status_writer import StatusWriter
-from services.binder.statuses import Status
+from services.binder.status.status_writer import StatusWrite, StatusWriter
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.kube.notes import PodRef, PodScheduled
@@ -66,7 +65,7 @@ async def test_a_condition_outlasts_a_server_that_is_away_for_a_moment() -> None
     writer = StatusWriter(client, metrics, logger("binder"))
     simulator = Simulator(SimulatorOptions(port=int(url.rpartition(":")[2]), kubelet=False))
     try:
-        writer.put(Status(PodRef("default", "p", "uid-p"), PodScheduled("Unschedulable", "no room", 1.0)))
+        writer.put(StatusWrite(PodRef("default", "p", "uid-p"), PodScheduled("Unschedulable", "no room", 1.0)))
         await asyncio.sleep(0)  # it begins
         await simulator.start()
         simulator.store_raw("pods", raw_pod("p"))

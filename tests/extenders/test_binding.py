@@ -3,20 +3,20 @@
 import pytest
 
 from flotilla.results import ApiCall
+from services.binder.binding.api_calls import call_extender
 from services.binder.core import BinderCore
 from services.binder.events import (
     Call,
     Done,
     ExtenderBinding,
     LookUp,
-    Record,
+    RecordEvent,
     Refused,
     Result,
     SetCondition,
     Unknown,
     Where,
 )
-from services.binder.extended import execute
 from shared.config.structs import ExtenderConfig, ManagedResource
 from shared.extenders.wire import bind_request
 from shared.model.objects import Pod
@@ -46,7 +46,7 @@ def test_an_extender_is_asked_to_bind() -> None:
     script = script_with(BINDER)
     call, asked = bound_by(script)
     assert asked == ExtenderBinding(BINDER, BODY)
-    assert call.asked == "extender http://binder"
+    assert call.name == "extender http://binder"
     script.answer(call)
     assert script.outcomes() == [told("p", 1)]
 
@@ -62,7 +62,7 @@ def test_what_it_says_is_told_in_its_words() -> None:
     script = script_with(BINDER)
     call, _ = bound_by(script)
     effects = script.answer(call, Refused(0, "no such device"))
-    assert one(Record, effects).message == "no such device"
+    assert one(RecordEvent, effects).message == "no such device"
     assert one(SetCondition, effects).reason == "SchedulerError"
     assert script.outcomes() == [told("p", 1, "no such device")]
 
@@ -95,7 +95,7 @@ def test_after_one_that_may_fail_the_plugins_bind(result: Result) -> None:
     assert isinstance(asked, ExtenderBinding)
     second = one(Call, script.answer(call, result))
     assert isinstance(second.api, ApiCall)
-    assert only(Record, script.answer(second)) != []
+    assert only(RecordEvent, script.answer(second)) != []
     assert script.outcomes() == [told("p", 1)]
 
 
@@ -123,13 +123,13 @@ async def test_what_becomes_of_a_real_call() -> None:
         config = extender.config(bind_verb="bind", http_timeout=0.2)
         async with a_client(config) as client:
             call = ExtenderBinding(config, BODY)
-            assert await execute(client, call, 5.0) == Done()
+            assert await call_extender(client, call, 5.0) == Done()
             extender.says("bind", {"Error": "no"})
-            assert await execute(client, call, 5.0) == Refused(0, "no")
+            assert await call_extender(client, call, 5.0) == Refused(0, "no")
             extender.says("bind", b"{")
-            assert isinstance(await execute(client, call, 5.0), Unknown)
+            assert isinstance(await call_extender(client, call, 5.0), Unknown)
             extender.answers["bind"] = lambda body: slowly({})
-            assert isinstance(await execute(client, call, 5.0), Unknown)
-            assert await execute(client, call, 0.05) == Unknown("no answer within 0.1 s")
+            assert isinstance(await call_extender(client, call, 5.0), Unknown)
+            assert await call_extender(client, call, 0.05) == Unknown("no answer within 0.1 s")
     async with a_client(config) as client:
-        assert isinstance(await execute(client, call, 5.0), Refused), "it is not there any more"
+        assert isinstance(await call_extender(client, call, 5.0), Refused), "it is not there any more"

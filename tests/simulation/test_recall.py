@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from flotilla.results import Code, Permission, Status
-from services.binder.binding.attempts import State
+from services.binder.binding.attempts import AttemptState
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import PermitPlugin
 from shared.messages.binding import PermitAnswer
@@ -64,7 +64,7 @@ async def a_waiting_pod() -> tuple[World, str]:
 
 def holders(world: World) -> list[str]:
     """The binders where a pod waits for its permit."""
-    return [each.name for each in binders(world) if State.WAITING in states(each)]
+    return [each.name for each in binders(world) if AttemptState.WAITING in states(each)]
 
 
 def binders(world: World) -> list[Process]:
@@ -72,8 +72,8 @@ def binders(world: World) -> list[Process]:
     return [each for each in there if each.core is not None]
 
 
-def states(binder: Process) -> list[State]:
-    return [attempt.state for attempt in binder.core._book.attempts()]
+def states(binder: Process) -> list[AttemptState]:
+    return [attempt.state for attempt in binder.core._attempts.all()]
 
 
 async def until(world: World, holds: object, seconds: float) -> None:

@@ -1,5 +1,10 @@
-"""Calls to the API server on behalf of attempts: what became of each, in the core's words."""
+"""Makes the calls of attempts, to the API server or to an extender, and tells the core their results.
 
+A failure of an extender proves nothing, unless the extender says itself that the pod is not bound, or could not be
+reached: the pod is looked up, as after a call to the API server that was cut off.
+"""
+
+import asyncio
 from collections.abc import Callable
 
 from flotilla.results import ApiCall
@@ -16,11 +21,10 @@ from services.binder.events import (
     Unknown,
     Where,
 )
-from services.binder.extended import execute
-from services.binder.metrics import BinderMetrics
-from services.binder.spans import BindSpans
+from services.binder.metrics import BinderMetrics, BindSpans
 from shared.errors import FlotillaError
 from shared.extenders.client import ExtenderClient
+from shared.extenders.talk import ExtenderFailed, bind
 from shared.kube import errors
 from shared.kube import outcome as kube
 from shared.kube.client import CALL_PATIENCE, KubeClient
@@ -32,7 +36,7 @@ from shared.model.objects import encode_json
 DONE = Done()
 
 
-class Calling:
+class ApiCalls:
     def __init__(
         self,
         client: KubeClient,
@@ -63,7 +67,7 @@ class Calling:
         ended = self._clock()
         if call.binds:
             self._metrics.called(result, ended - began)
-        if self._spans.enabled and not _only_looks(call.api) and self._awaits(call):
+        if self._spans.enabled and not _is_read(call.api) and self._awaits(call):
             self._spans.called(call, result, began, ended)
         self._feed(Called(call.uid, call.attempt, call.step, result))
 
@@ -71,31 +75,28 @@ class Calling:
         if seconds <= 0:
             return Unknown("there was no time left for it")
         if isinstance(call.api, ExtenderBinding):
-            return await execute(self._extenders, call.api, seconds)
+            return await call_extender(self._extenders, call.api, seconds)
         try:
-            return await self._ask(call.api, call.binds, min(seconds, CALL_PATIENCE))
+            return await self._call_server(call.api, call.binds, min(seconds, CALL_PATIENCE))
         except FlotillaError as cause:
             return Refused(0, str(cause))  # a call that cannot be made at all
 
-    async def _ask(self, api: ApiCall, binds: bool, patience: float) -> Result:
-        """What the server answers to a call that binds is not worth keeping."""
-        if binds:
-            return result_of(await self._client.execute(api, patience))
+    async def _call_server(self, api: ApiCall, binds: bool, timeout: float) -> Result:
+        if binds:  # without the body of the answer, which nobody reads
+            return result_of(await self._client.execute(api, timeout))
         try:
-            body = None if _only_looks(api) else encode_json(api.body)
-            answer = await self._client.call(api.method, api.path, body, timeout=patience)
+            body = None if _is_read(api) else encode_json(api.body)
+            answer = await self._client.call(api.method, api.path, body, timeout=timeout)
         except errors.Unreachable as cause:
             return Unknown(str(cause)) if cause.maybe_done else Refused(0, str(cause))
         except errors.Refused as cause:
             return Refused(cause.status, cause.message)
-        if answer.ok:
-            return Done(answer.body)
-        return result_of(kube.result_of(answer))
+        return Done(answer.body) if answer.ok else result_of(kube.result_of(answer))
 
     async def _look_up(self, wanted: LookUp) -> LookedUp:
         try:
             pod = await self._standing(wanted)
-        except FlotillaError:  # asked again, and left to the snapshot in the end
+        except FlotillaError:  # the core asks again
             return LookedUp(wanted.uid, wanted.attempt, Where.UNKNOWN)
         if pod is None or pod.uid != wanted.uid:
             return LookedUp(wanted.uid, wanted.attempt, Where.GONE)
@@ -109,15 +110,26 @@ class Calling:
         return (await fence(self._client, pod, wanted.fences, f"attempt {wanted.attempt}")).standing
 
 
-def _only_looks(api: ApiCall | ExtenderBinding) -> bool:
-    """Such calls are too many for traces: whoever waits for something looks again and again."""
-    return isinstance(api, ApiCall) and api.method == "GET"
+async def call_extender(client: ExtenderClient, call: ExtenderBinding, timeout: float) -> Result:
+    try:
+        async with asyncio.timeout(timeout):
+            await client.converse(bind(call.extender, call.body))
+    except TimeoutError:
+        return Unknown(f"no answer within {timeout:.1f} s")
+    except ExtenderFailed as failed:
+        return Unknown(str(failed)) if failed.maybe_done else Refused(0, str(failed))
+    return DONE
 
 
 def result_of(result: kube.Result) -> Result:
-    """An answer of 5xx leaves open what was done, whatever else it says."""
+    """A 5xx answer leaves open whether the call was carried out, whatever else it says."""
     if result.ok:
         return DONE
     if result.outcome is Outcome.UNKNOWN or result.status >= 500:
         return Unknown(result.message)
     return Refused(result.status, result.message)
+
+
+def _is_read(api: ApiCall | ExtenderBinding) -> bool:
+    """Plugins poll: reads are too many for traces."""
+    return isinstance(api, ApiCall) and api.method == "GET"

@@ -1,160 +1,151 @@
-"""One attempt to bind a pod: where it is, and what may come next."""
+"""Attempts to bind pods: the state of each, which attempt a pod has now, and when an attempt has something to do."""
 
 import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from services.binder.binding.extension_points import Failure, Steps
+from services.binder.binding.extension_points import Failure, PermitWait, Steps
 from services.binder.events import ExtenderBinding
-from services.binder.permits import PermitWait
 from shared.errors import InvariantBroken
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import DECISION
 from shared.framework.profile import Framework
-from shared.messages.state import BindingOrder
+from shared.messages.binding import BindingOutcome, Withdraw
+from shared.messages.state import Assignment, BindingOrder
 from shared.model.metadata import ObjectMeta
 from shared.model.objects import Pod, PodSpec, PodStatus
 
+MAX_FINISHED = 8192
+"""Finished attempts whose outcome is remembered, in case their order is repeated."""
+MAX_WITHDRAWN = 8192
+"""Withdrawn attempts that are not here: their order may be on its way."""
 
-class State(StrEnum):
+
+class AttemptState(StrEnum):
     NEW = "new"
-    BEHIND = "behind"
+    QUEUED = "queued"
     """An earlier attempt for the pod may be bound any moment; this one comes after it."""
     WAITING = "waiting"
     """For permits."""
     PREPARING = "preparing"
     """A call of PreBind is out."""
     PAUSED = "paused"
-    """PreBind goes on after a while."""
+    """PreBind continues after a pause."""
     BINDING = "binding"
     """The call that binds is out."""
-    LOOKING = "looking"
-    """It is not known whether the pod is bound, and the API server has been asked."""
-    DOUBTING = "doubting"
-    """It is not known whether the pod is bound, and the API server will be asked again."""
+    LOOKING_UP = "looking-up"
+    """Whether the pod is bound is unknown; the API server has been asked."""
+    BACKING_OFF = "backing-off"
+    """Whether the pod is bound is unknown; the API server will be asked again."""
     STALE = "stale"
-    """The pod has another version than its order names, and is not bound; the snapshot is asked to order it anew."""
+    """The pod has another version than its order names, and is not bound; the snapshot is asked for a new order."""
     BOUND = "bound"
     FAILED = "failed"
-    """It is not bound, and will not be."""
-    LEFT = "left"
-    """Its deadline has passed: the snapshot looks it up."""
+    """The pod is not bound, and this attempt will not bind it."""
+    EXPIRED = "expired"
+    """The deadline has passed: the snapshot looks the pod up."""
     SUPERSEDED = "superseded"
     """There is a newer attempt for the pod."""
 
 
-S = State
-RUNNING = frozenset({S.PREPARING, S.PAUSED, S.BINDING, S.BOUND, S.FAILED, S.LOOKING})
-"""LOOKING at once where the order names no version."""
-GIVEN_UP = frozenset({S.FAILED, S.LEFT, S.SUPERSEDED})
-TRANSITIONS: dict[State, frozenset[State]] = {
-    S.NEW: RUNNING | {S.BEHIND, S.WAITING},
-    S.BEHIND: RUNNING | GIVEN_UP | {S.WAITING},
-    S.WAITING: RUNNING | GIVEN_UP,
-    S.PREPARING: RUNNING | GIVEN_UP,
-    S.PAUSED: RUNNING | GIVEN_UP,
-    S.BINDING: frozenset({S.BINDING, S.BOUND, S.FAILED, S.LEFT, S.LOOKING}),
-    S.LOOKING: GIVEN_UP | {S.BOUND, S.LOOKING, S.DOUBTING, S.STALE, S.BINDING},
-    S.DOUBTING: frozenset({S.LEFT, S.LOOKING}),
-    S.STALE: GIVEN_UP | {S.BINDING, S.BOUND, S.LOOKING},
+S = AttemptState
+_CONTINUES = frozenset({S.PREPARING, S.PAUSED, S.BINDING, S.BOUND, S.FAILED, S.LOOKING_UP})
+"""LOOKING_UP at once where the order names no version."""
+_ROLLED_BACK = frozenset({S.FAILED, S.EXPIRED, S.SUPERSEDED})
+TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = {
+    S.NEW: _CONTINUES | {S.QUEUED, S.WAITING},
+    S.QUEUED: _CONTINUES | _ROLLED_BACK | {S.WAITING},
+    S.WAITING: _CONTINUES | _ROLLED_BACK,
+    S.PREPARING: _CONTINUES | _ROLLED_BACK,
+    S.PAUSED: _CONTINUES | _ROLLED_BACK,
+    S.BINDING: frozenset({S.BINDING, S.BOUND, S.FAILED, S.EXPIRED, S.LOOKING_UP}),
+    S.LOOKING_UP: _ROLLED_BACK | {S.BOUND, S.LOOKING_UP, S.BACKING_OFF, S.STALE, S.BINDING},
+    S.BACKING_OFF: frozenset({S.EXPIRED, S.LOOKING_UP}),
+    S.STALE: _ROLLED_BACK | {S.BINDING, S.BOUND, S.LOOKING_UP},
     S.BOUND: frozenset(),
     S.FAILED: frozenset(),
-    S.LEFT: frozenset(),
+    S.EXPIRED: frozenset(),
     S.SUPERSEDED: frozenset(),
 }
-ENDS = frozenset(state for state, following in TRANSITIONS.items() if not following)
-MAYBE_BOUND = frozenset({S.BINDING, S.LOOKING, S.DOUBTING})
-LOOKS_AGAIN = frozenset({S.DOUBTING, S.STALE})
-"""The API server is asked again after a pause; of a stale one because the snapshot may have nothing to say about it."""
-IDLE = frozenset({S.BEHIND, S.WAITING, S.PAUSED, S.STALE})
-"""Nothing has been asked of the API server that is not answered yet."""
+FINAL = frozenset(state for state, following in TRANSITIONS.items() if not following)
+MAYBE_BOUND = frozenset({S.BINDING, S.LOOKING_UP, S.BACKING_OFF})
+LOOKED_UP_AGAIN = frozenset({S.BACKING_OFF, S.STALE})
+"""Looked up after a pause; a stale attempt because the snapshot may not answer."""
+IDLE = frozenset({S.QUEUED, S.WAITING, S.PAUSED, S.STALE})
+"""No call to the API server is out."""
 
 
 class Identity(NamedTuple):
-    """Attempts of a later epoch are newer, and within one those of a higher number."""
+    """Attempts of a later epoch are newer; within an epoch, those of a higher number."""
 
     epoch: int
     attempt: int
 
 
-class Doubt:
-    """Why it is not known whether a pod is bound.
+@dataclass(slots=True)
+class LookUpReason:
+    """Why the pod is looked up: whether it is bound is unknown.
 
-    `answer` is what there is to say should it turn out not to be, and `said` the server's own words. `fences`: the
-    version that calls have named, which must not land any more before that is said. `renews`: if the pod has another
-    version, the attempt goes on with that. `endless`: who was asked to bind names no version, and may do so any time.
+    `failure`: the outcome if it turns out not to be bound; `response`: the server's own words. `fences`: the version
+    that calls have named; no such call may land any more before the failure is reported. `renews`: if the pod has
+    another version, the attempt continues with that. `endless`: an extender was asked to bind; it names no version, and
+    may bind any time.
     """
 
-    __slots__ = ("answer", "endless", "fences", "look_at", "pause", "renews", "said")
-
-    def __init__(
-        self, answer: Failure, said: str, pause: float, *, fences: str = "", renews: bool = False, endless: bool = False
-    ) -> None:
-        self.answer = answer
-        self.said = said
-        self.pause = pause
-        self.fences = fences
-        self.renews = renews
-        self.endless = endless
-        self.look_at = math.inf
+    failure: Failure
+    response: str
+    pause: float
+    fences: str = ""
+    renews: bool = False
+    endless: bool = False
+    look_at: float = math.inf
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
-    __slots__ = (
-        "began",
-        "cycle",
-        "deadline",
-        "doubt",
-        "extender",
-        "framework",
-        "order",
-        "permit",
-        "plugin",
-        "point_began",
-        "pre_bind",
-        "prepared_from",
-        "prepared_until",
-        "reserved",
-        "resume_at",
-        "state",
-        "step",
-        "story",
-        "waits_until",
-        "window",
-    )
+    order: BindingOrder
+    framework: Framework
+    cycle: CycleState
+    began: float
+    deadline: float
+    """From then on the snapshot decides what becomes of the pod."""
+    window: float
+    state: AttemptState = S.NEW
+    waits_until: float = -math.inf
+    """Until when it waits for permits or in PreBind, as reported to the snapshot."""
+    step: int = 0
+    """Of the call that is out; rises with each call."""
+    plugin: str = ""
+    """Whose call is out."""
+    point_began: float = 0.0
+    extender: ExtenderBinding | None = None
+    """Set while an extender is to bind the pod."""
+    reserved: bool = False
+    permit: PermitWait | None = None
+    pre_bind: Steps | None = None
+    prepared_from: float = 0.0
+    """When PreBind began."""
+    prepare_until: float = 0.0
+    """The time for PreBind that the snapshot has been asked for."""
+    resume_at: float = math.inf
+    look_up: LookUpReason | None = None
+    transitions: list[tuple[float, AttemptState]] = field(default_factory=list)
 
-    def __init__(self, order: BindingOrder, framework: Framework, now: float, window: float) -> None:
-        """`window`: seconds from now on that the snapshot leaves the pod to this binder."""
-        self.order = order
-        self.framework = framework
-        self.cycle = CycleState(order.assignment.pod or _pod(order))
-        for plugin in framework.volumes if order.assignment.volumes is not None else ():
-            self.cycle.write(plugin.name, DECISION, order.assignment.volumes)
-        self.state = State.NEW
-        self.window = window
-        self.deadline = now + window
-        """From then on the pod is the snapshot's."""
-        self.waits_until = -math.inf
-        """Until when it waits for permits or in PreBind, as the snapshot was told."""
-        self.began = now
-        self.step = 0
-        """Of the call that is out; rises with each call."""
-        self.plugin = ""
-        """Whose call is out."""
-        self.point_began = 0.0
-        self.extender: ExtenderBinding | None = None
-        """Set while an extender is to bind the pod."""
-        self.reserved = False
-        self.permit: PermitWait | None = None
-        self.pre_bind: Steps | None = None
-        self.prepared_from = 0.0
-        """When PreBind began."""
-        self.prepared_until = 0.0
-        """The time for it that the snapshot has been asked for."""
-        self.resume_at = math.inf
-        self.doubt: Doubt | None = None
-        self.story: list[tuple[float, State]] = []
+    @staticmethod
+    def of(order: BindingOrder, framework: Framework, now: float) -> "Attempt":
+        assignment = order.assignment
+        cycle = CycleState(assignment.pod or _outline(assignment))
+        for plugin in framework.volumes if assignment.volumes is not None else ():
+            cycle.write(plugin.name, DECISION, assignment.volumes)
+        return Attempt(order, framework, cycle, now, now + order.window, order.window)
+
+    @property
+    def uid(self) -> str:
+        return self.order.uid
 
     @property
     def identity(self) -> Identity:
@@ -162,48 +153,159 @@ class Attempt:
 
     @property
     def alarm(self) -> float:
-        """When something is to be done about it, whatever happens."""
-        if self.state is State.WAITING and self.permit is not None:
+        """When it has something to do without an event."""
+        if self.state is S.WAITING and self.permit is not None:
             return min(self.deadline, self.permit.deadline)
-        if self.state is State.PAUSED:
+        if self.state is S.PAUSED:
             return min(self.deadline, self.resume_at)
-        if self.state in LOOKS_AGAIN and self.doubt is not None:
-            return min(self.deadline, self.doubt.look_at)
+        if self.state in LOOKED_UP_AGAIN and self.look_up is not None:
+            return min(self.deadline, self.look_up.look_at)
         return self.deadline
 
-    def move(self, state: State, now: float) -> None:
+    def move(self, state: AttemptState, now: float) -> None:
         if state not in TRANSITIONS[self.state]:
-            raise InvariantBroken(f"from {self.state} to {state} at {now:.3f}. {self.tell()}")
+            raise InvariantBroken(f"from {self.state} to {state} at {now:.3f}. {self.history()}")
         self.state = state
-        self.story.append((now, state))
+        self.transitions.append((now, state))
 
-    def tell(self) -> str:
-        """What has become of it so far, for whoever has to find out why."""
+    def history(self) -> str:
         order = self.order
-        steps = ", ".join(f"{state} after {when - self.began:.3f} s" for when, state in self.story)
+        steps = ", ".join(f"{state} after {when - self.began:.3f} s" for when, state in self.transitions)
         return (
-            f"Pod {order.key} ({order.uid}), epoch {order.epoch}, attempt {order.attempt}, "
-            f"node {order.node}, ordered at {self.began:.3f}, deadline {self.deadline:.3f}: {steps or 'new'}"
+            f"Pod {order.key} ({order.uid}), epoch {order.epoch}, attempt {order.attempt}, node {order.node}, "
+            f"ordered at {self.began:.3f}, deadline {self.deadline:.3f}: {steps or 'new'}"
         )
 
 
-def _pod(order: BindingOrder) -> Pod:
-    """As much of the pod as the order tells: plugins that read more have the pod sent along."""
-    return Pod(
-        metadata=ObjectMeta(
-            name=order.assignment.name,
-            namespace=order.assignment.namespace,
-            uid=order.uid,
-            resource_version=order.version,
-        ),
-        spec=_spec(order.profile),
-        status=_STATUS,
+class Attempts:
+    """The attempts that are under way, at most two for a pod, and the outcomes of finished ones."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, Attempt] = {}
+        self._queued: dict[str, Attempt] = {}
+        self._finished: OrderedDict[str, tuple[Identity, BindingOutcome | None]] = OrderedDict()
+        """By uid, the oldest first; the outcome is None if none was reported."""
+        self._withdrawn: OrderedDict[tuple[str, int], Withdraw] = OrderedDict()
+        self.alarm = math.inf
+        """No attempt has anything to do before this without an event; may be early, never late."""
+
+    def __len__(self) -> int:
+        return len(self._current) + len(self._queued)
+
+    def get(self, uid: str) -> Attempt | None:
+        """The pod's current attempt."""
+        return self._current.get(uid)
+
+    def find(self, uid: str, number: int) -> Attempt | None:
+        """The pod's current attempt if it has this number."""
+        attempt = self._current.get(uid)
+        return attempt if attempt is not None and attempt.order.attempt == number else None
+
+    def find_any(self, uid: str, number: int) -> Attempt | None:
+        """The attempt of this number, current or queued."""
+        queued = self._queued.get(uid)
+        return queued if queued is not None and queued.order.attempt == number else self.find(uid, number)
+
+    def queued(self, uid: str) -> Attempt | None:
+        return self._queued.get(uid)
+
+    def all(self) -> list[Attempt]:
+        """Queued attempts last."""
+        return [*self._current.values(), *self._queued.values()]
+
+    def knows(self, order: BindingOrder) -> bool:
+        """Whether this attempt or a newer one for the pod is or was here."""
+        identity = Identity(order.epoch, order.attempt)
+        for attempt in (self._current.get(order.uid), self._queued.get(order.uid)):
+            if attempt is not None and _repeats(identity, attempt.identity):
+                return True
+        finished = self._finished.get(order.uid)
+        return finished is not None and _repeats(identity, finished[0])
+
+    def outcome(self, order: BindingOrder) -> BindingOutcome | None:
+        """The reported outcome of this attempt, if it is remembered."""
+        identity, outcome = self._finished.get(order.uid, (None, None))
+        return outcome if identity is not None and identity.attempt == order.attempt else None
+
+    def make_current(self, attempt: Attempt) -> None:
+        self._current[attempt.uid] = attempt
+
+    def queue(self, attempt: Attempt) -> None:
+        self._queued[attempt.uid] = attempt
+
+    def remove(self, attempt: Attempt, outcome: BindingOutcome | None) -> Attempt | None:
+        """Removes a finished attempt. Returns the attempt that was queued after it, which is not current yet."""
+        uid = attempt.uid
+        self.remember(uid, attempt.identity, outcome)
+        if self._queued.get(uid) is attempt:
+            del self._queued[uid]
+            return None
+        del self._current[uid]
+        return self._queued.pop(uid, None)
+
+    def remember(self, uid: str, identity: Identity, outcome: BindingOutcome | None) -> None:
+        """Remembers the pod's newest attempt, which may not be the last to end."""
+        before = self._finished.pop(uid, None)
+        if before is not None and identity < before[0]:
+            identity, outcome = before
+        self._finished[uid] = (identity, outcome)
+        if len(self._finished) > MAX_FINISHED:
+            self._finished.popitem(last=False)
+
+    def withdraw(self, withdraw: Withdraw) -> None:
+        """Remembers the withdrawal of an attempt that is not here."""
+        self._withdrawn[withdraw.uid, withdraw.attempt] = withdraw
+        if len(self._withdrawn) > MAX_WITHDRAWN:
+            self._withdrawn.popitem(last=False)
+
+    def withdrawn(self, order: BindingOrder) -> Withdraw | None:
+        return self._withdrawn.get((order.uid, order.attempt)) if self._withdrawn else None
+
+    def ring(self, when: float) -> None:
+        self.alarm = min(self.alarm, when)
+
+    def reset_alarm(self) -> None:
+        self.alarm = min((attempt.alarm for attempt in self.all()), default=math.inf)
+
+    def validate(self) -> None:
+        for uid, attempt in self._queued.items():
+            before = self._current.get(uid)
+            if before is None or before.state not in MAYBE_BOUND:
+                raise InvariantBroken(f"queued after no attempt. {attempt.history()}")
+            if attempt.state is not S.QUEUED or not before.identity < attempt.identity:
+                raise InvariantBroken(f"must not be queued. {attempt.history()}")
+        for uid, attempt in self._current.items():
+            if attempt.state in FINAL or attempt.state in (S.NEW, S.QUEUED):
+                raise InvariantBroken(f"must not be current. {attempt.history()}")
+            if attempt.uid != uid or attempt.reserved != bool(attempt.framework.reserve):
+                raise InvariantBroken(f"current under another uid, or nothing is reserved. {attempt.history()}")
+            if (attempt.state is S.WAITING) != bool(attempt.permit and attempt.permit.pending):
+                raise InvariantBroken(f"waiting without a permit to wait for, or the reverse. {attempt.history()}")
+        for attempt in self.all():
+            if attempt.alarm < self.alarm:
+                raise InvariantBroken(f"the alarm is later than the attempt's. {attempt.history()}")
+        if len(self._finished) > MAX_FINISHED:
+            raise InvariantBroken(f"{len(self._finished)} finished attempts are remembered")
+
+
+def _repeats(identity: Identity, known: Identity) -> bool:
+    """The same attempt may come from a later snapshot; any other of an earlier epoch or number is old."""
+    return identity.attempt == known.attempt or identity < known
+
+
+def _outline(assignment: Assignment) -> Pod:
+    """The pod as far as the assignment tells it: for plugins that read more, the whole pod is sent."""
+    meta = ObjectMeta(
+        name=assignment.name,
+        namespace=assignment.namespace,
+        uid=assignment.uid,
+        resource_version=assignment.version,
     )
+    return Pod(metadata=meta, spec=_spec(assignment.profile), status=_STATUS)
 
 
 @lru_cache(maxsize=64)
 def _spec(profile: str) -> PodSpec:
-    """Nobody changes a pod, so that all may share this."""
     return PodSpec(scheduler_name=profile)
 
 

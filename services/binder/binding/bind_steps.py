@@ -1,81 +1,90 @@
-"""PreBind and Bind of an attempt, call by call, and the doubt that a call without a clear answer leaves behind.
+"""The steps of an attempt from PreBind on, and its end.
 
-Every Binding names the version of the pod that its order names, so it lands only while the pod is at that version. What
-a call that was not answered with success has done is looked up, and only what the API server says counts. The pod has
-not been bound, and will not be, once it has another version: then the attempt has failed, or, where that other version
-is why the call was refused, the snapshot is asked for an order that names it. A binder never picks a version itself.
+Every Binding names the version of the pod that its order names, so it lands only while the pod has that version. If a
+call that binds is not answered with success, the pod is looked up, and only what the API server says counts. Once the
+pod has another version, such a call can no longer bind it: the attempt has failed, or, if that version is why the call
+was refused, the snapshot is asked for an order that names it. A binder never picks a version itself.
+
+At its end an attempt is rolled back unless it is bound, its outcome is reported to the snapshot, and the pod's owner is
+told by an Event and a condition.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, error
+from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, error
 from services.binder.binding import extension_points
-from services.binder.binding.attempts import Attempt, Doubt, State
+from services.binder.binding.attempts import Attempt, Attempts, AttemptState, Identity, LookUpReason
 from services.binder.binding.extension_points import Failure, failure
-from services.binder.binding.outcome_reports import Reports
-from services.binder.book import Book
-from services.binder.ending import Endings
+from services.binder.binding.outcome_reports import OutcomeReports
 from services.binder.events import (
+    ActivatePods,
+    AttemptEnded,
     Call,
     Called,
     Done,
     Effect,
+    EventReason,
     ExtenderBinding,
     LookedUp,
     LookUp,
+    PointFinished,
+    Problem,
+    RecordEvent,
     Refused,
     Result,
+    SetCondition,
     Unknown,
     Where,
 )
-from services.binder.extended import binding_of
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
-from shared.errors import InvariantBroken
-from shared.extenders.interest import in_order
+from shared.errors import ClusterError, InvariantBroken
+from shared.extenders.interest import binder_of, in_order
+from shared.extenders.wire import bind_request
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
-from shared.messages.state import BindingOrder
+from shared.messages.state import Assignment, BindingOrder
+from shared.model.objects import Pod
 
-LOOK_AGAIN = 0.5
-"""Seconds until a pod is looked up again, the first time; the pause doubles from then on."""
-LONGEST_PAUSE = 8.0
-UNANSWERED = 5.0
-"""Seconds for which the snapshot may leave a stale attempt unanswered, before the pod is looked up again."""
+FIRST_PAUSE = 0.5
+"""Seconds until a pod is looked up again; doubles each time."""
+MAX_PAUSE = 8.0
+STALE_SECONDS = 5.0
+"""A stale attempt that the snapshot does not answer for so long is looked up again."""
 PAUSE_GRAIN = 0.25
-"""Pauses of PreBind end at multiples of so many seconds."""
-BINDING = "/binding"
-"""How the path of the sub-resource ends that binds a pod."""
+"""Pauses of PreBind end at multiples of so many seconds, so that many pods resume together."""
+BINDING_PATH = "/binding"
 
 CONFLICT = 409
 NOT_SENT = 0
-NO_VERSION = Failure("the order does not say which version of the pod it is about", told=False)
-MOVED = "the pod has another version than its order names"
+NO_VERSION = Failure("the order does not name the pod's version", notify=False)
+CHANGED = "the pod has another version than its order names"
 
 
-class Carrying:
+class BindSteps:
     def __init__(
         self,
-        book: Book,
-        reports: Reports,
+        attempts: Attempts,
+        reports: OutcomeReports,
         effects: list[Effect],
-        endings: Endings,
         extenders: Iterable[ExtenderConfig],
         clock: Callable[[], float],
+        begin_next: Callable[[Attempt, float], None],
     ) -> None:
-        self._book = book
+        """`effects` is appended to. `begin_next` begins the attempt that was queued after one that ended."""
+        self._attempts = attempts
         self._reports = reports
         self._effects = effects
-        self._endings = endings
         self._extenders = in_order(extenders)
         self._clock = clock
+        self._begin_next = begin_next
 
     # PreBind
 
     def prepare(self, attempt: Attempt, now: float, answer: ApiAnswer | None = None) -> None:
-        """The next step of PreBind, given what became of the one before; Bind, once there is none."""
+        """Runs the next step of PreBind, given the answer to the one before; after the last, Bind."""
         framework = attempt.framework
         if framework.pre_bind:
             if attempt.pre_bind is None:
@@ -84,110 +93,96 @@ class Carrying:
                 attempt.pre_bind = extension_points.pre_bind(framework, attempt.cycle, attempt.order.node)
             plugin, step = _next_step(attempt.pre_bind, answer)
             if isinstance(step, ApiCall):
-                self._call(attempt, State.PREPARING, plugin, step, now)
+                self._call(attempt, AttemptState.PREPARING, plugin, step, now)
                 return
             if isinstance(step, Pause):
                 self._pause(attempt, step, now)
                 return
-            self._endings.took(attempt, ExtensionPoint.PRE_BIND, step.code, attempt.point_began)
+            self.point_finished(attempt, ExtensionPoint.PRE_BIND, step.code, attempt.point_began)
             if not step.ok:
-                self._endings.fail(attempt, failure(ExtensionPoint.PRE_BIND, step), now)
+                self.fail(attempt, failure(ExtensionPoint.PRE_BIND, step), now)
                 return
         self._bind(attempt, now)
 
     def resume(self, attempt: Attempt, now: float) -> None:
-        """After a pause."""
         self.prepare(attempt, now, ApiAnswer(elapsed=now - attempt.prepared_from))
 
     def _pause(self, attempt: Attempt, pause: Pause, now: float) -> None:
-        """Many pods wake up together, so that this many do not each have all others looked through.
-
-        The snapshot grants LONGEST_WAIT at most: of a plugin with more patience more is asked for once half is over.
-        """
-        attempt.move(State.PAUSED, now)
+        """The snapshot grants LONGEST_WAIT at most: for a more patient plugin, asks again once half is over."""
+        attempt.move(AttemptState.PAUSED, now)
         seconds = min(pause.seconds, LONGEST_WAIT / 2)
         attempt.resume_at = math.ceil((now + seconds) / PAUSE_GRAIN) * PAUSE_GRAIN
-        self._book.ring(attempt.alarm)
+        self._attempts.ring(attempt.alarm)
         until = min(attempt.prepared_from + pause.patience, now + LONGEST_WAIT)
-        if until > attempt.prepared_until and attempt.prepared_until - now <= LONGEST_WAIT / 2:
-            attempt.prepared_until = until
-            attempt.waits_until = until
+        if until > attempt.prepare_until and attempt.prepare_until - now <= LONGEST_WAIT / 2:
+            attempt.prepare_until = attempt.waits_until = until
             self.report_wait(attempt, now)
 
     def report_wait(self, attempt: Attempt, now: float) -> None:
-        """Ask the snapshot for as much more time."""
-        order, wait = attempt.order, max(attempt.waits_until - now, 0.0)
-        self._reports.add(BindingOutcome(order.uid, order.attempt, version=order.version, wait=wait), now)
+        """Asks the snapshot for more time."""
+        self._report(attempt, now, wait=max(attempt.waits_until - now, 0.0))
 
     # Bind
 
     def _bind(self, attempt: Attempt, now: float) -> None:
         attempt.point_began = self._clock()
-        attempt.extender = binding_of(self._extenders, attempt.order, attempt.cycle.pod)
+        attempt.extender = _extender_binding(self._extenders, attempt.order.assignment, attempt.cycle.pod)
         if attempt.extender is not None:
-            self._call(attempt, State.BINDING, "", attempt.extender, now)
+            self._call(attempt, AttemptState.BINDING, "", attempt.extender, now)
         elif not attempt.order.version:
-            self._doubt(attempt, Doubt(NO_VERSION, "", LOOK_AGAIN, renews=True), now)
+            self._begin_look_up(attempt, LookUpReason(NO_VERSION, "", FIRST_PAUSE, renews=True), now)
         else:
-            self._bind_by_plugin(attempt, now)
+            self._run_bind(attempt, now)
 
     def on_reordered(self, attempt: Attempt, order: BindingOrder, now: float) -> None:
-        """A stale one: with the version that was found, or again with the old one, so nobody has heard of the other."""
+        """A stale attempt was ordered again: with the found version, or with the old one if that report was lost."""
         if order.version == attempt.order.version:
             self.look_up(attempt, now)
             return
         attempt.deadline = now + order.window
-        self._book.ring(attempt.alarm)
-        self.renew(attempt, order, now)
+        attempt.order, attempt.look_up = order, None
+        self._attempts.ring(attempt.alarm)
+        self._run_bind(attempt, now)
 
-    def renew(self, attempt: Attempt, order: BindingOrder, now: float) -> None:
-        """The snapshot has ordered it with the version that was found."""
-        attempt.order = order
-        attempt.doubt = None
-        self._bind_by_plugin(attempt, now)
-
-    def _bind_by_plugin(self, attempt: Attempt, now: float) -> None:
+    def _run_bind(self, attempt: Attempt, now: float) -> None:
         plugin, answer = extension_points.bind(attempt.framework, attempt.cycle, attempt.order.node)
         if isinstance(answer, ApiCall):
-            self._call(attempt, State.BINDING, plugin, answer, now)
+            self._call(attempt, AttemptState.BINDING, plugin, answer, now)
         elif answer.ok:
-            self._endings.finish(attempt, now)
+            self._finish(attempt, now)
         else:
-            self._endings.took(attempt, ExtensionPoint.BIND, answer.code, attempt.point_began)
-            self._endings.fail(attempt, failure(ExtensionPoint.BIND, answer), now)
-
-    def _fail_bind(self, attempt: Attempt, why: Failure, now: float, *, fenced: bool = False) -> None:
-        self._endings.took(attempt, ExtensionPoint.BIND, why.code, attempt.point_began)
-        self._endings.fail(attempt, why, now, fenced=fenced)
+            self.point_finished(attempt, ExtensionPoint.BIND, answer.code, attempt.point_began)
+            self.fail(attempt, failure(ExtensionPoint.BIND, answer), now)
 
     # Calls
 
-    def _call(self, attempt: Attempt, state: State, plugin: str, call: ApiCall | ExtenderBinding, now: float) -> None:
+    def _call(
+        self, attempt: Attempt, state: AttemptState, plugin: str, call: ApiCall | ExtenderBinding, now: float
+    ) -> None:
         attempt.move(state, now)
         attempt.plugin = plugin
         attempt.step += 1
-        order = attempt.order
-        binds = state is State.BINDING
+        order, binds = attempt.order, state is AttemptState.BINDING
         if binds and isinstance(call, ApiCall):
             call = _with_precondition(call, order)
         self._effects.append(Call(order.uid, order.attempt, attempt.step, call, attempt.deadline, binds))
 
     def on_called(self, called: Called, now: float) -> None:
-        attempt = self._book.find(called.uid, called.attempt)
+        attempt = self._attempts.find(called.uid, called.attempt)
         if attempt is None or attempt.step != called.step:
             return
-        if attempt.state is State.BINDING:
+        if attempt.state is AttemptState.BINDING:
             self._on_bind_called(attempt, called.result, now)
-        elif attempt.state is State.PREPARING:
+        elif attempt.state is AttemptState.PREPARING:
             self.prepare(attempt, now, _answer(called.result, now - attempt.prepared_from))
 
     def _on_bind_called(self, attempt: Attempt, result: Result, now: float) -> None:
         if isinstance(result, Done):
-            self._endings.finish(attempt, now)
+            self._finish(attempt, now)
             return
         extender, attempt.extender = attempt.extender, None
         if extender is not None and extender.extender.ignorable:
-            self._bind_by_plugin(attempt, now)
+            self._run_bind(attempt, now)
             return
         refused = error(result.message).by(attempt.plugin)
         why = Failure(result.message) if extender is not None else failure(ExtensionPoint.BIND, refused)
@@ -196,82 +191,184 @@ class Carrying:
             return
         stale = isinstance(result, Refused) and result.status == CONFLICT
         fences = "" if stale or extender is not None else attempt.order.version
-        doubt = Doubt(why, result.message, LOOK_AGAIN, fences=fences, renews=stale, endless=extender is not None)
-        self._doubt(attempt, doubt, now)
+        endless = extender is not None
+        reason = LookUpReason(why, result.message, FIRST_PAUSE, fences=fences, renews=stale, endless=endless)
+        self._begin_look_up(attempt, reason, now)
 
-    # Doubt
+    # Looking up
 
-    def _doubt(self, attempt: Attempt, doubt: Doubt, now: float) -> None:
-        attempt.doubt = doubt
+    def _begin_look_up(self, attempt: Attempt, reason: LookUpReason, now: float) -> None:
+        attempt.look_up = reason
         self.look_up(attempt, now)
 
     def look_up(self, attempt: Attempt, now: float) -> None:
-        doubt = attempt.doubt
-        if doubt is None:
-            raise InvariantBroken(f"looked up without a doubt. {attempt.tell()}")
-        attempt.move(State.LOOKING, now)
-        order = attempt.order
-        self._effects.append(
-            LookUp(order.uid, order.attempt, order.assignment.namespace, order.assignment.name, doubt.fences)
-        )
+        reason = _reason_of(attempt)
+        attempt.move(AttemptState.LOOKING_UP, now)
+        of = attempt.order.assignment
+        self._effects.append(LookUp(of.uid, attempt.order.attempt, of.namespace, of.name, reason.fences))
 
     def on_looked_up(self, found: LookedUp, now: float) -> None:
-        attempt = self._book.find(found.uid, found.attempt)
-        if attempt is None or attempt.state is not State.LOOKING:
+        attempt = self._attempts.find(found.uid, found.attempt)
+        if attempt is None or attempt.state is not AttemptState.LOOKING_UP:
             return
-        doubt = attempt.doubt
-        if doubt is None:
-            raise InvariantBroken(f"looked up without a doubt. {attempt.tell()}")
-        plugin = doubt.answer.plugin
+        reason = _reason_of(attempt)
+        plugin = reason.failure.plugin
         if found.where is Where.ON_NODE:
             if found.node == attempt.order.node:
-                self._endings.finish(attempt, now)
+                self._finish(attempt, now)
             else:
                 elsewhere = f"the pod is on node {found.node} already"
-                self._fail_bind(attempt, Failure(elsewhere, told=False, plugin=plugin), now, fenced=True)
+                self._fail_bind(attempt, Failure(elsewhere, notify=False, plugin=plugin), now, fenced=True)
         elif found.where is Where.GONE:
-            gone = f"the pod is gone: {doubt.said}" if doubt.said else "the pod is gone"
-            self._fail_bind(attempt, Failure(gone, told=False, plugin=plugin, gone=True), now, fenced=True)
-        elif found.where is Where.UNBOUND and not doubt.endless:
-            self._on_unbound(attempt, doubt, found, now)
+            gone = f"the pod is gone: {reason.response}" if reason.response else "the pod is gone"
+            self._fail_bind(attempt, Failure(gone, notify=False, plugin=plugin, gone=True), now, fenced=True)
+        elif found.where is Where.UNBOUND and not reason.endless:
+            self._on_unbound(attempt, reason, found, now)
         else:
-            doubt.look_at = now + doubt.pause
-            doubt.pause = min(2 * doubt.pause, LONGEST_PAUSE)
-            attempt.move(State.DOUBTING, now)
-            self._book.ring(attempt.alarm)
+            reason.look_at = now + reason.pause
+            reason.pause = min(2 * reason.pause, MAX_PAUSE)
+            attempt.move(AttemptState.BACKING_OFF, now)
+            self._attempts.ring(attempt.alarm)
 
-    def _on_unbound(self, attempt: Attempt, doubt: Doubt, found: LookedUp, now: float) -> None:
-        order = attempt.order
-        moved = found.version != order.version
-        if doubt.renews and moved and not found.terminating:
-            if self._book.behind(order.uid) is not None:
-                self._endings.supersede(attempt, now)
-                return
-            doubt.look_at = now + UNANSWERED
-            attempt.move(State.STALE, now)
-            self._book.ring(attempt.alarm)
-            asked = BindingOutcome(order.uid, order.attempt, MOVED, version=order.version, found=found.version)
-            self._reports.add(asked, now)
-        elif moved:
-            self._fail_bind(attempt, doubt.answer, now, fenced=True)
+    def _on_unbound(self, attempt: Attempt, reason: LookUpReason, found: LookedUp, now: float) -> None:
+        changed = found.version != attempt.order.version
+        if not changed:
+            fencing = LookUpReason(reason.failure, reason.response, reason.pause, fences=attempt.order.version)
+            self._begin_look_up(attempt, fencing, now)
+        elif not reason.renews or found.terminating:
+            self._fail_bind(attempt, reason.failure, now, fenced=True)
+        elif self._attempts.queued(attempt.uid) is not None:
+            self.supersede(attempt, now)
         else:
-            self._doubt(attempt, Doubt(doubt.answer, doubt.said, doubt.pause, fences=order.version), now)
+            reason.look_at = now + STALE_SECONDS
+            attempt.move(AttemptState.STALE, now)
+            self._attempts.ring(attempt.alarm)
+            self._report(attempt, now, reason=CHANGED, found=found.version)
+
+    # The end
+
+    def _finish(self, attempt: Attempt, now: float) -> None:
+        """The pod is bound."""
+        order = attempt.order
+        self.point_finished(attempt, ExtensionPoint.BIND, Code.SUCCESS, attempt.point_began)
+        if attempt.framework.post_bind:
+            began = self._clock()
+            errors = extension_points.post_bind(attempt.framework, attempt.cycle, order.node)
+            self.point_finished(attempt, ExtensionPoint.POST_BIND, Code.SUCCESS, began)
+            self._log(attempt, errors)
+        self.activate(attempt)
+        self._record(order, EventReason.SCHEDULED, f"Successfully assigned {order.key} to {order.node}")
+        outcome = BindingOutcome(order.uid, order.attempt, version=order.version)
+        self._end(attempt, AttemptState.BOUND, "", outcome, now)
+
+    def fail(self, attempt: Attempt, why: Failure, now: float, *, fenced: bool = False) -> None:
+        """The attempt will not bind the pod: Bind was not called, or no such call can land any more (`fenced`)."""
+        self._roll_back(attempt)
+        outcome = self._failed(attempt.order, why, fenced=fenced)
+        self._end(attempt, AttemptState.FAILED, why.message, outcome, now)
+
+    def _fail_bind(self, attempt: Attempt, why: Failure, now: float, *, fenced: bool = False) -> None:
+        self.point_finished(attempt, ExtensionPoint.BIND, why.code, attempt.point_began)
+        self.fail(attempt, why, now, fenced=fenced)
+
+    def expire(self, attempt: Attempt, now: float) -> None:
+        self._roll_back(attempt)
+        self._end(attempt, AttemptState.EXPIRED, "its deadline has passed", None, now)
+
+    def supersede(self, attempt: Attempt, now: float) -> None:
+        self._roll_back(attempt)
+        self._end(attempt, AttemptState.SUPERSEDED, "there is a newer attempt", None, now)
+
+    def refuse(self, order: BindingOrder, why: Failure, now: float) -> None:
+        """Fails an order that is not begun."""
+        outcome = self._failed(order, why)
+        self._reports.add(outcome, now)
+        self._effects.append(AttemptEnded(order, now, why.message))
+        self._attempts.remember(order.uid, Identity(order.epoch, order.attempt), outcome)
+
+    def point_finished(self, attempt: Attempt, point: ExtensionPoint, code: Code, began: float) -> None:
+        name = extension_points.NAMES[point]
+        self._effects.append(PointFinished(name, code, attempt.framework.name, self._clock() - began))
+
+    def activate(self, attempt: Attempt) -> None:
+        """Has the queue retry the pods that plugins have named so far."""
+        if named := attempt.cycle.activated:
+            self._effects.append(ActivatePods(sorted(named)))
+            named.clear()
+
+    def _report(
+        self, attempt: Attempt, now: float, reason: str = "", found: str = "", wait: float | None = None
+    ) -> None:
+        """Reports on an attempt that continues."""
+        order = attempt.order
+        outcome = BindingOutcome(order.uid, order.attempt, reason, version=order.version, found=found, wait=wait)
+        self._reports.add(outcome, now)
+
+    def _roll_back(self, attempt: Attempt) -> None:
+        if attempt.reserved:
+            attempt.reserved = False
+            self._log(attempt, extension_points.unreserve(attempt.framework, attempt.cycle, attempt.order.node))
+
+    def _end(
+        self, attempt: Attempt, state: AttemptState, reason: str, outcome: BindingOutcome | None, now: float
+    ) -> None:
+        attempt.move(state, now)
+        if outcome is not None:
+            self._reports.add(outcome, now)
+        self._effects.append(AttemptEnded(attempt.order, attempt.began, reason))
+        following = self._attempts.remove(attempt, outcome)
+        if following is not None:
+            self._begin_next(following, now)
+
+    def _failed(self, order: BindingOrder, why: Failure, *, fenced: bool = False) -> BindingOutcome:
+        if why.notify:
+            self._record(order, EventReason.FAILED, why.message)
+            of = order.assignment
+            self._effects.append(SetCondition(of.uid, of.namespace, of.name, why.reason, why.message))
+        return BindingOutcome(
+            order.uid,
+            order.attempt,
+            why.message,
+            plugin=why.plugin,
+            rejected=why.rejected,
+            handed_back=why.handed_back,
+            gone=why.gone,
+            version=order.version,
+            fenced=fenced,
+        )
+
+    def _record(self, order: BindingOrder, reason: EventReason, message: str) -> None:
+        of = order.assignment
+        self._effects.append(RecordEvent(reason, of.uid, of.namespace, of.name, of.profile, message))
+
+    def _log(self, attempt: Attempt, errors: Iterable[str]) -> None:
+        self._effects += [Problem(ClusterError(f"Pod {attempt.order.key}: {each}")) for each in errors]
+
+
+def _extender_binding(extenders: Sequence[ExtenderConfig], of: Assignment, pod: Pod) -> ExtenderBinding | None:
+    """The call that has an extender bind the pod; None if no extender binds it."""
+    extender = binder_of(extenders, pod)
+    if extender is None:
+        return None
+    return ExtenderBinding(extender, bind_request(of.namespace, of.name, of.uid, of.node))
 
 
 def _with_precondition(call: ApiCall, order: BindingOrder) -> ApiCall:
-    """A Binding that lands only on the very pod and version that the order is about, whichever plugin wants it."""
-    if not call.path.endswith(BINDING):
+    """Makes a Binding, whichever plugin wants it, land only on the pod and version that the order names."""
+    if not call.path.endswith(BINDING_PATH):
         return call
-    metadata = {
-        **(call.body.get("metadata") or {}),
-        "uid": order.uid,
-        "resourceVersion": order.version,
-    }
+    metadata = {**(call.body.get("metadata") or {}), "uid": order.uid, "resourceVersion": order.version}
     return replace(call, body={**call.body, "metadata": metadata})
 
 
+def _reason_of(attempt: Attempt) -> LookUpReason:
+    if attempt.look_up is None:
+        raise InvariantBroken(f"looked up without a reason. {attempt.history()}")
+    return attempt.look_up
+
+
 def _next_step(steps: extension_points.Steps, answer: ApiAnswer | None) -> tuple[str, extension_points.Step]:
-    """SUCCESS once there is none."""
+    """SUCCESS after the last step."""
     try:
         return next(steps) if answer is None else steps.send(answer)
     except StopIteration:

@@ -1,9 +1,9 @@
-"""Running a profile's binding plugins on one pod, and saying as kube-scheduler does what went wrong.
+"""Runs a profile's binding plugins on one pod: Reserve, Permit, PreBind, Bind and PostBind.
 
-A plugin that raises has failed; that is the pod's misfortune and never the binder's.
+A plugin that raises has failed: that is an error of its pod, never of the binder. Messages are kube-scheduler's.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 
 import msgspec
 
@@ -13,6 +13,7 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.diagnosis import unfit_message
 from shared.framework.plugin import PreBindPlugin
 from shared.framework.profile import Framework, PermitOutcome
+from shared.messages.binding import LONGEST_WAIT
 from shared.messages.evaluation import Rejections
 
 Step = Status | ApiCall | Pause
@@ -28,21 +29,22 @@ NAMES = {
     ExtensionPoint.BIND: "Bind",
     ExtensionPoint.POST_BIND: "PostBind",
 }
-DECIDING = (ExtensionPoint.RESERVE, ExtensionPoint.PERMIT)
-"""A rejection here says that the pod does not fit; later ones come too late for that, and the pod is tried again."""
+REJECTING = (ExtensionPoint.RESERVE, ExtensionPoint.PERMIT)
+"""A rejection here means that the pod does not fit; at a later point it is an error, and the pod is retried."""
+DURATION_UNITS = ((3600, "h"), (60, "m"))
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a pod is not bound. `told`: whether its owner should read of it; `reason`: of the PodScheduled condition.
+    """Why a pod was not bound. `reason`: of its PodScheduled condition; `notify`: write that and an Event.
 
-    `plugin` had it fail; `rejected`: the pod does not fit there, and waits until something is done about it.
-    `handed_back`: another binder may have it bound. `gone`: nobody may, for there is no such pod.
+    `plugin` failed it; `rejected`: the pod does not fit there, and waits for an event that may help. `handed_back`:
+    another binder may bind it. `gone`: there is no such pod.
     """
 
     message: str
     reason: str = SCHEDULER_ERROR
     code: Code = Code.ERROR
-    told: bool = True
+    notify: bool = True
     plugin: str = ""
     rejected: bool = False
     handed_back: bool = False
@@ -54,14 +56,55 @@ def failure(point: ExtensionPoint, status: Status) -> Failure:
     if not status.rejected:
         plugin = f'plugin "{status.plugin}"' if status.plugin else "plugins"
         return Failure(f"running {NAMES[point]} {plugin}: {reasons}", plugin=status.plugin)
-    if point not in DECIDING:
+    if point not in REJECTING:
         return Failure(reasons, UNSCHEDULABLE, status.code, plugin=status.plugin)
     message = unfit_message(1, None, [Rejections(status, 1)])
     return Failure(message, UNSCHEDULABLE, status.code, plugin=status.plugin, rejected=True)
 
 
+class PermitWait:
+    """The wait of one pod for the permits of several plugins: each must allow it.
+
+    The first rejection ends the wait, and so does the shortest timeout of a plugin that has not allowed it yet.
+    Timeouts are capped at LONGEST_WAIT.
+    """
+
+    def __init__(self, waits: Mapping[str, float], began: float) -> None:
+        self.began = began
+        self._waits = {plugin: min(max(seconds, 0.0), LONGEST_WAIT) for plugin, seconds in waits.items()}
+
+    @property
+    def deadline(self) -> float:
+        return self.began + min(self._waits.values())
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        return tuple(self._waits)
+
+    def left(self, now: float) -> dict[str, float]:
+        """Seconds left, by plugin that has not allowed the pod yet."""
+        return {plugin: max(self.began + seconds - now, 0.0) for plugin, seconds in self._waits.items()}
+
+    def allow(self, plugin: str) -> bool:
+        """Allows the pod for this plugin, or for all (""). Returns whether no other plugin is waited for."""
+        if plugin:
+            self._waits.pop(plugin, None)
+        else:
+            self._waits.clear()
+        return not self._waits
+
+    def rejected(self, plugin: str, reason: str) -> Status:
+        """The status of a rejection; without a plugin, by the first that has not allowed the pod."""
+        return rejected(plugin or self.pending[0], reason or "rejected")
+
+    def timed_out(self) -> Status:
+        """The status of the plugin with the shortest timeout."""
+        plugin, seconds = min(self._waits.items(), key=lambda item: item[1])
+        return rejected(plugin, f"rejected due to timeout after waiting {duration(seconds)} at plugin {plugin}")
+
+
 def reserve(framework: Framework, cycle: CycleState, node: str) -> Status:
-    """All or nothing."""
+    """All plugins reserve, or none."""
     try:
         return framework.run_reserve(cycle, node)
     except Exception as cause:
@@ -70,14 +113,14 @@ def reserve(framework: Framework, cycle: CycleState, node: str) -> Status:
 
 
 def unreserve(framework: Framework, cycle: CycleState, node: str) -> list[str]:
-    """Every plugin gets to take back what it reserved, whatever the others do. Who could not, and why."""
-    troubles: list[str] = []
+    """Runs Unreserve of every plugin, in reverse order. Returns their errors."""
+    errors: list[str] = []
     for plugin in reversed(framework.reserve):
         try:
             plugin.unreserve(cycle, node)
         except Exception as cause:
-            troubles.append(f"{plugin.name}.unreserve: {_named(cause)}")
-    return troubles
+            errors.append(f"{plugin.name}.unreserve: {_named(cause)}")
+    return errors
 
 
 def permit(framework: Framework, cycle: CycleState, node: str) -> PermitOutcome:
@@ -88,9 +131,9 @@ def permit(framework: Framework, cycle: CycleState, node: str) -> PermitOutcome:
 
 
 def pre_bind(framework: Framework, cycle: CycleState, node: str) -> Steps:
-    """Each step with its plugin's name, or the status that ends it. Each step's answer is to be sent.
+    """Yields each step with its plugin's name, and the status of a plugin that fails; is sent the answer to each step.
 
-    A plugin is asked only when all steps of the plugins before it are done.
+    A plugin runs when all steps of the plugins before it are done.
     """
     for plugin in framework.pre_bind:
         status = yield from _steps(plugin, cycle, node)
@@ -116,7 +159,7 @@ def _steps(plugin: PreBindPlugin, cycle: CycleState, node: str) -> Generator[tup
 
 
 def _one_by_one(calls: Iterable[ApiCall]) -> PreBindSteps:
-    """Each call once the one before is done; the first that is not ends it."""
+    """Makes the calls one after the other, up to the first that fails."""
     for call in calls:
         answer = yield call
         if not answer.ok:
@@ -125,7 +168,7 @@ def _one_by_one(calls: Iterable[ApiCall]) -> PreBindSteps:
 
 
 def bind(framework: Framework, cycle: CycleState, node: str) -> tuple[str, Status | ApiCall]:
-    """What the first plugin that takes the pod answers, and its name."""
+    """Returns the name and the answer of the first plugin that does not skip the pod."""
     for plugin in framework.bind:
         try:
             answer = plugin.bind(cycle, node)
@@ -139,14 +182,14 @@ def bind(framework: Framework, cycle: CycleState, node: str) -> tuple[str, Statu
 
 
 def post_bind(framework: Framework, cycle: CycleState, node: str) -> list[str]:
-    """Who could not, and why: the pod is bound all the same."""
-    troubles: list[str] = []
+    """Returns the plugins' errors, which do not change that the pod is bound."""
+    errors: list[str] = []
     for plugin in framework.post_bind:
         try:
             plugin.post_bind(cycle, node)
         except Exception as cause:
-            troubles.append(f"{plugin.name}.post_bind: {_named(cause)}")
-    return troubles
+            errors.append(f"{plugin.name}.post_bind: {_named(cause)}")
+    return errors
 
 
 def _raised(cause: Exception) -> Status:
@@ -155,3 +198,29 @@ def _raised(cause: Exception) -> Status:
 
 def _named(cause: Exception) -> str:
     return f"{type(cause).__name__}: {cause}"
+
+
+def rejected(plugin: str, reason: str) -> Status:
+    return Status(Code.UNSCHEDULABLE, (reason,), plugin)
+
+
+def duration(seconds: float) -> str:
+    """Formats as Go does a time.Duration: `1m30s`, `2.5s`, `100ms`, `0s`."""
+    nanoseconds = round(seconds * 1e9)
+    if nanoseconds == 0:
+        return "0s"
+    if nanoseconds < 1_000_000_000:
+        scale, unit = next((s, u) for s, u in ((1_000_000, "ms"), (1_000, "µs"), (1, "ns")) if nanoseconds >= s)
+        return f"{_decimal(nanoseconds, scale)}{unit}"
+    rest, text = nanoseconds, ""
+    for size, unit in DURATION_UNITS:
+        whole, rest = divmod(rest, size * 1_000_000_000)
+        if whole or text:
+            text += f"{whole}{unit}"
+    return f"{text}{_decimal(rest, 1_000_000_000)}s"
+
+
+def _decimal(amount: int, scale: int) -> str:
+    whole, part = divmod(amount, scale)
+    digits = f"{part:0{len(str(scale)) - 1}d}".rstrip("0") if scale > 1 else ""
+    return f"{whole}.{digits}" if digits else str(whole)

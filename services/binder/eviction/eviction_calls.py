@@ -1,4 +1,4 @@
-"""Evictor: carries out what `evicting` wants: calls to the API server, and words to binders, queue and owners."""
+"""Carries out the effects of evictions: calls to the API server, messages to binders, queue and snapshot."""
 
 import asyncio
 import math
@@ -7,25 +7,26 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from services.binder.eviction.eviction_core import MOST_ASKED, MOST_TOLD, REPEAT, Effect
+from services.binder.eviction.eviction_core import MAX_CALLS, MAX_ENDED, REPEAT_SECONDS, Effect
 from services.binder.eviction.eviction_state import (
     Answered,
-    Ask,
-    Began,
+    ClearNomination,
     Done,
+    EvictedAcknowledged,
+    EvictionBegan,
+    EvictionCall,
+    EvictionEnded,
     Failed,
     Found,
     Gone,
-    Heard,
-    Over,
-    Preempted,
+    Key,
+    RecordPreempted,
     Reply,
     Step,
-    Unnominate,
 )
 from services.binder.metrics import BinderMetrics
-from services.binder.status.status_reporter import Telling
-from services.binder.worker_pool import Pool
+from services.binder.status.status_reporter import StatusReporter
+from services.binder.worker_pool import WorkerPool
 from shared.bus import NoAnswer
 from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED, SNAPSHOT_NOMINATED
 from shared.errors import FlotillaError
@@ -38,153 +39,154 @@ from shared.messages.queue import Received
 from shared.runtime import Context
 from shared.telemetry.logs import Repeated
 
-TRANSIENT = (Outcome.CONFLICT, Outcome.THROTTLED, Outcome.UNREACHABLE)
-"""It was not done, and may well be the next time."""
-MOST_TOLD_AT_ONCE = 64
+RETRIABLE = (Outcome.CONFLICT, Outcome.THROTTLED, Outcome.UNREACHABLE)
+"""The call was not carried out, and may be the next time."""
+MAX_REPORTS = 64
+"""Ends that are reported at the same time."""
+ANSWER_TIMEOUT = 1.0
+"""For the snapshot to say whether a nomination stands; then the call has failed, and is retried."""
+CHECKED_SECONDS = 1.0
+"""For so long no further victim needs another look at the preemptor."""
 GONE = "is gone"
 NEVER = "Never"
-NOT_NOMINATED = "the snapshot knows of no such nomination with these victims, or not any more"
-ANSWER_PATIENCE = 1.0
-"""Seconds for the snapshot to say whether a nomination stands; after that it is asked again, as is all that fails."""
-SEEN_LATELY = 1.0
-"""Seconds after which the pod that others make way for is looked at again before the next of them is touched."""
+NOT_NOMINATED = "the snapshot does not know this nomination with these victims"
 
 
-class Evictor:
+class EvictionCalls:
     def __init__(
         self,
         context: Context,
         client: KubeClient,
-        telling: Telling,
+        status: StatusReporter,
         metrics: BinderMetrics,
-        feed: Callable[[Answered | Heard], None],
+        feed: Callable[[Answered | EvictedAcknowledged], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._bus = context.bus
         self._sparingly = Repeated(context.log)
         self._client = client
-        self._telling = telling
+        self._status = status
         self._metrics = metrics
         self._feed = feed
         self._clock = context.clock
-        self._seen: OrderedDict[tuple[str, int], tuple[float, int]] = OrderedDict()
-        """When the preemptor of an eviction was last known to wait for it, and its priority; the latest last."""
         self._date = context.date
-        self._calls: Pool[Ask] = Pool(self._ask, most_workers=MOST_ASKED, most_waiting=MOST_ASKED, failed=failed)
-        self._ends: Pool[Evicted] = Pool(
-            self._tell, most_workers=MOST_TOLD_AT_ONCE, most_waiting=MOST_TOLD, failed=failed
+        self._checked: OrderedDict[Key, tuple[float, int]] = OrderedDict()
+        """When each preemptor was last known to wait for its eviction, and its priority; the latest last."""
+        self._calls: WorkerPool[EvictionCall] = WorkerPool(
+            self._make, max_workers=MAX_CALLS, max_waiting=MAX_CALLS, failed=failed
+        )
+        self._reports: WorkerPool[Evicted] = WorkerPool(
+            self._report, max_workers=MAX_REPORTS, max_waiting=MAX_ENDED, failed=failed
         )
 
     async def close(self) -> None:
         await self._calls.close()
-        await self._ends.close()
+        await self._reports.close()
 
     def carry_out(self, effect: Effect) -> None:
         match effect:
-            case Ask():
+            case EvictionCall():
                 if not self._calls.put(effect):
                     self._feed(Answered(effect, Failed("too many calls are under way")))
             case Withdraw():
                 self._bus.post(BINDER_WITHDRAWALS, effect)
             case Evicted(uid=uid, attempt=attempt, failure=failure):
-                self._ends.put(effect)
+                self._reports.put(effect)
                 if failure:
-                    self._sparingly.warning(f"{uid} {attempt}", "not all make way for pod %s: %s", uid, failure)
-            case Preempted():
-                self._telling.preempted(effect)
-            case Unnominate():
-                self._telling.unnominate(effect)
-            case Began(victims=victims):
+                    self._sparingly.warning(f"{uid} {attempt}", "preemption for pod %s failed: %s", uid, failure)
+            case RecordPreempted():
+                self._status.preempted(effect)
+            case ClearNomination():
+                self._status.clear_nomination(effect)
+            case EvictionBegan(victims=victims):
                 self._metrics.victims.observe(victims)
-            case Over():
-                self._metrics.evicted(effect)
+            case EvictionEnded():
+                self._metrics.eviction_ended(effect)
 
-    async def _tell(self, evicted: Evicted) -> None:
-        """If nothing comes back, the core has it told again."""
+    async def _report(self, evicted: Evicted) -> None:
+        """Without an acknowledgement the core has it sent again."""
         try:
-            await self._bus.request(QUEUE_EVICTED, evicted, Received, timeout=REPEAT)
+            await self._bus.request(QUEUE_EVICTED, evicted, Received, timeout=REPEAT_SECONDS)
         except NoAnswer as none:
             self._sparingly.warning(none.silence, "the end of an eviction is not acknowledged: %s", none)
         except FlotillaError as cause:
-            self._sparingly.warning(type(cause).__name__, "the end of an eviction cannot be told: %s", cause)
+            self._sparingly.warning(type(cause).__name__, "the end of an eviction cannot be reported: %s", cause)
         else:
-            self._feed(Heard(evicted.uid, evicted.attempt))
+            self._feed(EvictedAcknowledged(evicted.uid, evicted.attempt))
 
-    async def _ask(self, ask: Ask) -> None:
+    async def _make(self, call: EvictionCall) -> None:
         try:
-            async with asyncio.timeout(max(ask.deadline - self._clock(), 0.0)):
-                reply = await self._reply(ask)
+            async with asyncio.timeout(max(call.deadline - self._clock(), 0.0)):
+                reply = await self._reply(call)
         except TimeoutError:
             reply = Failed("there was no time left for it", maybe_done=True)
         except FlotillaError as cause:
             reply = Failed(str(cause), final=True)
-        self._feed(Answered(ask, reply))
+        self._feed(Answered(call, reply))
 
-    async def _reply(self, ask: Ask) -> Reply:
-        victim = ask.victim
+    async def _reply(self, call: EvictionCall) -> Reply:
+        victim = call.victim
         pod = PodRef(victim.namespace, victim.name, victim.uid)
-        if ask.step is not Step.LOOK and (void := await self._why_void(ask)) is not None:
-            return void
-        match ask.step:
-            case Step.LOOK:
-                return await self._look(pod)
+        if call.step is not Step.LOOK_UP and (failed := await self._check(call)) is not None:
+            return failed
+        match call.step:
+            case Step.LOOK_UP:
+                return await self._look_up(pod)
             case Step.MARK:
-                return reply_of(await self._client.patch_pod_condition(pod, self._dated(ask.condition)))
+                return reply_of(await self._client.patch_pod_condition(pod, self._dated(call.condition)))
             case Step.DELETE:
                 return reply_of(await self._client.delete_pod(pod))
 
     def _dated(self, condition: DisruptionTarget | None) -> DisruptionTarget | None:
-        """By the wall clock; the core knows only its own."""
+        """By the wall clock, which the core does not know."""
         if condition is None or condition.since is None:
             return condition
         return replace(condition, since=self._date(condition.since))
 
-    async def _why_void(self, ask: Ask) -> Failed | None:
-        """Why the victim is not to go. None: it is, by what snapshot and API server said less than a second ago."""
+    async def _check(self, call: EvictionCall) -> Failed | None:
+        """Why the victim must not go. None: it must, by what snapshot and API server said less than a second ago."""
         now = self._clock()
-        at, priority = self._seen.get(ask.key, (-math.inf, 0))
-        if at + SEEN_LATELY <= now:
-            preemptor = await self._preemptor(ask.evict)
+        at, priority = self._checked.get(call.key, (-math.inf, 0))
+        if at + CHECKED_SECONDS <= now:
+            preemptor = await self._preemptor(call.evict)
             if isinstance(preemptor, Failed):
                 return preemptor
             priority = preemptor.priority
-            self._remember(ask.key, now, priority)
-        if priority <= ask.priority:
-            why = f"is of priority {priority}, and the victim of {ask.priority}"
-            return Failed(f"the pod they make way for {why}", final=True)
+            self._remember(call.key, now, priority)
+        if priority <= call.priority:
+            return Failed(f"the preemptor has priority {priority}, and the victim {call.priority}", final=True)
         return None
 
     async def _preemptor(self, evict: Evict) -> PodStanding | Failed:
-        """The pod that others make way for, if there is still a reason for that."""
-        if (refusal := await self._why_not_nominated(evict)) is not None:
-            return refusal
-        reply = await self._look(PodRef(evict.namespace, evict.name, evict.uid))
+        """The preemptor, if it still waits for this eviction."""
+        if (failed := await self._check_nomination(evict)) is not None:
+            return failed
+        reply = await self._look_up(PodRef(evict.namespace, evict.name, evict.uid))
         if isinstance(reply, Failed):
             return reply
         pod = reply.pod if isinstance(reply, Found) else None
         if pod is None or (why := _why_not(pod, evict)):
-            return Failed(f"the pod they make way for {GONE if pod is None else why}", final=True)
+            return Failed(f"the preemptor {GONE if pod is None else why}", final=True)
         return pod
 
-    async def _why_not_nominated(self, evict: Evict) -> Failed | None:
-        """None: the snapshot, which owns nominations, says that this one stands, for these victims."""
-        victims = [victim.uid for victim in evict.victims]
-        asked = IsNominated(evict.uid, evict.attempt, evict.node, victims)
+    async def _check_nomination(self, evict: Evict) -> Failed | None:
+        """Asks the snapshot, which owns nominations, whether this one stands, with these victims."""
+        asked = IsNominated(evict.uid, evict.attempt, evict.node, [victim.uid for victim in evict.victims])
         try:
-            nominated = await self._bus.request(SNAPSHOT_NOMINATED, asked, Nominated, timeout=ANSWER_PATIENCE)
+            nominated = await self._bus.request(SNAPSHOT_NOMINATED, asked, Nominated, timeout=ANSWER_TIMEOUT)
         except FlotillaError as cause:
             return Failed(f"the snapshot does not say whether the nomination stands: {cause}")
         if nominated.epoch < evict.epoch:
             return Failed(f"a snapshot of epoch {nominated.epoch} answers, not of {evict.epoch}")
         return None if nominated.stands else Failed(NOT_NOMINATED, final=True)
 
-    def _remember(self, key: tuple[str, int], now: float, priority: int) -> None:
-        self._seen[key] = now, priority
-        self._seen.move_to_end(key)
-        while next(iter(self._seen.values()))[0] + SEEN_LATELY <= now:
-            self._seen.popitem(last=False)
+    def _remember(self, key: Key, now: float, priority: int) -> None:
+        self._checked[key] = now, priority
+        self._checked.move_to_end(key)
+        while next(iter(self._checked.values()))[0] + CHECKED_SECONDS <= now:
+            self._checked.popitem(last=False)
 
-    async def _look(self, pod: PodRef) -> Reply:
+    async def _look_up(self, pod: PodRef) -> Reply:
         try:
             standing = await self._client.pod_standing(pod.namespace, pod.name)
         except Unreachable as cause:
@@ -195,7 +197,7 @@ class Evictor:
 
 
 def _why_not(pod: PodStanding, evict: Evict) -> str:
-    """Empty where it still waits for room there. The status may not show its nomination yet."""
+    """Empty if the pod still waits for the node. Its status may not show the nomination yet."""
     if pod.uid != evict.uid or pod.terminating:
         return GONE
     if pod.policy == NEVER:
@@ -203,17 +205,17 @@ def _why_not(pod: PodStanding, evict: Evict) -> str:
     if pod.node:
         return f"is on node {pod.node}"
     if pod.nominated not in ("", evict.node):
-        return f"is nominated to node {pod.nominated} by now"
+        return f"is nominated to node {pod.nominated} now"
     return ""
 
 
 def reply_of(result: Result) -> Reply:
-    """An answer of 5xx, or none, leaves open what was done."""
+    """A 5xx answer, or none, leaves open whether the call was carried out."""
     if result.ok:
         return Done()
     if result.outcome is Outcome.NOT_FOUND:
         return Gone()
-    if result.outcome in TRANSIENT:
+    if result.outcome in RETRIABLE:
         return Failed(result.message)
     return Failed(result.message, final=_is_final(result.status), maybe_done=not _is_final(result.status))
 

@@ -1,24 +1,23 @@
-"""Evicting: has pods make way for a pod of higher priority, as the snapshot asks.
+"""The core of evictions: has victims make way for a preemptor, as the snapshot orders.
 
-All victims but the last go at the same time; the last one only once all others have been told to go, so that the pod
-they make way for cannot be tried in between. Each victim goes through the same steps, made one after the other:
+All victims but the last are evicted at the same time; the last one only once all others were told to go, so that the
+preemptor is not tried in between. The calls for a victim are made one after the other:
 
-    IDLE -> look -+-> gone, replaced, or going already -------------------> over
-                  +-> mark (the condition DisruptionTarget, if it does not stand there) -> delete -> over
-                  +-> not bound yet -> withdrawn once more, paused, look ...; not bound in the end: over
+    IDLE -> look up -+-> gone, replaced, or terminating already -------------------> over
+                     +-> mark (the condition DisruptionTarget, unless it is set) -> delete -> over
+                     +-> not bound yet -> withdrawn again, paused, looked up ...; not bound in the end: over
 
-What goes wrong is tried again from the look on, after a pause that doubles, until the eviction's deadline. What cannot
-go right, as missing rights, fails the eviction: what was begun is finished, nothing more is begun, and the failure is
-told. So it ends where there is no reason for it any more: the snapshot does not know of this nomination with these
-victims, or the pod that they make way for is gone, bound, nominated elsewhere, may not preempt, or is not of higher
-priority than the victim. Snapshot and API server are asked before a victim is touched, unless that was within the last
-second: an order may have lain somewhere for minutes, or be forged. Without an answer nobody is touched.
+A failed call is retried from the look-up on, after a pause that doubles, until the eviction's deadline. A call that
+cannot succeed, such as one without the right for it, fails the eviction: calls that were begun are finished, no further
+victim is touched, and the failure is reported. The eviction also fails if it has no reason any more: the snapshot does
+not know this nomination with these victims, or the preemptor is gone, bound, nominated elsewhere, may not preempt, or
+is not of higher priority. Snapshot and API server are asked before a victim is touched, unless they were asked within
+the last second: an order may be minutes old, or forged. Without an answer no victim is touched.
 
-A victim that is only assumed to be bound is withdrawn from the binders; whether it was too late for that, the API
-server knows.
+A victim that is only assumed to be bound is withdrawn from the binders; the API server says whether that was too late.
 
-How much is done at a time, and how much may wait, is bounded. An eviction that comes again does nothing while it is
-under way; after its end, it is told again how it ended. That is told every second until the queue has heard it.
+Concurrent evictions, calls and waiting evictions are bounded. A repeated eviction does nothing while it is under way;
+after its end, the end is reported again. Ends are reported every second until the queue acknowledges them.
 """
 
 import heapq
@@ -28,70 +27,70 @@ from collections import OrderedDict, deque
 from services.binder.events import Leave, Problem, Tick
 from services.binder.eviction.eviction_state import (
     Answered,
-    Ask,
-    Began,
+    ClearNomination,
     Done,
+    EvictedAcknowledged,
     Eviction,
+    EvictionBegan,
+    EvictionCall,
+    EvictionEnded,
     Failed,
     Found,
     Gone,
-    Heard,
     Key,
-    Over,
-    Preempted,
-    Stage,
+    RecordPreempted,
     Step,
-    Unnominate,
     Victim,
+    VictimState,
 )
 from shared.errors import InvariantBroken, ProtocolError
 from shared.kube.notes import PodStanding, marked
 from shared.messages.binding import Evict, Evicted, Withdraw
 
-PATIENCE = 20.0
-"""Seconds that an eviction may take; the queue holds the pod back for longer."""
-MOST_AT_ONCE = 64
-"""Evictions under way."""
-MOST_WAITING = 1024
-"""Evictions that wait for their turn."""
-MOST_ASKED = 32
+MAX_WINDOW = 20.0
+"""Seconds that an eviction may take; the queue holds the preemptor back for longer."""
+MAX_RUNNING = 64
+"""Evictions at the same time."""
+MAX_WAITING = 1024
+"""Evictions that wait to begin."""
+MAX_CALLS = 32
 """Calls to the API server at the same time."""
-MOST_TOLD = 8192
+MAX_ENDED = 8192
 """Evictions whose end is remembered."""
-REPEAT = 1.0
-"""Seconds after which the end of an eviction is told again."""
-TELLING = 30.0
-"""Seconds after which it is not told any more: the queue does not wait for it any longer."""
-RETRY = 0.25
-LONGEST_RETRY = 2.0
-FIRST_LOOK = 0.2
+REPEAT_SECONDS = 1.0
+"""An unacknowledged end is reported again after this."""
+REPORT_SECONDS = 30.0
+"""An end is not reported for longer than this: the queue has retried the preemptor by then."""
+FIRST_RETRY = 0.25
+MAX_RETRY = 2.0
+FIRST_LOOK_UP = 0.2
 """Seconds from the withdrawal of a pod until it is looked up."""
-LOOK_AGAIN = 0.4
-LOOKS = 3
-"""A pod that is not bound at so many looks has been withdrawn, and will not be bound."""
+NEXT_LOOK_UP = 0.4
+MAX_LOOK_UPS = 3
+"""A withdrawn pod that is not bound at so many look-ups will not be bound."""
 
 PLUGIN = "DefaultPreemption"
 REASON = "preempted"
 LEAVING = "the binder is leaving"
 
-Event = Evict | Answered | Heard | Tick | Leave
-Effect = Ask | Withdraw | Unnominate | Preempted | Evicted | Began | Over | Problem
+Event = Evict | Answered | EvictedAcknowledged | Tick | Leave
+Effect = EvictionCall | Withdraw | ClearNomination | RecordPreempted | Evicted | EvictionBegan | EvictionEnded | Problem
 
 
-class Evicting:
+class EvictionCore:
     def __init__(self) -> None:
         self._epoch = 0
         self._waiting: OrderedDict[Key, Evict] = OrderedDict()
-        self._due: dict[Key, float] = {}
-        """By when those that wait are to have ended."""
+        self._deadlines: dict[Key, float] = {}
+        """Of those that wait."""
         self._running: dict[Key, Eviction] = {}
-        self._told: OrderedDict[Key, Evicted] = OrderedDict()
-        self._unheard: OrderedDict[Key, tuple[float, float]] = OrderedDict()
-        """Of what was told, when it is to be told again, and until when; the first to be told first."""
+        self._ended: OrderedDict[Key, Evicted] = OrderedDict()
+        self._unacknowledged: OrderedDict[Key, tuple[float, float]] = OrderedDict()
+        """When each end is reported again, in that order, and until when."""
         self._ready: deque[tuple[Eviction, Victim]] = deque()
         self._paused: list[tuple[float, int, Eviction, Victim]] = []
         self._pauses = 0
-        self._asked: set[tuple[Key, str, int]] = set()
+        self._calls: set[tuple[Key, str, int]] = set()
         self._leaving = False
         self._effects: list[Effect] = []
 
@@ -102,18 +101,18 @@ class Evicting:
                 self._on_answered(event, now)
             case Evict():
                 self._on_evict(event, now)
-            case Heard(uid=uid, attempt=attempt):
-                self._unheard.pop((uid, attempt), None)
+            case EvictedAcknowledged(uid=uid, attempt=attempt):
+                self._unacknowledged.pop((uid, attempt), None)
             case Tick():
                 self._on_tick(now)
             case Leave():
                 self._on_leave(now)
         self._begin_waiting(now)
-        self._ask_ready()
+        self._make_calls()
         return self._effects
 
     def next_deadline(self) -> float:
-        again, _ = next(iter(self._unheard.values()), (math.inf, 0.0))
+        again, _ = next(iter(self._unacknowledged.values()), (math.inf, 0.0))
         deadline = min((eviction.deadline for eviction in self._running.values()), default=math.inf)
         deadline = min(deadline, again)
         return min(deadline, self._paused[0][0]) if self._paused else deadline
@@ -124,46 +123,45 @@ class Evicting:
         return len(self._running) + len(self._waiting)
 
     @property
-    def untold(self) -> int:
-        """Those whose end the queue is not known to have heard of."""
-        return len(self._unheard)
+    def unacknowledged(self) -> int:
+        """Ends that the queue has not acknowledged."""
+        return len(self._unacknowledged)
 
     # Evictions
 
     def _on_evict(self, evict: Evict, now: float) -> None:
         key = (evict.uid, evict.attempt)
         if evict.epoch < self._epoch:
-            self._effects.append(Problem(ProtocolError(f"an eviction of epoch {evict.epoch}, now {self._epoch}")))
+            self._effects.append(Problem(ProtocolError(f"eviction of epoch {evict.epoch}, now {self._epoch}")))
             return
         self._epoch = evict.epoch
-        if key in self._told:
-            self._say(key, now + TELLING, now)
+        if key in self._ended:
+            self._report(key, now + REPORT_SECONDS, now)
         elif key in self._running or key in self._waiting:
             return
         elif self._leaving:
-            self._tell(key, LEAVING, now)
-        elif len(self._waiting) >= MOST_WAITING:
-            self._tell(key, f"{len(self._waiting)} other evictions wait already", now)
+            self._report_end(key, LEAVING, now)
+        elif len(self._waiting) >= MAX_WAITING:
+            self._report_end(key, f"{len(self._waiting)} evictions wait already", now)
         else:
             self._waiting[key] = evict
-            self._due[key] = now + (evict.window if 0 < evict.window < PATIENCE else PATIENCE)
+            self._deadlines[key] = now + (evict.window if 0 < evict.window < MAX_WINDOW else MAX_WINDOW)
 
     def _begin_waiting(self, now: float) -> None:
-        while self._waiting and len(self._running) < MOST_AT_ONCE:
+        while self._waiting and len(self._running) < MAX_RUNNING:
             key, evict = self._waiting.popitem(last=False)
-            eviction = Eviction(evict, self._due.pop(key), RETRY)
-            eviction.began = now
+            victims = {pod.uid: Victim(pod, FIRST_RETRY) for pod in evict.victims}
+            eviction = Eviction(evict, self._deadlines.pop(key), now, victims)
             self._running[key] = eviction
-            self._effects.append(Began(len(eviction.victims)))
-            self._effects.extend(Unnominate(pod, evict.node) for pod in evict.denominated)
-            victims = eviction.idle()
-            for victim in victims[:-1]:
+            self._effects.append(EvictionBegan(len(eviction.victims)))
+            self._effects.extend(ClearNomination(pod, evict.node) for pod in evict.denominated)
+            for victim in eviction.idle()[:-1]:
                 self._begin(eviction, victim, now)
-            self._go_on(eviction, now)
+            self._advance(eviction, now)
 
-    def _go_on(self, eviction: Eviction, now: float) -> None:
-        """Some victim is over, or none has begun."""
-        if eviction.under_way():
+    def _advance(self, eviction: Eviction, now: float) -> None:
+        """Begins the last victim, or ends the eviction, once no victim is under way."""
+        if eviction.under_way:
             return
         idle = eviction.idle()
         if idle and not eviction.failure:
@@ -172,170 +170,169 @@ class Evicting:
             self._end(eviction, now)
 
     def _end(self, eviction: Eviction, now: float) -> None:
-        """Calls that are still out end with their deadline, which has passed."""
         del self._running[eviction.key]
-        self._asked = {asked for asked in self._asked if asked[0] != eviction.key}
-        self._effects.append(Over(now - eviction.began, bool(eviction.failure)))
-        self._tell(eviction.key, eviction.failure, now)
+        self._calls = {call for call in self._calls if call[0] != eviction.key}
+        self._effects.append(EvictionEnded(now - eviction.began, bool(eviction.failure)))
+        self._report_end(eviction.key, eviction.failure, now)
 
-    def _tell(self, key: Key, failure: str, now: float) -> None:
+    def _report_end(self, key: Key, failure: str, now: float) -> None:
         uid, attempt = key
-        self._told[key] = Evicted(uid, attempt, failure)
-        self._say(key, now + TELLING, now)
-        if len(self._told) > MOST_TOLD:
-            oldest, _ = self._told.popitem(last=False)
-            self._unheard.pop(oldest, None)
+        self._ended[key] = Evicted(uid, attempt, failure)
+        self._report(key, now + REPORT_SECONDS, now)
+        if len(self._ended) > MAX_ENDED:
+            oldest, _ = self._ended.popitem(last=False)
+            self._unacknowledged.pop(oldest, None)
 
-    def _say(self, key: Key, until: float, now: float) -> None:
-        """Until the queue has heard it, or it is too late for that."""
-        self._effects.append(self._told[key])
-        self._unheard[key] = now + REPEAT, until
-        self._unheard.move_to_end(key)
+    def _report(self, key: Key, until: float, now: float) -> None:
+        self._effects.append(self._ended[key])
+        self._unacknowledged[key] = now + REPEAT_SECONDS, until
+        self._unacknowledged.move_to_end(key)
 
     # Victims
 
     def _begin(self, eviction: Eviction, victim: Victim, now: float) -> None:
         if victim.assumed:
-            self._withdraw(eviction, victim, FIRST_LOOK, now)
+            self._withdraw(eviction, victim, FIRST_LOOK_UP, now)
         else:
-            self._next(eviction, victim, Step.LOOK)
+            self._ready_for(eviction, victim, Step.LOOK_UP)
 
-    def _next(self, eviction: Eviction, victim: Victim, step: Step) -> None:
-        """What has been begun goes before what has not."""
-        victim.stage, victim.step = Stage.READY, step
-        if step is Step.LOOK:
+    def _ready_for(self, eviction: Eviction, victim: Victim, step: Step) -> None:
+        """A victim that was looked up goes before those that were not."""
+        victim.move(VictimState.READY)
+        victim.step = step
+        if step is Step.LOOK_UP:
             self._ready.append((eviction, victim))
         else:
             self._ready.appendleft((eviction, victim))
 
-    def _ask_ready(self) -> None:
-        while self._ready and len(self._asked) < MOST_ASKED:
+    def _make_calls(self) -> None:
+        while self._ready and len(self._calls) < MAX_CALLS:
             eviction, victim = self._ready.popleft()
-            if victim.stage is not Stage.READY or eviction.key not in self._running:
+            if victim.state is not VictimState.READY or eviction.key not in self._running:
                 continue
-            victim.stage = Stage.ASKED
+            victim.move(VictimState.CALLING)
             victim.number += 1
             condition = victim.condition if victim.step is Step.MARK else None
-            self._asked.add((eviction.key, victim.pod.uid, victim.number))
+            self._calls.add((eviction.key, victim.pod.uid, victim.number))
             of = (eviction.evict, victim.pod, victim.number, victim.step, eviction.deadline)
-            self._effects.append(Ask(*of, condition, victim.priority))
+            self._effects.append(EvictionCall(*of, condition, victim.priority))
 
     def _on_answered(self, answered: Answered, now: float) -> None:
-        ask = answered.ask
-        asked = (ask.key, ask.victim.uid, ask.number)
-        if asked not in self._asked:
+        call = answered.call
+        made = (call.key, call.victim.uid, call.number)
+        if made not in self._calls:
             return
-        self._asked.remove(asked)
-        eviction = self._running.get(ask.key)
+        self._calls.remove(made)
+        eviction = self._running.get(call.key)
         if eviction is None:
             return
         if eviction.deadline <= now:
             self._time_out(eviction, now)
             return
-        victim = eviction.victims[ask.victim.uid]
+        victim = eviction.victims[call.victim.uid]
         match answered.reply:
             case Found(pod=pod) if pod.uid == victim.pod.uid:
                 self._on_found(eviction, victim, pod, now)
             case Found() | Gone():
-                self._over(eviction, victim, now, told=victim.deleting)
-            case Done() if ask.step is Step.MARK:
-                self._next(eviction, victim, Step.DELETE)
+                self._over(eviction, victim, now, evicted=victim.deleting)
+            case Done() if call.step is Step.MARK:
+                self._ready_for(eviction, victim, Step.DELETE)
             case Done():
-                self._over(eviction, victim, now, told=True)
+                self._over(eviction, victim, now, evicted=True)
             case Failed() as failed:
-                victim.deleting |= failed.maybe_done and ask.step is Step.DELETE
+                victim.deleting |= failed.maybe_done and call.step is Step.DELETE
                 self._on_failed(eviction, victim, failed, now)
 
     def _on_found(self, eviction: Eviction, victim: Victim, pod: PodStanding, now: float) -> None:
         if pod.terminating:
-            self._over(eviction, victim, now, told=victim.deleting)
+            self._over(eviction, victim, now, evicted=victim.deleting)
         elif victim.assumed and not pod.node:
             victim.looks += 1
-            if victim.looks < LOOKS:
-                self._withdraw(eviction, victim, LOOK_AGAIN, now)
+            if victim.looks < MAX_LOOK_UPS:
+                self._withdraw(eviction, victim, NEXT_LOOK_UP, now)
             else:
-                self._over(eviction, victim, now, told=True, in_memory=True)
+                self._over(eviction, victim, now, evicted=True, in_memory=True)
         else:
             victim.priority = pod.priority
             victim.condition = marked(pod, eviction.message, now)
-            self._next(eviction, victim, Step.DELETE if victim.condition is None else Step.MARK)
+            self._ready_for(eviction, victim, Step.DELETE if victim.condition is None else Step.MARK)
 
     def _withdraw(self, eviction: Eviction, victim: Victim, pause: float, now: float) -> None:
-        """Said again each time: it may have been lost."""
+        """Repeated at each look-up: it may have been lost."""
         self._effects.append(Withdraw(victim.pod.uid, victim.pod.attempt, PLUGIN, REASON, eviction.evict.epoch))
         self._pause(eviction, victim, pause, now)
 
     def _pause(self, eviction: Eviction, victim: Victim, seconds: float, now: float) -> None:
-        victim.stage, victim.resume_at = Stage.PAUSED, now + seconds
+        victim.move(VictimState.PAUSED)
+        victim.resume_at = now + seconds
         self._pauses += 1
         heapq.heappush(self._paused, (victim.resume_at, self._pauses, eviction, victim))
 
     def _on_failed(self, eviction: Eviction, victim: Victim, failed: Failed, now: float) -> None:
         if not failed.final and not eviction.failure:
             self._pause(eviction, victim, victim.pause, now)
-            victim.pause = min(2 * victim.pause, LONGEST_RETRY)
+            victim.pause = min(2 * victim.pause, MAX_RETRY)
             return
         pod = victim.pod
         eviction.failure = eviction.failure or f"victim {pod.namespace}/{pod.name}: {failed.message}"
         for other in eviction.victims.values():
-            if other.stage is Stage.PAUSED or (other.stage is Stage.READY and not other.number):
-                other.stage = Stage.OVER
-        self._over(eviction, victim, now, told=False)
+            if other.state is VictimState.PAUSED or (other.state is VictimState.READY and not other.number):
+                other.move(VictimState.OVER)
+        self._over(eviction, victim, now, evicted=False)
 
-    def _over(self, eviction: Eviction, victim: Victim, now: float, *, told: bool, in_memory: bool = False) -> None:
-        victim.stage = Stage.OVER
-        if told:
-            self._effects.append(Preempted(eviction.evict, victim.pod, in_memory))
-        self._go_on(eviction, now)
+    def _over(self, eviction: Eviction, victim: Victim, now: float, *, evicted: bool, in_memory: bool = False) -> None:
+        victim.move(VictimState.OVER)
+        if evicted:
+            self._effects.append(RecordPreempted(eviction.evict, victim.pod, in_memory))
+        self._advance(eviction, now)
 
     # Time
 
     def _on_tick(self, now: float) -> None:
         for eviction in [each for each in self._running.values() if each.deadline <= now]:
             self._time_out(eviction, now)
-        for key in [key for key, due in self._due.items() if due <= now]:
-            del self._waiting[key], self._due[key]
-            self._tell(key, f"it did not have its turn within {PATIENCE:g} s", now)
-        while self._unheard and next(iter(self._unheard.values()))[0] <= now:
-            key, (_, until) = self._unheard.popitem(last=False)
+        for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
+            del self._waiting[key], self._deadlines[key]
+            self._report_end(key, f"it did not begin within {MAX_WINDOW:g} s", now)
+        while self._unacknowledged and next(iter(self._unacknowledged.values()))[0] <= now:
+            key, (_, until) = self._unacknowledged.popitem(last=False)
             if now < until:
-                self._say(key, until, now)
+                self._report(key, until, now)
         while self._paused and self._paused[0][0] <= now:
             when, _, eviction, victim = heapq.heappop(self._paused)
-            if victim.stage is Stage.PAUSED and victim.resume_at == when and eviction.key in self._running:
-                self._next(eviction, victim, Step.LOOK)
+            if victim.state is VictimState.PAUSED and victim.resume_at == when and eviction.key in self._running:
+                self._ready_for(eviction, victim, Step.LOOK_UP)
 
     def _time_out(self, eviction: Eviction, now: float) -> None:
-        eviction.failure = f"the victims have not all been told to go within {PATIENCE:g} s"
+        eviction.failure = f"not all victims were told to go within {MAX_WINDOW:g} s"
         self._end(eviction, now)
 
     def _on_leave(self, now: float) -> None:
-        """What is under way is finished, as far as there is time."""
+        """Evictions under way are finished, as far as there is time."""
         self._leaving = True
         for key in self._waiting:
-            self._tell(key, LEAVING, now)
+            self._report_end(key, LEAVING, now)
         self._waiting.clear()
-        self._due.clear()
+        self._deadlines.clear()
 
     def validate(self) -> None:
-        """Nothing is stuck, nothing waits without need, and no bound is exceeded."""
-        if self._due.keys() != self._waiting.keys() or (self._waiting and len(self._running) < MOST_AT_ONCE):
-            raise InvariantBroken("evictions wait without need, or nobody knows for how long")
-        if len(self._running) > MOST_AT_ONCE or len(self._waiting) > MOST_WAITING or len(self._asked) > MOST_ASKED:
-            raise InvariantBroken(f"{self.held} evictions are held, {len(self._asked)} calls made")
-        again = [at for at, _ in self._unheard.values()]
-        if again != sorted(again) or not self._told.keys() >= self._unheard.keys():
-            raise InvariantBroken("what is to be told again is in the wrong order, or not known")
+        if self._deadlines.keys() != self._waiting.keys() or (self._waiting and len(self._running) < MAX_RUNNING):
+            raise InvariantBroken("evictions wait without need, or without a deadline")
+        if len(self._running) > MAX_RUNNING or len(self._waiting) > MAX_WAITING or len(self._calls) > MAX_CALLS:
+            raise InvariantBroken(f"{self.held} evictions are held, {len(self._calls)} calls made")
+        again = [at for at, _ in self._unacknowledged.values()]
+        if again != sorted(again) or not self._ended.keys() >= self._unacknowledged.keys():
+            raise InvariantBroken("ends to report are in the wrong order, or unknown")
         ready = {id(victim) for _, victim in self._ready}
         paused = {id(victim) for _, _, _, victim in self._paused}
         for eviction in self._running.values():
-            if not eviction.under_way():
+            if not eviction.under_way:
                 raise InvariantBroken(f"the eviction {eviction.key} is stuck")
             for uid, victim in eviction.victims.items():
                 there = {
-                    Stage.READY: id(victim) in ready,
-                    Stage.PAUSED: id(victim) in paused,
-                    Stage.ASKED: (eviction.key, uid, victim.number) in self._asked,
+                    VictimState.READY: id(victim) in ready,
+                    VictimState.PAUSED: id(victim) in paused,
+                    VictimState.CALLING: (eviction.key, uid, victim.number) in self._calls,
                 }
-                if not there.get(victim.stage, True):
-                    raise InvariantBroken(f"nobody will go on with victim {uid} of {eviction.key}: {victim.stage}")
+                if not there.get(victim.state, True):
+                    raise InvariantBroken(f"victim {uid} of {eviction.key} is stuck: {victim.state}")

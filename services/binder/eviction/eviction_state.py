@@ -1,40 +1,43 @@
-"""Evictions: what the machine that carries them out is told and wants done, and how far each victim is."""
+"""Evictions: their events and effects, and the state of each eviction and victim."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
+from shared.errors import InvariantBroken
 from shared.kube.notes import DisruptionTarget, PodStanding
 from shared.messages.binding import Displaced, Evict
 
 Key = tuple[str, int]
-"""The uid of the pod that others make way for, and the number of its nomination."""
+"""The preemptor's uid, and the number of its nomination."""
 
 
 class Step(StrEnum):
-    """What is asked of the API server for a victim, in this order; what goes wrong begins again with a look."""
+    """The calls to the API server for a victim, in order; after a failure the first is made again."""
 
-    LOOK = "look"
+    LOOK_UP = "look-up"
     MARK = "mark"
     DELETE = "delete"
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """To a look: what stands there under the victim's name."""
+    """Reply to a look-up: the pod that has the victim's name."""
 
     pod: PodStanding
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """To a mark or a deletion."""
+    """Reply to a mark or a deletion."""
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False):
-    """There is no such pod."""
+    """Reply: there is no such pod."""
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
-    """`final`: asking again would not help. `maybe_done`: it may have been done all the same."""
+    """Reply. `final`: a retry would not help. `maybe_done`: the call may have been carried out."""
 
     message: str
     final: bool = False
@@ -44,10 +47,10 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
 Reply = Found | Done | Gone | Failed
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """Effect: ask this of the API server; each is answered by one Answered. It may not outlast the deadline.
+class EvictionCall(msgspec.Struct, frozen=True):
+    """Effect: make this call, within the deadline; Answered answers it.
 
-    `priority`: the victim's, as it was looked at; 0 before.
+    `priority`: the victim's, as it was looked up; 0 before.
     """
 
     evict: Evict
@@ -64,94 +67,106 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """Event: what became of this."""
+    """Event: the reply to a call."""
 
-    ask: Ask
+    call: EvictionCall
     reply: Reply
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
-    """Event: the queue knows how the eviction of this number for that pod has ended."""
+class EvictedAcknowledged(msgspec.Struct, frozen=True, gc=False):
+    """Event: the queue knows how this eviction has ended."""
 
     uid: str
     attempt: int
 
 
-class Unnominate(msgspec.Struct, frozen=True, gc=False):
-    """Effect: this pod's status is not to say any more that it is nominated to that node. Best effort."""
+class ClearNomination(msgspec.Struct, frozen=True, gc=False):
+    """Effect: clear the pod's nomination to this node from its status. Best effort."""
 
     pod: Displaced
     node: str
 
 
-class Preempted(msgspec.Struct, frozen=True):
-    """Effect: an Event on the victim: it has been told to go, or (`in_memory`) was kept from being bound."""
+class RecordPreempted(msgspec.Struct, frozen=True):
+    """Effect: an Event on the victim: it was told to go, or (`in_memory`) was kept from being bound."""
 
     evict: Evict
     victim: Displaced
     in_memory: bool = False
 
 
-class Began(msgspec.Struct, frozen=True, gc=False):
-    """Effect: for metrics: so many pods are to make way for one."""
+class EvictionBegan(msgspec.Struct, frozen=True, gc=False):
+    """Effect: for metrics."""
 
     victims: int
 
 
-class Over(msgspec.Struct, frozen=True, gc=False):
-    """Effect: for metrics: an eviction has ended."""
+class EvictionEnded(msgspec.Struct, frozen=True, gc=False):
+    """Effect: for metrics."""
 
     seconds: float
     failed: bool
 
 
-class Stage(StrEnum):
+class VictimState(StrEnum):
     IDLE = "idle"
-    """It has not begun."""
+    """Its eviction has not begun."""
     READY = "ready"
-    """Its next step is made once there is room for another call."""
-    ASKED = "asked"
+    """Its next call is made once there is room for it."""
+    CALLING = "calling"
     PAUSED = "paused"
-    """It is looked at again after a while."""
+    """Looked up again after a pause."""
     OVER = "over"
 
 
-class Victim:
-    __slots__ = ("condition", "deleting", "looks", "number", "pause", "pod", "priority", "resume_at", "stage", "step")
+V = VictimState
+VICTIM_TRANSITIONS: Mapping[VictimState, frozenset[VictimState]] = {
+    V.IDLE: frozenset({V.READY, V.PAUSED}),
+    V.READY: frozenset({V.CALLING, V.OVER}),
+    V.CALLING: frozenset({V.READY, V.PAUSED, V.OVER}),
+    V.PAUSED: frozenset({V.READY, V.OVER}),
+    V.OVER: frozenset(),
+}
+"""An assumed victim begins PAUSED: it is withdrawn from the binders, and looked up after that."""
 
-    def __init__(self, pod: Displaced, pause: float) -> None:
-        self.pod = pod
-        self.stage = Stage.IDLE
-        self.step = Step.LOOK
-        self.condition: DisruptionTarget | None = None
-        """To be written with the next mark."""
-        self.priority = 0
-        """As the API server said at the last look."""
-        self.number = 0
-        """Of the last step that was asked for."""
-        self.looks = 0
-        """How often it was found not bound after it was withdrawn."""
-        self.deleting = False
-        """Its deletion has been asked for, and may have been carried out."""
-        self.pause = pause
-        """Seconds until the next try, should something go wrong."""
-        self.resume_at = 0.0
+
+@dataclass(slots=True, eq=False)
+class Victim:
+    pod: Displaced
+    pause: float
+    """Seconds until the next retry."""
+    state: VictimState = V.IDLE
+    step: Step = Step.LOOK_UP
+    condition: DisruptionTarget | None = None
+    """Written with the next mark."""
+    priority: int = 0
+    """By the API server, at the last look-up."""
+    number: int = 0
+    """Of the last call."""
+    looks: int = 0
+    """Look-ups since the withdrawal that did not find it on a node."""
+    deleting: bool = False
+    """A deletion was sent, and may have been carried out."""
+    resume_at: float = 0.0
 
     @property
     def assumed(self) -> bool:
         """It was not known to be bound."""
         return self.pod.attempt != 0
 
+    def move(self, state: VictimState) -> None:
+        if state not in VICTIM_TRANSITIONS[self.state]:
+            raise InvariantBroken(f"victim {self.pod.namespace}/{self.pod.name}: from {self.state} to {state}")
+        self.state = state
 
+
+@dataclass(slots=True, eq=False)
 class Eviction:
-    __slots__ = ("began", "deadline", "evict", "failure", "victims")
-
-    def __init__(self, evict: Evict, deadline: float, pause: float) -> None:
-        self.evict = evict
-        self.deadline = deadline
-        self.began = 0.0
-        self.failure = ""
-        self.victims = {victim.uid: Victim(victim, pause) for victim in evict.victims}
+    evict: Evict
+    deadline: float
+    began: float
+    victims: dict[str, Victim]
+    failure: str = ""
 
     @property
     def key(self) -> Key:
@@ -162,8 +177,9 @@ class Eviction:
         """Of the victims' condition."""
         return f"{self.evict.profile}: preempting to accommodate a higher priority pod"
 
+    @property
     def under_way(self) -> bool:
-        return any(victim.stage not in (Stage.IDLE, Stage.OVER) for victim in self.victims.values())
+        return any(victim.state not in (V.IDLE, V.OVER) for victim in self.victims.values())
 
     def idle(self) -> list[Victim]:
-        return [victim for victim in self.victims.values() if victim.stage is Stage.IDLE]
+        return [victim for victim in self.victims.values() if victim.state is V.IDLE]

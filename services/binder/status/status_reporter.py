@@ -1,13 +1,12 @@
-"""What owners of pods are told, by Events and in the pod's status: best effort, and never in the way of a binding."""
+"""Tells owners of pods, by Events and conditions, what becomes of them. Best effort, and never before a binding."""
 
 import logging
 from collections.abc import Callable
 
-from services.binder.events import Record, Said, SetCondition
-from services.binder.eviction.eviction_state import Preempted, Unnominate
+from services.binder.events import EventReason, RecordEvent, SetCondition
+from services.binder.eviction.eviction_state import ClearNomination, RecordPreempted
 from services.binder.metrics import BinderMetrics
-from services.binder.status.status_writer import StatusWriter
-from services.binder.statuses import Status, Unnominated
+from services.binder.status.status_writer import NominationCleared, StatusWrite, StatusWriter
 from shared.kube.client import KubeClient
 from shared.kube.eventwriter import EventWriter
 from shared.kube.notes import PodEvent, PodRef, PodScheduled
@@ -16,14 +15,13 @@ from shared.telemetry.logs import Repeated
 
 NORMAL, WARNING = "Normal", "Warning"
 BINDING, SCHEDULING = "Binding", "Scheduling"
-"""kube-scheduler's name for what it was doing."""
 PREEMPTED, PREEMPTING = "Preempted", "Preempting"
 IN_MEMORY = " (in kube-scheduler memory)."
-"""As kube-scheduler words it of a pod that was kept from being bound."""
+"""As kube-scheduler says of a victim that was kept from being bound."""
 
 
-class Telling:
-    """`bindings_wait`: whether there are more bindings than are made at a time; most Events wait for them then."""
+class StatusReporter:
+    """`bindings_wait`: whether more bindings wait than are made at a time; most Events are held back then."""
 
     def __init__(
         self,
@@ -43,38 +41,35 @@ class Telling:
     def idle(self) -> bool:
         return self._events.idle and self._statuses.idle
 
-    def record(self, record: Record) -> None:
+    def record(self, record: RecordEvent) -> None:
         pod = PodRef(record.namespace, record.name, record.uid)
-        if record.said is Said.SCHEDULED:
+        if record.reason is EventReason.SCHEDULED:
             self._statuses.forget(record.uid)
             type_, action = NORMAL, BINDING
         else:
             type_, action = WARNING, SCHEDULING
-        self._event(pod, type_, record.said, action, record.message, record.scheduler)
+        self._event(pod, type_, record.reason, action, record.message, record.scheduler)
 
     def condition(self, condition: SetCondition) -> None:
-        """Of a pod that is not bound. It had its chance at the node that it was nominated to."""
         pod = PodRef(condition.namespace, condition.name, condition.uid)
-        self._statuses.put(Status(pod, PodScheduled(condition.reason, condition.message, self._wall()), ""))
+        self._statuses.put(StatusWrite(pod, PodScheduled(condition.reason, condition.message, self._wall()), ""))
 
     def notice(self, notice: Notice) -> None:
         pod = PodRef(notice.namespace, notice.name, notice.uid)
         if notice.event:
-            self._event(pod, WARNING, Said.FAILED, SCHEDULING, notice.message, notice.scheduler)
+            self._event(pod, WARNING, EventReason.FAILED, SCHEDULING, notice.message, notice.scheduler)
         condition = PodScheduled(notice.reason, notice.message, self._wall()) if notice.patch else None
         if condition is not None or notice.nominated is not None:
-            self._statuses.put(Status(pod, condition, notice.nominated, notice.version))
+            self._statuses.put(StatusWrite(pod, condition, notice.nominated, notice.version))
 
-    def preempted(self, preempted: Preempted) -> None:
+    def preempted(self, preempted: RecordPreempted) -> None:
         evict = preempted.evict
-        note = f"Preempted by pod {evict.uid} on node {evict.node}"
-        if preempted.in_memory:
-            note += IN_MEMORY
+        note = f"Preempted by pod {evict.uid} on node {evict.node}{IN_MEMORY if preempted.in_memory else ''}"
         preemptor = PodRef(evict.namespace, evict.name, evict.uid)
         self._event(_ref(preempted.victim), NORMAL, PREEMPTED, PREEMPTING, note, evict.profile, preemptor)
 
-    def unnominate(self, unnominate: Unnominate) -> None:
-        self._statuses.put(Unnominated(_ref(unnominate.pod), unnominate.node))
+    def clear_nomination(self, cleared: ClearNomination) -> None:
+        self._statuses.put(NominationCleared(_ref(cleared.pod), cleared.node))
 
     async def close(self) -> None:
         await self._events.close()

@@ -1,39 +1,159 @@
-"""StatusWriter: writes into pods' statuses what `statuses` says, some pods at a time. Best effort.
+"""Writes conditions and nominations into pods' statuses: of each pod one write at a time, in order. Best effort.
 
-A word never overtakes a binding: it is written only onto the version of the pod that it is said of. Where the pod has
-changed since, or its version is not known, it is looked at first; if it is bound or gone, nothing is said any more.
+Autoscalers go by these conditions, so they are no Events: their only limit is how many pods may wait, and the latest of
+several writes for a pod replaces the earlier ones.
+
+A write never overtakes a binding: it names the version of the pod that it is about. If the pod has changed since, or
+its version is unknown, the pod is looked up first; nothing is written to one that is bound or gone.
 """
 
 import asyncio
 import logging
+from collections import deque
+from enum import Enum
+
+import msgspec
 
 from services.binder.metrics import BinderMetrics
-from services.binder.statuses import Place, Status, Statuses, Told
-from shared.errors import FlotillaError
+from shared.errors import FlotillaError, InvariantBroken
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.notes import POD_SCHEDULED, PodStanding
+from shared.kube.notes import POD_SCHEDULED, PodRef, PodScheduled, PodStanding
 from shared.kube.outcome import Outcome, Result
 from shared.telemetry.logs import Repeated
 
-MOST_AT_ONCE = 8
-MOST_PODS = 1 << 16
+MAX_WORKERS = 8
+MAX_PODS = 1 << 16
 
-NOT_THERE = (Outcome.NOT_FOUND, Outcome.CONFLICT)
+POD_GONE = (Outcome.NOT_FOUND, Outcome.CONFLICT)
 """The pod is gone, or another one has its name."""
-TOO_MANY = 429
-NOT_SO = 422
-"""What the API server says where the nomination that is to be cleared does not stand there."""
+TOO_MANY_REQUESTS = 429
+NOT_NOMINATED = 422
+"""The API server's answer if the nomination to clear is not set."""
 
-NOT_DONE = (Outcome.THROTTLED, Outcome.UNREACHABLE, Outcome.UNKNOWN)
-"""As far as is known, and it may well be the next time; where it was done, it does no harm to say it again."""
-TRIES = 4
-"""What is older than some seconds may not be so any more; the queue says it again if the pod does not show it."""
-LOOKS = 3
-"""How often a pod is looked at that changes under one's hands."""
+RETRIABLE = (Outcome.THROTTLED, Outcome.UNREACHABLE, Outcome.UNKNOWN)
+"""As far as is known the write was not made; a second one does no harm."""
+MAX_TRIES = 4
+"""After some seconds the status may be out of date; the queue re-sends what the pod does not show."""
+MAX_LOOK_UPS = 3
 OK = Result(Outcome.OK)
 FIRST_PAUSE = 0.25
-LONGEST_PAUSE = 5.0
+MAX_PAUSE = 5.0
+
+
+class StatusWrite(msgspec.Struct, frozen=True, gc=False):
+    """`nominated`: empty clears the nomination, None leaves it. `version`: of the pod; empty if unknown."""
+
+    pod: PodRef
+    condition: PodScheduled | None
+    nominated: str | None = None
+    version: str = ""
+
+
+class NominationCleared(msgspec.Struct, frozen=True, gc=False):
+    """Clears the pod's nomination if it names this node."""
+
+    pod: PodRef
+    node: str
+
+
+Write = StatusWrite | NominationCleared
+
+
+class Queued(Enum):
+    NEW = "new"
+    JOINED = "joined"
+    """It is written together with one that waited."""
+    DROPPED = "dropped"
+    """Too many pods wait."""
+
+
+class StatusQueue:
+    """The writes that wait, in a line for each pod."""
+
+    def __init__(self, max_pods: int) -> None:
+        self._max_pods = max_pods
+        self._lines: dict[str, list[Write]] = {}
+        """By uid: of pods that wait for their turn, and of pods that are being written to."""
+        self._turns: deque[str] = deque()
+        self._bound: set[str] = set()
+        """Pods in a line that have been bound since."""
+
+    @property
+    def idle(self) -> bool:
+        return not self._lines
+
+    def put(self, write: Write) -> Queued:
+        uid = write.pod.uid
+        line = self._lines.get(uid)
+        if line is not None:
+            self._bound.discard(uid)
+            return _join(line, write)
+        if len(self._lines) >= self._max_pods:
+            return Queued.DROPPED
+        self._lines[uid] = [write]
+        self._turns.append(uid)
+        return Queued.NEW
+
+    def take(self) -> Write | None:
+        """Returns the next write; `done` or `retry` must follow."""
+        while self._turns:
+            uid = self._turns.popleft()
+            if line := self._lines[uid]:
+                return line.pop(0)
+            self._remove(uid)
+        return None
+
+    def done(self, write: Write) -> None:
+        uid = write.pod.uid
+        if self._lines[uid]:
+            self._turns.append(uid)
+        else:
+            self._remove(uid)
+
+    def retry(self, write: Write) -> None:
+        """Puts a write that failed before those that came meanwhile, joined with them."""
+        uid = write.pod.uid
+        if uid not in self._bound:
+            line = self._lines[uid]
+            later, line[:] = list(line), [write]
+            for newer in later:
+                _join(line, newer)
+        self.done(write)
+
+    def forget(self, uid: str) -> None:
+        """The pod is bound: drops its writes."""
+        line = self._lines.get(uid)
+        if line is not None:
+            line.clear()
+            self._bound.add(uid)
+
+    def validate(self) -> None:
+        if len(self._turns) != len(set(self._turns)):
+            raise InvariantBroken("a pod has two turns")
+        if not self._lines.keys() >= set(self._turns):
+            raise InvariantBroken("a pod has a turn and no line")
+        if not self._lines.keys() >= self._bound:
+            raise InvariantBroken("a bound pod without a line is remembered")
+        if len(self._lines) > self._max_pods:
+            raise InvariantBroken(f"{len(self._lines)} pods wait")
+
+    def _remove(self, uid: str) -> None:
+        del self._lines[uid]
+        self._bound.discard(uid)
+
+
+def _join(line: list[Write], write: Write) -> Queued:
+    """Two status writes become one, in which the later counts, unless a cleared nomination is between them."""
+    last = line[-1] if line else None
+    if isinstance(write, StatusWrite) and isinstance(last, StatusWrite):
+        nominated = last.nominated if write.nominated is None else write.nominated
+        line[-1] = StatusWrite(write.pod, write.condition or last.condition, nominated, write.version)
+        return Queued.JOINED
+    if write == last:
+        return Queued.JOINED
+    line.append(write)
+    return Queued.NEW
 
 
 class StatusWriter:
@@ -41,31 +161,31 @@ class StatusWriter:
         self._client = client
         self._metrics = metrics
         self._sparingly = Repeated(log)
-        self._statuses = Statuses(MOST_PODS)
+        self._queue = StatusQueue(MAX_PODS)
         self._workers: set[asyncio.Task[None]] = set()
 
     @property
     def idle(self) -> bool:
         return not self._workers
 
-    def put(self, told: Told) -> None:
-        match self._statuses.put(told):
-            case Place.JOINED:
+    def put(self, write: Write) -> None:
+        match self._queue.put(write):
+            case Queued.JOINED:
                 self._metrics.statuses_joined.inc()
-            case Place.NONE:
+            case Queued.DROPPED:
                 self._metrics.events.crowded.inc()
                 self._sparingly.warning("crowded", "too many pods wait for their conditions: one is dropped")
-        if len(self._workers) < MOST_AT_ONCE:
+        if len(self._workers) < MAX_WORKERS:
             worker = asyncio.create_task(self._work())
             self._workers.add(worker)
-            worker.add_done_callback(self._gone)
+            worker.add_done_callback(self._ended)
 
     def forget(self, uid: str) -> None:
-        """The pod is bound: what still waits to be said of it is not so any more."""
-        self._statuses.forget(uid)
+        """The pod is bound: drops what waits to be written to it."""
+        self._queue.forget(uid)
 
     async def close(self) -> None:
-        """What waits is thrown away, and what is under way is cut off."""
+        """Drops what waits, and cancels what is under way."""
         workers = list(self._workers)
         for worker in workers:
             worker.cancel()
@@ -73,53 +193,54 @@ class StatusWriter:
 
     async def _work(self) -> None:
         tries = 0
-        while (told := self._statuses.take()) is not None:
-            result = await self._write(told)
-            if result.outcome in NOT_DONE and tries < TRIES - 1:
-                self._statuses.again(told)
-                await asyncio.sleep(min(result.retry_after or FIRST_PAUSE * 2**tries, LONGEST_PAUSE))
+        while (write := self._queue.take()) is not None:
+            result = await self._write(write)
+            if result.outcome in RETRIABLE and tries < MAX_TRIES - 1:
+                self._queue.retry(write)
+                await asyncio.sleep(min(result.retry_after or FIRST_PAUSE * 2**tries, MAX_PAUSE))
                 tries += 1
                 continue
             tries = 0
-            self._statuses.done(told)
-            if not (result.ok or (result.status == NOT_SO and not isinstance(told, Status))):
-                self._on_failure(told, result)
+            self._queue.done(write)
+            if not (result.ok or (result.status == NOT_NOMINATED and isinstance(write, NominationCleared))):
+                self._on_failure(write, result)
 
-    async def _write(self, told: Told) -> Result:
+    async def _write(self, write: Write) -> Result:
         try:
-            if not isinstance(told, Status):
-                return await self._client.clear_nomination(told.pod, told.node)
-            return await self._say(told)
+            if isinstance(write, NominationCleared):
+                return await self._client.clear_nomination(write.pod, write.node)
+            return await self._write_status(write)
         except Unreachable as cause:
             return Result(Outcome.UNREACHABLE, message=str(cause))
         except Refused as cause:
-            again = cause.status == TOO_MANY or cause.status >= 500
-            outcome = Outcome.THROTTLED if again else Outcome.FAILED
+            retriable = cause.status == TOO_MANY_REQUESTS or cause.status >= 500
+            outcome = Outcome.THROTTLED if retriable else Outcome.FAILED
             return Result(outcome, cause.status, cause.message, cause.retry_after)
         except FlotillaError as cause:
             return Result(Outcome.FAILED, message=str(cause))
 
-    async def _say(self, told: Status) -> Result:
-        """OK as well where there is nothing to say any more. Raises what a look at the pod raises."""
-        result, version = OK, told.version
-        for looks in range(LOOKS + 1):
+    async def _write_status(self, write: StatusWrite) -> Result:
+        """OK also if there is nothing to write any more. Raises what a look-up of the pod raises."""
+        result, version = OK, write.version
+        for looks in range(MAX_LOOK_UPS + 1):
             if version:
-                result = await self._client.patch_pod_condition(told.pod, told.condition, told.nominated, version)
-                if result.outcome is not Outcome.CONFLICT or looks == LOOKS:
+                result = await self._client.patch_pod_condition(write.pod, write.condition, write.nominated, version)
+                if result.outcome is not Outcome.CONFLICT or looks == MAX_LOOK_UPS:
                     break
-            pod = await self._client.pod_standing(told.pod.namespace, told.pod.name)
-            if pod is None or pod.uid != told.pod.uid or pod.node or _shows(pod, told):
+            pod = await self._client.pod_standing(write.pod.namespace, write.pod.name)
+            if pod is None or pod.uid != write.pod.uid or pod.node or _shows(pod, write):
                 return OK
             version = pod.version
         return result
 
-    def _on_failure(self, told: Told, result: Result) -> None:
+    def _on_failure(self, write: Write, result: Result) -> None:
         self._metrics.events.failed.inc()
-        if result.outcome not in NOT_THERE:
-            what, name = _name(told), f"{told.pod.namespace}/{told.pod.name}"
+        if result.outcome not in POD_GONE:
+            what = "a condition" if isinstance(write, StatusWrite) else "a nomination"
+            name = f"{write.pod.namespace}/{write.pod.name}"
             self._sparingly.warning(f"{what} {result.status}", "%s: %s not written: %s", name, what, result.message)
 
-    def _gone(self, worker: asyncio.Task[None]) -> None:
+    def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         cause = None if worker.cancelled() else worker.exception()
         if cause is not None:
@@ -127,16 +248,12 @@ class StatusWriter:
             self._sparingly.error(type(cause).__name__, "a condition is not written: %r", cause, exc_info=cause)
 
 
-def _shows(pod: PodStanding, told: Status) -> bool:
-    """Whether all of this stands there already."""
-    if told.nominated not in (None, pod.nominated):
+def _shows(pod: PodStanding, write: StatusWrite) -> bool:
+    """Whether the pod's status shows all of this already."""
+    if write.nominated not in (None, pod.nominated):
         return False
-    why = told.condition
+    why = write.condition
     return why is None or any(
         (c.type, c.status, c.reason, c.message) == (POD_SCHEDULED, "False", why.reason, why.message)
         for c in pod.conditions
     )
-
-
-def _name(told: Told) -> str:
-    return "a condition" if isinstance(told, Status) else "a nomination"
