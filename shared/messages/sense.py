@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-import msgspec
 import msgspec.inspect as inspect
 
 from shared.errors import ProtocolError
@@ -46,10 +45,11 @@ Check = Callable[[Any], None]
 
 def check_sense(message: Any) -> None:
     """Raise ProtocolError if the message cannot be true."""
-    check = _check_of(type(message))
+    kind = type(message)
+    check = _CHECKS[kind] if kind in _CHECKS else _check_of(inspect.type_info(kind))
     if check is not None:
         check(message)
-    rule = _RULES.get(type(message))
+    rule = _RULES.get(kind)
     if rule is not None:
         rule(message)
 
@@ -60,19 +60,19 @@ def check_sense(message: Any) -> None:
 _CHECKS: dict[type, Check | None] = {}
 
 
-def _check_of(struct: type[Any]) -> Check | None:
+def _check_of(struct: inspect.Type) -> Check | None:
     """For all numbers in structs of this type; None where there are none."""
-    if struct not in _CHECKS:
-        _CHECKS[struct] = None  # of one that is inside itself, further down
-        _CHECKS[struct] = _made_for(struct)
-    return _CHECKS[struct]
+    assert isinstance(struct, inspect.StructType)
+    if struct.cls not in _CHECKS:
+        _CHECKS[struct.cls] = None  # of one that is inside itself, further down
+        _CHECKS[struct.cls] = _made_for(struct)
+    return _CHECKS[struct.cls]
 
 
-def _made_for(struct: type[Any]) -> Check | None:
-    if issubclass(struct, NOT_LOOKED_AT):
+def _made_for(struct: inspect.StructType) -> Check | None:
+    if issubclass(struct.cls, NOT_LOOKED_AT):
         return None
-    fields = msgspec.structs.fields(struct)
-    types = {field.name: _type_of(struct, field.encode_name) for field in fields}
+    types = {field.name: field.type for field in struct.fields}
     checks = [
         *_checks_of_plain(types, inspect.IntType, _check_integers),
         *_checks_of_plain(types, inspect.FloatType, _check_times),
@@ -91,12 +91,6 @@ def _made_for(struct: type[Any]) -> Check | None:
             check(value)
 
     return check_all
-
-
-def _type_of(struct: type[msgspec.Struct], name: str) -> inspect.Type:
-    info = inspect.type_info(struct)
-    assert isinstance(info, inspect.StructType)
-    return next(field.type for field in info.fields if field.encode_name == name)
 
 
 def _checks_of_plain(
@@ -140,7 +134,7 @@ def _check_inside(name: str, type_: inspect.Type) -> Check | None:
     """For a value that is more than a number, or may be None."""
     match type_:
         case inspect.StructType():
-            return _check_of(type_.cls)
+            return _check_of(type_)
         case inspect.UnionType():
             return _check_of_union(name, type_)
         case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
@@ -172,7 +166,7 @@ def _check_of_union(name: str, union: inspect.UnionType) -> Check | None:
     signed = name in SIGNED
     checks: dict[type, Check] = {}
     for type_ in union.types:
-        if isinstance(type_, inspect.StructType) and (of_struct := _check_of(type_.cls)) is not None:
+        if isinstance(type_, inspect.StructType) and (of_struct := _check_of(type_)) is not None:
             checks[type_.cls] = of_struct
         elif isinstance(type_, inspect.IntType):
             checks[int] = lambda value: _check_integers(name, (value,), signed)
