@@ -12,6 +12,7 @@ import pytest
 from shared.bus import subjects
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES, settings_table
+from tests import state_machines
 from tools.cli.main import parser
 
 ROOT = Path(__file__).parents[1]
@@ -155,6 +156,10 @@ def test_settings_are_those_of_the_code() -> None:
     assert known == {field.name for owner in (Settings, ApiSettings) for field in fields(owner)} - {"api"}
     table = settings_table()
     assert table in section("running.md", "Settings"), f"docs/running.md should have:\n\n{table}\n"
+
+
+def test_state_machines_are_those_of_the_code() -> None:
+    assert (ROOT / "docs" / "state-machines.md").read_text() == state_machines.page()
 
 
 def test_metrics_are_those_that_are_declared() -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
-from shared.kube.listwatch import Events, Heard, ListBegins, ListEnds, ListPage
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, ListWatchEvent, WatchEvents
 from shared.model.objects import Pod, encode_json
 
 NODES = "/api/v1/nodes"
@@ -69,16 +69,16 @@ class WholeObjects:
         """Those that are known, in this order."""
         return [node for name in names if (node := self._nodes.get(name)) is not None]
 
-    async def hear(self, heard: Heard) -> None:
+    async def hear(self, heard: ListWatchEvent) -> None:
         match heard:
-            case ListBegins():
+            case ListStarted():
                 self._listed = {}
             case ListPage(objects=objects) if self._listed is not None:
                 for raw in objects:
                     self._take(self._listed, raw, gone=False)
-            case ListEnds() if self._listed is not None:
+            case ListDone() if self._listed is not None:
                 self._nodes, self._listed = self._listed, None
-            case Events(events=events):
+            case WatchEvents(events=events):
                 for event in events:
                     self._take(self._nodes, event.object, gone=event.type == "DELETED")
             case _:

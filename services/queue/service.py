@@ -59,9 +59,8 @@ from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.runtime.signals import on_dump_signal
 from shared.telemetry.logs import Repeated
-from shared.watch.progress import Progress
 from shared.watch.reader import Effect as WatchEffect
-from shared.watch.reader import WatchReader
+from shared.watch.reader import Progress, WatchReader
 
 LOOK_INTERVAL = 0.25
 """Seconds between two updates of metrics, and between two checks for a late listing."""

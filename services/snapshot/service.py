@@ -82,9 +82,8 @@ from shared.runtime.signals import on_dump_signal
 from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
-from shared.watch.progress import Progress
 from shared.watch.reader import Effect as WatchEffect
-from shared.watch.reader import WatchReader
+from shared.watch.reader import Progress, WatchReader
 
 CHECK = 2.0
 """Seconds between two looks at whether the state is still in Redis, where there is nothing to write."""

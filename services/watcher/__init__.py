@@ -1,1 +1,1 @@
-"""Lists and watches the cluster at the API server, and tells everybody on the bus, in one ordered stream."""
+"""The watcher: lists and watches the cluster at the API server and publishes all changes as one ordered stream."""

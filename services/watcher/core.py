@@ -1,9 +1,9 @@
-"""Watcher: turns what the API server says into one numbered stream of changes.
+"""The watcher's core: turns what the API server says into one numbered stream of changes.
 
-It keeps no objects: every change is passed on as it comes, but none that goes back in time. What is in a listing stands
-between marks; a kind's events never stand between the marks of that kind, for the API server tells one after the other.
+It keeps no objects: each change is passed on as it comes, unless it goes back in time. The objects of a listing stand
+between ListingBegins and ListingEnds; events of a kind never do, because the API server sends them after the list.
 
-A kind that the server does not show us counts as one without objects: an empty listing says so.
+A kind that the server does not serve counts as one without objects: the stream has an empty listing of it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,30 +11,27 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from services.watcher.absence import Absence
-from services.watcher.complaints import MOST_COMPLAINTS, Complaints
+from services.watcher.bodies import MOST_BODY_BYTES
 from services.watcher.events import (
-    Asked,
     Beat,
-    Complain,
-    Denied,
     Effect,
     Event,
-    Heard,
-    ListAgain,
-    Missing,
+    KindMissing,
+    KindUnavailable,
+    ListAll,
+    ObjectSkipped,
     Publish,
-    Skipped,
-    Stale,
+    Received,
+    RelistRequested,
+    ReportProblem,
+    StaleState,
     Tick,
 )
-from services.watcher.fitting import MOST_BODY_BYTES
-from services.watcher.history import History
-from services.watcher.outline import outline
-from services.watcher.rescue import rescue
+from services.watcher.kind_state import MOST_REPORTED, KindState
+from services.watcher.partial_objects import outline, rescue
 from services.watcher.resources import RESOURCES, Change, describe, unreadable
 from shared.errors import InvariantBroken
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, Watching
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, WatchEvents, WatchStarted
 from shared.kube.wire import WatchEvent, version_of
 from shared.messages.watch import (
     Kind,
@@ -50,30 +47,28 @@ from shared.messages.watch import (
 )
 
 MOST_CHANGES = 256
-"""Of one message."""
+"""Per message."""
 MOST_MESSAGE_BYTES = MOST_BODY_BYTES
-"""Of the bodies in one message; with the names around them that stays below what any NATS server takes (1 MiB)."""
+"""Of the bodies in one message; with the names, that stays below the limit of every NATS server (1 MiB)."""
 RELIST_PAUSE = 1.0
-"""Seconds between two listings that were asked for, at least."""
+"""The least seconds between two requested listings."""
 
 
 class WatcherCore:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self._seq = 0
-        self._complaints = {kind: Complaints() for kind in RESOURCES}
-        self._history = {kind: History() for kind in RESOURCES}
-        self._absence = {kind: Absence() for kind, resource in RESOURCES.items() if not resource.required}
+        self._kinds = {kind: KindState() for kind in RESOURCES}
         self._list_at: float | None = None
         self._listed_at: float | None = None
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         match event:
-            case Heard(kind=kind, what=what, at=at):
+            case Received(kind=kind, what=what, at=at):
                 return self._on_heard(kind, what, at)
-            case Denied(kind=kind, problem=problem):
+            case KindUnavailable(kind=kind, problem=problem):
                 return self._on_denied(kind, problem, now)
-            case Asked():
+            case RelistRequested():
                 return self._on_asked(now)
             case Tick():
                 return self._on_tick(now)
@@ -88,49 +83,50 @@ class WatcherCore:
         return self._seq
 
     def is_missing(self, kind: Kind) -> bool:
-        """Whether the server shows no objects of this kind, and there count as none."""
-        return kind in self._absence and self._absence[kind].missing
+        """Whether the server does not serve this kind, so that the stream says that it has no objects."""
+        return self._kinds[kind].availability.missing
 
     # What the API server says
 
     def _on_heard(
-        self, kind: Kind, what: ListBegins | ListPage | ListEnds | Watching | Events, at: float
+        self, kind: Kind, what: ListStarted | ListPage | ListDone | WatchStarted | WatchEvents, at: float
     ) -> list[Effect]:
         match what:
-            case Watching():
+            case WatchStarted():
                 return self._shown(kind)
-            case Events(events=events):
+            case WatchEvents(events=events):
                 return self._on_events(kind, events, at)
             case ListPage(objects=objects):
                 return [*self._shown(kind), *self._on_page(kind, objects, at)]
-            case ListBegins(version=version):
-                if self._history[kind].too_old_to_begin(version):
+            case ListStarted(version=version):
+                if self._kinds[kind].versions.is_old_list(version):
                     return [self._stale(kind, version)]
-                self._complaints[kind].begin_listing()
+                self._kinds[kind].problems.begin_listing()
                 return [] if self.is_missing(kind) else [self._publish([ListingBegins(kind)])]
-            case ListEnds(version=version, since=since):
-                if not self._history[kind].listed(version, since):
+            case ListDone(version=version, since=since):
+                if not self._kinds[kind].versions.accept_list(version, since):
                     return [self._stale(kind, version)]
-                self._complaints[kind].end_listing()
+                self._kinds[kind].problems.end_listing()
                 effects = [*self._shown(kind), self._publish([ListingEnds(kind, version)])]
-                if kind in self._absence:
-                    self._absence[kind].listed = True
+                self._kinds[kind].availability.listed = True
                 return effects
 
-    # Kinds that may be missing
+    # Kinds that the server does not serve
 
     def _shown(self, kind: Kind) -> list[Effect]:
-        """While a kind is missing nobody is told that a listing begins, for most likely none does."""
-        was_missing = kind in self._absence and self._absence[kind].shown()
+        """A missing kind gets its ListingBegins only with its first objects, because most likely none will come."""
+        was_missing = self._kinds[kind].availability.served()
         return [self._publish([ListingBegins(kind)])] if was_missing else []
 
     def _on_denied(self, kind: Kind, problem: str, now: float) -> list[Effect]:
-        if not self._absence[kind].refused(now):
+        if not self._kinds[kind].availability.refused(now):
             return []
-        return [self._publish([ListingBegins(kind), ListingEnds(kind)]), Missing(kind, problem)]
+        return [self._publish([ListingBegins(kind), ListingEnds(kind)]), KindMissing(kind, problem)]
 
     def _on_page(self, kind: Kind, objects: Sequence[msgspec.Raw], at: float) -> list[Effect]:
-        """Finished pods are left out: who knows them as unfinished hears that they are gone when the listing ends."""
+        """Finished pods are left out: followers that know them as unfinished learn at the end of the listing that they
+        are gone.
+        """
         effects: list[Effect] = []
         changes: list[WatchChange] = []
         for raw in objects:
@@ -144,7 +140,7 @@ class WatcherCore:
         changes: list[WatchChange] = []
         for event in events:
             version = version_of(event.object)
-            if not self._history[kind].happened(version):
+            if not self._kinds[kind].versions.accept_event(version):
                 effects.append(self._stale(kind, version))
                 break
             if event.type == "DELETED":
@@ -158,61 +154,63 @@ class WatcherCore:
     def _read(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         try:
             change = RESOURCES[kind].read(raw, at)
-        except Exception as cause:  # whatever one object leads to, the others that came with it are told
+        except Exception as cause:  # one bad object must not hide the others that came with it
             return self._refuse(kind, raw, cause, at, effects)
         if not isinstance(change, ObjectChange) and change.problem:
-            self._complain(kind, raw, ValueError(change.problem), effects)
-        elif self._complaints[kind]:
-            self._complaints[kind].settle(_key(change))
+            self._report(kind, raw, ValueError(change.problem), effects)
+        elif self._kinds[kind].problems:
+            self._kinds[kind].problems.settle(_key(change))
         return change
 
     def _gone(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         found = outline(raw)
         if found is None:
-            effects.append(Skipped(kind, "an object without a name was deleted"))
+            effects.append(ObjectSkipped(kind, "an object without a readable name was deleted"))
             return None
         change = RESOURCES[kind].gone(found, at)
-        self._complaints[kind].settle(_key(change))
+        self._kinds[kind].problems.settle(_key(change))
         return change
 
     def _refuse(
         self, kind: Kind, raw: msgspec.Raw, cause: Exception, at: float, effects: list[Effect]
     ) -> WatchChange | None:
-        """What does not decode is told as far as it can be read, so that it still counts; else as unreadable."""
-        complaint = self._complain(kind, raw, cause, effects)
+        """Publish what can be read of an object that does not decode, so that it still counts; else report it as
+        unreadable.
+        """
+        unreadable_change = self._report(kind, raw, cause, effects)
         found = outline(raw)
-        if complaint is None or found is None:
+        if unreadable_change is None or found is None:
             return None
         try:
             rescued = rescue(kind, found, raw, at)
         except Exception:  # on any failure, still report the object as present but unreadable
-            return complaint
+            return unreadable_change
         match rescued:
             case PodChange():
-                return replace(rescued, scheduler=complaint.scheduler, problem=complaint.problem)
+                return replace(rescued, scheduler=unreadable_change.scheduler, problem=unreadable_change.problem)
             case NodeChange():
-                return replace(rescued, problem=complaint.problem if rescued.problem else "")
-        return rescued or complaint
+                return replace(rescued, problem=unreadable_change.problem if rescued.problem else "")
+        return rescued or unreadable_change
 
-    def _complain(self, kind: Kind, raw: msgspec.Raw, cause: Exception, effects: list[Effect]) -> Unreadable | None:
-        """None where the object has no name."""
+    def _report(self, kind: Kind, raw: msgspec.Raw, cause: Exception, effects: list[Effect]) -> Unreadable | None:
+        """None if the object has no name."""
         found = outline(raw)
         if found is None:
-            effects.append(Skipped(kind, describe(cause)))
+            effects.append(ObjectSkipped(kind, describe(cause)))
             return None
         change = unreadable(kind, found, cause)
-        if self._complaints[kind].is_new(change.key, change.problem):
-            effects.append(Complain(change, found.metadata.generation, found.said_unscheduled))
+        if self._kinds[kind].problems.is_new(change.key, change.problem):
+            effects.append(ReportProblem(change, found.metadata.generation, found.said_unscheduled))
         return change
 
-    def _stale(self, kind: Kind, version: str) -> Stale:
-        newest = self._history[kind].shown
-        return Stale(kind, f"a state of version {version} is shown, older than {newest}, which was shown before")
+    def _stale(self, kind: Kind, version: str) -> StaleState:
+        newest = self._kinds[kind].versions.newest
+        return StaleState(kind, f"the server shows version {version}, older than {newest}, which it showed before")
 
-    # Listings that are asked for
+    # Requested listings
 
     def _on_asked(self, now: float) -> list[Effect]:
-        """Who asks before anything was said hears it all, and needs no listing of its own."""
+        """A request that comes before the first message needs no listing: its sender will hear everything."""
         if not self._seq:
             return []
         if self._list_at is None:
@@ -224,8 +222,8 @@ class WatcherCore:
         if self._list_at is None or now < self._list_at:
             return []
         self._list_at, self._listed_at = None, now
-        missing = [kind for kind in self._absence if self.is_missing(kind)]
-        return [ListAgain(), *(self._publish([ListingBegins(kind), ListingEnds(kind)]) for kind in missing)]
+        missing = [kind for kind in RESOURCES if self.is_missing(kind)]
+        return [ListAll(), *(self._publish([ListingBegins(kind), ListingEnds(kind)]) for kind in missing)]
 
     # Messages
 
@@ -247,10 +245,10 @@ class WatcherCore:
         return Publish(Watched(self.epoch, self._seq, changes))
 
     def validate(self) -> None:
-        """What is remembered stays bounded."""
-        for kind, complaints in self._complaints.items():
-            if len(complaints) > 2 * MOST_COMPLAINTS:
-                raise InvariantBroken(f"{kind}: {len(complaints)} complaints are remembered")
+        """What is remembered is bounded."""
+        for kind, state in self._kinds.items():
+            if len(state.problems) > 2 * MOST_REPORTED:
+                raise InvariantBroken(f"{kind}: {len(state.problems)} reported problems are remembered")
 
 
 def _key(change: Change) -> str:

@@ -1,31 +1,31 @@
-"""What the watcher is told, and what it wants done."""
+"""Events that the watcher's core handles, and effects that it returns."""
 
 from dataclasses import dataclass
 
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, Watching
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, WatchEvents, WatchStarted
 from shared.messages.watch import Kind, Unreadable, WatchBeat, Watched
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """Event: what the API server says of one kind of objects. `at`: the Unix time at which it was read."""
+class Received:
+    """Event: what the API server said about one kind of objects. `at`: the Unix time at which it was read."""
 
     kind: Kind
-    what: ListBegins | ListPage | ListEnds | Watching | Events
+    what: ListStarted | ListPage | ListDone | WatchStarted | WatchEvents
     at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
-    """Event: the server has no such kind of objects, or does not let us see them."""
+class KindUnavailable:
+    """Event: the server does not have this kind of objects, or does not allow us to read it."""
 
     kind: Kind
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Event: somebody needs a listing."""
+class RelistRequested:
+    """Event: a follower requests a listing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +35,26 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Event: it is time to say which message was the last."""
+    """Event: it is time to repeat the number of the last message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Effect: to everybody, in this order."""
+    """Effect: publish to all followers, in this order."""
 
     message: Watched | WatchBeat
 
 
 @dataclass(frozen=True, slots=True)
-class ListAgain:
-    """Effect: list all kinds anew; those that are being listed, after that."""
+class ListAll:
+    """Effect: list all kinds again; kinds that are being listed, after that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Complain:
-    """Effect: an object cannot be read, or not whole, which its owner does not know yet.
+class ReportProblem:
+    """Effect: report to its owner an object that cannot be read, or only in part; the owner does not know it yet.
 
-    `generation`: the object's; `said_unscheduled`: a pod's PodScheduled condition is False already.
+    `generation`: the object's. `said_unscheduled`: the pod's PodScheduled condition is False already.
     """
 
     change: Unreadable
@@ -63,28 +63,28 @@ class Complain:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """Effect: an object was left out that not even has a name."""
+class ObjectSkipped:
+    """Effect: an object without a readable name was left out."""
 
     kind: Kind
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
-    """Effect: the server has shown a state that is older than what it showed before. Nothing of it was told."""
+class StaleState:
+    """Effect: the server showed a state older than one before. Nothing of it was published."""
 
     kind: Kind
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Effect: from now on there counts as none of this kind, until the server shows them."""
+class KindMissing:
+    """Effect: this kind counts as one without objects, until the server serves it."""
 
     kind: Kind
     problem: str
 
 
-Event = Heard | Denied | Asked | Tick | Beat
-Effect = Publish | ListAgain | Complain | Skipped | Stale | Missing
+Event = Received | KindUnavailable | RelistRequested | Tick | Beat
+Effect = Publish | ListAll | ReportProblem | ObjectSkipped | StaleState | KindMissing

@@ -1,41 +1,43 @@
-"""What the watcher counts."""
+"""The watcher's metrics and spans. Traces of pods begin here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter
 
-from shared.messages.watch import Kind
+from shared.messages.watch import Kind, PodChange, WatchBeat, Watched
 from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import Tracer
 
 
 class WatchMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._events = metrics.counter(
             "flotilla_watch_events_total",
-            "Objects that the API server told of: LISTED, ADDED, MODIFIED or DELETED.",
+            "Objects that the API server sent: LISTED, ADDED, MODIFIED or DELETED.",
             ("kind", "type"),
         )
         self._counters: dict[tuple[Kind, str], Counter] = {}
-        self.listings = metrics.counter("flotilla_watch_listings_total", "Listings that were completed.", ("kind",))
-        self.asked = metrics.counter("flotilla_watch_relists_asked_total", "Listings that somebody asked for.")
+        self.listings = metrics.counter("flotilla_watch_listings_total", "Completed listings.", ("kind",))
+        self.asked = metrics.counter("flotilla_watch_relists_asked_total", "Listings that followers requested.")
         self.troubles = metrics.counter(
-            "flotilla_watch_troubles_total", "Lists and watches that failed and were tried again.", ("kind",)
+            "flotilla_watch_troubles_total", "Lists and watches that failed and were retried.", ("kind",)
         )
         self.unreadable = metrics.counter(
             "flotilla_watch_unreadable_total",
-            "Objects that cannot be read whole, each problem once.",
+            "Objects that cannot be read completely, each problem once.",
             ("kind",),
         )
         self.stale = metrics.counter(
             "flotilla_watch_stale_total",
-            "Lists and watches that were refused, as they went back in time.",
+            "Lists and watches refused because they went back in time.",
             ("kind",),
         )
         self.held_up = metrics.counter(
-            "flotilla_watch_held_up_seconds_total", "How long the API server was not read, as others were behind."
+            "flotilla_watch_held_up_seconds_total",
+            "How long reading from the API server paused because followers were behind.",
         )
         self.lag = metrics.histogram(
-            "flotilla_watch_lag_seconds", "From reading what the API server says to handing it to the bus."
+            "flotilla_watch_lag_seconds", "From reading a change from the API server to handing it to the bus."
         )
 
     def count(self, kind: Kind, types: Mapping[str, int]) -> None:
@@ -44,3 +46,31 @@ class WatchMetrics:
             if counter is None:
                 counter = self._counters[kind, type_] = self._events.labels(kind, type_)
             counter.inc(number)
+
+
+class WatchSpans:
+    def __init__(self, tracer: Tracer, schedulers: frozenset[str]) -> None:
+        self._tracer = tracer
+        self._schedulers = schedulers
+
+    def told(self, messages: Iterable[Watched | WatchBeat], began: float, now: float) -> None:
+        """Record, for each pending pod in these messages, the span from reading it (`began`) to handing it to the bus
+        (`now`).
+        """
+        if not self._tracer.enabled:
+            return
+        for message in messages:
+            for change in message.changes if isinstance(message, Watched) else ():
+                if isinstance(change, PodChange) and self._waits(change):
+                    self._record(change, began, now)
+
+    def _waits(self, change: PodChange) -> bool:
+        gone = change.gone or change.finished
+        return not gone and not change.node and change.scheduler in self._schedulers
+
+    def _record(self, change: PodChange, began: float, now: float) -> None:
+        pod = self._tracer.pod(change.uid)
+        if pod.sampled:
+            attributes = {"pod": f"{change.namespace}/{change.name}"}
+            span = self._tracer.child(pod)
+            self._tracer.record("watch", span, began, now, parent=pod, attributes=attributes)

@@ -1,12 +1,12 @@
-"""What is watched, and how an object becomes a change of the stream. A further kind is a further row."""
+"""The table of watched kinds, and how an object becomes a change of the stream."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from services.watcher.fitting import body_of, node_body, placed_body
-from services.watcher.outline import FINISHED_PHASES, Outline
+from services.watcher.bodies import body_of, node_body, placed_body
+from services.watcher.partial_objects import FINISHED_PHASES, Outline
 from shared.errors import InvalidObject
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.objects import (
@@ -20,22 +20,22 @@ from shared.model.objects import (
 
 MOST_PROBLEM_BYTES = 900
 MOST_SCHEDULER_BYTES = 253
-"""Of a scheduler's name: the server takes one of any length, and one that is longer is nobody's."""
+"""Longest scheduler name; the API server accepts longer ones, which belong to no scheduler."""
 UNFINISHED_PODS = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
-"""Finished pods hold nothing; the server tells of a pod that finishes as if it were deleted."""
+"""Finished pods occupy nothing. The server reports a pod that finishes as deleted."""
 
 BETAS = ("v1beta2", "v1beta1")
-"""Of resource.k8s.io, before Kubernetes 1.34."""
+"""Versions of resource.k8s.io before Kubernetes 1.34."""
 
 Change = PodChange | NodeChange | ObjectChange
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """`read` raises whatever is wrong with an object; `gone` tells of one that is not there any more.
+    """`read` raises whatever is wrong with an object; `gone` describes a deleted one.
 
-    `required`: without it nothing can be scheduled. Others may be missing at the server, or be forbidden to us.
-    `older`: versions of the API in which the same can be read, for servers that do not have that of `path`.
+    `required`: nothing can be scheduled without it; other kinds may be missing at the server or forbidden. `older`: API
+    versions for servers that lack that of `path`.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class Resource:
 
     @property
     def plural(self) -> str:
-        """By which people know it; with the group where another one has the like."""
+        """The name that people know; with the group where two kinds share it."""
         parts = self.path.split("/")
         return f"{parts[-1]}.{parts[2]}" if parts[-1] == "podgroups" else parts[-1]
 
@@ -116,7 +116,7 @@ def unreadable(kind: Kind, found: Outline, cause: Exception) -> Unreadable:
 
 
 def describe(cause: Exception) -> str:
-    """On one line, and without the name of the object."""
+    """One line, without the object's name."""
     if isinstance(cause, InvalidObject):
         text = f"{cause.field}: {cause.reason}" if cause.field else cause.reason
     else:
@@ -125,7 +125,7 @@ def describe(cause: Exception) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """Messages bear so many bytes, not characters."""
+    """Message fields are limited in bytes, not characters."""
     if len(text) <= most and text.isascii():
         return text
     return text.encode(errors="replace")[:most].decode(errors="ignore")

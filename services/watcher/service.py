@@ -1,4 +1,4 @@
-"""Watcher's shell: lists and watches at the API server on one side, the stream on the bus on the other."""
+"""The watcher's shell: lists and watches at the API server, publishes the stream on the bus."""
 
 import asyncio
 import logging
@@ -10,33 +10,31 @@ from msgspec.structs import replace
 
 from services.watcher.core import WatcherCore
 from services.watcher.events import (
-    Asked,
     Beat,
-    Complain,
-    Denied,
     Effect,
     Event,
-    Heard,
-    ListAgain,
-    Missing,
+    KindMissing,
+    KindUnavailable,
+    ListAll,
+    ObjectSkipped,
     Publish,
-    Skipped,
-    Stale,
+    Received,
+    RelistRequested,
+    ReportProblem,
+    StaleState,
     Tick,
 )
-from services.watcher.metrics import WatchMetrics
-from services.watcher.owners import Owners
-from services.watcher.pace import Pace, size_of
+from services.watcher.flow_control import FlowControl, size_of
+from services.watcher.metrics import WatchMetrics, WatchSpans
+from services.watcher.problem_reporter import ProblemReporter
 from services.watcher.resources import RESOURCES, Resource
-from services.watcher.spans import WatchSpans
 from shared.bus import Envelope
 from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
 from shared.kube.client import KubeClient
 from shared.kube.connection import given_connection
 from shared.kube.errors import Gone, Refused
-from shared.kube.listwatch import Events, ListEnds, ListPage, ListWatch, Trouble, Watching
-from shared.kube.listwatch import Heard as Said
+from shared.kube.listwatch import Interruption, ListDone, ListPage, ListWatch, ListWatchEvent, WatchEvents, WatchStarted
 from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
 from shared.model.kinds import QUEUE_KINDS
 from shared.plugins.frameworks import load_scheduler_config
@@ -46,18 +44,18 @@ from shared.runtime.joining import joined
 from shared.runtime.leadership import LaterTerm, leadership
 from shared.telemetry.logs import Repeated
 
-GATHERING = 0.01
-"""Seconds between two messages about one kind: each costs everybody who listens, however little it says."""
+GATHER_SECONDS = 0.01
+"""Seconds between two messages about one kind: each message costs every follower, however small it is."""
 BEAT = 1.0
-"""Seconds between two beats."""
+"""Seconds between two heartbeats."""
 MISSING_PAUSE = 60.0
-"""Seconds until a kind that the server does not show us is asked for again."""
-LOOK_AGAIN = 0.5
-"""Seconds until those who follow are looked at again, though none of them has said anything."""
+"""Seconds until a kind that the server does not serve is requested again."""
+FLOW_CHECK = 0.5
+"""Seconds between two checks whether silent followers still count."""
 FOLLOWERS = 2
 """A queue and a snapshot."""
 FOLLOWERS_PATIENCE = 0.5
-"""Seconds for them to come before the first listing begins: for who comes in the middle of one it begins again."""
+"""Seconds to wait for them before the first listing; for one that joins in the middle, a listing starts again."""
 DENIALS = frozenset({403, 404})
 RESTORED = "if etcd was restored from a backup, restart Flotilla"
 
@@ -95,7 +93,9 @@ class Shell:
         self._sparingly = Repeated(context.log)
         self._metrics = WatchMetrics(context.metrics)
         self._spans = WatchSpans(context.tracer, schedulers)
-        self._owners = Owners(client, schedulers, context.name, context.wall, self._sparingly, context.metrics)
+        self._reporter = ProblemReporter(
+            client, schedulers, context.name, context.wall, self._sparingly, context.metrics
+        )
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core,
             Tick(),
@@ -107,9 +107,9 @@ class Shell:
         self._listwatches = {kind: self._listwatch(client, resource) for kind, resource in RESOURCES.items()}
         self._outgoing: list[Watched | WatchBeat] = []
         self._stale: dict[Kind, str] = {}
-        self._pace = Pace(core.epoch)
+        self._flow = FlowControl(core.epoch)
         self._caught_up = asyncio.Event()
-        said = "no queue and no snapshot has said that it follows this watcher"
+        said = "no queue or snapshot follows this watcher"
         self._known: set[str] = set()
         self._all_follow = asyncio.Event()
         self._followers = Watchdog(context.health, context.clock, "followers", said)
@@ -124,7 +124,7 @@ class Shell:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT, self._beat))
                 tasks.create_task(self._list())
-                tasks.create_task(self._owners.run())
+                tasks.create_task(self._reporter.run())
                 tasks.create_task(self._context.fault.raised())
         finally:
             self._runner.close()
@@ -137,44 +137,46 @@ class Shell:
             for listwatch in self._listwatches.values():
                 tasks.create_task(listwatch.run())
 
-    # What comes in
+    # Input
 
     def _listwatch(self, client: KubeClient, resource: Resource) -> ListWatch:
-        async def hear(said: Said) -> None:
+        async def hear(said: ListWatchEvent) -> None:
             await self._hear(resource.kind, said)
 
         others = resource.older_paths
         return ListWatch(client, resource.path, hear, random.Random(), selector=resource.selector, others=others)
 
-    async def _hear(self, kind: Kind, said: Said) -> None:
+    async def _hear(self, kind: Kind, said: ListWatchEvent) -> None:
         match said:
-            case Trouble():
+            case Interruption():
                 await self._on_trouble(RESOURCES[kind], said)
                 return
-            case Watching():
+            case WatchStarted():
                 self._context.health.clear(RESOURCES[kind].plural)
-            case Events(events=events):
+            case WatchEvents(events=events):
                 self._metrics.count(kind, Counter(event.type for event in events))
             case ListPage(objects=objects):
                 self._metrics.count(kind, {"LISTED": len(objects)})
-            case ListEnds():
+            case ListDone():
                 self._metrics.listings.labels(kind).inc()
         began = self._context.clock()
-        self._runner.feed(Heard(kind, said, self._context.wall()))
+        self._runner.feed(Received(kind, said, self._context.wall()))
         await self._send(began)
         self._metrics.lag.observe(self._context.clock() - began)
         if kind in self._stale:
             raise Gone(self._server, RESOURCES[kind].path, 0, f"{self._stale.pop(kind)}; {RESTORED}")
-        await self._keep_pace()
-        if isinstance(said, Events):
-            await asyncio.sleep(GATHERING)  # what comes meanwhile waits in the connection, and goes out together
+        await self._wait_for_followers()
+        if isinstance(said, WatchEvents):
+            await asyncio.sleep(
+                GATHER_SECONDS
+            )  # what comes meanwhile waits in the connection and goes out in one message
 
-    async def _on_trouble(self, resource: Resource, trouble: Trouble) -> None:
-        """Returns when it is to be tried again."""
+    async def _on_trouble(self, resource: Resource, trouble: Interruption) -> None:
+        """Returns when the list or watch is to be tried again."""
         kind, plural, cause = resource.kind, resource.plural, trouble.cause
         self._metrics.troubles.labels(kind).inc()
         if not resource.required and isinstance(cause, Refused) and cause.status in DENIALS:
-            self._runner.feed(Denied(kind, str(cause)))
+            self._runner.feed(KindUnavailable(kind, str(cause)))
             await self._send()
             if self._core.is_missing(kind):
                 await asyncio.sleep(MISSING_PAUSE)
@@ -184,9 +186,9 @@ class Shell:
 
     def _on_relist(self, message: Relist, envelope: Envelope) -> None:
         self._metrics.asked.inc()
-        self._context.log.info("%s asks for a listing", message.asker)
-        self._follows(WatchSeen(message.asker, self._core.epoch, self._core.seq))  # it hears all from here on
-        self._runner.feed(Asked())
+        self._context.log.info("%s requests a listing", message.asker)
+        self._follows(WatchSeen(message.asker, self._core.epoch, self._core.seq))  # it hears everything from here on
+        self._runner.feed(RelistRequested())
 
     def _on_seen(self, message: WatchSeen, envelope: Envelope) -> None:
         if (message.epoch, message.seq) > (self._core.epoch, self._core.seq):
@@ -204,14 +206,14 @@ class Shell:
                 self._known.add(seen.asker)
             if len(self._known) >= FOLLOWERS:
                 self._all_follow.set()
-        self._pace.heard(seen, asyncio.get_running_loop().time())
+        self._flow.seen(seen, asyncio.get_running_loop().time())
         self._caught_up.set()
 
     async def _beat(self) -> None:
         self._runner.feed(Beat())
         await self._send()
 
-    # What goes out
+    # Output
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -219,31 +221,31 @@ class Shell:
                 self._outgoing.append(replace(beat, at=self._context.wall()))
             case Publish(message=message):
                 self._outgoing.append(message)
-            case ListAgain():
+            case ListAll():
                 for listwatch in self._listwatches.values():
                     listwatch.list_again()
-            case Complain(change=change):
+            case ReportProblem(change=change):
                 self._metrics.unreadable.labels(change.kind).inc()
                 where = f"{change.namespace}/{change.name}" if change.namespace else change.name
                 self._sparingly.warning(f"{change.kind} {where}", "%s %s: %s", change.kind, where, change.problem)
-                self._owners.tell(effect)
-            case Stale(kind=kind, problem=problem):
+                self._reporter.report(effect)
+            case StaleState(kind=kind, problem=problem):
                 self._metrics.stale.labels(kind).inc()
                 self._stale[kind] = problem
-            case Missing(kind=kind, problem=problem):
+            case KindMissing(kind=kind, problem=problem):
                 plural = RESOURCES[kind].plural
                 self._context.health.clear(plural)
-                self._listwatches[kind].list_again()  # what was known of it is told anew once it is shown again
+                self._listwatches[kind].list_again()  # so that all of it is published once the server serves it again
                 level = logging.INFO if OBJECT_KINDS[kind] in QUEUE_KINDS else logging.WARNING
-                self._context.log.log(level, "%s: there count as none: %s; asked for again later", plural, problem)
-            case Skipped(kind=kind, problem=problem):
+                self._context.log.log(level, "%s: treated as empty: %s; will be requested again", plural, problem)
+            case ObjectSkipped(kind=kind, problem=problem):
                 self._metrics.unreadable.labels(kind).inc()
                 self._sparingly.warning(f"{kind} skipped", "a %s without a name: %s", kind, problem)
 
     async def _send(self, began: float | None = None) -> None:
-        """All of it at once, so in order; then waits where the bus is crowded. `began`: when pods in it were read.
+        """Publish everything in order, then wait if the bus is congested. `began`: when the pods in it were read.
 
-        What the bus does not take has its number all the same: everybody sees that it is missing, and asks.
+        A message that the bus drops keeps its number; followers notice the gap and request a listing.
         """
         outgoing, self._outgoing = self._outgoing, []
         for message in outgoing[:-1]:
@@ -254,14 +256,14 @@ class Shell:
             self._spans.told(outgoing, began, self._context.clock())
         for message in outgoing:
             if isinstance(message, Watched):
-                self._pace.said(message.seq, sum(map(size_of, message.changes)))
+                self._flow.sent(message.seq, sum(map(size_of, message.changes)))
 
-    async def _keep_pace(self) -> None:
-        """Nothing more is read from the API server while those who follow are behind."""
+    async def _wait_for_followers(self) -> None:
+        """Stop reading from the API server while followers are behind."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while self._pace.is_ahead(loop.time()):
+        while self._flow.must_wait(loop.time()):
             self._caught_up.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._caught_up.wait(), LOOK_AGAIN)
+                await asyncio.wait_for(self._caught_up.wait(), FLOW_CHECK)
         self._metrics.held_up.inc(loop.time() - began)

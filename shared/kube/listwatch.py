@@ -14,8 +14,8 @@ Later lists come in pages, for these name their version before the first object;
 Where several versions of an API have the same objects, a version that the server does not have (404) means that the
 next one is asked, and so on until one answers; from there it goes on where it was.
 
-What it hears it hands to `hear`, in order, and waits for it before it reads on. Failures are handed on as Trouble and
-tried again, ever more patiently, and not before the time that the server names.
+What it hears it hands to `hear`, in order, and waits for it before it reads on. Failures are handed on as Interruption
+and tried again, ever more patiently, and not before the time that the server names.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ NOT_STREAMED = frozenset({400, 405, 406, 415, 422})
 
 
 @dataclass(frozen=True, slots=True)
-class ListBegins:
+class ListStarted:
     """Once more, and without an end before it, where a listing had to be given up.
 
     `version`: of the state that is listed; empty where the server tells it only at the end.
@@ -71,7 +71,7 @@ class ListPage:
 
 
 @dataclass(frozen=True, slots=True)
-class ListEnds:
+class ListDone:
     """`version`: of the state that was listed. `since`: events that follow are not older than this."""
 
     version: str = ""
@@ -79,26 +79,26 @@ class ListEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class WatchStarted:
     """The server has accepted a watch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class WatchEvents:
     """All that could be read at once."""
 
     events: Sequence[WatchEvent]
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Interruption:
     """It does not go on; it is tried again in so many seconds."""
 
     cause: ClusterError
     wait: float
 
 
-Heard = ListBegins | ListPage | ListEnds | Watching | Events | Trouble
+ListWatchEvent = ListStarted | ListPage | ListDone | WatchStarted | WatchEvents | Interruption
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class ListWatch:
         self,
         client: KubeClient,
         path: str,
-        hear: Callable[[Heard], Awaitable[None]],
+        hear: Callable[[ListWatchEvent], Awaitable[None]],
         rng: random.Random,
         *,
         selector: str = "",
@@ -207,7 +207,7 @@ class ListWatch:
     async def _list(self) -> None:
         self._begin_listing()
         page = await self._get_page_patiently("")
-        await self._hear(ListBegins(page.metadata.resource_version))
+        await self._hear(ListStarted(page.metadata.resource_version))
         while True:
             if page.items:
                 await self._hear(ListPage(page.items))
@@ -218,7 +218,7 @@ class ListWatch:
                 return
             page = await self._get_page_patiently(following)
         version = page.metadata.resource_version
-        await self._hear(ListEnds(version, version))
+        await self._hear(ListDone(version, version))
         self._version, self._page, self._has_listed = version, PAGE, True
         self._listing = self._broke_off = False
 
@@ -261,7 +261,7 @@ class ListWatch:
         lines = Lines()
         streamed = StreamedList(self._client.server, self._path, self._stream, lines)
         self._stream.patience = self._timing.list_silence
-        await self._hear(ListBegins())
+        await self._hear(ListStarted())
         try:
             async for objects in streamed.pages():
                 await self._hear(ListPage(objects))
@@ -271,14 +271,14 @@ class ListWatch:
             self._broke_off = True
             self._streams = not isinstance(cause, Silent | NotStreamed)
             raise
-        await self._hear(ListEnds(streamed.version, streamed.since))
+        await self._hear(ListDone(streamed.version, streamed.since))
         self._version, self._listing, self._has_listed = streamed.version, False, True
         self._wait, self._absent = self._timing.first_wait, 0
-        await self._hear(Watching())
+        await self._hear(WatchStarted())
         self._stream.patience = self._patience(seconds, has_bookmarks=await self._take(streamed.events))
         await self._follow(lines)
 
-    # Watching
+    # WatchStarted
 
     async def _watch(self, version: str) -> None:
         seconds = self._watch_seconds()
@@ -288,7 +288,7 @@ class ListWatch:
         if self._list_again:
             return
         self._opened_at = asyncio.get_running_loop().time()
-        await self._hear(Watching())
+        await self._hear(WatchStarted())
         self._stream.patience = self._patience(seconds, has_bookmarks=False)
         await self._follow(Lines())
 
@@ -313,7 +313,7 @@ class ListWatch:
         if said.newest is not None:
             self._newest = said.newest
         if said.changes:
-            await self._hear(Events(said.changes))
+            await self._hear(WatchEvents(said.changes))
         if said.error is not None:
             raise error_of(said.error, self._client.server, self._path)
         return said.has_bookmark
@@ -353,7 +353,7 @@ class ListWatch:
             if cause.retry_after is not None:
                 named = min(cause.retry_after, LONGEST_RETRY_AFTER)
                 wait = max(wait, named * self._rng.uniform(1.0, 1.25))
-        await self._hear(Trouble(cause, wait))
+        await self._hear(Interruption(cause, wait))
         await asyncio.sleep(wait)
 
     def _patience(self, seconds: float, *, has_bookmarks: bool) -> float:

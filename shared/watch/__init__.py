@@ -1,1 +1,1 @@
-"""What every consumer of the watcher's stream has to do alike, so that none misses anything."""
+"""Following the watcher's stream, in the same way for every consumer, so that none misses a change."""

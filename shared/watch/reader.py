@@ -1,16 +1,14 @@
-"""WatchReader: follows the watcher's stream, and knows when what it has seen is the whole cluster.
+"""WatchReader: follows the watcher's stream and knows when it has seen the whole cluster.
 
-    unsynced --a listing of every kind, seen whole--> synced
-        ^                                               |
-        +-- a message is missing, or the watcher is new-+
-
-Changes are passed on in order, each at most once, and never one that is older than what was passed on before. What a
-whole listing does not name is reported as gone; so after one, the consumer's world is the watcher's, whatever was lost.
+`TRANSITIONS` has its states. Changes are passed on in order, each at most once, and never one older than what was
+passed on before. Objects that a complete listing does not contain are reported as gone; so after a listing the consumer
+knows what the watcher knows, whatever was lost.
 """
 
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from shared.errors import MOST_REMEMBERED, InvariantBroken, ProtocolError
 from shared.messages.watch import (
@@ -26,24 +24,37 @@ from shared.messages.watch import (
     WatchBeat,
     WatchChange,
     Watched,
+    WatchSeen,
 )
 
 FIRST_PATIENCE = 0.5
-"""Seconds that a listing that was asked for is waited for; twice as long each time, until one is complete."""
+"""Seconds to wait for a requested listing; doubled each time until one is complete."""
 LONGEST_PATIENCE = 8.0
 DOUBT_PAUSE = 10.0
-"""Seconds between two listings that are asked for because the stream has shown the past."""
+"""Seconds between two listings requested because the stream showed an old state."""
+
+
+class State(StrEnum):
+    UNSYNCED = "unsynced"
+    SYNCED = "synced"
+
+
+TRANSITIONS = (
+    (State.UNSYNCED, State.SYNCED, "a listing of every kind is complete"),
+    (State.SYNCED, State.UNSYNCED, "a message is missing, or the watcher is a new one"),
+)
+"""From, to, and why; there are no others."""
 
 Seen = PodChange | NodeChange | ObjectChange | Unreadable
 Effect = Seen | Relist
-"""Changes are to be applied in order; a Relist is to be sent to the watcher."""
+"""Apply changes in order; send a Relist to the watcher."""
 
 
 @dataclass(slots=True)
 class _Objects:
-    """What the consumer knows of one kind: pods by uid, others by key. `listed`: the part of a listing seen so far.
+    """Known objects of one kind: pods by uid, others by key. `listed`: the part of the current listing seen so far.
 
-    `version`: of the last listing that was seen whole.
+    `version`: of the last complete listing.
     """
 
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -53,39 +64,43 @@ class _Objects:
 
 
 class WatchReader:
-    """Pure: it is told messages and the time, and says what to do. It remembers keys, never objects."""
+    """Pure: messages and the time in, effects out. Remembers keys, never objects."""
 
     def __init__(self, asker: str) -> None:
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self.listings = 0
-        """Listings of pods that were seen whole."""
+        """Complete listings of pods."""
         self._asker = asker
         self._epoch = 0
         self._seq = 0
         self._objects = {kind: _Objects() for kind in Kind}
         self._listed: frozenset[Kind] = frozenset(Kind)
-        """The kinds that the watcher lists; one of an earlier release does not list all that are known here."""
+        """The kinds that the watcher lists; an earlier release may list fewer than are known here."""
         self._patience = FIRST_PATIENCE
         self._ask_at: float | None = None
         self._doubt_at = -math.inf
 
     @property
     def synced(self) -> bool:
-        """A listing of every kind has been seen whole, and nothing was missed since."""
+        """A listing of every kind is complete, and nothing was missed since."""
         return all(self._objects[kind].complete for kind in self._listed)
 
     @property
+    def state(self) -> State:
+        return State.SYNCED if self.synced else State.UNSYNCED
+
+    @property
     def epoch(self) -> int:
-        """The watcher's; 0 before anything was heard."""
+        """The watcher's; 0 before its first message."""
         return self._epoch
 
     @property
     def position(self) -> tuple[int, int]:
-        """The watcher's epoch, and the number of its last message that was heard."""
+        """The watcher's epoch, and the number of its last message."""
         return self._epoch, self._seq
 
     def version_of(self, kind: Kind) -> str:
-        """The resourceVersion of the kind's last listing that was seen whole; empty if there is none."""
+        """The resourceVersion of the kind's last complete listing; empty if there is none."""
         return self._objects[kind].version
 
     def count(self, kind: Kind) -> int:
@@ -95,11 +110,11 @@ class WatchReader:
         return [self._ask(now)]
 
     def next_deadline(self) -> float | None:
-        """When `tick` wants to be called; None while synced."""
+        """When to call `tick`; None while synced."""
         return self._ask_at
 
     def doubt(self, now: float) -> list[Effect]:
-        """The stream has shown the past: asks for a listing, but not all the time."""
+        """The stream showed an old state: request a listing, at most every DOUBT_PAUSE."""
         if self._ask_at is not None or now < self._doubt_at:
             return []
         self._doubt_at = now + DOUBT_PAUSE
@@ -124,7 +139,7 @@ class WatchReader:
                 self._rest()
             return effects
         if message.seq <= self._seq:
-            return []  # doubled, or overtaken
+            return []  # duplicate or out of order
         if message.seq > self._seq + 1:
             self._miss(message.seq - 1, effects, now)
         self._seq = message.seq
@@ -133,7 +148,7 @@ class WatchReader:
         if self.synced:
             self._rest()
         elif any(objects.listed is not None for objects in self._objects.values()):
-            self._ask_at = now + self._patience  # a listing is under way: asking for another would not speed it up
+            self._ask_at = now + self._patience  # a listing is in progress; requesting another would not speed it up
         return effects
 
     # Inside
@@ -142,7 +157,7 @@ class WatchReader:
         self._ask_at, self._patience = None, FIRST_PATIENCE
 
     def _begin_epoch(self, epoch: int, now: float) -> None:
-        """A new watcher lists everything by itself; whoever hears it from its first message on need not ask."""
+        """A new watcher lists everything by itself; a follower from its first message on need not ask."""
         self._epoch, self._seq, self._listed = epoch, 0, frozenset(Kind)
         self._distrust()
         if self._ask_at is None:
@@ -197,7 +212,9 @@ class WatchReader:
             objects.listed.add(key)
 
     def _sweep(self, kind: Kind, version: str) -> list[Effect]:
-        """After a listing: what was known and is not in it is gone. Of a listing that began unseen nothing follows."""
+        """After a listing, known objects that it does not contain are gone. A listing whose start was missed proves
+        nothing.
+        """
         objects = self._objects[kind]
         listed, objects.listed = objects.listed, None
         if listed is None:
@@ -207,7 +224,7 @@ class WatchReader:
         return [_gone(kind, key, *objects.names.pop(key)) for key in list(objects.names) if key not in listed]
 
     def validate(self) -> None:
-        """Synced means that nothing is waited for, and what was listed is known."""
+        """When synced, no listing is awaited, and every listed object is known."""
         if self.synced and self._ask_at is not None:
             raise InvariantBroken("synced, and still waiting for a listing")
         for kind, objects in self._objects.items():
@@ -219,3 +236,21 @@ def _gone(kind: Kind, key: str, namespace: str, name: str) -> Seen:
     if kind is Kind.POD:
         return PodChange(key, namespace, name, gone=True)
     return NodeChange(name, gone=True) if kind is Kind.NODE else ObjectChange(OBJECT_KINDS[kind], key, gone=True)
+
+
+REPORT_EVERY = 8
+"""Messages between two reports; every heartbeat is answered as well."""
+
+
+class Progress:
+    def __init__(self, asker: str) -> None:
+        self._asker = asker
+        self._told = (0, 0)
+
+    def due(self, position: tuple[int, int], *, beat: bool) -> WatchSeen | None:
+        """The report to send after handling the message at this position (epoch and number), if one is due."""
+        epoch, seq = position
+        if not (beat or epoch != self._told[0] or seq - self._told[1] >= REPORT_EVERY):
+            return None
+        self._told = position
+        return WatchSeen(self._asker, epoch, seq)

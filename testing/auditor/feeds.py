@@ -14,7 +14,16 @@ from shared.bus import Bus, Envelope, Subscription
 from shared.bus.subjects import QUEUE_INSPECT, SNAPSHOT_BOUND
 from shared.errors import FlotillaError, InvalidObject
 from shared.kube.client import KubeClient
-from shared.kube.listwatch import Events, Heard, ListBegins, ListEnds, ListPage, ListWatch, Trouble, Watching
+from shared.kube.listwatch import (
+    Interruption,
+    ListDone,
+    ListPage,
+    ListStarted,
+    ListWatch,
+    ListWatchEvent,
+    WatchEvents,
+    WatchStarted,
+)
 from shared.messages.binding import BindingOutcomes
 from shared.messages.queue import Inspect, QueueContents
 from shared.messages.watch import Kind
@@ -77,17 +86,17 @@ class ClusterFeed:
     async def run(self) -> NoReturn:
         await self._list_watch.run()
 
-    async def _hear(self, heard: Heard) -> None:
+    async def _hear(self, heard: ListWatchEvent) -> None:
         match heard:
-            case ListBegins():
+            case ListStarted():
                 self._listing, self._unreadable = [], []
             case ListPage(objects=objects):
                 for number, raw in enumerate(objects):
                     self._take_listed(raw)
                     await _give_way(number)
-            case ListEnds():
+            case ListDone():
                 self._end_listing()
-            case Watching():
+            case WatchStarted():
                 if self._lost:
                     self._lost = False
                     self._emit(WatchResumed(self._kind))

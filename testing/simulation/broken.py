@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import services.binder.binding.api_calls as api_calls
 import services.binder.binding.bind_steps as bind_steps
 import services.snapshot.dispatch.pod_lookups as pod_lookups
-import services.watcher.fitting as fitting
+import services.watcher.bodies as fitting
 import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.binding.extension_points import PermitWait
@@ -23,7 +23,7 @@ from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import Judge
 from services.snapshot.core import SnapshotCore
 from services.snapshot.owner import Owner
-from services.watcher.history import History
+from services.watcher.kind_state import History
 from shared.bus.errors import Refusal, Refused
 from shared.bus.wire import Reader
 from shared.errors import UserError
@@ -97,9 +97,9 @@ def _past_is_news() -> Iterator[None]:
         return on_unplaced(self, pod)
 
     with (
-        patch.object(History, "too_old_to_begin", lambda *_: False),
-        patch.object(History, "listed", lambda *_: True),
-        patch.object(History, "happened", lambda *_: True),
+        patch.object(VersionOrder, "is_old_list", lambda *_: False),
+        patch.object(VersionOrder, "accept_list", lambda *_: True),
+        patch.object(VersionOrder, "accept_event", lambda *_: True),
         patch.object(SnapshotCore, "_on_unplaced", believes),
         patch.object(WatchDecoder, "_stale", lambda *_: []),
     ):

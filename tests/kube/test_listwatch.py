@@ -12,15 +12,15 @@ import pytest
 from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Unauthorized, Unreachable
 from shared.kube.listwatch import (
-    Events,
-    Heard,
-    ListBegins,
-    ListEnds,
+    Interruption,
+    ListDone,
     ListPage,
+    ListStarted,
     ListWatch,
+    ListWatchEvent,
     Timing,
-    Trouble,
-    Watching,
+    WatchEvents,
+    WatchStarted,
 )
 from shared.kube.wire import Lines
 from testing.simulator.service import Simulator, SimulatorOptions
@@ -34,22 +34,22 @@ class Ear:
 
     def __init__(self, on_first_page: Callable[[], None]) -> None:
         self.on_first_page = on_first_page
-        self.heard: list[Heard] = []
+        self.heard: list[ListWatchEvent] = []
         self.world: dict[str, str] = {}
         self.listed: set[str] = set()
 
-    async def __call__(self, heard: Heard) -> None:
+    async def __call__(self, heard: ListWatchEvent) -> None:
         self.heard.append(heard)
         match heard:
-            case ListBegins():
+            case ListStarted():
                 self.listed = set()
             case ListPage(objects=objects):
                 self.listed |= {self.put(raw) for raw in objects}
                 if self.count(ListPage) == 1:
                     self.on_first_page()
-            case ListEnds():
+            case ListDone():
                 self.world = {name: version for name, version in self.world.items() if name in self.listed}
-            case Events(events=events):
+            case WatchEvents(events=events):
                 for event in events:
                     name = self.put(event.object)
                     if event.type == "DELETED":
@@ -65,12 +65,12 @@ class Ear:
         return sum(isinstance(heard, what) for heard in self.heard)
 
     @property
-    def troubles(self) -> list[Trouble]:
-        return [heard for heard in self.heard if isinstance(heard, Trouble)]
+    def troubles(self) -> list[Interruption]:
+        return [heard for heard in self.heard if isinstance(heard, Interruption)]
 
     @property
     def events(self) -> list[str]:
-        return [event.type for heard in self.heard if isinstance(heard, Events) for event in heard.events]
+        return [event.type for heard in self.heard if isinstance(heard, WatchEvents) for event in heard.events]
 
 
 @asynccontextmanager
@@ -109,14 +109,14 @@ async def delete(client: KubeClient, name: str) -> None:
 @pytest.mark.asyncio
 async def test_what_is_there_is_listed_and_what_happens_is_told() -> None:
     async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
-        await until(lambda: ear.count(Watching))
+        await until(lambda: ear.count(WatchStarted))
         put(server, "a", "b")
         put(server, "a")
         await until(lambda: ear.world == world(server, "a", "b"))
         await delete(client, "b")
         await until(lambda: ear.world == world(server, "a"))
         assert ear.events == ["ADDED", "ADDED", "MODIFIED", "MODIFIED", "DELETED"]
-        assert (ear.count(ListBegins), ear.count(ListEnds), ear.troubles) == (1, 1, [])
+        assert (ear.count(ListStarted), ear.count(ListDone), ear.troubles) == (1, 1, [])
 
 
 def streams_no_lists(server: Simulator) -> None:
@@ -131,7 +131,7 @@ async def test_a_long_list_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
         put(server, *names)
         streams_no_lists(server)
         async with following(client) as (ear, _):
-            await until(lambda: ear.count(ListEnds))
+            await until(lambda: ear.count(ListDone))
             assert [len(heard.objects) for heard in ear.heard if isinstance(heard, ListPage)] == [10, 10, 10, 5]
             assert ear.world == world(server, *names)
 
@@ -143,34 +143,34 @@ async def test_a_list_that_expires_half_read_begins_again_with_larger_pages(monk
         put(server, *[f"p{i:03}" for i in range(35)])
         streams_no_lists(server)
         async with following(client, on_first_page=server.compact) as (ear, _):
-            await until(lambda: ear.count(ListEnds))
+            await until(lambda: ear.count(ListDone))
             assert [type(trouble.cause) for trouble in ear.troubles] == [Gone]
             assert [len(heard.objects) for heard in ear.heard if isinstance(heard, ListPage)] == [10, 35]
-            assert ear.count(ListBegins) == 2
+            assert ear.count(ListStarted) == 2
             assert len(ear.world) == 35
 
 
 @pytest.mark.asyncio
 async def test_a_watch_that_ends_goes_on_where_it_was() -> None:
     async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
-        await until(lambda: ear.count(Watching))
+        await until(lambda: ear.count(WatchStarted))
         for round_, name in enumerate("abc", 2):
             server.close_watches()
             put(server, name)
-            await until(lambda round_=round_: ear.count(Watching) >= round_)  # type: ignore[misc]
+            await until(lambda round_=round_: ear.count(WatchStarted) >= round_)  # type: ignore[misc]
         await until(lambda: ear.world == world(server, "a", "b", "c"))
         assert ear.events == ["ADDED"] * 3
-        assert ear.count(ListBegins) == 1
+        assert ear.count(ListStarted) == 1
 
 
 @pytest.mark.asyncio
 async def test_a_server_ends_a_watch_when_its_time_is_over() -> None:
     short = Timing(shortest_watch=1.0, longest_watch=1.0, first_wait=0.02)
     async with api_server() as server, client_of(server) as client, following(client, short) as (ear, _):
-        await until(lambda: ear.count(Watching) == 2)
+        await until(lambda: ear.count(WatchStarted) == 2)
         put(server, "a")
         await until(lambda: ear.world == world(server, "a"))
-        assert (ear.count(ListBegins), ear.troubles) == (1, [])
+        assert (ear.count(ListStarted), ear.troubles) == (1, [])
 
 
 @pytest.mark.asyncio
@@ -183,7 +183,7 @@ async def test_a_watch_from_too_long_ago_lists_again() -> None:
         await delete(client, "a")
         put(server, "c")
         server.compact()
-        await until(lambda: ear.count(ListEnds) == 2)
+        await until(lambda: ear.count(ListDone) == 2)
         assert any(isinstance(trouble.cause, Gone) for trouble in ear.troubles)
         assert ear.world == world(server, "b", "c")
 
@@ -198,7 +198,7 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
         put(server, "b")
         await until(lambda: ear.world == world(server, "a", "b"))
         assert any(isinstance(trouble.cause, Unreachable) for trouble in ear.troubles)
-        assert ear.count(ListBegins) == 1
+        assert ear.count(ListStarted) == 1
         waits = [trouble.wait for trouble in ear.troubles]
         assert all(0.01 <= wait <= 0.1 for wait in waits)
 
@@ -216,7 +216,7 @@ async def test_a_busy_server_says_when_to_come_back() -> None:
 async def test_silence_is_not_borne_for_ever() -> None:
     impatient = Timing(shortest_watch=0.2, longest_watch=0.2, silence=0.1, first_wait=0.02)
     async with api_server() as server, client_of(server) as client, following(client, impatient) as (ear, _):
-        await until(lambda: ear.count(Watching) >= 2)
+        await until(lambda: ear.count(WatchStarted) >= 2)
         assert isinstance(ear.troubles[0].cause, Unreachable)
 
 
@@ -225,7 +225,7 @@ async def test_wrong_credentials_are_told_and_tried_again() -> None:
     async with api_server(SimulatorOptions(kubelet=False)) as server, client_of(server) as client:
         server.faults.fail("GET", "pods", 401, times=3, reason="Unauthorized")
         async with following(client) as (ear, _):
-            await until(lambda: ear.count(Watching))
+            await until(lambda: ear.count(WatchStarted))
             assert [type(trouble.cause) for trouble in ear.troubles] == [Unauthorized] * 3
 
 
@@ -234,10 +234,10 @@ async def test_a_listing_that_is_asked_for_begins_at_once() -> None:
     slow = Timing(first_wait=60.0)
     async with api_server() as server, client_of(server) as client, following(client, slow) as (ear, listwatch):
         put(server, "a")
-        await until(lambda: ear.count(Watching) == 1 and ear.world == world(server, "a"))
+        await until(lambda: ear.count(WatchStarted) == 1 and ear.world == world(server, "a"))
         for lists in (2, 3):
             listwatch.list_again()
-            await until(lambda lists=lists: ear.count(ListEnds) == lists and ear.count(Watching) == lists)  # type: ignore[misc]
+            await until(lambda lists=lists: ear.count(ListDone) == lists and ear.count(WatchStarted) == lists)  # type: ignore[misc]
         put(server, "b")
         await until(lambda: ear.world == world(server, "a", "b"))
         assert ear.troubles == []
@@ -246,12 +246,12 @@ async def test_a_listing_that_is_asked_for_begins_at_once() -> None:
 @pytest.mark.asyncio
 async def test_a_listing_that_is_asked_for_during_one_follows_it() -> None:
     async with api_server() as server, client_of(server) as client, following(client) as (ear, listwatch):
-        await until(lambda: ear.count(ListBegins))
+        await until(lambda: ear.count(ListStarted))
         listwatch.list_again()
         listwatch.list_again()
-        await until(lambda: ear.count(ListEnds) == 2 and ear.count(Watching))
-        marks = [type(heard) for heard in ear.heard if isinstance(heard, ListBegins | ListEnds)]
-        assert marks == [ListBegins, ListEnds, ListBegins, ListEnds]
+        await until(lambda: ear.count(ListDone) == 2 and ear.count(WatchStarted))
+        marks = [type(heard) for heard in ear.heard if isinstance(heard, ListStarted | ListDone)]
+        assert marks == [ListStarted, ListDone, ListStarted, ListDone]
 
 
 @pytest.mark.asyncio
@@ -259,11 +259,11 @@ async def test_a_listing_that_is_asked_for_during_one_follows_it() -> None:
 async def test_a_listing_that_has_just_begun_is_begun_anew(streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks at its beginning need not wait for the end of one that is of no use to it."""
     monkeypatch.setattr("shared.kube.listwatch.PAGE", 1)
-    marks: list[type[Heard]] = []
+    marks: list[type[ListWatchEvent]] = []
 
-    async def hear(said: Heard) -> None:
+    async def hear(said: ListWatchEvent) -> None:
         marks.append(type(said))
-        if marks == [ListBegins]:
+        if marks == [ListStarted]:
             listwatch.list_again()
 
     async with api_server() as server, client_of(server) as client:
@@ -273,10 +273,10 @@ async def test_a_listing_that_has_just_begun_is_begun_anew(streams: bool, monkey
             server.faults.fail("GET", "^/api/v1/pods", 422, reason="Invalid")  # the first, which asks for a stream
         listwatch = ListWatch(client, "/api/v1/pods", hear, random.Random(1))
         running = asyncio.create_task(listwatch.run())
-        await until(lambda: Watching in marks)
+        await until(lambda: WatchStarted in marks)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert [mark for mark in marks if mark is not ListPage] == [ListBegins, ListBegins, ListEnds, Watching]
+        assert [mark for mark in marks if mark is not ListPage] == [ListStarted, ListStarted, ListDone, WatchStarted]
 
 
 @pytest.mark.asyncio
@@ -288,7 +288,7 @@ async def test_each_version_of_an_api_is_asked_before_there_is_trouble() -> None
             await until(lambda: len(ear.troubles) == 2)
             assert all(paths[-1] in str(trouble.cause) for trouble in ear.troubles), "the last one of each round"
             server.serve("resource.k8s.io", "v1beta2")
-            await until(lambda: ear.count(Watching) == 1)
+            await until(lambda: ear.count(WatchStarted) == 1)
             server.store_raw("deviceclasses", {"metadata": {"name": "x"}}, group="resource.k8s.io")
             await until(lambda: "x" in ear.world)
             troubles = len(ear.troubles)
@@ -296,7 +296,7 @@ async def test_each_version_of_an_api_is_asked_before_there_is_trouble() -> None
             server.close_watches()
             server.store_raw("deviceclasses", {"metadata": {"name": "y"}}, group="resource.k8s.io")
             await until(lambda: "y" in ear.world)
-            assert (ear.count(ListEnds), ear.events) == (1, ["ADDED", "ADDED"])
+            assert (ear.count(ListDone), ear.events) == (1, ["ADDED", "ADDED"])
             assert not [trouble for trouble in ear.troubles[troubles:] if "404" in str(trouble.cause)]
 
 
@@ -306,7 +306,7 @@ async def test_a_selector_is_the_servers_to_apply() -> None:
         put(server, "a")
         server.store_raw("pods", raw_pod("done") | {"status": {"phase": "Succeeded"}})
         async with following(client, selector="fieldSelector=status.phase%21%3DSucceeded") as (ear, _):
-            await until(lambda: ear.count(Watching))
+            await until(lambda: ear.count(WatchStarted))
             assert set(ear.world) == {"a"}
             server.store_raw("pods", raw_pod("a") | {"status": {"phase": "Succeeded"}})
             await until(lambda: not ear.world)

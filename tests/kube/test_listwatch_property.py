@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Silent
-from shared.kube.listwatch import Events, Heard, ListBegins, ListEnds, ListPage, ListWatch, Timing, Trouble, Watching
+from shared.kube.listwatch import (
+    Interruption,
+    ListDone,
+    ListPage,
+    ListStarted,
+    ListWatch,
+    ListWatchEvent,
+    Timing,
+    WatchEvents,
+    WatchStarted,
+)
 from tests.kube.scripted import PATH, Change, ScriptedServer, Step, World, scripted
 from tests.kube.support import until
 
@@ -35,17 +45,17 @@ class Follower:
 
     def __init__(self, server: ScriptedServer) -> None:
         self.server = server
-        self.heard: list[Heard] = []
+        self.heard: list[ListWatchEvent] = []
         self.world: World = {}
         self.at: set[int] = set()
         """Versions of which the world is the one that is known; empty while it is listed."""
         self.asked_at = 0
         self.listed: set[str] = set()
 
-    async def __call__(self, heard: Heard) -> None:
+    async def __call__(self, heard: ListWatchEvent) -> None:
         self.heard.append(heard)
         match heard:
-            case ListBegins():
+            case ListStarted():
                 self.listed, self.at, self.asked_at = set(), set(), max(self.at, default=self.asked_at)
             case ListPage(objects=objects):
                 assert not self.at
@@ -53,15 +63,15 @@ class Follower:
                     name, version = read(raw)
                     self.world[name] = version
                     self.listed.add(name)
-            case ListEnds():
+            case ListDone():
                 self.world = {name: version for name, version in self.world.items() if name in self.listed}
                 versions = range(self.asked_at, self.server.version + 1)
                 self.at = {version for version in versions if self.server.world(version) == self.world}
                 assert self.at, "the world is one that never was, or that is over"
-            case Events(events=events):
+            case WatchEvents(events=events):
                 for event in events:
                     self.apply(event.type, *read(event.object))
-        if isinstance(heard, Events | ListPage):
+        if isinstance(heard, WatchEvents | ListPage):
             await asyncio.sleep(0)
 
     def apply(self, type_: str, name: str, version: int) -> None:
@@ -77,8 +87,8 @@ class Follower:
         return sum(isinstance(heard, what) for heard in self.heard)
 
     @property
-    def troubles(self) -> list[Trouble]:
-        return [heard for heard in self.heard if isinstance(heard, Trouble)]
+    def troubles(self) -> list[Interruption]:
+        return [heard for heard in self.heard if isinstance(heard, Interruption)]
 
 
 def read(raw: msgspec.Raw) -> tuple[str, int]:
@@ -125,7 +135,7 @@ def watches(server: ScriptedServer) -> list[str]:
 
 
 async def settled(server: ScriptedServer, follower: Follower) -> None:
-    await until(lambda: server.version in follower.at and follower.count(Watching))
+    await until(lambda: server.version in follower.at and follower.count(WatchStarted))
 
 
 @pytest.mark.asyncio
@@ -157,7 +167,7 @@ async def test_a_server_that_streams_no_lists_is_asked_for_one_once(streams: str
         await settled(server, follower)
         for lists in (2, 3):
             listwatch.list_again()
-            await until(lambda lists=lists: follower.count(ListEnds) == lists)  # type: ignore[misc]
+            await until(lambda lists=lists: follower.count(ListDone) == lists)  # type: ignore[misc]
         await settled(server, follower)
         assert sum("sendInitialEvents" in query for query in server.requests) == 1
         assert sum("limit=" in query for query in server.requests) == 3 * 2
@@ -169,7 +179,7 @@ async def test_a_streamed_list_that_breaks_off_is_made_up_for_in_pages() -> None
         await settled(server, follower)
         assert ["limit=" in query for query in server.requests[:3]] == [False, True, True]
         listwatch.list_again()
-        await until(lambda: follower.count(ListEnds) == 2)
+        await until(lambda: follower.count(ListDone) == 2)
         assert not any("sendInitialEvents" in query for query in server.requests[1:]), (
             "later lists name their version first"
         )
@@ -180,7 +190,7 @@ async def test_a_page_that_the_server_is_too_busy_for_is_asked_for_again() -> No
     script = [Step(), Step(), *[Step("429")] * 5, *[Step("503")] * 5]
     async with scripted(script, streams="refuses", names="abcdef") as server, following(server) as (follower, _):
         await settled(server, follower)
-        assert follower.count(ListBegins) == 1
+        assert follower.count(ListStarted) == 1
         assert {trouble.cause.status for trouble in follower.troubles if isinstance(trouble.cause, Refused)} == {
             429,
             503,
@@ -194,7 +204,7 @@ async def test_a_watch_that_had_bookmarks_is_missed_when_it_is_silent() -> None:
         await until(lambda: any(isinstance(trouble.cause, Silent) for trouble in follower.troubles))
         server.put(Change("d"))
         await settled(server, follower)
-        assert follower.count(ListBegins) == 1
+        assert follower.count(ListStarted) == 1
         assert "resourceVersion=3&" in watches(server)[-1]
 
 
@@ -202,5 +212,5 @@ async def test_a_watch_that_had_bookmarks_is_missed_when_it_is_silent() -> None:
 async def test_a_server_that_never_goes_on_from_there_is_asked_for_everything() -> None:
     script = [Step("end", 3), *[Step("500")] * 30]
     async with scripted(script, names="ab") as server, following(server) as (follower, _):
-        await until(lambda: follower.count(ListEnds) == 2)
+        await until(lambda: follower.count(ListDone) == 2)
         assert len(follower.troubles) > 10

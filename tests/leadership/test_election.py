@@ -60,7 +60,7 @@ def record(holder: str, term: int = 3, renewed: str = "then", duration: float = 
     return Record(holder, term, renewed, duration)
 
 
-def test_where_there_is_no_lease_it_is_made_and_the_term_is_the_minute() -> None:
+def test_a_missing_lease_is_created_with_the_minute_as_term() -> None:
     script = Script()
     assert script.handle(Tick()) == [Look(PATIENCE)]
     assert script.handle(Tick()) == [], "one thing is asked at a time"
@@ -80,20 +80,20 @@ def test_where_there_is_no_lease_it_is_made_and_the_term_is_the_minute() -> None
         (0, 0.0, 1),
     ],
 )
-def test_terms_rise_by_one_and_are_not_behind_the_minute(found: int, wall: float, term: int) -> None:
+def test_terms_rise_by_one_and_are_at_least_the_minute(found: int, wall: float, term: int) -> None:
     assert Script(wall=wall).leads(record("", found)) == term
 
 
 @pytest.mark.parametrize("holder", ["", "me"])
-def test_a_lease_that_is_given_back_or_was_ours_is_taken_at_once(holder: str) -> None:
+def test_a_released_or_own_lease_is_taken_at_once(holder: str) -> None:
     assert Script().leads(record(holder)) == MINUTES
 
 
-def test_without_election_it_is_taken_whoever_has_it() -> None:
+def test_without_election_the_lease_is_taken_from_any_holder() -> None:
     assert Script(Timings(elect=False)).leads(record("them")) == MINUTES
 
 
-def test_who_waits_looks_again_after_a_while_and_says_who_leads() -> None:
+def test_a_standby_polls_and_names_the_leader() -> None:
     script = Script()
     script.handle(Tick())
     assert script.handle(Looked(record("them"))) == [Follow("them")]
@@ -102,7 +102,7 @@ def test_who_waits_looks_again_after_a_while_and_says_who_leads() -> None:
     assert script.handle(Tick(), 3.2) == [Look(PATIENCE)]
 
 
-def test_it_is_taken_once_it_was_not_seen_to_change_for_its_duration() -> None:
+def test_an_expired_lease_is_taken() -> None:
     script = Script()
     script.handle(Tick())
     script.handle(Looked(record("them")))
@@ -113,7 +113,7 @@ def test_it_is_taken_once_it_was_not_seen_to_change_for_its_duration() -> None:
     assert script.handle(Looked(record("them"))) == [Write(MINUTES, True, PATIENCE)]
 
 
-def test_what_counts_is_when_the_change_was_seen_not_what_it_says() -> None:
+def test_expiry_counts_from_when_the_change_was_seen() -> None:
     script = Script()
     for at in (0.0, 14.0):
         script.handle(Tick(), at)
@@ -124,7 +124,7 @@ def test_what_counts_is_when_the_change_was_seen_not_what_it_says() -> None:
     assert script.handle(Looked(record("them", renewed="14.0"))) == [Write(MINUTES, True, PATIENCE)]
 
 
-def test_the_duration_is_that_which_the_leader_has_written() -> None:
+def test_expiry_uses_the_duration_in_the_lease() -> None:
     script = Script()
     script.handle(Tick())
     script.handle(Looked(record("them", duration=60.0)))
@@ -132,7 +132,7 @@ def test_the_duration_is_that_which_the_leader_has_written() -> None:
     assert script.handle(Looked(record("them", duration=60.0))) == [Follow("them")]
 
 
-def test_who_was_slower_waits_again() -> None:
+def test_the_slower_candidate_waits_again() -> None:
     script = Script()
     script.handle(Tick())
     script.handle(Looked(None))
@@ -142,7 +142,7 @@ def test_who_was_slower_waits_again() -> None:
     assert script.handle(Looked(record("them", MINUTES))) == [Follow("them")]
 
 
-def test_what_was_written_too_long_ago_is_no_ground_to_lead_by() -> None:
+def test_a_write_sent_too_long_ago_gives_no_leadership() -> None:
     script = Script()
     script.handle(Tick())
     script.handle(Looked(None))
@@ -151,7 +151,7 @@ def test_what_was_written_too_long_ago_is_no_ground_to_lead_by() -> None:
     assert script.handle(Looked(record("me", MINUTES))) == [Write(MINUTES + 1, True, PATIENCE)]
 
 
-def test_a_write_with_an_unknown_outcome_uses_its_term_up() -> None:
+def test_a_write_with_an_unknown_outcome_uses_up_its_term() -> None:
     script = Script()
     script.handle(Tick())
     script.handle(Looked(None))
@@ -160,7 +160,7 @@ def test_a_write_with_an_unknown_outcome_uses_its_term_up() -> None:
     assert script.handle(Looked(None)) == [Write(MINUTES + 1, True, PATIENCE)]
 
 
-def test_it_is_renewed_every_period_without_looking() -> None:
+def test_renewals_need_no_read() -> None:
     script = Script()
     term = script.leads()
     assert script.handle(Tick(), 2.0) == [Write(term, False, PATIENCE)]
@@ -168,7 +168,7 @@ def test_it_is_renewed_every_period_without_looking() -> None:
     assert script.next == 4.0
 
 
-def test_a_renewal_may_fail_until_the_deadline_which_counts_from_the_last_ask() -> None:
+def test_failed_renewals_are_retried_until_the_deadline() -> None:
     script = Script()
     term = script.leads()
     script.handle(Tick(), 2.0)
@@ -184,14 +184,14 @@ def test_a_renewal_may_fail_until_the_deadline_which_counts_from_the_last_ask() 
     assert script.election.over and script.handle(Written(), 12.0) == [] and script.handle(Tick(), 99.0) == []
 
 
-def test_who_slept_too_long_has_lost_whatever_the_answer_is() -> None:
+def test_a_leader_that_slept_past_the_deadline_has_lost() -> None:
     script = Script()
     script.leads()
     script.handle(Tick(), 2.0)
     assert script.handle(Written(), 60.0) == [Lose("it was not renewed within 10 s")]
 
 
-def test_a_lease_that_somebody_has_touched_is_looked_at_and_renewed() -> None:
+def test_a_lease_changed_by_somebody_is_read_and_renewed() -> None:
     script = Script()
     term = script.leads()
     script.handle(Tick(), 2.0)
@@ -201,7 +201,7 @@ def test_a_lease_that_somebody_has_touched_is_looked_at_and_renewed() -> None:
 
 
 @pytest.mark.parametrize("found", [None, record("me", 1)])
-def test_a_lease_that_is_deleted_or_an_older_one_is_written_anew(found: Record | None) -> None:
+def test_a_deleted_or_restored_lease_is_written_again(found: Record | None) -> None:
     script = Script()
     term = script.leads()
     script.handle(Tick(), 2.0)
@@ -219,7 +219,7 @@ def test_a_lease_that_is_deleted_or_an_older_one_is_written_anew(found: Record |
         (record("me", 9000), "me has it, in term 9000"),
     ],
 )
-def test_who_finds_another_there_has_lost(found: Record, who: str) -> None:
+def test_a_leader_that_reads_another_holder_has_lost(found: Record, who: str) -> None:
     script = Script()
     script.leads()
     script.handle(Tick(), 2.0)
@@ -228,7 +228,7 @@ def test_who_finds_another_there_has_lost(found: Record, who: str) -> None:
     assert script.handle(Looked(found)) == [Lose(who)]
 
 
-def test_the_leader_may_begin_another_term() -> None:
+def test_the_leader_can_raise_its_term() -> None:
     script = Script()
     term = script.leads()
     assert script.handle(Raise(0), 1.0) == [Write(term + 1, True, PATIENCE)]
@@ -241,7 +241,7 @@ def test_the_leader_may_begin_another_term() -> None:
     assert script.handle(Written()) == [Lead(9001, term + 1)]
 
 
-def test_a_raise_while_a_renewal_is_under_way_comes_after_it() -> None:
+def test_raising_the_term_waits_for_a_renewal_in_progress() -> None:
     script = Script()
     term = script.leads()
     script.handle(Tick(), 2.0)
@@ -250,7 +250,7 @@ def test_a_raise_while_a_renewal_is_under_way_comes_after_it() -> None:
     assert script.handle(Tick()) == [Write(term + 1, True, PATIENCE)]
 
 
-def test_durations_that_cannot_be_count_as_none_where_nobody_is_elected() -> None:
+def test_without_election_inconsistent_durations_are_replaced() -> None:
     assert timings_of(LeaderElection(False, 15.0, 10.0, -1.0, "leases", "", "x")) == Timings(elect=False)
     assert timings_of(LeaderElection(True, 30.0, 20.0, 5.0, "leases", "", "x")) == Timings(
         lease_duration=30.0, renew_deadline=20.0, retry_period=5.0

@@ -132,7 +132,7 @@ class Candidate:
         return str(self.failure)
 
 
-async def test_one_leads_and_the_other_is_ready_to() -> None:
+async def test_one_leads_and_the_other_stands_by() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one")
         lead = await first.leads()
@@ -153,7 +153,7 @@ async def test_one_leads_and_the_other_is_ready_to() -> None:
         assert world.spec()["holderIdentity"] == ""
 
 
-async def test_a_standby_that_learns_that_it_is_to_end_does_not_wait_to_lead() -> None:
+async def test_a_standby_with_a_fault_ends() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one")
         await first.leads()
@@ -165,7 +165,7 @@ async def test_a_standby_that_learns_that_it_is_to_end_does_not_wait_to_lead() -
         await first.stop()
 
 
-async def test_who_was_killed_is_followed_once_its_lease_has_run_out_and_by_itself_at_once() -> None:
+async def test_a_killed_leader_is_replaced_after_expiry_or_by_itself_at_once() -> None:
     async with a_world() as world:
         dead = {"holderIdentity": "one", "leaseTransitions": 41, "renewTime": "x", "leaseDurationSeconds": 1}
         lease = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": dead}
@@ -196,7 +196,7 @@ async def test_a_namesake_without_an_identity_of_its_own_stands_by() -> None:
         await second.stop()
 
 
-async def test_who_cannot_renew_loses_before_another_may_lead() -> None:
+async def test_a_leader_that_cannot_renew_loses_before_another_leads() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one", FAST)
         await first.leads()
@@ -207,7 +207,7 @@ async def test_who_cannot_renew_loses_before_another_may_lead() -> None:
         assert world.spec()["holderIdentity"] == "one", "what is not ours for sure is left alone"
 
 
-async def test_who_does_not_ask_deposes_and_the_deposed_ends() -> None:
+async def test_without_election_a_newcomer_deposes_the_leader() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one")
         epoch = (await first.leads()).epoch
@@ -218,7 +218,7 @@ async def test_who_does_not_ask_deposes_and_the_deposed_ends() -> None:
         await second.stop()
 
 
-async def test_a_lease_that_is_deleted_or_restored_from_a_backup_does_not_take_terms_back() -> None:
+async def test_a_deleted_or_restored_lease_does_not_lower_the_term() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one")
         epoch = (await first.leads()).epoch
@@ -243,7 +243,7 @@ def _holder(world: World) -> str:
         return ""
 
 
-async def test_a_leader_may_begin_another_term() -> None:
+async def test_a_leader_can_raise_its_term() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one")
         lead = await first.leads()
@@ -261,7 +261,7 @@ async def test_a_leader_may_begin_another_term() -> None:
         await first.loses()
 
 
-async def test_who_has_settled_everything_says_so_to_the_next_one_only() -> None:
+async def test_the_settled_mark_reaches_only_the_next_leader() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one")
         lead = await first.leads()
@@ -276,7 +276,7 @@ async def test_who_has_settled_everything_says_so_to_the_next_one_only() -> None
         await third.stop()
 
 
-async def test_what_was_settled_in_an_earlier_term_says_nothing_of_the_last() -> None:
+async def test_an_old_settled_mark_does_not_count() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one")
         lead = await first.leads()
@@ -288,7 +288,7 @@ async def test_what_was_settled_in_an_earlier_term_says_nothing_of_the_last() ->
         await second.stop()
 
 
-async def test_a_busy_loop_does_not_keep_a_renewal_waiting() -> None:
+async def test_a_busy_loop_does_not_delay_renewals() -> None:
     """Half a second at a time it does not turn, for longer than the Lease lasts."""
     async with a_world() as world:
         busy = await asyncio.create_subprocess_exec(
@@ -300,7 +300,7 @@ async def test_a_busy_loop_does_not_keep_a_renewal_waiting() -> None:
         assert world.spec()["holderIdentity"] == "", "given back"
 
 
-async def test_who_does_nothing_any_more_does_not_lead() -> None:
+async def test_a_stuck_leader_gives_up_the_lease() -> None:
     async with a_world() as world:
         stuck = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.leadership.busy", world.server.url, world.nats.url, "stuck"),
@@ -314,7 +314,7 @@ async def test_who_does_nothing_any_more_does_not_lead() -> None:
         await candidate.stop()
 
 
-async def test_who_is_cut_off_from_nats_leaves_it_to_others_and_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_without_nats_gives_up_and_does_not_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_keeper, "NATS_TIMEOUT", 0.5)
     async with a_world() as world:
         proxy = Proxy(world.nats)

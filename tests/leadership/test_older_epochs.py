@@ -60,7 +60,7 @@ async def a_feed(queues: Queues) -> AsyncIterator[Feed]:
 
 
 @pytest.mark.asyncio
-async def test_cycle_takes_no_pods_and_no_receipts_of_an_older_queue() -> None:
+async def test_the_cycle_refuses_messages_of_an_older_queue() -> None:
     queues = Queues(newest=5)
     async with a_feed(queues) as feed:
         await until(lambda: len(queues.refused) >= 2)
@@ -74,7 +74,7 @@ async def test_cycle_takes_no_pods_and_no_receipts_of_an_older_queue() -> None:
         assert queues.taken[1].startswith("of-6-"), "the same is asked again until the newest has answered"
 
 
-def test_a_binder_withdraws_nothing_for_an_older_snapshot() -> None:
+def test_a_binder_refuses_withdrawals_of_an_older_snapshot() -> None:
     script = Script()
     script.epoch = 7
     script.order("p", attempt=3)

@@ -24,7 +24,7 @@ LONG = {"duration": "60s", "deadline": "50s"}
 """Longer than any test: who takes over within one has not waited for the Lease to run out."""
 
 
-async def test_every_leader_is_killed_once_while_pods_come_and_every_pod_is_bound_once(tmp_path: Path) -> None:
+async def test_every_pod_is_bound_once_while_each_leader_is_killed(tmp_path: Path) -> None:
     async with a_pipeline(tmp_path) as fleet, a_bus(fleet.nats, prefix=PREFIX) as bus:
         for number in range(NODES):
             fleet.server.store_raw("nodes", raw_node(f"n-{number}"))
@@ -47,7 +47,7 @@ async def test_every_leader_is_killed_once_while_pods_come_and_every_pod_is_boun
 
 
 @pytest.mark.parametrize("kind", SINGLE)
-async def test_the_next_one_leads_at_once_after_a_leader_that_was_asked_to_end(kind: str, tmp_path: Path) -> None:
+async def test_a_standby_takes_over_at_once_from_a_leader_that_ends(kind: str, tmp_path: Path) -> None:
     async with a_fleet(tmp_path, (kind,), **LONG) as fleet:
         await fleet.ready(f"{kind}-1")
         answer = await fleet.ask(f"{kind}-1", "/readyz")
@@ -59,7 +59,7 @@ async def test_the_next_one_leads_at_once_after_a_leader_that_was_asked_to_end(k
         assert is_next(fleet.term(kind), before)
 
 
-async def test_a_leader_that_sleeps_and_wakes_up_harms_nothing_and_ends(tmp_path: Path) -> None:
+async def test_a_leader_that_wakes_up_deposed_does_no_harm_and_ends(tmp_path: Path) -> None:
     async with a_pipeline(tmp_path) as fleet:
         fleet.server.store_raw("nodes", raw_node("n-0"))
         for kind in SINGLE:
@@ -79,7 +79,7 @@ async def test_a_leader_that_sleeps_and_wakes_up_harms_nothing_and_ends(tmp_path
         assert {kind: fleet.term(kind) for kind in SINGLE} == terms
 
 
-async def test_who_is_started_again_in_the_same_place_goes_on_at_once(tmp_path: Path) -> None:
+async def test_a_restarted_leader_takes_its_lease_at_once(tmp_path: Path) -> None:
     async with a_fleet(tmp_path, ("queue",), **LONG) as fleet:
         await fleet.ready("queue-1")
         before = fleet.term("queue")
@@ -90,7 +90,7 @@ async def test_who_is_started_again_in_the_same_place_goes_on_at_once(tmp_path: 
         assert is_next(fleet.term("queue"), before)
 
 
-async def test_workers_and_binders_that_are_asked_to_end_are_not_missed(tmp_path: Path) -> None:
+async def test_workers_and_binders_end_without_losing_pods(tmp_path: Path) -> None:
     async with a_pipeline(tmp_path) as fleet:
         fleet.server.store_raw("nodes", raw_node("n-0"))
         await fleet.start("binder", "binder-1")
@@ -102,7 +102,7 @@ async def test_workers_and_binders_that_are_asked_to_end_are_not_missed(tmp_path
             assert await fleet.ended(name) == 0
 
 
-async def test_a_cycle_whose_term_another_one_has_used_goes_on_in_a_later_one(tmp_path: Path) -> None:
+async def test_a_cycle_with_a_reused_term_goes_on_in_a_later_one(tmp_path: Path) -> None:
     """As where its Lease was deleted and taken again within a minute."""
     async with a_pipeline(tmp_path) as fleet:
         fleet.server.store_raw("nodes", raw_node("n-0"))

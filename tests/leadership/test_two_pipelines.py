@@ -21,7 +21,7 @@ def left_behind(world: World, lease: str, *, seconds: int) -> None:
     world.server.store_raw("leases", {"metadata": metadata, "spec": spec}, group="coordination.k8s.io")
 
 
-async def test_the_second_pipeline_takes_no_lease_that_the_first_one_does_not_renew_and_ends(
+async def test_a_second_pipeline_takes_no_expired_lease_of_the_first_and_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As where the first one's queue is paused: its Lease has run out."""
@@ -55,7 +55,7 @@ async def test_a_second_pipeline_of_equal_names_is_refused(monkeypatch: pytest.M
         await first.stop()
 
 
-async def test_a_pipeline_that_follows_a_dead_one_takes_the_snapshots_lease_first() -> None:
+async def test_a_pipeline_that_replaces_a_dead_one_takes_the_snapshots_lease_first() -> None:
     async with a_world() as world:
         left_behind(world, SNAPSHOT, seconds=3)
         left_behind(world, QUEUE, seconds=1)
@@ -71,7 +71,7 @@ async def test_a_pipeline_that_follows_a_dead_one_takes_the_snapshots_lease_firs
         await snapshot.stop()
 
 
-async def test_leaders_of_the_pipeline_before_end_and_give_their_leases_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leaders_of_the_replaced_pipeline_end_and_release_their_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its snapshot stood still for too long, and another pipeline has taken that Lease."""
     monkeypatch.setattr(election, "FOREIGN_TIMEOUT", 0.5)
     async with a_world() as world, nats_server() as another:

@@ -36,7 +36,7 @@ class Listener:
 
 
 @pytest.mark.parametrize(("skew", "says"), [(32.0, "32.0 s ahead of"), (-100.0, "100.0 s behind")])
-def test_a_clock_that_differs_is_shown_and_told_once_and_who_hears_it_is_ready(
+def test_an_offset_is_exported_and_logged_once_and_its_hearer_stays_ready(
     skew: float, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = Listener()
@@ -49,7 +49,7 @@ def test_a_clock_that_differs_is_shown_and_told_once_and_who_hears_it_is_ready(
     assert line.startswith(f"the clock of b1 is {says} this process's")
 
 
-def test_once_it_is_right_again_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_corrected_clock_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
     with caplog.at_level(logging.INFO):
         listener.hear("b1", 5, 32.0)
@@ -66,7 +66,7 @@ def hear_all(listener: Listener, seconds: float, skews: dict[str, float]) -> Non
             listener.offsets.heard(name, START + listener.true - 0.01 + skew)
 
 
-def test_of_several_processes_the_one_whose_clock_is_wrong_is_not_ready() -> None:
+def test_a_process_that_differs_from_most_peers_is_not_ready() -> None:
     """Without a word of the API server's clock."""
     skews = {"a": 0.3, "b": 0.0, "c": 32.0, "d": -0.4}
     problems = {}
@@ -83,7 +83,7 @@ def test_of_several_processes_the_one_whose_clock_is_wrong_is_not_ready() -> Non
     }
 
 
-def test_of_two_clocks_nobody_knows_which_is_wrong_until_the_api_server_tells() -> None:
+def test_with_two_clocks_the_api_server_decides() -> None:
     listener = Listener()
     hear_all(listener, 5, {"b1": 32.0})
     assert not listener.reasons
@@ -95,7 +95,7 @@ def test_of_two_clocks_nobody_knows_which_is_wrong_until_the_api_server_tells() 
     assert not listener.reasons
 
 
-def test_forged_times_of_many_peers_are_no_reason_while_the_api_servers_is_known() -> None:
+def test_forged_times_do_not_matter_while_the_api_servers_is_known() -> None:
     listener = Listener()
     listener.context.api_clock.measured(0.4, listener.true)
     hear_all(listener, 5, {f"w{number}": 86_400.0 for number in range(9)})
@@ -115,9 +115,7 @@ def test_forged_times_of_many_peers_are_no_reason_while_the_api_servers_is_known
     ],
     ids=["all right", "the snapshot's is wrong", "ours is wrong", "one machine with a wrong clock"],
 )
-def test_who_talks_to_no_api_server_learns_its_time_from_the_snapshot(
-    own: float, snapshot: float, reasons: list[str]
-) -> None:
+def test_workers_learn_the_api_servers_time_from_the_snapshot(own: float, snapshot: float, reasons: list[str]) -> None:
     listener = Listener()
     listener.skew = own
     for _ in range(20):
@@ -137,13 +135,11 @@ def test_who_talks_to_no_api_server_learns_its_time_from_the_snapshot(
         (None, 0.0, None),
     ],
 )
-def test_a_date_header_tells_the_time_where_the_answer_was_quick(
-    date: str | None, took: float, ahead: float | None
-) -> None:
+def test_a_date_header_of_a_quick_answer_gives_the_offset(date: str | None, took: float, ahead: float | None) -> None:
     assert offset_from_date(date, START + 50, START + 50 + took) == ahead
 
 
-def test_our_own_clock_that_is_set_shows_as_that_of_everybody_else() -> None:
+def test_a_jump_of_our_own_clock_shows_on_all_peers() -> None:
     listener = Listener()
     listener.hear("b1", 5, 0.0)
     listener.skew = -60.0
@@ -151,13 +147,13 @@ def test_our_own_clock_that_is_set_shows_as_that_of_everybody_else() -> None:
     assert listener.shown("b1") == pytest.approx(60.0, abs=0.1)
 
 
-def test_beats_that_take_long_are_no_difference() -> None:
+def test_slow_heartbeats_are_no_offset() -> None:
     listener = Listener()
     listener.hear("b1", 30, 0.0, takes=(5.0, 9.0, 7.0, 0.3))
     assert listener.shown("b1") == pytest.approx(-0.3, abs=0.01)
 
 
-def test_what_arrives_at_once_after_a_pause_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_burst_after_a_pause_is_no_measurement(caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
     listener.hear("b1", 20, 0.0)
     listener.true += 60.0
@@ -166,7 +162,7 @@ def test_what_arrives_at_once_after_a_pause_says_nothing(caplog: pytest.LogCaptu
     assert not caplog.records
 
 
-def test_a_peer_that_is_not_heard_any_more_is_no_reason_and_in_time_forgotten() -> None:
+def test_a_silent_peer_stops_counting_and_is_forgotten() -> None:
     listener = Listener()
     hear_all(listener, 5, {"b1": 32.0, "b3": 32.0})
     assert listener.reasons
@@ -177,7 +173,7 @@ def test_a_peer_that_is_not_heard_any_more_is_no_reason_and_in_time_forgotten() 
     assert b'peer="b1"' not in listener.context.metrics.exposition()
 
 
-def test_who_does_not_say_what_time_it_is_is_not_measured() -> None:
+def test_a_heartbeat_without_a_time_is_ignored() -> None:
     listener = Listener()
     for _ in range(20):
         listener.true += 0.5
@@ -185,7 +181,7 @@ def test_who_does_not_say_what_time_it_is_is_not_measured() -> None:
     assert b"flotilla_clock_offset_seconds{" not in listener.context.metrics.exposition()
 
 
-def test_no_more_peers_are_remembered_than_may() -> None:
+def test_the_number_of_peers_is_bounded() -> None:
     listener = Listener()
     for number in range(MOST_PEERS + 10):
         listener.hear(f"w{number}", 0.5, 0.0)

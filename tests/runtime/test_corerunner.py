@@ -72,7 +72,7 @@ async def test_effects_are_carried_out_in_order_before_feed_returns() -> None:
 
 
 @on_virtual_time
-async def test_an_event_that_an_effect_brings_about_comes_after_the_one_at_hand() -> None:
+async def test_an_event_fed_by_an_effect_is_handled_next() -> None:
     done: list[str] = []
 
     def carry_out(effect: str) -> None:
@@ -155,7 +155,7 @@ async def test_a_fault_elsewhere_in_the_process_stops_the_core() -> None:
 
 
 @on_virtual_time
-async def test_a_core_is_validated_after_each_event_where_that_is_wanted() -> None:
+async def test_a_core_is_validated_after_each_event_on_request() -> None:
     checks: list[int] = []
     telemetry = a_telemetry()
 
@@ -174,7 +174,7 @@ async def test_a_core_is_validated_after_each_event_where_that_is_wanted() -> No
 
 
 @on_virtual_time
-async def test_a_shell_that_tells_of_time_itself_gets_no_ticks() -> None:
+async def test_without_a_tick_event_no_timer_runs() -> None:
     core = Script(deadline=now())
     runner = CoreRunner(core, None, lambda _: None, clock=now, telemetry=a_telemetry())
     runner.feed("a")
@@ -187,7 +187,7 @@ async def test_a_shell_that_tells_of_time_itself_gets_no_ticks() -> None:
 
 
 @on_virtual_time
-async def test_a_deadline_is_kept_and_never_early() -> None:
+async def test_a_tick_comes_at_the_deadline_and_never_early() -> None:
     for wait in (0.0, 0.02, 0.1):
         core = Script(deadline=now() + wait)
         due = core.deadline or 0.0
@@ -216,7 +216,7 @@ async def test_an_earlier_deadline_moves_the_timer_and_a_later_one_too() -> None
 
 
 @on_virtual_time
-async def test_a_deadline_that_goes_away_is_not_kept() -> None:
+async def test_a_removed_deadline_causes_no_tick() -> None:
     core = Script(deadline=now() + 0.02)
     runner = a_runner(core)
     runner.feed("a")
@@ -243,7 +243,7 @@ async def test_a_tick_that_leaves_its_deadline_in_the_past_does_not_spin() -> No
 
 
 @on_virtual_time
-async def test_a_clock_that_is_set_back_makes_no_tick_early() -> None:
+async def test_a_slow_clock_causes_no_early_tick() -> None:
     shift, due = 0.0, now() + 0.05
     core = Script(deadline=due)
     runner = a_runner(core, clock=lambda: now() + shift)

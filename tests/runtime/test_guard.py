@@ -68,7 +68,7 @@ async def get(url: str, token: str | None = None, tls: ssl.SSLContext | bool = F
         return answer.status, await answer.text()
 
 
-async def test_health_is_for_everybody() -> None:
+async def test_health_needs_no_token() -> None:
     async with secured() as it:
         assert it.url.startswith("https://127.0.0.1:")
         for path in ("/livez", "/readyz", "/healthz", "/readyz?verbose", "/livez/ping"):
@@ -77,7 +77,7 @@ async def test_health_is_for_everybody() -> None:
 
 
 @pytest.mark.parametrize("path", [*GUARDED, "/nowhere", "/livezz"])
-async def test_everything_else_is_for_those_who_may(path: str) -> None:
+async def test_other_pages_need_authorization(path: str) -> None:
     async with secured() as it:
         url = it.url + path
         assert await get(url) == (401, "a bearer token is needed: Authorization: Bearer TOKEN\n")
@@ -88,7 +88,7 @@ async def test_everything_else_is_for_those_who_may(path: str) -> None:
         assert count == 2
 
 
-async def test_what_was_said_counts_for_a_while() -> None:
+async def test_reviews_are_cached() -> None:
     async with secured() as it:
         for _ in range(3):
             answers = await asyncio.gather(
@@ -100,7 +100,7 @@ async def test_what_was_said_counts_for_a_while() -> None:
         assert (it.reviews("tokenreviews"), it.reviews("subjectaccessreviews")) == (3, 3)
 
 
-async def test_without_the_api_server_nobody_is_let_in_until_it_is_back() -> None:
+async def test_without_the_api_server_requests_are_denied() -> None:
     async with secured() as it:
         it.simulator.faults.fail("POST", "tokenreviews", 403, times=10, reason="Forbidden")
         status, text = await get(f"{it.url}/metrics", RIGHT)
@@ -111,7 +111,7 @@ async def test_without_the_api_server_nobody_is_let_in_until_it_is_back() -> Non
         assert (await get(f"{it.url}/metrics", RIGHT))[0] == 200
 
 
-async def test_without_a_way_to_the_api_server_nobody_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_an_api_server_configured_requests_are_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     wanted = Settings(http_scheme="https")
     async with served(wanted, Pages(service="worker", name="w", settings=wanted, health=Health()), Metrics()) as url:
@@ -123,7 +123,7 @@ async def test_without_a_way_to_the_api_server_nobody_is_let_in(monkeypatch: pyt
 # Certificates
 
 
-async def test_given_files_are_shown_and_read_again_when_they_change(tmp_path: Path) -> None:
+async def test_given_certificates_are_served_and_reloaded(tmp_path: Path) -> None:
     make_certificates(tmp_path)
     given = {"http_cert": str(tmp_path / "server.pem"), "http_key": str(tmp_path / "server.key")}
     async with secured(**given) as it:
@@ -136,7 +136,7 @@ async def test_given_files_are_shown_and_read_again_when_they_change(tmp_path: P
         assert (await get(f"{it.url}/livez"))[0] == 200
 
 
-async def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+async def test_unusable_certificates_are_reported(tmp_path: Path) -> None:
     make_certificates(tmp_path)
     for given, told in (
         ({"http_cert": str(tmp_path / "server.pem")}, "http_cert and http_key go together"),
@@ -150,7 +150,7 @@ async def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
             serving_context(Settings(**given))  # type: ignore[arg-type]
 
 
-async def test_tls_unless_on_loopback_or_not_wanted() -> None:
+async def test_tls_except_on_loopback_or_when_disabled() -> None:
     clear = {"127.0.0.1", "127.0.0.2", "::1", "localhost"}
     for host in (*clear, "0.0.0.0", "::", "", "10.0.0.7", "queue"):
         assert serves_tls(Settings(http_host=host)) == (host not in clear), host
@@ -158,7 +158,7 @@ async def test_tls_unless_on_loopback_or_not_wanted() -> None:
         assert not serves_tls(Settings(http_host=host, http_scheme="http"))
 
 
-async def test_flotilla_health_asks_by_tls(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_flotilla_health_uses_tls(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     async with secured() as it:
         port = it.url.rpartition(":")[2]
         assert await asyncio.to_thread(main, ("health", it.url)) == 0
@@ -191,7 +191,7 @@ async def a_reviewer(clock: Clock) -> AsyncIterator[tuple[Reviews, Recorder]]:
             await simulator.stop()
 
 
-async def test_what_was_said_is_asked_again_after_its_time() -> None:
+async def test_cached_reviews_expire() -> None:
     clock = Clock()
     async with a_reviewer(clock) as (reviews, asked):
         for now, expected in ((0.0, 1), (TTL - 0.1, 1), (TTL, 2), (2 * TTL - 0.1, 2)):
@@ -200,7 +200,7 @@ async def test_what_was_said_is_asked_again_after_its_time() -> None:
             assert len(asked.requests) == expected
 
 
-async def test_what_is_remembered_and_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_and_pending_reviews_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reviewing, "MOST_CACHED", 3)
     async with a_reviewer(Clock()) as (reviews, asked):
         for number in (0, 1, 2, 3, 3, 2, 1, 0):

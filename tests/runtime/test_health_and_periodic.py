@@ -11,7 +11,7 @@ from tests.bus.support import until
 from tests.virtual import on_virtual_time
 
 
-def test_every_reason_must_go() -> None:
+def test_ready_only_without_any_reason() -> None:
     health, lost = Health(), "lost"
     health.check("nats", lambda: lost)
     health.wait_for("redis", "loading")
@@ -28,7 +28,7 @@ def test_every_reason_must_go() -> None:
 
 
 @on_virtual_time
-async def test_work_is_done_at_once_and_then_in_time() -> None:
+async def test_periodic_work_runs_at_once_and_then_every_interval() -> None:
     loop, times = asyncio.get_running_loop(), list[float]()
     began = loop.time()
     beat = asyncio.create_task(every(0.02, lambda: times.append(loop.time() - began)))
@@ -39,7 +39,7 @@ async def test_work_is_done_at_once_and_then_in_time() -> None:
 
 
 @on_virtual_time
-async def test_what_was_missed_is_not_made_up_for() -> None:
+async def test_missed_intervals_are_skipped() -> None:
     loop, times = asyncio.get_running_loop(), list[float]()
 
     async def slow() -> None:
@@ -65,7 +65,7 @@ async def test_jitter_is_bounded_and_comes_from_the_given_randomness() -> None:
 
 
 @on_virtual_time
-async def test_work_that_fails_fails_its_group() -> None:
+async def test_failing_work_fails_its_task_group() -> None:
     def fail() -> None:
         raise ValueError("no")
 

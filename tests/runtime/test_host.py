@@ -134,7 +134,7 @@ async def test_it_waits_for_the_bus_and_can_be_ended_meanwhile() -> None:
     )
 
 
-async def test_what_waits_to_be_traced_is_sent_at_the_end() -> None:
+async def test_pending_spans_are_exported_at_the_end() -> None:
     with a_collector() as collector:
         async with nats_server() as server, hosted("serves", server, name="me", otlp_endpoint=collector.url) as process:
             url = await process.url()
@@ -145,7 +145,7 @@ async def test_what_waits_to_be_traced_is_sent_at_the_end() -> None:
     assert [span.name for span in collector.spans] == ["heard"]
 
 
-async def test_a_service_that_is_done_ends_well() -> None:
+async def test_a_finished_service_exits_with_zero() -> None:
     async with nats_server() as server, hosted("returns", server, name="") as process:
         code, _, log = await process.end()
     assert code == 0
@@ -158,12 +158,12 @@ async def test_a_service_that_is_done_ends_well() -> None:
 
 
 @pytest.mark.parametrize("main", ["refuses", "refuses_in_a_task"])
-async def test_a_mistake_of_the_user_is_one_line(main: str) -> None:
+async def test_a_user_error_is_one_line(main: str) -> None:
     async with nats_server() as server, hosted(main, server, log_level="error") as process:
         assert await process.end() == (2, "", ["flotilla test: config.yaml: no such plugin"])
 
 
-async def test_a_port_that_is_taken_is_one_line() -> None:
+async def test_a_port_in_use_is_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -184,7 +184,7 @@ async def test_a_port_that_is_taken_is_one_line() -> None:
         ({"log_format": "xml"}, "logs: the format is one of "),
     ],
 )
-async def test_a_setting_that_cannot_be_is_one_line(settings: dict[str, str], line: str) -> None:
+async def test_an_invalid_setting_is_one_line(settings: dict[str, str], line: str) -> None:
     async with nats_server() as server, hosted("serves", server, log_level="error", **settings) as process:
         code, _, log = await process.end()
     assert code == 2
@@ -195,7 +195,7 @@ async def test_a_setting_that_cannot_be_is_one_line(settings: dict[str, str], li
 
 
 @pytest.mark.parametrize("main", ["breaks", "breaks_in_a_task"])
-async def test_a_fault_of_ours_is_a_traceback(main: str) -> None:
+async def test_an_unexpected_exception_is_a_traceback(main: str) -> None:
     async with nats_server() as server, hosted(main, server) as process:
         code, _, log = await process.end()
     assert code == 1
@@ -204,7 +204,7 @@ async def test_a_fault_of_ours_is_a_traceback(main: str) -> None:
     assert "ZeroDivisionError: a fault of ours" in last["exception"]
 
 
-async def test_a_message_that_its_handler_fails_on_ends_the_process_and_leaves_a_traceback() -> None:
+async def test_a_failing_message_handler_ends_the_process_with_a_traceback() -> None:
     async with nats_server() as server, hosted("fails_on_a_message", server) as process:
         code, _, log = await process.end()
     assert code == 1
@@ -214,7 +214,7 @@ async def test_a_message_that_its_handler_fails_on_ends_the_process_and_leaves_a
     assert "exception" not in last
 
 
-async def test_one_that_does_not_end_is_left() -> None:
+async def test_a_service_that_does_not_end_is_killed() -> None:
     async with nats_server() as server, hosted("stays_not_for_long", server) as process:
         await process.url()
         code, said, log = await process.end(signal.SIGTERM)
@@ -222,7 +222,7 @@ async def test_one_that_does_not_end_is_left() -> None:
     assert json.loads(log[-1])["message"] == "test does not end within 0.2 s; it is left"
 
 
-async def test_a_second_signal_ends_it_at_once() -> None:
+async def test_a_second_signal_exits_at_once() -> None:
     async with nats_server() as server, hosted("stays", server) as process:
         await process.url()
         process.process.send_signal(signal.SIGTERM)

@@ -62,12 +62,12 @@ async def end_of(context: Context) -> Exception:
             return why
 
 
-async def test_who_is_of_the_same_pipeline_joins_it() -> None:
+async def test_a_process_of_the_same_pipeline_joins() -> None:
     async with nats_server() as nats, api_server() as api, a_member(nats, api) as one, a_member(nats, api) as other:
         assert one.bus.pipeline.id == other.bus.pipeline.id == pipeline_id(uid_of(api), "kube-system")
 
 
-async def test_a_prefix_that_another_cluster_has_is_refused_with_what_to_do() -> None:
+async def test_a_prefix_used_by_another_cluster_is_refused() -> None:
     async with nats_server() as nats, api_server() as api, another_cluster() as another, a_member(nats, api):
         with pytest.raises(UserError) as refused:
             async with a_member(nats, another, answers=False):
@@ -98,7 +98,7 @@ async def test_a_prefix_is_free_once_its_pipeline_has_ended() -> None:
             pass
 
 
-async def test_of_two_that_have_started_together_the_later_one_ends() -> None:
+async def test_of_two_pipelines_started_together_the_later_one_ends() -> None:
     async with AsyncExitStack() as stack:
         nats = await stack.enter_async_context(nats_server())
         apis = [await stack.enter_async_context(each) for each in (api_server(), another_cluster())]
@@ -113,7 +113,7 @@ async def test_of_two_that_have_started_together_the_later_one_ends() -> None:
         assert not first.fault.found
 
 
-async def test_a_cluster_that_was_put_up_anew_under_the_same_address_is_noticed(monkeypatch: Any) -> None:
+async def test_a_recreated_cluster_at_the_same_address_is_noticed(monkeypatch: Any) -> None:
     """Also where nobody talks: the pipeline may be idle, or the only one."""
     monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
     async with nats_server() as nats, api_server() as api, a_member(nats, api) as context:
@@ -123,7 +123,7 @@ async def test_a_cluster_that_was_put_up_anew_under_the_same_address_is_noticed(
     assert str(why).startswith("the API server is that of another cluster now: the pipeline of cluster new-uid ")
 
 
-async def test_who_is_put_off_by_the_api_server_later_goes_on(monkeypatch: Any) -> None:
+async def test_later_failures_of_the_api_server_are_retried(monkeypatch: Any) -> None:
     """Nothing is known of another cluster then."""
     monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
     async with nats_server() as nats, api_server() as api, a_member(nats, api) as context:
@@ -143,7 +143,7 @@ async def test_a_process_whose_clock_differs_from_the_api_servers_is_not_ready()
         assert not [each for each in context.health.reasons() if each.startswith("clocks")]
 
 
-async def test_an_api_server_that_does_not_answer_yet_is_waited_for(monkeypatch: Any) -> None:
+async def test_joining_waits_for_the_api_server(monkeypatch: Any) -> None:
     monkeypatch.setattr(joining, "PAUSE", 0.01)
     async with nats_server() as nats, api_server() as api:
         api.faults.fail("GET", "namespaces/kube-system", 500, times=3)
@@ -152,7 +152,7 @@ async def test_an_api_server_that_does_not_answer_yet_is_waited_for(monkeypatch:
             assert joining.CLUSTER not in context.health.reasons()
 
 
-async def test_who_may_not_look_is_told_which_right_is_missing() -> None:
+async def test_a_missing_right_is_named() -> None:
     async with nats_server() as nats, api_server() as api:
         api.faults.fail("GET", "namespaces/kube-system", 403, times=3, reason="Forbidden")
         with pytest.raises(UserError, match="the right to get namespace kube-system"):

@@ -3,7 +3,7 @@
 from shared.runtime.listings import KEPT_SECONDS, MOST_LISTINGS, Listings
 
 
-def test_pages_follow_each_other_though_the_list_has_changed() -> None:
+def test_pages_are_consistent_while_the_state_changes() -> None:
     listings: Listings[int] = Listings()
     things = list(range(5))
     page = listings.page("", 0, 2, lambda: list(things), 0.0)
@@ -25,7 +25,7 @@ def test_an_empty_list_is_one_page() -> None:
     assert (page.total, list(page.items), page.next) == (0, [], 0)
 
 
-def test_numbers_that_make_no_sense_do_no_harm() -> None:
+def test_invalid_page_numbers_are_harmless() -> None:
     listings: Listings[int] = Listings()
     page = listings.page("", -3, -1, lambda: [1, 2, 3], 0.0)
     assert page is not None
@@ -35,7 +35,7 @@ def test_numbers_that_make_no_sense_do_no_harm() -> None:
     assert (list(beyond.items), beyond.next) == ([], 0)
 
 
-def test_what_nobody_asks_for_is_forgotten() -> None:
+def test_unused_listings_expire() -> None:
     listings: Listings[int] = Listings()
     page = listings.page("", 0, 1, lambda: [1, 2], 0.0)
     assert page is not None
@@ -47,7 +47,7 @@ def test_what_nobody_asks_for_is_forgotten() -> None:
     assert listings.page(page.listing, 1, 1, list, 2 * KEPT_SECONDS) is None
 
 
-def test_only_the_last_few_are_kept() -> None:
+def test_only_the_most_recent_listings_are_kept() -> None:
     listings: Listings[int] = Listings()
     first = listings.page("", 0, 1, lambda: [1, 2], 0.0)
     assert first is not None

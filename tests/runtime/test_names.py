@@ -20,7 +20,7 @@ class Play:
         return "counts" if ruling.counts else "waits"
 
 
-def test_the_second_of_two_that_live_is_refused_and_the_first_goes_on() -> None:
+def test_of_two_live_processes_the_second_is_refused() -> None:
     play = Play()
     assert play.beat("first", 0.0) == "counts"
     assert play.beat("second", 0.2) == "waits"
@@ -29,14 +29,14 @@ def test_the_second_of_two_that_live_is_refused_and_the_first_goes_on() -> None:
     assert play.beat("first", 1.0) == "counts"
 
 
-def test_a_restarted_process_takes_over_once_the_one_before_is_silent() -> None:
+def test_a_restarted_process_takes_over_after_the_silence() -> None:
     play = Play()
     play.beat("first", 0.0)
     assert play.beat("second", 1.0) == "waits"
     assert play.beat("second", SILENCE + 0.1) == "counts"
 
 
-def test_one_that_says_that_it_leaves_is_followed_at_once() -> None:
+def test_a_leaving_process_is_replaced_at_once() -> None:
     play = Play()
     play.beat("first", 0.0)
     assert play.beat("first", 0.1, leaving=True) == "counts"
@@ -44,7 +44,7 @@ def test_one_that_says_that_it_leaves_is_followed_at_once() -> None:
     assert play.beat("first", 0.3, leaving=True) == "waits", "it ends by itself"
 
 
-def test_one_that_stood_still_and_was_superseded_is_refused_for_good() -> None:
+def test_a_superseded_process_is_refused_for_good() -> None:
     play = Play()
     play.beat("first", 0.0)
     play.beat("second", 60.0)
@@ -53,7 +53,7 @@ def test_one_that_stood_still_and_was_superseded_is_refused_for_good() -> None:
     assert play.beat("first", 600.0) == "second has it"
 
 
-def test_one_that_stands_still_for_a_moment_keeps_its_name() -> None:
+def test_a_short_pause_keeps_the_name() -> None:
     play = Play()
     play.beat("first", 0.0)
     play.beat("second", 0.4)
@@ -62,7 +62,7 @@ def test_one_that_stands_still_for_a_moment_keeps_its_name() -> None:
     assert play.beat("second", 1.4) == "first has it"
 
 
-def test_a_leader_that_has_just_begun_gives_the_name_to_the_elder_one() -> None:
+def test_a_new_leader_gives_the_name_to_the_older_process() -> None:
     play = Play()
     assert play.beat("newcomer", 0.0, uptime=1.0) == "counts"
     assert play.beat("elder", 0.3, uptime=100.0) == "counts"
@@ -71,7 +71,7 @@ def test_a_leader_that_has_just_begun_gives_the_name_to_the_elder_one() -> None:
     assert play.beat("newcomer", 1.0, uptime=2.0) == "elder has it"
 
 
-def test_a_newcomer_that_is_heard_later_is_not_taken_for_the_elder_one() -> None:
+def test_a_process_that_started_later_does_not_count_as_older() -> None:
     """It has been running for longer than the holder had when that was first heard, and for less than it has by now."""
     play = Play()
     assert play.beat("holder", 0.0, uptime=0.3) == "counts"
@@ -80,7 +80,7 @@ def test_a_newcomer_that_is_heard_later_is_not_taken_for_the_elder_one() -> None
     assert play.beat("newcomer", 1.4, uptime=1.0) == "holder has it"
 
 
-def test_later_nobody_takes_a_name_by_saying_how_old_it_is() -> None:
+def test_later_the_age_does_not_matter() -> None:
     play = Play()
     for number in range(20):
         play.beat("first", number * BEAT, uptime=1.0)
@@ -88,7 +88,7 @@ def test_later_nobody_takes_a_name_by_saying_how_old_it_is() -> None:
     assert play.beat("first", 10.0, uptime=1.0) == "counts"
 
 
-def test_how_long_the_holder_has_been_running_is_told() -> None:
+def test_the_refusal_says_since_when_the_holder_runs() -> None:
     names = Names()
     names.beat("w1", "first", 100.0, epoch=1, uptime=50.0)
     names.beat("w1", "second", 110.0 + SILENCE, epoch=1, uptime=5.0)
@@ -99,7 +99,7 @@ def test_how_long_the_holder_has_been_running_is_told() -> None:
     assert round(ruling.taken.age, 3) == round(5.0 + 112.2 - 110.0 - SILENCE, 3)
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_memory_is_bounded() -> None:
     names = Names()
     for number in range(4 * MOST_NAMES):
         names.beat(f"w{number}", "a", 0.0, epoch=1)
@@ -111,7 +111,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.0, 2.0), st.booleans()), max_size=40))
-def test_at_any_time_beats_of_one_process_count(steps: list[tuple[str, float, bool]]) -> None:
+def test_heartbeats_of_one_process_count_at_a_time(steps: list[tuple[str, float, bool]]) -> None:
     """And never again those of one whose name has gone to another, after the first moments."""
     names, now, holder, over = Names(), 0.0, "", set[str]()
     for incarnation, pause, leaving in steps:

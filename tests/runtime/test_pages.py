@@ -60,7 +60,7 @@ def well(role: str = "", **faults: str) -> Health:
 # A whole process
 
 
-async def test_nothing_secret_is_in_any_endpoint_or_log_line(tmp_path: Path) -> None:
+async def test_no_endpoint_or_log_line_has_secrets(tmp_path: Path) -> None:
     (tmp_path / "scheduler.yaml").write_text(CONFIG)
     async with nats_server() as server:
         password = urlsplit(server.url).password
@@ -101,7 +101,7 @@ async def test_nothing_secret_is_in_any_endpoint_or_log_line(tmp_path: Path) -> 
         ("/readyz/ping", (404, "there is no check of this name; there are service, listing, nats\n")),
     ],
 )
-async def test_one_that_is_well(path: str, expected: tuple[int, str]) -> None:
+async def test_a_ready_process(path: str, expected: tuple[int, str]) -> None:
     async with served(well()) as url:
         assert await fetch(url + path) == expected
 
@@ -128,12 +128,12 @@ async def test_one_that_is_well(path: str, expected: tuple[int, str]) -> None:
         ("/livez", (200, "ok\n")),
     ],
 )
-async def test_one_that_is_not(path: str, expected: tuple[int, str]) -> None:
+async def test_a_process_that_is_not_ready(path: str, expected: tuple[int, str]) -> None:
     async with served(well(nats="the connection is lost")) as url:
         assert await fetch(url + path) == expected
 
 
-async def test_a_standby_is_ready_and_says_who_leads() -> None:
+async def test_a_standby_is_ready_and_names_the_leader() -> None:
     async with served(well("standby: queue-b leads")) as url:
         assert await fetch(f"{url}/readyz") == (200, "ok: standby, queue-b leads\n")
         assert "\nRole: standby: queue-b leads\n" in (await fetch(f"{url}/statusz"))[1]
@@ -142,7 +142,7 @@ async def test_a_standby_is_ready_and_says_who_leads() -> None:
 # Pages
 
 
-async def test_statusz_tells_what_a_process_is() -> None:
+async def test_statusz_describes_the_process() -> None:
     async with served(well(nats="lost")) as url:
         status, text = await fetch(f"{url}/statusz")
     assert status == 200
@@ -156,7 +156,7 @@ async def test_statusz_tells_what_a_process_is() -> None:
     assert told["Paths"].split() == list(PATHS)
 
 
-async def test_every_path_that_is_told_is_served_for_reading_alone() -> None:
+async def test_every_listed_path_is_served_read_only() -> None:
     async with served(well()) as url, aiohttp.ClientSession() as session:
         for path in PATHS:
             for method, expected in (("GET", 200), ("HEAD", 200), ("POST", 405), ("PUT", 405), ("DELETE", 405)):
@@ -164,7 +164,7 @@ async def test_every_path_that_is_told_is_served_for_reading_alone() -> None:
                     assert answer.status == expected, f"{method} {path}"
 
 
-async def test_flagz_has_every_flag_with_what_is_in_force() -> None:
+async def test_flagz_has_every_flag_with_its_value() -> None:
     async with served(seed=4, nats_url=f"nats://u:{SECRET}@h", http_port=80) as url:
         status, text = await fetch(f"{url}/flagz")
     assert status == 200
@@ -176,7 +176,7 @@ async def test_flagz_has_every_flag_with_what_is_in_force() -> None:
     assert (flags["seed"], flags["nats"], flags["http"]) == ("4", "nats://***@h", "127.0.0.1:80")
 
 
-async def test_configz_has_the_defaults_where_no_file_is_named() -> None:
+async def test_configz_without_a_file_has_the_defaults() -> None:
     async with (
         served(api=ApiSettings(token=SECRET)) as url,
         aiohttp.ClientSession() as session,
@@ -196,7 +196,7 @@ async def test_configz_of_a_wrong_configuration_has_the_settings_alone() -> None
     assert (await asyncio.to_thread(pages.configz)).keys() == {"settings"}
 
 
-async def test_what_sounds_secret_in_a_configuration_is_not_shown() -> None:
+async def test_configz_hides_secrets() -> None:
     given = {
         "tlsConfig": {"keyData": SECRET, "certData": "shown", "keyFile": "/a/key.pem"},
         "args": [{"apiToken": SECRET, "clientSecret": SECRET, "dbPassword": SECRET, "token": "", "weight": 3}],

@@ -8,9 +8,9 @@ from tools.supervisor.servers import STOP_PATIENCE
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_the_parts_of_an_end_leave_a_margin(service: str) -> None:
+def test_shutdown_steps_fit_into_the_budget(service: str) -> None:
     assert sum(PARTS[service]) + MARGIN <= STOP_SECONDS
 
 
-def test_the_supervisor_waits_longer_than_a_service_takes() -> None:
+def test_the_supervisor_waits_longer_than_the_shutdown_budget() -> None:
     assert STOP_SECONDS + MARGIN <= STOP_PATIENCE

@@ -23,9 +23,9 @@ from services.snapshot.events import (
 )
 from services.snapshot.watch_decoder import Intake
 from services.watcher.core import WatcherCore
-from services.watcher.events import Heard, Publish
+from services.watcher.events import Publish, Received
 from shared.errors import UnreadableObject
-from shared.kube.listwatch import Events
+from shared.kube.listwatch import WatchEvents
 from shared.kube.wire import WatchEvent
 from shared.messages.queue import POD_GONE
 from shared.messages.state import NodeUpserted
@@ -213,7 +213,7 @@ def test_a_closed_node_refuses_also_who_tolerates_everything() -> None:
 def seen_by_snapshot(log: SnapshotLog, kind: Kind, *objects: Any) -> list[Effect]:
     watcher, intake, effects = WatcherCore(1), Intake(frozenset(), log.core.is_bound), list[Effect]()
     for obj in objects:
-        heard = Heard(kind, Events([WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(obj)))]))
+        heard = Received(kind, WatchEvents([WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(obj)))]))
         for effect in watcher.handle(heard, 1.0):
             if isinstance(effect, Publish) and isinstance(effect.message, Watched):
                 for change in effect.message.changes:

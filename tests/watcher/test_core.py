@@ -7,11 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.watcher.bodies import MOST_BODY_BYTES
 from services.watcher.core import MOST_CHANGES, RELIST_PAUSE, WatcherCore
-from services.watcher.events import Asked, Beat, Complain, Effect, Heard, ListAgain, Publish, Skipped, Tick
-from services.watcher.fitting import MOST_BODY_BYTES
+from services.watcher.events import (
+    Beat,
+    Effect,
+    ListAll,
+    ObjectSkipped,
+    Publish,
+    Received,
+    RelistRequested,
+    ReportProblem,
+    Tick,
+)
 from services.watcher.resources import RESOURCES
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, WatchEvents
 from shared.kube.wire import WatchEvent
 from shared.messages.codec import copy, encode
 from shared.messages.watch import (
@@ -36,12 +46,12 @@ def raw(obj: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(obj))
 
 
-def page(kind: Kind, *objects: Any) -> Heard:
-    return Heard(kind, ListPage([raw(obj) for obj in objects]))
+def page(kind: Kind, *objects: Any) -> Received:
+    return Received(kind, ListPage([raw(obj) for obj in objects]))
 
 
-def events(kind: Kind, *said: tuple[str, Any]) -> Heard:
-    return Heard(kind, Events([WatchEvent(type_, raw(obj)) for type_, obj in said]), WALL)
+def events(kind: Kind, *said: tuple[str, Any]) -> Received:
+    return Received(kind, WatchEvents([WatchEvent(type_, raw(obj)) for type_, obj in said]), WALL)
 
 
 def published(effects: Iterable[Effect]) -> list[Watched]:
@@ -52,15 +62,15 @@ def changes(effects: Iterable[Effect]) -> list[WatchChange]:
     return [change for message in published(effects) for change in message.changes]
 
 
-def complaints(effects: Iterable[Effect]) -> list[Complain]:
-    return [effect for effect in effects if isinstance(effect, Complain)]
+def complaints(effects: Iterable[Effect]) -> list[ReportProblem]:
+    return [effect for effect in effects if isinstance(effect, ReportProblem)]
 
 
 def finished(name: str) -> dict[str, Any]:
     return raw_pod(name, node="n") | {"status": {"phase": "Succeeded"}}
 
 
-def test_a_pod_is_told_with_what_most_need_to_know_and_the_rest_in_its_body() -> None:
+def test_a_pod_change_has_common_fields_and_the_rest_in_its_body() -> None:
     core = WatcherCore(3)
     message = published(core.handle(events(Kind.POD, ("ADDED", raw_pod("p", node="n"))), NOW))[0]
     assert (message.epoch, message.seq) == (3, 1)
@@ -73,7 +83,7 @@ def test_a_pod_is_told_with_what_most_need_to_know_and_the_rest_in_its_body() ->
     assert pod.spec.containers[0].resources.requests["cpu"] == 100_000_000
 
 
-def test_a_node_is_told_by_name() -> None:
+def test_a_node_change_has_its_name() -> None:
     core = WatcherCore(1)
     change = copy(published(core.handle(events(Kind.NODE, ("ADDED", raw_node("n"))), NOW))[0]).changes[0]
     assert isinstance(change, NodeChange)
@@ -81,7 +91,7 @@ def test_a_node_is_told_by_name() -> None:
     assert msgspec.msgpack.decode(change.body, type=Node, dec_hook=dec_hook).status.allocatable["pods"] == 110 * 10**9
 
 
-def test_what_is_deleted_is_gone() -> None:
+def test_a_deleted_object_is_gone() -> None:
     core = WatcherCore(1)
     effects = [
         *core.handle(events(Kind.POD, ("DELETED", raw_pod("p", node="n", cpu="what?"))), NOW),
@@ -92,20 +102,20 @@ def test_what_is_deleted_is_gone() -> None:
     assert node == NodeChange("n", gone=True)
 
 
-def test_what_a_finished_pod_holds_is_told_to_be_free() -> None:
+def test_a_finished_pod_is_marked_as_finished() -> None:
     change = changes(WatcherCore(1).handle(events(Kind.POD, ("MODIFIED", finished("p"))), NOW))[0]
     assert isinstance(change, PodChange)
     assert change.finished
     assert not change.gone
 
 
-def test_a_listing_stands_between_marks_and_numbers_run_through() -> None:
+def test_a_listing_has_marks_and_messages_are_numbered_without_gaps() -> None:
     core = WatcherCore(1)
     effects = [
-        *core.handle(Heard(Kind.POD, ListBegins()), NOW),
+        *core.handle(Received(Kind.POD, ListStarted()), NOW),
         *core.handle(page(Kind.POD, raw_pod("a"), finished("f"), raw_pod("b")), NOW),
         *core.handle(events(Kind.NODE, ("ADDED", raw_node("n"))), NOW),
-        *core.handle(Heard(Kind.POD, ListEnds()), NOW),
+        *core.handle(Received(Kind.POD, ListDone()), NOW),
     ]
     said = [getattr(change, "name", change) for change in changes(effects)]
     assert said == [ListingBegins(Kind.POD), "a", "b", "n", ListingEnds(Kind.POD)]
@@ -113,7 +123,7 @@ def test_a_listing_stands_between_marks_and_numbers_run_through() -> None:
     assert core.handle(Beat(), NOW) == [Publish(WatchBeat(1, 4, [kind.value for kind in RESOURCES]))]
 
 
-def test_messages_are_neither_too_long_nor_too_large() -> None:
+def test_messages_are_limited_in_changes_and_bytes() -> None:
     core = WatcherCore(1)
     many = published(core.handle(page(Kind.NODE, *[raw_node(f"n{i}") for i in range(2 * MOST_CHANGES + 1)]), NOW))
     assert [len(message.changes) for message in many] == [MOST_CHANGES, MOST_CHANGES, 1]
@@ -123,7 +133,7 @@ def test_messages_are_neither_too_long_nor_too_large() -> None:
     assert [len(message.changes) for message in published(core.handle(page(Kind.NODE, *heavy), NOW))] == [2, 2]
 
 
-def test_what_is_too_large_for_a_message_is_told_instead() -> None:
+def test_an_object_too_large_for_a_message_is_reported() -> None:
     node = raw_node("n")
     node["metadata"]["annotations"] = {"a": "x" * MOST_BODY_BYTES}
     change = changes(WatcherCore(1).handle(page(Kind.NODE, node), NOW))[0]
@@ -150,7 +160,7 @@ def test_a_name_that_is_too_long_for_a_message_is_cut(cpu: str) -> None:
     assert max(len(encode(message)) for message in published(effects)) < 1 << 20
 
 
-def test_what_cannot_be_read_is_told_and_disturbs_nothing_else() -> None:
+def test_an_unreadable_object_is_reported_and_affects_no_other() -> None:
     core = WatcherCore(1)
     bad = raw_pod("bad", cpu="much")
     bad["metadata"]["generation"] = 4
@@ -159,17 +169,17 @@ def test_what_cannot_be_read_is_told_and_disturbs_nothing_else() -> None:
     assert isinstance(unreadable, Unreadable)
     assert unreadable.uid == "uid-bad"
     assert unreadable.problem.startswith("spec.containers[0].resources.requests.cpu: 'much' is not a quantity")
-    assert complaints(effects) == [Complain(unreadable, 4, said_unscheduled=False)]
+    assert complaints(effects) == [ReportProblem(unreadable, 4, said_unscheduled=False)]
     assert [getattr(change, "name", "") for change in (first, last)] == ["a", "b"]
 
 
-def test_a_number_that_no_message_can_hold_disturbs_nothing_else() -> None:
+def test_a_number_out_of_range_affects_no_other_object() -> None:
     core = WatcherCore(1)
     told = changes(core.handle(page(Kind.POD, raw_pod("a"), raw_pod("bad", priority=2**70), raw_pod("b")), NOW))
     assert [type(change) for change in told] == [PodChange, Unreadable, PodChange]
 
 
-def test_the_owner_is_told_once_of_each_problem() -> None:
+def test_each_problem_is_reported_once() -> None:
     """1. A bad pod is seen. 2. Telling its owner makes a new version of it. 3. Everything is listed again. 4. Its owner
     makes it worse. 5. Its owner mends it. 6. Its owner breaks it as before."""
     core = WatcherCore(1)
@@ -177,9 +187,9 @@ def test_the_owner_is_told_once_of_each_problem() -> None:
     def told(pod: dict[str, Any], listed: bool = False) -> int:
         effects: list[Effect] = []
         if listed:
-            effects += core.handle(Heard(Kind.POD, ListBegins()), NOW)
+            effects += core.handle(Received(Kind.POD, ListStarted()), NOW)
             effects += core.handle(page(Kind.POD, pod), NOW)
-            effects += core.handle(Heard(Kind.POD, ListEnds()), NOW)
+            effects += core.handle(Received(Kind.POD, ListDone()), NOW)
         else:
             effects += core.handle(events(Kind.POD, ("MODIFIED", pod)), NOW)
         core.validate()
@@ -195,20 +205,20 @@ def test_a_bad_pod_that_is_deleted_is_forgotten() -> None:
     bad = raw_pod("p", cpu="much")
     core.handle(events(Kind.POD, ("ADDED", bad), ("DELETED", bad)), NOW)
     assert len(complaints(core.handle(events(Kind.POD, ("ADDED", bad)), NOW))) == 1
-    core.handle(Heard(Kind.POD, ListBegins()), NOW)
-    core.handle(Heard(Kind.POD, ListEnds()), NOW)
+    core.handle(Received(Kind.POD, ListStarted()), NOW)
+    core.handle(Received(Kind.POD, ListDone()), NOW)
     assert len(complaints(core.handle(events(Kind.POD, ("ADDED", bad)), NOW))) == 1
 
 
-def test_a_pod_that_is_said_to_be_unscheduled_already() -> None:
+def test_a_pod_whose_condition_is_false_already() -> None:
     bad = raw_pod("p", cpu="much") | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
     assert complaints(WatcherCore(1).handle(events(Kind.POD, ("ADDED", bad)), NOW))[0].said_unscheduled
 
 
 @pytest.mark.parametrize("spec", [{"nodeName": 5}, {"containers": "none"}, {"priority": "high"}, []])
-def test_whatever_is_wrong_the_object_is_named(spec: Any) -> None:
+def test_every_report_names_the_object(spec: Any) -> None:
     text = msgspec.json.encode({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}})[:-1] + b',"spec":'
-    heard = Heard(Kind.POD, Events([WatchEvent("ADDED", msgspec.Raw(text + json.dumps(spec).encode() + b"}"))]))
+    heard = Received(Kind.POD, WatchEvents([WatchEvent("ADDED", msgspec.Raw(text + json.dumps(spec).encode() + b"}"))]))
     message = published(WatcherCore(1).handle(heard, NOW))[0]
     change = copy(message).changes[0]
     assert isinstance(change, Unreadable)
@@ -219,25 +229,25 @@ def test_whatever_is_wrong_the_object_is_named(spec: Any) -> None:
 @pytest.mark.parametrize("obj", [{}, [], 5, {"metadata": {"name": ""}}, {"metadata": None}])
 @pytest.mark.parametrize("type_", ["ADDED", "DELETED"])
 @pytest.mark.parametrize("kind", Kind)
-def test_what_has_no_name_is_left_out(kind: Kind, type_: str, obj: Any) -> None:
+def test_an_object_without_a_name_is_left_out(kind: Kind, type_: str, obj: Any) -> None:
     effects = WatcherCore(1).handle(events(kind, (type_, obj)), NOW)
-    assert [type(effect) for effect in effects] == [Skipped]
+    assert [type(effect) for effect in effects] == [ObjectSkipped]
 
 
-def test_who_asks_before_anything_was_said_needs_no_listing_of_its_own() -> None:
+def test_a_request_before_the_first_message_needs_no_listing() -> None:
     core = WatcherCore(1)
-    assert core.handle(Asked(), NOW) == []
-    core.handle(Heard(Kind.NODE, ListBegins("1"), NOW), NOW)
-    assert core.handle(Asked(), NOW) == [ListAgain()]
+    assert core.handle(RelistRequested(), NOW) == []
+    core.handle(Received(Kind.NODE, ListStarted("1"), NOW), NOW)
+    assert core.handle(RelistRequested(), NOW) == [ListAll()]
 
 
-def test_listings_that_are_asked_for_keep_a_distance() -> None:
+def test_requested_listings_are_rate_limited() -> None:
     core = WatcherCore(1)
-    core.handle(Heard(Kind.NODE, ListBegins("1"), NOW), NOW)
-    assert core.handle(Asked(), NOW) == [ListAgain()]
-    assert core.handle(Asked(), NOW + 0.1) == core.handle(Asked(), NOW + 0.2) == []
+    core.handle(Received(Kind.NODE, ListStarted("1"), NOW), NOW)
+    assert core.handle(RelistRequested(), NOW) == [ListAll()]
+    assert core.handle(RelistRequested(), NOW + 0.1) == core.handle(RelistRequested(), NOW + 0.2) == []
     assert core.next_deadline() == NOW + RELIST_PAUSE
     assert core.handle(Tick(), NOW + RELIST_PAUSE - 0.1) == []
-    assert core.handle(Tick(), NOW + RELIST_PAUSE) == [ListAgain()]
+    assert core.handle(Tick(), NOW + RELIST_PAUSE) == [ListAll()]
     assert core.next_deadline() is None
-    assert core.handle(Asked(), NOW + 3 * RELIST_PAUSE) == [ListAgain()]
+    assert core.handle(RelistRequested(), NOW + 3 * RELIST_PAUSE) == [ListAll()]

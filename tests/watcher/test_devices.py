@@ -66,7 +66,7 @@ def counted(world: World, what: str) -> float:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_they_read_the_same_in_every_version(version: str) -> None:
+async def test_devices_read_the_same_in_every_api_version(version: str) -> None:
     async with a_world() as world:
         world.server.serve(GROUP, version)
         store(world, version)
@@ -77,7 +77,7 @@ async def test_they_read_the_same_in_every_version(version: str) -> None:
         assert world.health.reasons() == []
 
 
-async def test_without_the_group_there_count_as_none_until_the_server_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_api_group_the_kind_counts_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.watcher.service.MISSING_PAUSE", 0.1)
     async with a_world() as world:
         store(world, "v1")
@@ -89,7 +89,7 @@ async def test_without_the_group_there_count_as_none_until_the_server_has_it(mon
         await comes_to_know(world, expected())
 
 
-async def test_it_goes_on_where_it_was_when_the_server_becomes_a_newer_or_older_release(
+async def test_the_watch_resumes_after_the_server_is_upgraded_or_downgraded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with a_world() as world:

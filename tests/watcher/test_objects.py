@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from services.watcher.absence import PATIENCE
 from services.watcher.core import WatcherCore
-from services.watcher.events import Asked, Denied, Effect, Heard, ListAgain, Missing
+from services.watcher.events import Effect, KindMissing, KindUnavailable, ListAll, Received, RelistRequested
+from services.watcher.kind_state import REFUSAL_TIMEOUT
 from services.watcher.resources import RESOURCES
-from shared.kube.listwatch import Events, ListBegins, ListEnds, ListPage, Watching
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, WatchEvents, WatchStarted
 from shared.kube.wire import WatchEvent
 from shared.messages.watch import (
     OBJECT_KINDS,
@@ -39,7 +39,7 @@ def told(kind: ObjectKind, name: str = "x") -> ObjectChange:
 
 
 @pytest.mark.parametrize(("kind", "object_kind"), OBJECT_KINDS.items())
-def test_an_object_is_told_by_key_with_what_is_read_of_it(kind: Kind, object_kind: ObjectKind) -> None:
+def test_an_object_change_has_its_key_and_body(kind: Kind, object_kind: ObjectKind) -> None:
     core = WatcherCore(1)
     assert changes(core.handle(page(kind, stored(object_kind)), 1.0)) == [told(object_kind)]
     assert changes(core.handle(events(kind, ("MODIFIED", stored(object_kind, "y"))), 1.0)) == [told(object_kind, "y")]
@@ -48,7 +48,7 @@ def test_an_object_is_told_by_key_with_what_is_read_of_it(kind: Kind, object_kin
 
 
 @pytest.mark.parametrize(("kind", "object_kind"), OBJECT_KINDS.items())
-def test_an_object_that_cannot_be_read_is_told_as_such_once(kind: Kind, object_kind: ObjectKind) -> None:
+def test_an_unreadable_object_is_reported_once(kind: Kind, object_kind: ObjectKind) -> None:
     core = WatcherCore(1)
     bad = stored(object_kind)
     bad["metadata"]["annotations"] = "none"
@@ -65,7 +65,7 @@ def test_an_object_that_cannot_be_read_is_told_as_such_once(kind: Kind, object_k
     core.validate()
 
 
-def test_a_pod_s_promise_stands_where_all_can_see_it() -> None:
+def test_a_pod_change_has_the_nominated_node() -> None:
     core = WatcherCore(1)
     raw = raw_pod("p")
     raw["status"]["nominatedNodeName"] = "n"
@@ -74,7 +74,7 @@ def test_a_pod_s_promise_stands_where_all_can_see_it() -> None:
     assert change.nominated == "n"
 
 
-def test_what_is_required_is_pods_and_nodes() -> None:
+def test_only_pods_and_nodes_are_required() -> None:
     assert set(RESOURCES) == set(Kind)
     assert [kind for kind, resource in RESOURCES.items() if resource.required] == [Kind.POD, Kind.NODE]
 
@@ -83,62 +83,67 @@ def test_what_is_required_is_pods_and_nodes() -> None:
 
 
 def denied(core: WatcherCore, now: float) -> list[Effect]:
-    return core.handle(Denied(CLASSES, "404 not found"), now)
+    return core.handle(KindUnavailable(CLASSES, "404 not found"), now)
 
 
 def listed(core: WatcherCore, now: float, *raw: Raw) -> list[WatchChange]:
-    heard = (ListBegins(), ListPage([msgspec.Raw(msgspec.json.encode(each)) for each in raw]), ListEnds(), Watching())
-    return [change for what in heard for change in changes(core.handle(Heard(CLASSES, what), now))]
+    heard = (
+        ListStarted(),
+        ListPage([msgspec.Raw(msgspec.json.encode(each)) for each in raw]),
+        ListDone(),
+        WatchStarted(),
+    )
+    return [change for what in heard for change in changes(core.handle(Received(CLASSES, what), now))]
 
 
 def test_a_kind_that_was_never_listed_is_missing_at_once() -> None:
     core = WatcherCore(1)
-    core.handle(Heard(CLASSES, ListBegins()), 0.0)
+    core.handle(Received(CLASSES, ListStarted()), 0.0)
     effects = denied(core, 0.1)
     assert changes(effects) == EMPTY
-    assert effects[-1] == Missing(CLASSES, "404 not found")
+    assert effects[-1] == KindMissing(CLASSES, "404 not found")
     assert core.is_missing(CLASSES)
 
 
-def test_while_it_is_missing_nothing_more_is_said_unless_somebody_asks() -> None:
+def test_a_missing_kind_is_published_again_only_on_request() -> None:
     core = WatcherCore(1)
     denied(core, 0.0)
-    assert core.handle(Heard(CLASSES, ListBegins()), 60.0) == []
+    assert core.handle(Received(CLASSES, ListStarted()), 60.0) == []
     assert denied(core, 60.1) == []
-    effects = core.handle(Asked(), 61.0)
-    assert effects[0] == ListAgain()
+    effects = core.handle(RelistRequested(), 61.0)
+    assert effects[0] == ListAll()
     assert changes(effects) == EMPTY
 
 
-def test_once_the_server_shows_it_it_is_listed() -> None:
+def test_a_missing_kind_is_listed_once_the_server_serves_it() -> None:
     core = WatcherCore(1)
     denied(core, 0.0)
     expected = [ListingBegins(CLASSES), told(ObjectKind.STORAGE_CLASS), ListingEnds(CLASSES)]
     assert listed(core, 60.0, stored(ObjectKind.STORAGE_CLASS)) == expected
     assert not core.is_missing(CLASSES)
-    assert changes(core.handle(Asked(), 61.0)) == []
+    assert changes(core.handle(RelistRequested(), 61.0)) == []
 
 
-def test_an_empty_listing_ends_it_as_well() -> None:
+def test_an_empty_listing_ends_the_absence() -> None:
     core = WatcherCore(1)
     denied(core, 0.0)
-    core.handle(Heard(CLASSES, ListBegins()), 60.0)
-    assert changes(core.handle(Heard(CLASSES, ListEnds()), 60.0)) == EMPTY
+    core.handle(Received(CLASSES, ListStarted()), 60.0)
+    assert changes(core.handle(Received(CLASSES, ListDone()), 60.0)) == EMPTY
     assert not core.is_missing(CLASSES)
 
 
-def test_what_was_listed_before_is_kept_while_the_server_refuses_it_for_a_short_time() -> None:
+def test_a_short_refusal_keeps_a_listed_kind() -> None:
     core = WatcherCore(1)
     listed(core, 0.0, stored(ObjectKind.STORAGE_CLASS))
-    assert denied(core, 10.0) == denied(core, 10.0 + PATIENCE - 0.1) == []
-    assert changes(denied(core, 10.0 + PATIENCE)) == EMPTY
+    assert denied(core, 10.0) == denied(core, 10.0 + REFUSAL_TIMEOUT - 0.1) == []
+    assert changes(denied(core, 10.0 + REFUSAL_TIMEOUT)) == EMPTY
 
 
-def test_a_watch_that_is_accepted_again_ends_the_patience() -> None:
+def test_an_accepted_watch_resets_the_refusal_timeout() -> None:
     core = WatcherCore(1)
     listed(core, 0.0, stored(ObjectKind.STORAGE_CLASS))
     denied(core, 10.0)
-    assert core.handle(Heard(CLASSES, Watching()), 20.0) == []
-    core.handle(Heard(CLASSES, Events([WatchEvent("ADDED", msgspec.Raw(b"{}"))])), 21.0)
-    assert denied(core, 11.0 + PATIENCE) == []
+    assert core.handle(Received(CLASSES, WatchStarted()), 20.0) == []
+    core.handle(Received(CLASSES, WatchEvents([WatchEvent("ADDED", msgspec.Raw(b"{}"))])), 21.0)
+    assert denied(core, 11.0 + REFUSAL_TIMEOUT) == []
     assert not core.is_missing(CLASSES)

@@ -47,7 +47,7 @@ def synced_reader() -> WatchReader:
     return reader
 
 
-def test_it_asks_when_it_starts_and_again_ever_more_patiently() -> None:
+def test_it_requests_a_listing_at_start_and_again_with_backoff() -> None:
     reader = WatchReader("queue")
     assert reader.start(0.0) == [ASK]
     now, waits = 0.0, []
@@ -88,7 +88,7 @@ def test_a_listing_may_come_in_parts_with_another_kind_between_them() -> None:
     assert reader.synced
 
 
-def test_while_a_listing_comes_in_it_does_not_ask_again() -> None:
+def test_it_requests_nothing_while_a_listing_is_in_progress() -> None:
     reader = WatchReader("queue")
     reader.start(0.0)
     reader.take(watched(1, ListingBegins(Kind.POD)), 0.1)
@@ -98,14 +98,14 @@ def test_while_a_listing_comes_in_it_does_not_ask_again() -> None:
         reader.take(watched(seq, PodChange(str(seq), "ns", str(seq))), now)
 
 
-def test_what_is_known_and_not_listed_is_gone() -> None:
+def test_a_known_object_missing_from_a_listing_is_gone() -> None:
     reader = synced_reader()
     assert reader.take(whole(2, B), 1.0) == [B, PodChange("a", "ns", "pod-a", gone=True), NodeChange("n", gone=True)]
     assert reader.synced
     assert (reader.count(Kind.POD), reader.count(Kind.NODE)) == (1, 0)
 
 
-def test_what_cannot_be_read_is_known_all_the_same() -> None:
+def test_unreadable_objects_are_known() -> None:
     reader = synced_reader()
     bad = Unreadable(Kind.POD, "c", "ns", "pod-c", "spec: what is that?")
     assert reader.take(watched(2, bad), 1.0) == [bad]
@@ -128,13 +128,13 @@ def test_objects_of_other_kinds_are_known_by_key() -> None:
 @pytest.mark.parametrize(
     "change", [PodChange("a", "ns", "pod-a", gone=True), PodChange("a", "ns", "pod-a", finished=True)]
 )
-def test_what_is_gone_or_finished_is_told_once(change: PodChange) -> None:
+def test_gone_and_finished_objects_are_passed_on_once(change: PodChange) -> None:
     reader = synced_reader()
     assert reader.take(watched(2, change), 1.0) == [change]
     assert reader.take(whole(3, B, nodes=(N,)), 2.0) == [B, N]
 
 
-def test_a_doubled_or_overtaken_message_says_nothing() -> None:
+def test_duplicate_and_out_of_order_messages_are_ignored() -> None:
     reader = synced_reader()
     assert reader.take(watched(2, A), 1.0) == [A]
     assert reader.take(watched(2, A), 1.0) == []
@@ -142,7 +142,7 @@ def test_a_doubled_or_overtaken_message_says_nothing() -> None:
     assert reader.synced
 
 
-def test_a_gap_asks_at_once_and_only_a_whole_listing_mends_it() -> None:
+def test_a_gap_requests_a_listing_and_only_a_complete_one_repairs_it() -> None:
     reader = synced_reader()
     assert reader.take(watched(3, B), 1.0) == [ASK, B]
     assert not reader.synced
@@ -160,14 +160,14 @@ def test_a_listing_with_a_gap_in_it_sweeps_nothing() -> None:
     assert reader.count(Kind.POD) == 2
 
 
-def test_a_listing_that_begins_again_counts_from_there() -> None:
+def test_a_restarted_listing_counts_from_its_start() -> None:
     reader = synced_reader()
     reader.take(watched(2, ListingBegins(Kind.POD), A), 1.0)
     heard = reader.take(watched(3, *listing(Kind.POD, B)), 1.1)
     assert heard == [B, PodChange("a", "ns", "pod-a", gone=True)]
 
 
-def test_a_beat_shows_the_loss_of_the_last_message() -> None:
+def test_a_heartbeat_shows_that_the_last_message_was_lost() -> None:
     reader = synced_reader()
     assert reader.take(WatchBeat(1, 1), 1.0) == []
     assert reader.take(WatchBeat(1, 2), 1.0) == [ASK]
@@ -183,7 +183,7 @@ def test_an_older_watcher_is_refused() -> None:
     assert [str(refusal) for refusal in reader.refused] == ["watch 2 of epoch 1, now 2", "watch 9 of epoch 1, now 2"]
 
 
-def test_a_new_watcher_heard_from_its_beginning_need_not_be_asked() -> None:
+def test_no_request_to_a_new_watcher_heard_from_its_start() -> None:
     reader = synced_reader()
     assert reader.take(watched(1, ListingBegins(Kind.POD), A, epoch=2), 1.0) == [A]
     assert not reader.synced
@@ -192,14 +192,14 @@ def test_a_new_watcher_heard_from_its_beginning_need_not_be_asked() -> None:
     assert reader.synced
 
 
-def test_a_new_watcher_heard_too_late_is_asked() -> None:
+def test_a_listing_is_requested_from_a_new_watcher_heard_late() -> None:
     reader = synced_reader()
     assert reader.take(WatchBeat(2, 5), 1.0) == []
     assert not reader.synced
     assert reader.tick(1.0 + FIRST_PATIENCE) == [ASK]
 
 
-def test_what_an_older_watcher_does_not_list_is_not_waited_for() -> None:
+def test_kinds_that_an_older_watcher_lacks_are_not_awaited() -> None:
     listed = [kind for kind in Kind if kind is not Kind.DEVICE_CLASS]
     reader = WatchReader("queue")
     reader.start(0.0)
@@ -212,7 +212,7 @@ def test_what_an_older_watcher_does_not_list_is_not_waited_for() -> None:
     assert not reader.synced, "the next watcher may list everything"
 
 
-def test_one_that_was_shown_the_past_asks_for_a_listing_but_not_all_the_time() -> None:
+def test_doubt_requests_listings_at_a_limited_rate() -> None:
     reader = synced_reader()
     assert reader.doubt(1.0) == [ASK]
     assert reader.doubt(1.0 + DOUBT_PAUSE - 0.1) == []

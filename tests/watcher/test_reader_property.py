@@ -124,7 +124,9 @@ STEPS = st.lists(
 
 @settings(deadline=None, max_examples=150)
 @given(STEPS, st.data())
-def test_after_a_whole_listing_the_worlds_are_equal(steps: list[tuple[str, Kind, str]], data: st.DataObject) -> None:
+def test_after_a_complete_listing_both_sides_know_the_same(
+    steps: list[tuple[str, Kind, str]], data: st.DataObject
+) -> None:
     teller, consumer = Teller(), Consumer()
     said: list[Watched] = []
     for step, kind, key in steps:
@@ -152,7 +154,7 @@ def test_after_a_whole_listing_the_worlds_are_equal(steps: list[tuple[str, Kind,
 
 @settings(deadline=None, max_examples=100)
 @given(STEPS, st.sets(st.integers(0, 80)))
-def test_a_consumer_that_is_synced_has_the_watchers_world(steps: list[tuple[str, Kind, str]], lost: set[int]) -> None:
+def test_a_synced_consumer_knows_what_the_watcher_knows(steps: list[tuple[str, Kind, str]], lost: set[int]) -> None:
     """In order, some are lost: whenever it says that it is synced, it is, and whenever it is not, it asks."""
     teller, consumer = Teller(), Consumer()
     for effect in consumer.reader.start(0.0):

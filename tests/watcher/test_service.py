@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from services.watcher.core import WatcherCore
-from services.watcher.events import Effect, Event, Heard
+from services.watcher.events import Effect, Event, Received
 from services.watcher.resources import RESOURCES
 from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, Unexpected
 from shared.kube.client import KubeClient
-from shared.kube.listwatch import Events
+from shared.kube.listwatch import WatchEvents
 from shared.messages.watch import Kind, WatchSeen
 from shared.model.kinds import ObjectKind
 from shared.watch.reader import WatchReader
@@ -50,7 +50,7 @@ async def delete(world: World, name: str) -> None:
     await client.close()
 
 
-async def test_a_follower_comes_to_know_the_cluster_and_what_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_follower_learns_the_cluster_and_its_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world() as world:
         await listed_once(world, monkeypatch)
         world.server.store_raw("nodes", raw_node("n"))
@@ -78,7 +78,7 @@ async def test_a_core_that_fails_ends_its_term_and_the_next_one_works(monkeypatc
 
     def fail_halfway(core: WatcherCore, event: Event, now: float) -> list[Effect]:
         effects = handle(core, event, now)
-        if isinstance(event, Heard) and isinstance(event.what, Events) and not events:
+        if isinstance(event, Received) and isinstance(event.what, WatchEvents) and not events:
             events.append(event)
             raise ZeroDivisionError
         return effects
@@ -97,7 +97,7 @@ async def test_a_core_that_fails_ends_its_term_and_the_next_one_works(monkeypatc
         assert len(events) == 1
 
 
-async def test_pod_groups_are_known_as_soon_as_the_server_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pod_groups_are_listed_once_the_server_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.watcher.service.MISSING_PAUSE", 0.1)
     async with a_world() as world:
         faults = world.server.faults
@@ -127,7 +127,7 @@ async def test_a_large_cluster_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -
         assert sample(world.telemetry, "flotilla_watch_listings_total", kind="pod") >= 1
 
 
-async def test_credentials_that_are_wrong_at_first() -> None:
+async def test_wrong_credentials_are_retried() -> None:
     async with a_world(SimulatorOptions(kubelet=False, token="right"), token="right") as world:
         world.server.faults.fail("*", ".", 401, times=6, reason="Unauthorized")
         await until(lambda: any("401" in reason for reason in world.health.reasons()))
@@ -155,7 +155,7 @@ async def test_watches_that_break_and_versions_that_expire_lose_nothing() -> Non
         assert world.follower.relists == asked
 
 
-async def test_who_has_missed_something_asks_and_is_told_everything() -> None:
+async def test_a_follower_that_missed_a_message_requests_a_listing() -> None:
     async with a_world() as world:
         put(world, "a", "b")
         await agree(world)
@@ -169,7 +169,7 @@ async def test_who_has_missed_something_asks_and_is_told_everything() -> None:
         assert world.follower.relists >= 2
 
 
-async def test_a_late_comer_asks_and_is_told_everything() -> None:
+async def test_a_late_follower_requests_a_listing() -> None:
     async with a_world() as world:
         put(world, "a")
         await agree(world)
@@ -179,7 +179,7 @@ async def test_a_late_comer_asks_and_is_told_everything() -> None:
         await agree(world)
 
 
-async def test_a_watcher_that_starts_again_is_believed_and_the_old_one_is_not() -> None:
+async def test_followers_accept_the_new_watcher_and_refuse_the_old_one() -> None:
     async with a_world() as world:
         put(world, "a", "b")
         await agree(world)
@@ -192,7 +192,7 @@ async def test_a_watcher_that_starts_again_is_believed_and_the_old_one_is_not() 
         await agree(world)
 
 
-async def test_the_owner_of_a_pod_that_cannot_be_read_is_told_once() -> None:
+async def test_an_unreadable_pod_is_reported_to_its_owner_once() -> None:
     async with a_world() as world:
         world.server.store_raw("nodes", raw_node("n"))
         await agree(world)
@@ -226,7 +226,7 @@ async def test_the_owner_of_a_pod_that_cannot_be_read_is_told_once() -> None:
         await agree(world, "other")
 
 
-async def test_the_owner_of_a_node_that_cannot_be_read_is_told() -> None:
+async def test_an_unreadable_node_is_reported_to_its_owner() -> None:
     async with a_world() as world:
         await agree(world)
         bad = raw_node("n")
@@ -240,7 +240,7 @@ async def test_the_owner_of_a_node_that_cannot_be_read_is_told() -> None:
         assert event["note"].startswith("status.allocatable.cpu: 'much' is not a quantity")
 
 
-async def test_an_owner_who_cannot_be_told_keeps_nobody_else_waiting() -> None:
+async def test_a_failed_report_delays_no_other() -> None:
     async with a_world() as world:
         await agree(world)
         put(world, raw_pod("no name", cpu="much"), raw_pod("bad", cpu="much"))
@@ -272,14 +272,14 @@ async def listed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await agree(world)
 
 
-async def test_the_first_listing_waits_for_its_followers_and_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_listing_waits_for_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world() as world:
         put(world, "a")
         await listed_once(world, monkeypatch)
         assert sample(world.telemetry, "flotilla_watch_listings_total", kind="pod") == 1
 
 
-async def test_many_changes_arrive_in_order_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_changes_arrive_in_order_exactly_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world() as world:
         await listed_once(world, monkeypatch)
         for round_ in range(20):
@@ -292,7 +292,7 @@ async def test_many_changes_arrive_in_order_and_once(monkeypatch: pytest.MonkeyP
         assert set(world.follower.told.values()) == {1}
 
 
-async def test_a_term_that_was_used_before_is_left_for_a_later_one() -> None:
+async def test_a_reused_term_is_left_for_a_later_one() -> None:
     """A Lease that was deleted begins its terms again, and those who follow would refuse the stream for good."""
     async with a_world() as world:
         put(world, "before")
@@ -308,9 +308,9 @@ async def test_a_term_that_was_used_before_is_left_for_a_later_one() -> None:
         assert world.follower.reader.position[0] > epoch + 7
 
 
-async def test_it_reads_on_only_when_those_who_follow_have_kept_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.watcher.pace.MOST_BYTES", 4_000)
-    monkeypatch.setattr("services.watcher.pace.PATIENCE", 3600.0)
+async def test_reading_pauses_while_a_follower_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.watcher.flow_control.MOST_UNSEEN_BYTES", 4_000)
+    monkeypatch.setattr("services.watcher.flow_control.SILENCE", 3600.0)
     async with a_world() as world:
         put(world, "before")
         await agree(world)
@@ -332,7 +332,7 @@ def waiting(world: World, created: int) -> int:
     return created - sum((Kind.POD, f"p{number}") in world.follower.world for number in range(created))
 
 
-async def test_a_server_that_shows_the_past_is_not_believed() -> None:
+async def test_an_old_state_from_the_server_is_refused() -> None:
     """A pod is bound, another one is created, and a cache from before serves the watch and the lists for a while."""
     async with a_world() as world:
         world.server.store_raw("nodes", raw_node("n"))
@@ -353,7 +353,7 @@ async def test_a_server_that_shows_the_past_is_not_believed() -> None:
         await until(lambda: not world.health.reasons())
 
 
-async def test_a_server_that_never_catches_up_is_told_of_by_the_watcher() -> None:
+async def test_the_watcher_logs_a_server_that_never_catches_up() -> None:
     async with a_world() as world:
         put(world, raw_pod("p"))
         await agree(world)
@@ -366,13 +366,13 @@ async def test_a_server_that_never_catches_up_is_told_of_by_the_watcher() -> Non
         assert (Kind.POD, "q") in world.follower.world
 
 
-async def test_a_watcher_that_nobody_follows_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watcher_without_followers_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world() as world:
         await agree(world)
         await until(lambda: world.health.reasons() == [])
         world.follower.silent = True
         monkeypatch.setattr("shared.runtime.health.PATIENCE", 0.3)
-        await until(lambda: any("no queue and no snapshot has said" in each for each in world.health.reasons()))
+        await until(lambda: any("no queue or snapshot follows" in each for each in world.health.reasons()))
         world.follower.silent = False
         monkeypatch.undo()
         await until(lambda: world.health.reasons() == [])

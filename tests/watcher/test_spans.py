@@ -2,7 +2,7 @@
 
 import random
 
-from services.watcher.spans import WatchSpans
+from services.watcher.metrics import WatchSpans
 from shared.messages.watch import NodeChange, PodChange, WatchBeat, Watched
 from shared.telemetry.export import SpanSink
 from shared.telemetry.tracing import Tracer
@@ -15,7 +15,7 @@ def change(uid: str, *, scheduler: str = "default-scheduler", node: str = "", go
     return PodChange(uid, "default", uid, scheduler, node, gone=gone, seen_at=100.0)
 
 
-def test_pods_that_wait_for_us_are_told_of_in_their_own_traces() -> None:
+def test_pending_pods_of_our_schedulers_get_a_span() -> None:
     with a_collector() as collector:
         tracer = Tracer("watcher", "w", ratio=1.0, ids=random.Random(1), sink=SpanSink(collector.url), date=float)
         others = [change("theirs", scheduler="other"), change("bound", node="n"), change("gone", gone=True)]
@@ -33,7 +33,7 @@ def test_pods_that_wait_for_us_are_told_of_in_their_own_traces() -> None:
     assert (span.start_time_unix_nano, span.end_time_unix_nano) == (100_000_000_000, 100_500_000_000)
 
 
-def test_pods_that_are_not_sampled_are_not() -> None:
+def test_pods_that_are_not_sampled_get_no_span() -> None:
     with a_collector() as collector:
         tracer = Tracer("watcher", "w", ratio=0.0, ids=random.Random(1), sink=SpanSink(collector.url), date=float)
         WatchSpans(tracer, OURS).told([Watched(1, 1, [change("a")])], 100.0, 100.5)

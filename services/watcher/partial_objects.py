@@ -1,24 +1,26 @@
-"""What an object that does not decode still says: pods on nodes, nodes, and what volumes are counted by.
+"""What can be read of an object that does not decode, or without decoding it whole.
 
-    does not decode --> the parts that do are told, with the problem
-                          |-- a part is lost that decisions rest on --> closes the node, for new pods
-                          +-- nothing can be read                   --> Unreadable, which closes the node as well
+    does not decode --> the parts that do are published, with the problem
+                          |-- a part is lost that decisions depend on --> the node is closed to new pods
+                          +-- nothing can be read                     --> Unreadable, which closes the node as well
 
-A pod without a node is not rescued: it waits, and its owner is told why.
+A pending pod is not published in part: it waits, and its owner is told why.
 """
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from services.watcher.fitting import body_of, node_body, placed_body
-from services.watcher.outline import Outline
+from services.watcher.bodies import body_of, node_body, placed_body
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange
 from shared.model.clusterobjects import TYPES
 from shared.model.kinds import STILL_COUNTED, ObjectKind
 from shared.model.objects import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_SCHEDULER,
     CSINode,
     Node,
     NodeSelector,
@@ -32,22 +34,115 @@ from shared.model.objects import (
 )
 from shared.model.salvage import Salvaged, salvage
 
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+
+
+class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    scheduler_name: str = DEFAULT_SCHEDULER
+    node_name: str = ""
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class Status(msgspec.Struct, frozen=True, gc=False):
+    phase: str = ""
+    conditions: list[Condition] = []
+
+
+class Outline(msgspec.Struct, frozen=True, gc=False):
+    metadata: Metadata = Metadata()
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def namespace(self) -> str:
+        """As of a decoded pod."""
+        return self.metadata.namespace or DEFAULT_NAMESPACE
+
+    @property
+    def pod_uid(self) -> str:
+        """As of a decoded pod."""
+        return self.metadata.uid or f"{self.namespace}/{self.metadata.name}"
+
+    @property
+    def finished(self) -> bool:
+        return self.status.phase in FINISHED_PHASES
+
+    @property
+    def said_unscheduled(self) -> bool:
+        """Whether its PodScheduled condition is False."""
+        return any(c.type == "PodScheduled" and c.status == "False" for c in self.status.conditions)
+
+
+_DECODER = msgspec.json.Decoder(Outline)
+
+
+def outline(raw: bytes) -> Outline | None:
+    """None if not even the name can be read."""
+    found: Outline | None
+    try:
+        found = _DECODER.decode(raw)
+    except (msgspec.DecodeError, ValueError):
+        found = _pick(raw)
+    return found if found is not None and found.metadata.name else None
+
+
+def _pick(raw: bytes) -> Outline | None:
+    """The valid fields of an object that has invalid ones."""
+    try:
+        plain = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    metadata, spec, status = (_part(plain, part) for part in ("metadata", "spec", "status"))
+    return Outline(
+        Metadata(
+            _text(metadata, "name"),
+            _text(metadata, "namespace"),
+            _text(metadata, "uid"),
+            resource_version=_text(metadata, "resourceVersion"),
+        ),
+        Spec(_text(spec, "schedulerName", DEFAULT_SCHEDULER), _text(spec, "nodeName")),
+        Status(_text(status, "phase")),
+    )
+
+
+def _part(plain: Any, name: str) -> dict[str, Any]:
+    part = plain.get(name) if isinstance(plain, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def _text(part: dict[str, Any], name: str, default: str = "") -> str:
+    value = part.get(name)
+    return value if isinstance(value, str) else default
+
+
 HIGHEST_PRIORITY = 2**31 - 1
-"""Of a pod whose priority is unreadable: nobody may take its place from it."""
+"""For a pod whose priority is unreadable: nothing may preempt it."""
 
 _OCCUPIES = re.compile(
     r"metadata(\.labels.*)?|status(\.(containerStatuses|initContainerStatuses|resources|allocatedResources)\b.*)?"
     r"|spec(\.(containers|initContainers|overhead|resources|volumes)\b.*)?"
 )
-"""Parts of a pod by which it counts on its node."""
+"""Parts of a pod that count on its node."""
 _NO_MATTER = re.compile(
     r"metadata\.(annotations|ownerReferences|creationTimestamp|uid|resourceVersion).*|status\.(images|conditions).*"
 )
-"""Parts of a node whose loss lets no pod come that should not."""
+"""Parts of a node whose loss cannot admit a pod that should not come."""
 
 
 def rescue(kind: Kind, found: Outline, raw: bytes, at: float) -> PodChange | NodeChange | ObjectChange | None:
-    """What can be told of an object that could not be read; None if that is nothing. The caller fills in `problem`."""
+    """The readable parts of an object that does not decode; None if there are none. The caller sets `problem`."""
     try:
         plain = msgspec.json.decode(raw)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -107,7 +202,7 @@ def _object(kind: ObjectKind, plain: object) -> ObjectChange | None:
 
 
 def _cautious(saved: Salvaged) -> PersistentVolume | PersistentVolumeClaim | CSINode | None:
-    """The object, where what is lost of it permits nothing that it may forbid."""
+    """The object, if losing these parts cannot permit what they might forbid."""
     obj, lost = saved.object, saved.lost
     match obj:
         case PersistentVolume():

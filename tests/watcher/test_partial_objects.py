@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.watcher.bodies import MOST_BODY_BYTES, load_outline
 from services.watcher.core import WatcherCore
-from services.watcher.fitting import MOST_BODY_BYTES, load_outline
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import (
@@ -72,7 +72,7 @@ def load(obj: Raw) -> PodLoad:
         {"dnsPolicy": "Psychic"},
     ],
 )
-def test_values_that_are_unknown_are_no_problem(fields: Raw) -> None:
+def test_unknown_values_are_accepted(fields: Raw) -> None:
     change, pod = told_pod(on_node(**fields))
     assert (change.problem, change.closes) == ("", False)
     assert load_of(pod).requests["cpu"] == 500
@@ -89,7 +89,7 @@ def test_values_that_are_unknown_are_no_problem(fields: Raw) -> None:
         {"schedulingGates": [{}]},
     ],
 )
-def test_what_others_do_not_read_of_a_pod_on_a_node_costs_nothing(fields: Raw) -> None:
+def test_an_invalid_field_that_nobody_reads_does_not_matter(fields: Raw) -> None:
     change, pod = told_pod(on_node(**fields))
     assert change.problem
     assert not change.closes
@@ -109,7 +109,7 @@ def test_what_others_do_not_read_of_a_pod_on_a_node_costs_nothing(fields: Raw) -
         {"resources": {"requests": {"cpu": "what?"}}},
     ],
 )
-def test_a_pod_of_which_it_is_unknown_what_it_occupies_closes_its_node(fields: Raw) -> None:
+def test_a_pod_with_unknown_requests_closes_its_node(fields: Raw) -> None:
     change, pod = told_pod(on_node(**fields))
     assert change.problem
     assert change.closes
@@ -117,7 +117,7 @@ def test_a_pod_of_which_it_is_unknown_what_it_occupies_closes_its_node(fields: R
     assert min(load_of(pod).requests.values(), default=0) >= 0
 
 
-def test_terms_go_as_kube_scheduler_drops_them() -> None:
+def test_invalid_affinity_terms_are_dropped_as_in_kube_scheduler() -> None:
     """All required terms of a kind, and no other."""
     bad = {"topologyKey": "z", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}
     good = {"topologyKey": "z", "labelSelector": {"matchLabels": {"app": "web"}}}
@@ -128,23 +128,23 @@ def test_terms_go_as_kube_scheduler_drops_them() -> None:
     assert [term.kind for term in load_of(pod).terms] == ["affinity"]
 
 
-def test_nobody_may_take_the_place_of_a_pod_whose_priority_is_unreadable() -> None:
+def test_a_pod_with_an_unreadable_priority_is_not_preempted() -> None:
     assert load(on_node(priority=2**70)).priority == 2**31 - 1
 
 
-def test_a_pod_that_has_finished_frees_its_node_whatever_cannot_be_read() -> None:
+def test_an_unreadable_finished_pod_frees_its_node() -> None:
     finished = on_node(containers=5) | {"status": {"phase": "Succeeded"}}
     (change,) = changes(WatcherCore(1).handle(events(Kind.POD, ("MODIFIED", finished)), NOW))
     assert isinstance(change, PodChange)
     assert change.finished
 
 
-def test_a_pod_that_waits_is_its_owners_affair() -> None:
+def test_an_unreadable_pending_pod_is_only_reported() -> None:
     change = told(Kind.POD, raw_pod("p", cpu="much"))
     assert isinstance(change, Unreadable)
 
 
-def test_a_part_of_an_object_that_can_be_read_is_told_with_one_complaint() -> None:
+def test_readable_parts_are_published_with_one_report() -> None:
     core = WatcherCore(1)
     bad = on_node(containers=5)
     assert len(complaints(core.handle(page(Kind.POD, bad), NOW))) == 1
@@ -158,7 +158,7 @@ def test_a_part_of_an_object_that_can_be_read_is_told_with_one_complaint() -> No
 @pytest.mark.parametrize(
     "taint", [{"key": "a", "effect": "Never"}, {"key": "", "effect": "NoSchedule"}, {"key": "a", "effect": ""}]
 )
-def test_a_node_with_an_unknown_taint_is_a_node_like_any_other(taint: Raw) -> None:
+def test_a_node_with_an_unknown_taint_effect_stays_open(taint: Raw) -> None:
     node = raw_node("n")
     node["spec"] = {"taints": [taint]}
     change, read = told_node(node)
@@ -176,7 +176,7 @@ def test_a_node_with_an_unknown_taint_is_a_node_like_any_other(taint: Raw) -> No
         ("conditions", "fine", False),
     ],
 )
-def test_a_node_that_cannot_be_read_whole_is_closed_if_that_matters(part: str, value: Any, closed: bool) -> None:
+def test_a_partly_readable_node_is_closed_if_decisions_depend_on_the_loss(part: str, value: Any, closed: bool) -> None:
     node = raw_node("n")
     node["status"][part] = value
     change, read = told_node(node)
@@ -187,7 +187,7 @@ def test_a_node_that_cannot_be_read_whole_is_closed_if_that_matters(part: str, v
 # Large objects
 
 
-def test_a_large_pod_on_a_node_is_told_as_what_it_occupies() -> None:
+def test_a_large_bound_pod_is_reduced_to_what_it_occupies() -> None:
     pod = on_node(
         containers=[
             {
@@ -209,7 +209,7 @@ def test_a_large_pod_on_a_node_is_told_as_what_it_occupies() -> None:
     assert load_of(read) == load_of(pod_from(pod))
 
 
-def test_an_outline_occupies_what_the_pod_does() -> None:
+def test_a_reduced_pod_occupies_what_the_pod_does() -> None:
     pod = pod_from(
         on_node(
             initContainers=[
@@ -224,7 +224,7 @@ def test_an_outline_occupies_what_the_pod_does() -> None:
     assert load_of(load_outline(pod)).requests == load_of(pod).requests
 
 
-def test_a_pod_that_is_too_large_whatever_is_left_out_closes_its_node() -> None:
+def test_a_pod_too_large_even_when_reduced_closes_its_node() -> None:
     pod = on_node()
     pod["metadata"]["labels"] = {f"l{i}": "x" * 60 for i in range(12_000)}
     change, read = told_pod(pod)
@@ -234,7 +234,7 @@ def test_a_pod_that_is_too_large_whatever_is_left_out_closes_its_node() -> None:
     assert len(complaints(WatcherCore(1).handle(page(Kind.POD, pod), NOW))) == 1
 
 
-def test_a_node_with_many_images_is_told_with_the_largest() -> None:
+def test_a_node_with_many_images_keeps_the_largest() -> None:
     node = raw_node("n")
     node["status"]["images"] = [{"names": ["i" * 1000 + str(i)], "sizeBytes": i} for i in range(1000)]
     change, read = told_node(node)
@@ -256,7 +256,7 @@ def test_a_node_that_is_too_large_is_closed() -> None:
 # What volumes are counted by
 
 
-def test_a_volume_that_cannot_be_read_whole_can_be_reached_from_nowhere() -> None:
+def test_a_partly_readable_volume_is_reachable_from_no_node() -> None:
     volume = raw_object(ObjectKind.PERSISTENT_VOLUME, "v")
     volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["operator"] = "Near"
     change = told(Kind.PERSISTENT_VOLUME, volume)
@@ -269,7 +269,7 @@ def test_a_volume_that_cannot_be_read_whole_can_be_reached_from_nowhere() -> Non
     assert not node_selector_matches(read.spec.node_affinity.required, {"zone": "a"}, "n")
 
 
-def test_a_bound_claim_that_cannot_be_read_whole_counts() -> None:
+def test_a_partly_readable_bound_claim_counts() -> None:
     claim = raw_object(ObjectKind.PERSISTENT_VOLUME_CLAIM, "c", namespace="default")
     claim["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
     change = told(Kind.PERSISTENT_VOLUME_CLAIM, claim)
@@ -281,7 +281,7 @@ def test_a_bound_claim_that_cannot_be_read_whole_counts() -> None:
     assert isinstance(told(Kind.PERSISTENT_VOLUME_CLAIM, claim), Unreadable), "it could match any volume"
 
 
-def test_a_node_whose_volume_limits_cannot_be_read_gets_no_further_volume() -> None:
+def test_unreadable_volume_limits_admit_no_further_volume() -> None:
     limits = raw_object(ObjectKind.CSI_NODE, "n")
     limits["spec"]["drivers"][0]["allocatable"] = {"count": "many"}
     change = told(Kind.CSI_NODE, limits)

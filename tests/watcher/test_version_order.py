@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from services.watcher.core import WatcherCore
-from services.watcher.events import Effect, Heard, Stale
-from shared.kube.listwatch import ListBegins, ListEnds
+from services.watcher.events import Effect, Received, StaleState
+from shared.kube.listwatch import ListDone, ListStarted
 from shared.messages.watch import Kind, ListingBegins, ListingEnds
 from tests.kube.support import raw_pod
 from tests.watcher.test_core import NOW, changes, events, page
@@ -19,40 +19,40 @@ def at(version: object, name: str = "p", node: str = "") -> dict[str, Any]:
 
 
 def listed(core: WatcherCore, version: object, *pods: dict[str, Any], since: object = None) -> list[Effect]:
-    begins, ends = ListBegins(str(version)), ListEnds(str(version), str(version if since is None else since))
+    begins, ends = ListStarted(str(version)), ListDone(str(version), str(version if since is None else since))
     return [
-        *core.handle(Heard(Kind.POD, begins), NOW),
+        *core.handle(Received(Kind.POD, begins), NOW),
         *core.handle(page(Kind.POD, *pods), NOW),
-        *core.handle(Heard(Kind.POD, ends), NOW),
+        *core.handle(Received(Kind.POD, ends), NOW),
     ]
 
 
 def stale(effects: list[Effect]) -> list[Kind]:
-    return [effect.kind for effect in effects if isinstance(effect, Stale)]
+    return [effect.kind for effect in effects if isinstance(effect, StaleState)]
 
 
-def test_a_list_that_is_older_than_what_was_told_is_refused_before_it_begins() -> None:
+def test_an_old_list_is_refused_at_its_start() -> None:
     core = WatcherCore(1)
     assert stale(listed(core, 10, at(5))) == []
     core.handle(events(Kind.POD, ("MODIFIED", at(12, node="n"))), NOW)
-    (refused,) = core.handle(Heard(Kind.POD, ListBegins("11")), NOW)
-    assert isinstance(refused, Stale)
+    (refused,) = core.handle(Received(Kind.POD, ListStarted("11")), NOW)
+    assert isinstance(refused, StaleState)
     assert "11" in refused.problem
     assert "12" in refused.problem
     assert stale(listed(core, 12, at(12, node="n"))) == [], "as new as what was told"
 
 
-def test_a_streamed_list_that_turns_out_to_be_older_does_not_end() -> None:
+def test_an_old_streamed_list_is_refused_at_its_end() -> None:
     """Its version is known at the end only; what is missing from it is not gone, for nobody hears that it has ended."""
     core = WatcherCore(1)
     listed(core, 10, at(5))
-    assert changes(core.handle(Heard(Kind.POD, ListBegins()), NOW)) == [ListingBegins(Kind.POD)]
-    effects = core.handle(Heard(Kind.POD, ListEnds("9", "9")), NOW)
+    assert changes(core.handle(Received(Kind.POD, ListStarted()), NOW)) == [ListingBegins(Kind.POD)]
+    effects = core.handle(Received(Kind.POD, ListDone("9", "9")), NOW)
     assert (stale(effects), changes(effects)) == ([Kind.POD], [])
-    assert changes(core.handle(Heard(Kind.POD, ListEnds("10", "10")), NOW)) == [ListingEnds(Kind.POD, "10")]
+    assert changes(core.handle(Received(Kind.POD, ListDone("10", "10")), NOW)) == [ListingEnds(Kind.POD, "10")]
 
 
-def test_an_event_that_is_older_than_the_one_before_is_refused_with_what_follows() -> None:
+def test_an_old_event_is_refused_with_all_that_follow() -> None:
     core = WatcherCore(1)
     listed(core, 10, at(5))
     effects = core.handle(
@@ -63,30 +63,30 @@ def test_an_event_that_is_older_than_the_one_before_is_refused_with_what_follows
     assert stale(core.handle(events(Kind.POD, ("DELETED", at(4, "a"))), NOW)) == [Kind.POD]
 
 
-def test_a_watch_that_repeats_what_a_list_has_told_is_refused() -> None:
+def test_a_watch_that_goes_back_before_its_list_is_refused() -> None:
     core = WatcherCore(1)
     listed(core, 10, at(9, node="n"))
     assert stale(core.handle(events(Kind.POD, ("MODIFIED", at(7))), NOW)) == [Kind.POD]
 
 
-def test_events_held_back_until_a_streamed_list_has_ended_are_told() -> None:
+def test_events_held_back_during_a_streamed_list_are_published() -> None:
     core = WatcherCore(1)
     listed(core, 10, at(5), since=8)
     effects = core.handle(events(Kind.POD, ("DELETED", at(8)), ("ADDED", at(9, "q"))), NOW)
     assert (stale(effects), len(changes(effects))) == ([], 2)
     assert stale(core.handle(events(Kind.POD, ("DELETED", at(7))), NOW)) == [Kind.POD]
-    assert stale(core.handle(Heard(Kind.POD, ListBegins("9")), NOW)) == [Kind.POD], "the list was of a newer state"
+    assert stale(core.handle(Received(Kind.POD, ListStarted("9")), NOW)) == [Kind.POD], "the list was of a newer state"
 
 
 @pytest.mark.parametrize("version", ["", "abc", "12a", "-1", "²"])
-def test_versions_that_are_no_integers_are_trusted(version: str) -> None:
+def test_non_integer_versions_are_trusted(version: str) -> None:
     core = WatcherCore(1)
     listed(core, 10, at(5))
     assert stale(core.handle(events(Kind.POD, ("MODIFIED", at(version)), ("MODIFIED", at(11))), NOW)) == []
     assert stale(listed(core, version)) == []
 
 
-def test_each_kind_has_a_history_of_its_own() -> None:
+def test_each_kind_has_its_own_version_order() -> None:
     core = WatcherCore(1)
     listed(core, 10)
-    assert stale(core.handle(Heard(Kind.NODE, ListBegins("3")), NOW)) == []
+    assert stale(core.handle(Received(Kind.NODE, ListStarted("3")), NOW)) == []

@@ -1,13 +1,13 @@
-"""Tells the owners of objects that cannot be read, where owners look.
+"""Reports unreadable objects to their owners, where owners look.
 
-A pod that waits gets an Event and its PodScheduled condition. A pod on a node, and a node, get an Event: the node takes
-no further pod for it.
+A pending pod gets an Event and its PodScheduled condition. A bound pod and a node get an Event, because the node takes
+no more pods.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from services.watcher.events import Complain
+from services.watcher.events import ReportProblem
 from shared.errors import UserError
 from shared.kube.client import KubeClient
 from shared.kube.eventmetrics import EventMetrics
@@ -20,14 +20,14 @@ from shared.telemetry.logs import Repeated
 from shared.telemetry.metrics import Metrics
 
 MOST_WAITING = 1000
-"""Owners who are still to be told; further ones are not."""
+"""Reports that may wait; further ones are dropped."""
 REASON = "SchedulerError"
 UNREADABLE = "UnreadableForScheduler"
-"""Of Events about pods on nodes, and nodes."""
+"""The reason of Events about bound pods and nodes."""
 
 
-class Owners:
-    """One condition after the other: many bad pods at once are not to keep the API server busy. Events come last."""
+class ProblemReporter:
+    """Writes one condition at a time, so that many bad pods do not load the API server; Events yield to conditions."""
 
     def __init__(
         self,
@@ -44,56 +44,58 @@ class Owners:
         self._wall = wall
         self._sparingly = sparingly
         self._metrics = EventMetrics(metrics or Metrics())
-        self._waiting: asyncio.Queue[Complain] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[ReportProblem] = asyncio.Queue(MOST_WAITING)
 
-    def tell(self, complaint: Complain) -> None:
-        """If it is a node, a pod on a node, or a pod that is ours to schedule; soon, and once."""
-        change = complaint.change
+    def report(self, problem: ReportProblem) -> None:
+        """Queue a report about a node, a bound pod, or a pending pod of our schedulers."""
+        change = problem.change
         if change.kind not in (Kind.POD, Kind.NODE):
             return
         if change.kind is Kind.POD and not change.node and change.scheduler not in self._schedulers:
             return
         try:
-            self._waiting.put_nowait(complaint)
+            self._waiting.put_nowait(problem)
         except asyncio.QueueFull:
             self._metrics.crowded.inc()
             self._sparingly.warning(
-                "crowded", "more than %d objects are unreadable; some owners are not told", MOST_WAITING
+                "crowded", "more than %d objects are unreadable; some owners get no report", MOST_WAITING
             )
 
     async def run(self) -> None:
         events = EventWriter(self._client, self._metrics, self._sparingly, yields=lambda: not self._waiting.empty())
         try:
             while True:
-                await self._tell(await self._waiting.get(), events)
+                await self._report(await self._waiting.get(), events)
         finally:
             await events.close()
 
-    async def _tell(self, complaint: Complain, events: EventWriter) -> None:
-        change = complaint.change
+    async def _report(self, problem: ReportProblem, events: EventWriter) -> None:
+        change = problem.change
         if change.kind is Kind.NODE:
-            node = PodRef("", change.name, change.name, "Node")  # kubelets put the name there, too
+            node = PodRef("", change.name, change.name, "Node")  # kubelets set the name there as well
             events.record(self._event(change, node, UNREADABLE, DEFAULT_SCHEDULER))
         elif change.node:
             pod = PodRef(change.namespace, change.name, change.uid)
             events.record(self._event(change, pod, UNREADABLE, change.scheduler))
         else:
-            await self._tell_waiting(complaint, events)
+            await self._report_waiting(problem, events)
 
-    async def _tell_waiting(self, complaint: Complain, events: EventWriter) -> None:
-        change = complaint.change
+    async def _report_waiting(self, problem: ReportProblem, events: EventWriter) -> None:
+        change = problem.change
         pod = PodRef(change.namespace, change.name, change.uid)
         events.record(self._event(change, pod, "FailedScheduling", change.scheduler))
-        since = None if complaint.said_unscheduled else self._wall()
-        condition = PodScheduled(REASON, change.problem, since, complaint.generation)
+        since = None if problem.said_unscheduled else self._wall()
+        condition = PodScheduled(REASON, change.problem, since, problem.generation)
         try:
             patched = await self._client.patch_pod_condition(pod, condition)
-        except UserError as cause:  # a name that no path can be made of
+        except UserError as cause:  # no path can be built from its name
             patched = Result(Outcome.FAILED, message=str(cause))
         if not patched.ok and patched.outcome not in (Outcome.NOT_FOUND, Outcome.CONFLICT):
             where = f"{change.namespace}/{change.name}"
             self._metrics.failed.inc()
-            self._sparingly.warning("condition", "pod %s: no condition could be written: %s", where, patched.message)
+            self._sparingly.warning(
+                "condition", "pod %s: its condition could not be written: %s", where, patched.message
+            )
 
     def _event(self, change: Unreadable, about: PodRef, reason: str, controller: str) -> PodEvent:
         return PodEvent(

@@ -1,4 +1,4 @@
-"""Makes objects fit into a message. A large object loses what nobody reads, never what it occupies."""
+"""Fits objects into messages. A large object loses what no follower reads, never what it occupies."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ from shared.model.wellknown import PREFER_AVOID_PODS
 MOST_BODY_BYTES = 512 << 10
 """An object's body in a message; 250 times that of an ordinary pod."""
 READ_CONDITIONS = frozenset({"DisruptionTarget"})
-"""Of a placed pod whose resources are resolved already."""
+"""The conditions that followers read of a bound pod."""
 
 
 class TooLarge(ValueError):
@@ -42,7 +42,7 @@ def body_of(obj: object) -> msgspec.Raw:
 
 
 def placed_body(pod: Pod) -> tuple[msgspec.Raw, str]:
-    """The body of a pod on a node, and what is missing from it: empty if the body holds everything that others read."""
+    """The body of a bound pod, and what is missing from it; empty if the body holds everything that followers read."""
     try:
         return body_of(pod), ""
     except TooLarge as cause:
@@ -57,9 +57,9 @@ def placed_body(pod: Pod) -> tuple[msgspec.Raw, str]:
 
 
 def load_outline(pod: Pod) -> Pod:
-    """A pod that occupies the same of its node and means the same to other pods, and holds nothing else.
+    """A pod that occupies the same and means the same to other pods, and holds nothing else.
 
-    Its containers are one. Scores that assume a default for containers without requests assume it once.
+    Its containers are merged into one, so scores that assume a default for containers without requests assume it once.
     """
     meta, spec, status = pod.metadata, pod.spec, pod.status
     affinity = spec.affinity
@@ -108,7 +108,7 @@ def load_outline(pod: Pod) -> Pod:
 def node_body(node: Node) -> tuple[msgspec.Raw, str]:
     """The body of a node, and what is missing from it that decisions depend on.
 
-    A large node loses annotations that nobody reads, then the smallest images: those score, and nothing else.
+    A large node loses annotations that nobody reads, then its smallest images, which only affect scores.
     """
     try:
         return body_of(node), ""
@@ -124,9 +124,9 @@ def node_body(node: Node) -> tuple[msgspec.Raw, str]:
 
 
 def _largest(images: Sequence[ContainerImage], room: int) -> list[ContainerImage]:
-    """The images that take the most space on the node, in their order, as far as there is room to tell of them."""
+    """The largest images that fit, in their original order."""
     kept: set[int] = set()
-    room -= 16  # the name of the field, and the number of its items
+    room -= 16  # the field's name and the number of its items
     for number in sorted(range(len(images)), key=lambda number: -images[number].size_bytes):
         room -= len(encode_msgpack(images[number]))
         if room < 0:

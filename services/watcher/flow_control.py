@@ -1,0 +1,55 @@
+"""Flow control: the watcher reads from the API server no faster than its slowest follower.
+
+NATS disconnects a subscriber that does not keep up, and a subscriber that was disconnected needs a new listing; on a
+large cluster that would never end. Silent followers do not count: they are gone, or will notice that they missed
+something.
+"""
+
+from collections import deque
+
+from shared.messages.watch import NodeChange, ObjectChange, PodChange, WatchChange, WatchSeen
+
+MOST_UNSEEN_BYTES = 8 << 20
+"""An eighth of what NATS buffers for one connection."""
+SILENCE = 10.0
+"""Seconds after which a silent follower no longer counts."""
+CHANGE_BYTES = 200
+"""Approximate size of a change without its body."""
+
+
+def size_of(change: WatchChange) -> int:
+    return CHANGE_BYTES + (len(change.body) if isinstance(change, PodChange | NodeChange | ObjectChange) else 0)
+
+
+class FlowControl:
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._unseen: deque[tuple[int, int]] = deque()
+        """Number and size of each message that some follower has not seen yet."""
+        self._unseen_bytes = 0
+        self._followers: dict[str, tuple[int, float]] = {}
+        """By name: the last message seen, and when the follower reported it."""
+
+    def sent(self, seq: int, size: int) -> None:
+        if self._followers:
+            self._unseen.append((seq, size))
+            self._unseen_bytes += size
+
+    def seen(self, seen: WatchSeen, now: float) -> None:
+        before = self._followers.get(seen.asker, (0, 0.0))[0]
+        self._followers[seen.asker] = (max(before, seen.seq) if seen.epoch == self._epoch else 0, now)
+        self._drop_seen()
+
+    def must_wait(self, now: float) -> bool:
+        """Whether too much is unseen to read on."""
+        silent = [name for name, (_, at) in self._followers.items() if now - at > SILENCE]
+        for name in silent:
+            del self._followers[name]
+        if silent:
+            self._drop_seen()
+        return self._unseen_bytes > MOST_UNSEEN_BYTES
+
+    def _drop_seen(self) -> None:
+        slowest = min((seq for seq, _ in self._followers.values()), default=None)
+        while self._unseen and (slowest is None or self._unseen[0][0] <= slowest):
+            self._unseen_bytes -= self._unseen.popleft()[1]
