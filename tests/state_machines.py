@@ -11,8 +11,8 @@ from shared.watch.reader import TRANSITIONS as WATCH_READER
 
 INTRODUCTION = """# State machines
 
-Made by `python -m tests.state_machines > docs/state-machines.md` from the tables `TRANSITIONS` in the code. A test compares
-the two, and property tests compare the tables with what the code does.
+Made from the tables `TRANSITIONS` in the code, by `python -m tests.state_machines > docs/state-machines.md`. A test
+compares the two; property tests compare the tables with what the code does.
 """
 State = TypeVar("State", bound=Enum)
 Labelled = tuple[tuple[Enum, Enum, str], ...]

@@ -15,13 +15,11 @@ from shared.bus.subjects import QUEUE_INSPECT, SNAPSHOT_BOUND
 from shared.errors import FlotillaError, InvalidObject
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import (
-    Interruption,
     ListDone,
     ListPage,
     ListStarted,
     ListWatch,
     ListWatchEvent,
-    WatchEvents,
     WatchStarted,
 )
 from shared.messages.binding import BindingOutcomes
@@ -100,11 +98,11 @@ class ClusterFeed:
                 if self._lost:
                     self._lost = False
                     self._emit(WatchResumed(self._kind))
-            case Events(events=events):
+            case WatchEvents(events=events):
                 for number, event in enumerate(events):
                     self._emit(self._seen(event.object, event.type == "DELETED"))
                     await _give_way(number)
-            case Trouble(cause=cause):
+            case Interruption(cause=cause):
                 self._log.warning("lost", "the watch of %ss is interrupted: %s", self._kind, cause)
                 self._lost = True
                 self._emit(WatchLost(self._kind))

@@ -23,7 +23,7 @@ from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import Judge
 from services.snapshot.core import SnapshotCore
 from services.snapshot.owner import Owner
-from services.watcher.kind_state import History
+from services.watcher.kind_state import VersionOrder
 from shared.bus.errors import Refusal, Refused
 from shared.bus.wire import Reader
 from shared.errors import UserError
