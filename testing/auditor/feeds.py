@@ -14,7 +14,7 @@ from shared.bus import Bus, Envelope, Subscription
 from shared.bus.subjects import QUEUE_INSPECT, SNAPSHOT_BOUND
 from shared.errors import FlotillaError, InvalidObject
 from shared.kube.client import KubeClient
-from shared.kube.listwatch import (
+from shared.kube.listwatch import Interruption, ListDone, ListPage, ListStarted, ListWatch, ListWatchEvent, WatchEvents, WatchStarted
     ListDone,
     ListPage,
     ListStarted,
