@@ -14,12 +14,14 @@ from shared.bus import Bus, Envelope, Subscription
 from shared.bus.subjects import QUEUE_INSPECT, SNAPSHOT_BOUND
 from shared.errors import FlotillaError, InvalidObject
 from shared.kube.client import KubeClient
-from shared.kube.listwatch import Interruption, ListDone, ListPage, ListStarted, ListWatch, ListWatchEvent, WatchEvents, WatchStarted
+from shared.kube.listwatch import (
+    Interruption,
     ListDone,
     ListPage,
     ListStarted,
     ListWatch,
     ListWatchEvent,
+    WatchEvents,
     WatchStarted,
 )
 from shared.messages.binding import BindingOutcomes
