@@ -136,7 +136,8 @@ async def test_wrong_credentials_are_retried() -> None:
         assert world.health.reasons() == []
 
 
-async def test_watches_that_break_and_versions_that_expire_lose_nothing() -> None:
+async def test_watches_that_break_and_versions_that_expire_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.watch.reader.FIRST_PATIENCE", 60.0)  # no second listing on a slow machine
     async with a_world() as world:
         put(world, "a", "b")
         await agree(world)
