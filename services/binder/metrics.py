@@ -7,7 +7,7 @@ from prometheus_client import Counter, Histogram
 
 from services.binder.events import AttemptEnded, Call, Done, PermitWaitEnded, PointFinished, Refused, Result
 from services.binder.eviction.eviction_state import EvictionEnded
-from shared.kube.eventmetrics import EventMetrics
+from shared.kube.event_writer import EventMetrics
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import AttributeValue, Tracer
 

@@ -55,8 +55,8 @@ from shared.bus.subjects import (
 from shared.config.document import read_config
 from shared.errors import FlotillaError, ProtocolError
 from shared.extenders.client import ExtenderClient
+from shared.kube.access import given_connection
 from shared.kube.client import KubeClient
-from shared.kube.connection import given_connection
 from shared.messages.binding import (
     BinderBeat,
     BindingOrders,

@@ -31,8 +31,8 @@ from services.cycle.spans import RoundSpans
 from shared.bus import Envelope
 from shared.config.document import read_config
 from shared.extenders.client import ExtenderClient
+from shared.kube.access import given_connection
 from shared.kube.client import KubeClient
-from shared.kube.connection import given_connection
 from shared.kube.listwatch import ListWatch
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates, Preempt

@@ -46,7 +46,7 @@ from shared.bus.subjects import (
 )
 from shared.config.document import read_config
 from shared.framework.profile import Framework
-from shared.kube.connection import given_connection
+from shared.kube.access import given_connection
 from shared.messages.binding import Evicted, Notice, Notices
 from shared.messages.inspection import ListQueue
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take

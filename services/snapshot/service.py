@@ -55,8 +55,8 @@ from services.snapshot.words import event_of
 from shared.bus import Bus, Envelope, subjects
 from shared.config.document import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
+from shared.kube.access import given_connection
 from shared.kube.client import KubeClient
-from shared.kube.connection import given_connection
 from shared.messages.binding import (
     BinderBeat,
     BindingOutcome,

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from services.watcher.events import ReportProblem
 from shared.errors import UserError
 from shared.kube.client import KubeClient
-from shared.kube.eventmetrics import EventMetrics
-from shared.kube.eventwriter import EventWriter
-from shared.kube.notes import PodEvent, PodRef, PodScheduled
+from shared.kube.event_writer import EventMetrics, EventWriter
+from shared.kube.events_and_conditions import PodEvent, PodRef, PodScheduled
 from shared.kube.outcome import Outcome, Result
 from shared.messages.watch import Kind, Unreadable
 from shared.model.objects import DEFAULT_SCHEDULER

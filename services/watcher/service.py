@@ -31,8 +31,8 @@ from services.watcher.resources import RESOURCES, Resource
 from shared.bus import Envelope
 from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
+from shared.kube.access import given_connection
 from shared.kube.client import KubeClient
-from shared.kube.connection import given_connection
 from shared.kube.errors import Gone, Refused
 from shared.kube.listwatch import Interruption, ListDone, ListPage, ListWatch, ListWatchEvent, WatchEvents, WatchStarted
 from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen

@@ -8,18 +8,57 @@ import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
+from typing import Any
 from urllib.parse import urlsplit
 
+from shared.config.document import ConfigSource, DocumentFault, parse_document
 from shared.config.settings import ApiSettings
+from shared.config.structs import DEFAULT_BURST, DEFAULT_QPS
 from shared.errors import FlotillaError, UserError
 from shared.kube.credentials import Credentials, Found, InCluster, Kubeconfig, Material, make_context
 from shared.kube.errors import one_line
+from shared.kube.throttling import TokenBucket
 from shared.proxies import checked_proxy, proxy_of_environment
 from shared.telemetry.logs import logger
 
 log = logger("kube")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenConnection:
+    """`rate`: calls a second; None: as many as there are."""
+
+    kubeconfig: str | None = None
+    rate: float | None = None
+    burst: int = DEFAULT_BURST
+
+    def bucket(self) -> TokenBucket | None:
+        return None if self.rate is None else TokenBucket(self.rate, self.burst)
+
+
+NOTHING_GIVEN = GivenConnection()
+
+
+def given_connection(source: ConfigSource | None) -> GivenConnection:
+    """Of a file that was found to be without faults; what is wrong with it, `load_config` says."""
+    try:
+        document = None if source is None else parse_document(source.text).value
+    except DocumentFault:
+        return NOTHING_GIVEN
+    given: Any = document.get("clientConnection") if isinstance(document, dict) else None
+    if not isinstance(given, dict):
+        return NOTHING_GIVEN
+    qps, burst = given.get("qps") or 0, given.get("burst") or 0
+    limited = bool(qps or burst) and qps >= 0
+    return GivenConnection(
+        kubeconfig=given.get("kubeconfig") or None,
+        rate=float(qps or DEFAULT_QPS) if limited else None,
+        burst=burst or DEFAULT_BURST,
+    )
+
 
 REFRESH_EVERY = 60.0
 """Seconds between two looks for newer credentials, at most."""

@@ -22,12 +22,9 @@ from yarl import URL
 from flotilla.results import ApiCall
 from shared.config.settings import ApiSettings
 from shared.errors import InvalidObject, UserError
-from shared.kube.access import Access, find_access
-from shared.kube.bucket import TokenBucket
-from shared.kube.callmetrics import CallMetrics
-from shared.kube.connection import NOTHING_GIVEN, GivenConnection
+from shared.kube.access import NOTHING_GIVEN, Access, GivenConnection, find_access
 from shared.kube.errors import Forbidden, Gone, Refused, Unauthorized, Unreachable
-from shared.kube.notes import (
+from shared.kube.events_and_conditions import (
     Condition,
     PodEvent,
     PodRef,
@@ -39,10 +36,9 @@ from shared.kube.notes import (
     status_body,
     unnominated_body,
 )
-from shared.kube.outcome import Answer, Outcome, Result, result_of
-from shared.kube.retrying import FIRST_RETRY_AFTER, jittered, retry_after, wait_before_retry
-from shared.kube.sockets import keeping_alive
-from shared.kube.stream import Stream
+from shared.kube.outcome import Answer, CallMetrics, Outcome, Result, result_of
+from shared.kube.stream import Stream, keeping_alive
+from shared.kube.throttling import FIRST_RETRY_AFTER, TokenBucket, jittered, retry_after, wait_before_retry
 from shared.model.objects import encode_json
 from shared.proxies import reason_of
 from shared.telemetry import Telemetry

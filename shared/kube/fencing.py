@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.notes import BindingFenced, PodRef, PodStanding
+from shared.kube.events_and_conditions import BindingFenced, PodRef, PodStanding
 from shared.kube.outcome import Outcome, Result
 
 LOOKS = 4

@@ -14,7 +14,7 @@ from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.election import Record
 from shared.kube.errors import Refused
-from shared.kube.notes import micro_time
+from shared.kube.events_and_conditions import micro_time
 from shared.kube.outcome import Answer
 
 RELEASED_SECONDS = 1

@@ -31,9 +31,8 @@ import msgspec
 from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Refused, Silent, Unreachable
-from shared.kube.paging import get_page, query
+from shared.kube.lists import NotStreamed, StreamedList, get_page, query
 from shared.kube.stream import Stream
-from shared.kube.streamedlist import NotStreamed, StreamedList
 from shared.kube.wire import Lines, Page, Said, WatchEvent, error_of, is_busy, read_events, version_of
 
 PAGE = 500

@@ -1,6 +1,7 @@
 """The body of an answer, as it comes."""
 
 import asyncio
+import socket
 
 import aiohttp
 
@@ -35,3 +36,14 @@ class Stream:
     def close(self) -> None:
         """Also ends a `read` that waits."""
         self._response.close()
+
+
+def keeping_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that notices within a minute that the other side is not there any more, though nothing is sent."""
+    made = socket.socket(*address[:3])
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made

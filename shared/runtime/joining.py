@@ -9,15 +9,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import msgspec
+
 from shared.bus import Envelope, NoAnswer
 from shared.bus.access import where
 from shared.bus.pipeline import described, pipeline_id, same_cluster
 from shared.bus.subjects import OWNER_GROUP, PIPELINE_OWNER
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, ProtocolError, UserError
+from shared.kube.access import GivenConnection
 from shared.kube.client import KubeClient
-from shared.kube.cluster import cluster_uid
-from shared.kube.connection import GivenConnection
+from shared.kube.errors import Forbidden
 from shared.messages.identity import Owner, WhoOwns
 from shared.runtime.clocks import CLOCKS, offset_from_date
 from shared.runtime.context import Context
@@ -98,7 +100,7 @@ class _Joining:
             agent = f"flotilla-{context.service}"
             self._client = await KubeClient.open(context.settings.api, given=self._given, agent=agent)
         before = context.wall()
-        uid = await cluster_uid(self._client)
+        uid = await _cluster_uid(self._client)
         ahead = offset_from_date(self._client.date, before, context.wall())
         if ahead is not None:
             self._api_gauge.set(ahead)
@@ -157,3 +159,29 @@ class _Joining:
             await self.check_prefix(self._since)
         except UserError as cause:
             self._context.fault.end(cause)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _Namespace(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+async def _cluster_uid(client: KubeClient) -> str:
+    """The uid of namespace kube-system, which identifies a cluster.
+
+    ClusterError if the server does not answer, UserError if it does not allow us to read it.
+    """
+    try:
+        raw = await client.get("/api/v1/namespaces/kube-system")
+    except Forbidden as cause:
+        raise UserError(f"{cause}; the right to get namespace kube-system is needed to identify the cluster") from cause
+    try:
+        uid = "" if raw is None else msgspec.json.decode(raw, type=_Namespace).metadata.uid
+    except msgspec.DecodeError as cause:
+        raise ClusterError(f"{client.server}: namespace kube-system cannot be read: {cause}") from cause
+    if not uid:
+        raise ClusterError(f"{client.server}: there is no namespace kube-system, which identifies a cluster")
+    return uid

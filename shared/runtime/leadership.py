@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError
-from shared.kube.connection import NOTHING_GIVEN, GivenConnection
+from shared.kube.access import NOTHING_GIVEN, GivenConnection
 from shared.kube.election import Lead
 from shared.runtime.context import Context
 from shared.runtime.lease_keeper import LeaseKeeper, LeaseLost

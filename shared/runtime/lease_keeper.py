@@ -17,8 +17,8 @@ from typing import Any
 
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, UserError
+from shared.kube.access import GivenConnection
 from shared.kube.client import KubeClient
-from shared.kube.connection import GivenConnection
 from shared.kube.election import (
     JITTER,
     Election,

@@ -36,8 +36,8 @@ async def served(settings: Settings, pages: Pages, metrics: Metrics) -> AsyncIte
         return
 
     async def connect() -> "KubeClient":
+        from shared.kube.access import given_connection
         from shared.kube.client import KubeClient  # lazily: workers need it only for this
-        from shared.kube.connection import given_connection
 
         return await KubeClient.open(
             settings.api, given=given_connection(pages.config), agent=f"flotilla-{pages.service}"

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from shared.kube.notes import DISRUPTION_TARGET
+from shared.kube.events_and_conditions import DISRUPTION_TARGET
 from shared.messages.binding import Evict
 from shared.messages.codec import Message
 from shared.model.objects import (

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import msgspec
 
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
-from shared.kube.notes import BINDING_FENCED
+from shared.kube.events_and_conditions import BINDING_FENCED
 from shared.messages.binding import BindingOrders, BindingOutcome, BindingOutcomes, Evict, Withdraw
 from shared.messages.codec import Message
 from shared.messages.queue import Forgotten

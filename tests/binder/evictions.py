@@ -5,7 +5,7 @@ from typing import TypeVar
 from services.binder.events import Tick
 from services.binder.eviction.eviction_core import Effect, Event, EvictionCore
 from services.binder.eviction.eviction_state import Answered, Done, EvictionCall, Found, Reply, Step
-from shared.kube.notes import PodStanding, StandingCondition
+from shared.kube.events_and_conditions import PodStanding, StandingCondition
 from shared.messages.binding import Displaced, Evict, Evicted
 
 E = TypeVar("E")

@@ -30,7 +30,7 @@ from services.binder.eviction.eviction_state import (
     Reply,
     Step,
 )
-from shared.kube.notes import DisruptionTarget, StandingCondition
+from shared.kube.events_and_conditions import DisruptionTarget, StandingCondition
 from shared.messages.binding import Displaced, Evicted, Withdraw
 from tests.binder.evictions import Script, evict, standing, victim
 

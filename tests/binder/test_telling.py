@@ -8,7 +8,7 @@ from services.binder.metrics import BinderMetrics
 from services.binder.status.status_writer import StatusWrite, StatusWriter
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
-from shared.kube.notes import PodRef, PodScheduled
+from shared.kube.events_and_conditions import PodRef, PodScheduled
 from shared.messages.binding import Notice, Notices
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics

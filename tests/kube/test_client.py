@@ -14,7 +14,7 @@ from shared.config.settings import ApiSettings
 from shared.errors import UserError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused, Unauthorized, Unreachable
-from shared.kube.notes import PodEvent, PodRef, PodScheduled, event_name
+from shared.kube.events_and_conditions import PodEvent, PodRef, PodScheduled, event_name
 from shared.kube.outcome import Outcome, result_of
 from shared.model.objects import decode_pod
 from shared.plugins.defaultbinder import DefaultBinder

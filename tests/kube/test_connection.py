@@ -8,8 +8,8 @@ import pytest
 
 from shared.config.document import ConfigSource
 from shared.config.settings import ApiSettings
+from shared.kube.access import NOTHING_GIVEN, GivenConnection, given_connection
 from shared.kube.client import KubeClient
-from shared.kube.connection import NOTHING_GIVEN, GivenConnection, given_connection
 from shared.kube.errors import Unreachable
 from shared.kube.outcome import Outcome
 from tests.kube.support import api_server, raw_pod

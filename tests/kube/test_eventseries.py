@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.kube.eventseries import (
+from shared.kube.event_series import (
     BURST,
     FIRST_REWRITE,
     LAST_REWRITE,
@@ -21,7 +21,7 @@ from shared.kube.eventseries import (
     Limits,
     Write,
 )
-from shared.kube.notes import PodEvent, PodRef, event_name
+from shared.kube.events_and_conditions import PodEvent, PodRef, event_name
 from shared.kube.outcome import Outcome, Result
 
 OK = Result(Outcome.OK, 201)

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from shared.kube.client import KubeClient
-from shared.kube.eventmetrics import EventMetrics
-from shared.kube.eventseries import Limits
-from shared.kube.eventwriter import EventWriter
-from shared.kube.notes import PodEvent, PodRef, event_path, series_path
+from shared.kube.event_series import Limits
+from shared.kube.event_writer import EventMetrics, EventWriter
+from shared.kube.events_and_conditions import PodEvent, PodRef, event_path, series_path
 from shared.telemetry.logs import Repeated
 from shared.telemetry.metrics import Metrics
 from testing.simulator.service import Simulator

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from shared.errors import InvalidObject
 from shared.kube.client import KubeClient
-from shared.kube.notes import (
+from shared.kube.events_and_conditions import (
     DisruptionTarget,
     PodEvent,
     PodRef,

@@ -4,7 +4,7 @@ import uuid
 
 import msgspec
 
-from shared.kube.notes import (
+from shared.kube.events_and_conditions import (
     MOST_NOTE_BYTES,
     PodEvent,
     PodRef,

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from shared.config.settings import ApiSettings
 from shared.errors import UserError
-from shared.kube import kubeconfig as kubeconfigs
+from shared.kube import credentials as kubeconfigs
 from shared.kube.access import find_access
 from shared.kube.client import KubeClient
 from shared.kube.errors import Unauthorized, Unreachable

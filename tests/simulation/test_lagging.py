@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.kube.notes import BINDING_FENCED
+from shared.kube.events_and_conditions import BINDING_FENCED
 from testing.builders import node, pod
 from testing.simulation.drawing import PROCESSES
 from testing.simulation.loop import VirtualLoop

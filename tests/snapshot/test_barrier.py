@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from services.snapshot.store.fencing_barrier import MOST_AT_ONCE, TRIES, Barrier
 from shared.errors import Unexpected
-from shared.kube.notes import BINDING_FENCED
+from shared.kube.events_and_conditions import BINDING_FENCED
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.model.objects import ObjectMeta, Pod, PodSpec
 from testing.simulation.apiserver import ApiServer, Refusal

@@ -15,7 +15,7 @@ from services.snapshot.dispatch.pod_lookups import LookUps, outcome
 from services.snapshot.events import Fence, Forgot, LookedUp, NodeGone, NodeSeen, Tick
 from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.kube.client import KubeClient
-from shared.kube.notes import PodStanding
+from shared.kube.events_and_conditions import PodStanding
 from shared.kube.outcome import Result
 from shared.messages.binding import BinderBeat, BindingOrders
 from shared.messages.state import Assignment, BindingOrder, Commit, Decision

@@ -28,8 +28,8 @@ from shared.extenders.talk import ExtenderFailed, bind
 from shared.kube import errors
 from shared.kube import outcome as kube
 from shared.kube.client import CALL_PATIENCE, KubeClient
+from shared.kube.events_and_conditions import PodRef, PodStanding
 from shared.kube.fencing import fence
-from shared.kube.notes import PodRef, PodStanding
 from shared.kube.outcome import Outcome
 from shared.model.objects import encode_json
 

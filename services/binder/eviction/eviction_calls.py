@@ -32,7 +32,7 @@ from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED, SNAPSHOT_NOMI
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.notes import DisruptionTarget, PodRef, PodStanding
+from shared.kube.events_and_conditions import DisruptionTarget, PodRef, PodStanding
 from shared.kube.outcome import Outcome, Result
 from shared.messages.binding import Evict, Evicted, IsNominated, Nominated, Withdraw
 from shared.messages.queue import Received

@@ -44,7 +44,7 @@ from services.binder.eviction.eviction_state import (
     VictimState,
 )
 from shared.errors import InvariantBroken, ProtocolError
-from shared.kube.notes import PodStanding, marked
+from shared.kube.events_and_conditions import PodStanding, marked
 from shared.messages.binding import Evict, Evicted, Withdraw
 
 MAX_WINDOW = 20.0

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from shared.errors import InvariantBroken
-from shared.kube.notes import DisruptionTarget, PodStanding
+from shared.kube.events_and_conditions import DisruptionTarget, PodStanding
 from shared.messages.binding import Displaced, Evict
 
 Key = tuple[str, int]

@@ -8,8 +8,8 @@ from services.binder.eviction.eviction_state import ClearNomination, RecordPreem
 from services.binder.metrics import BinderMetrics
 from services.binder.status.status_writer import NominationCleared, StatusWrite, StatusWriter
 from shared.kube.client import KubeClient
-from shared.kube.eventwriter import EventWriter
-from shared.kube.notes import PodEvent, PodRef, PodScheduled
+from shared.kube.event_writer import EventWriter
+from shared.kube.events_and_conditions import PodEvent, PodRef, PodScheduled
 from shared.messages.binding import Displaced, Notice
 from shared.telemetry.logs import Repeated
 

@@ -18,7 +18,7 @@ from services.binder.metrics import BinderMetrics
 from shared.errors import FlotillaError, InvariantBroken
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.notes import POD_SCHEDULED, PodRef, PodScheduled, PodStanding
+from shared.kube.events_and_conditions import POD_SCHEDULED, PodRef, PodScheduled, PodStanding
 from shared.kube.outcome import Outcome, Result
 from shared.telemetry.logs import Repeated
 

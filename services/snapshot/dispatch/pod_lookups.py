@@ -8,8 +8,8 @@ from services.snapshot.core import FINISHED_PHASES
 from services.snapshot.events import Fence, LookedUp, LookUp
 from shared.errors import ClusterError, FlotillaError
 from shared.kube.client import KubeClient
+from shared.kube.events_and_conditions import PodRef, PodStanding
 from shared.kube.fencing import fence
-from shared.kube.notes import PodRef, PodStanding
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
 

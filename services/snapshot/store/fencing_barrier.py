@@ -24,7 +24,7 @@ from collections.abc import Callable
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused
-from shared.kube.notes import BindingFenced, PodRef, PodStanding
+from shared.kube.events_and_conditions import BindingFenced, PodRef, PodStanding
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated

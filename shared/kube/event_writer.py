@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from shared.errors import FlotillaError
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
-from shared.kube.eventmetrics import EventMetrics
-from shared.kube.eventseries import LOOK, Ending, EventSeries, Fate, Limits, Write
-from shared.kube.notes import PodEvent, series_body, series_path
+from shared.kube.event_series import LOOK, Ending, EventSeries, Fate, Limits, Write
+from shared.kube.events_and_conditions import PodEvent, series_body, series_path
 from shared.kube.outcome import Outcome, Result
 from shared.telemetry.logs import Repeated
+from shared.telemetry.metrics import Metrics
 
 MOST_AT_ONCE = 4
 """Calls. An answer takes some milliseconds, so they are enough for what may be written in a second."""
@@ -17,6 +17,26 @@ LONGEST_LOOK = 1.0
 
 NOT_THERE = frozenset({Outcome.NOT_FOUND, Outcome.CONFLICT})
 """The pod's namespace is gone."""
+
+
+class EventMetrics:
+    """`crowded` and `failed` are also for what is written of a pod beside its Events."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        dropped = metrics.counter(
+            "flotilla_events_dropped_total",
+            "Events and conditions that were not written: too many waited, or there were too many about one pod.",
+            ("reason",),
+        )
+        self.crowded = dropped.labels(Fate.CROWDED.value)
+        self.spam = dropped.labels(Fate.SPAM.value)
+        self.failed = metrics.counter(
+            "flotilla_events_failed_total", "Events and conditions that the API server did not take."
+        )
+        self.counted = metrics.counter(
+            "flotilla_events_counted_total", "Repeats of Events that were counted in a series, and not written each."
+        )
+        self.waiting = metrics.gauge("flotilla_events_waiting", "Events that wait for their turn to be written.")
 
 
 class EventWriter:

@@ -25,9 +25,9 @@ from enum import Enum
 import msgspec
 
 from shared.errors import InvariantBroken
-from shared.kube.bucket import TokenBucket
-from shared.kube.notes import PodEvent
+from shared.kube.events_and_conditions import PodEvent
 from shared.kube.outcome import Outcome, Result
+from shared.kube.throttling import TokenBucket
 
 ROUTINE = frozenset({"Scheduled"})
 """Said once in a pod's life, and of every pod: these are in no series, and wait for all others."""
