@@ -120,6 +120,11 @@ def _release(dice: random.Random) -> Arguments:
     return _of_all(dice) | {"is": dice.choice(("last", "later", "later", "this"))}
 
 
+def _lies(dice: random.Random) -> Arguments:
+    name = dice.choice(("w1", "w2", "w1", "w2", "cycle", "queue"))
+    return {"name": name, "share": dice.choice((0.05, 0.3, 1.0)), "for": dice.choice((1.0, 5.0))}
+
+
 def _late_calls(dice: random.Random) -> Arguments:
     share = dice.choice((0.1, 0.5))
     return {"share": share, "doubled": share / 2, "for": dice.choice((3.0, 10.0))}
@@ -131,6 +136,7 @@ MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
     "pause": (3, _pause),
     "total": (0.7, _total),
     "release": (1, _release),
+    "lies": (1, _lies),
     "lose_lease": (1.5, lambda dice: {"name": dice.choice(LEADING)}),
     "delete_lease": (0.5, lambda dice: {"name": dice.choice(LEADING)}),
     "bus_down": (1, _for_a_while),
@@ -173,6 +179,11 @@ def check(schedule: Schedule) -> None:
                 raise UserError(f"entry {entry.number}: {argument}={value}: expected one of {', '.join(known)}")
 
 
+BORNE = {"lies": frozenset({"plain", "preemption"})}
+"""The scenes in which a mishap breaks nothing that is judged. Whoever decides may lie about what only it judges by:
+terms between pods, gangs, volumes that a pod has already."""
+
+
 def draw(
     seed: int,
     *,
@@ -189,7 +200,8 @@ def draw(
     kind = SCENES[scene.removesuffix(CALM)]
     ends = seconds or kind.seconds
     calm = scene.endswith(CALM)
-    chosen = sorted(frozenset() if calm else frozenset(MISHAPS) if mishaps is None else mishaps)
+    borne = {what for what in MISHAPS if scene in BORNE.get(what, (scene,))}
+    chosen = sorted(frozenset() if calm else borne if mishaps is None else mishaps & borne)
     entries = [*_happenings(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
     if chosen:
         entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, ends, mishap_every)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from testing.simulation.loop import NOBODY
+from testing.simulation.lying import Liar
 from testing.simulation.processes import Process, Surroundings
 from testing.simulation.schedule import Entry
 
@@ -72,14 +73,25 @@ class Mishaps:
         self._stop(entry)
 
     def _pause(self, entry: Entry) -> None:
-        """Whichever of the two leads."""
-        process = self._process(entry)
-        standby = self._processes.get(f"{entry.arguments['name']}-2")
-        if standby is not None and standby.shell is not None:
-            process = standby
+        process = self._leading(entry)
         if process is not None and process.running and not process.paused:
             process.pause()
             self._until(entry, process.resume)
+
+    def _lies(self, entry: Entry) -> None:
+        """A process is in wrong hands until somebody ends it."""
+        process = self._leading(entry)
+        if process is not None and process.running:
+            dice = self._around.dice.of("lies", entry.number)
+            process.lie(Liar(entry.number_of("share"), dice))
+            self._around.lied = True
+            self._until(entry, process.kill)
+
+    def _leading(self, entry: Entry) -> Process | None:
+        """Whichever of the two leads."""
+        name = entry.arguments["name"]
+        standby = self._processes.get(f"{name}-2")
+        return standby if standby is not None and standby.shell is not None else self._processes.get(name)
 
     def _fault(self, entry: Entry) -> None:
         """The core raises half-way through its next change."""

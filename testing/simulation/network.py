@@ -15,6 +15,7 @@ from shared.bus import Envelope, NoAnswer
 from shared.bus.errors import Refusal, Refused, Silence
 from shared.bus.pipeline import PIPELINE_HEADER, PipelineIdentity, pipeline_id
 from shared.bus.wire import VERSION, VERSION_HEADER, Reader
+from shared.errors import ProtocolError
 from shared.messages.codec import Message, decode, encode
 from shared.telemetry.fault import Fault
 from shared.telemetry.tracing import TraceContext
@@ -216,7 +217,10 @@ class SimBus:
 
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         if self.talks and (raw := self.said(message)) is not None:
-            self.wires.post(self.name, subject, self._sent(message, raw), raw=raw)
+            if (sent := self._sent(message, raw)) is None:
+                self.wires.post_raw(self.name, subject, raw)
+            else:
+                self.wires.post(self.name, subject, sent, raw=raw)
 
     async def publish(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         self.post(subject, message, trace=trace)
@@ -235,7 +239,7 @@ class SimBus:
 
         def respond(raw: bytes) -> None:
             if not answer.done() and self.wires.reaches(self.name):
-                with suppress(Refused):
+                with suppress(ProtocolError):
                     answer.set_result(decode(self.translated(raw)))
 
         if self.dead:
@@ -255,8 +259,11 @@ class SimBus:
         raw = encode(message)
         return raw if self.says is None else self.says(raw)
 
-    def _sent(self, message: Message, raw: bytes) -> Message:
-        return message if self.says is None else decode(raw)
+    def _sent(self, message: Message, raw: bytes) -> Message | None:
+        """None where it is no message."""
+        with suppress(ProtocolError):
+            return message if self.says is None else decode(raw)
+        return None
 
     def translated(self, raw: bytes) -> bytes:
         """What this release reads of it; Refused where it does not know such a message."""

@@ -20,6 +20,7 @@ from testing.simulation.apiserver import ApiServer
 from testing.simulation.client import SimClient, Transport
 from testing.simulation.dice import Dice
 from testing.simulation.loop import Gate, VirtualLoop
+from testing.simulation.lying import Liar
 from testing.simulation.network import Network, SimBus
 from testing.simulation.redis import Connection, Redis
 from testing.simulation.releases import translation
@@ -49,10 +50,14 @@ class Surroundings:
         self.round_size = round_size
         self.releases: dict[str, str] = {}
         """Of processes of other releases than this one."""
+        self.lied = False
+        """Whether any process was in wrong hands."""
 
 
 EXPLAINED = ("gets no further pod",)
 """Parts of errors that a process logs about the cluster, and that are no failures of its own."""
+BLAMED = ("is at fault (", "gets no shards until it has started again", "where the snapshot wrote the state")
+"""The same, about other processes, of which one is in wrong hands."""
 
 
 class Injected(Exception):
@@ -75,16 +80,17 @@ class FailingCore:
 
 
 class _Failures(logging.Handler):
-    def __init__(self, process: "Process", failures: list[str]) -> None:
+    def __init__(self, process: "Process", around: Surroundings) -> None:
         super().__init__(logging.ERROR)
-        self._process, self._failures = process, failures
+        self._process, self._around = process, around
 
     def emit(self, record: logging.LogRecord) -> None:
         injected = record.exc_info is not None and isinstance(record.exc_info[1], Injected)
-        explained = any(part in record.getMessage() for part in EXPLAINED)
+        parts = (*EXPLAINED, *BLAMED) if self._around.lied else EXPLAINED
+        explained = any(part in record.getMessage() for part in parts)
         if not self._process.dead and not injected and not explained:
             told = "" if record.exc_info is None else "".join(traceback.format_exception(record.exc_info[1])[-4:])
-            self._failures.append(f"{self._process.name}: {record.getMessage()}\n{told}".rstrip())
+            self._around.failures.append(f"{self._process.name}: {record.getMessage()}\n{told}".rstrip())
 
 
 class Process:
@@ -150,6 +156,9 @@ class Process:
         runner = self.shell._runner
         runner._core = FailingCore(runner._core)
 
+    def lie(self, liar: Liar) -> None:
+        self._bus.says = liar
+
     def kill(self) -> None:
         """What it has sent is on its way; nothing more comes from it, and what it asked for may still be done."""
         self._die()
@@ -191,7 +200,7 @@ class Process:
 
     def _context(self) -> Context:
         log = logging.Logger(self.name)
-        log.addHandler(_Failures(self, self._around.failures))
+        log.addHandler(_Failures(self, self._around))
         tracer = Tracer(self.service, self.name, ids=self._around.dice.of("trace", self.name))
         telemetry = Telemetry(Metrics(), tracer, log)
         self._bus.fault = telemetry.fault

@@ -37,6 +37,8 @@ ELSEWHERE = "elsewhere"
 """A large node that takes no new pods of ours: who binds pods beside us puts them there."""
 SETTLED_WITHIN = 150.0
 """Seconds of quiet after which every pod that fits anywhere is bound: patience, the longest rest, and some."""
+PATIENCE = 330.0
+"""Seconds more where a pod may have been said not to fit for a reason that nobody's change wakes it for."""
 SOON = 60.0
 """The same, where nothing goes wrong: victims of victims are gone, and the longest rest is over."""
 WISHES = 0.6
@@ -270,7 +272,7 @@ class World:
 
     async def _settle(self) -> None:
         began = self.now
-        within = SOON if self.is_calm else SETTLED_WITHIN
+        within = SOON if self.is_calm else SETTLED_WITHIN + (PATIENCE if self.around.lied else 0.0)
         while (wrong := self.wrong()) and not self._broken() and self.now < began + within:
             await asyncio.sleep(0.5)
         self.settled_after = self.now - began

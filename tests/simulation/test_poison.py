@@ -20,6 +20,7 @@ from shared.model.objects import Node, Pod, encode_msgpack
 from shared.model.quantity import Quantity, parse_quantity
 from testing.builders import node, pod
 from testing.simulation.drawing import PROCESSES
+from testing.simulation.lying import falsify
 from testing.simulation.schedule import Schedule
 from testing.simulation.substitutes import run_on_virtual_time
 from testing.simulation.world import NODES, World
@@ -193,10 +194,10 @@ def check(world: World, message: object) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_no_message_that_is_nearly_right_ends_a_process(seed: int) -> None:
     """What services say to each other, with one value exchanged for another: it comes further than what is made up."""
-    run_on_virtual_time(lambda: falsify(random.Random(seed)))
+    run_on_virtual_time(lambda: feed_falsified(random.Random(seed)))
 
 
-async def falsify(dice: random.Random) -> None:
+async def feed_falsified(dice: random.Random) -> None:
     world = a_world()
     subject_of: dict[type[Any], str] = {kind: subject for subject, kinds in SENT.items() for kind in kinds}
 
@@ -204,7 +205,7 @@ async def falsify(dice: random.Random) -> None:
         subject = subject_of.get(type(message))
         if subject is not None and dice.random() < 0.3:
             plain = msgspec.msgpack.decode(encode(message), strict=False)
-            falsify_one(plain, dice)
+            falsify(plain, dice)
             asyncio.get_running_loop().call_soon(
                 world.network.post_raw, "forger", subject, msgspec.msgpack.encode(plain)
             )
@@ -215,38 +216,3 @@ async def falsify(dice: random.Random) -> None:
         await asyncio.sleep(0.05)
         check(world, None)
     await world.end()
-
-
-def falsify_one(plain: Any, dice: random.Random) -> None:
-    """Exchange one value, however deep inside; the epoch and the kind stay, or nobody would look at the rest."""
-    places: list[tuple[Any, Any]] = []
-
-    def collect(value: Any) -> None:
-        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        for key, inner in items:
-            if key not in ("type", "epoch"):
-                places.append((value, key))
-                collect(inner)
-
-    collect(plain)
-    if places:
-        holder, key = dice.choice(places)
-        holder[key] = other_than(holder[key], dice)
-
-
-def other_than(value: Any, dice: random.Random) -> Any:
-    match value:
-        case bool():
-            return not value
-        case int():
-            return dice.choice([0, 1, value + 1, value - 1, value + SEQ, -value, 1 << 40, (1 << 63) - 1, 1 << 63])
-        case float():
-            return dice.choice([0.0, -value, value * 1e6, 1e300, math.inf, math.nan])
-        case str():
-            return dice.choice(["", value + "x", "u1", "w2", "b2", NODES[1], "a.*>", "9e9", "zone"])
-        case list():
-            return dice.choice([[], value[:1], value + value[:1], value[::-1], [None]])
-        case dict():
-            return dice.choice([{}, dict(list(value.items())[:1])])
-        case _:
-            return dice.choice([0, "", [], {}])

@@ -1,0 +1,129 @@
+"""Processes in wrong hands: what they send, with their own credentials and in the real protocol, is not so.
+
+Some lies are made to gain something by (a place, a volume, somebody's eviction); the others exchange any value.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from shared.messages.state import EPOCH_SHIFT
+
+SEQ = 1 << EPOCH_SHIFT
+FUTURE = 1 << 62
+MUCH = 1 << 40
+HIGHEST = 2_000_001_000
+"""The highest priority that there is."""
+NAMES = ("", "u1", "u2", "w1", "w2", "b1", "b2", "n0", "n1", "n5", "a.*>", "9e9", "zone")
+
+Plain = dict[str, Any]
+
+
+class Liar:
+    """What becomes of messages of one process: `share` of them are altered before they are sent."""
+
+    def __init__(self, share: float, dice: random.Random) -> None:
+        self._share = share
+        self._dice = dice
+
+    def __call__(self, raw: bytes) -> bytes:
+        if self._dice.random() >= self._share:
+            return raw
+        plain = msgspec.msgpack.decode(raw, strict=False)
+        wanted = LIES.get(plain["type"])
+        if wanted is not None and self._dice.random() < 0.5:
+            wanted(plain, self._dice)
+        else:
+            falsify(plain, self._dice)
+        try:
+            return msgspec.msgpack.encode(plain)
+        except OverflowError:
+            return raw
+
+
+def _proposals(plain: Plain, dice: random.Random) -> None:
+    """The state is of the future, or all pods fit on one node, and nowhere better."""
+    if dice.random() < 0.2:
+        plain["seq"] = FUTURE
+    where = f"n{dice.randrange(6)}"
+    for answer in plain["answers"]:
+        answer["ladder"] = {"nodes": [where] * 64, "scores": [MUCH] * 64, "ties": [0] * 64}
+        answer["summary"] = {**answer.get("summary", {}), "feasible": 1}
+
+
+def _candidates(plain: Plain, dice: random.Random) -> None:
+    """Victims are of no importance, or one is enough."""
+    for finding in plain["findings"]:
+        for candidate in finding.get("candidates", ()):
+            candidate["victims"] = candidate["victims"][: dice.choice((0, 1))]
+            for victim in candidate["victims"]:
+                victim["priority"] = -1
+
+
+def _batch(plain: Plain, dice: random.Random) -> None:
+    """Pods request nothing, or go before all others."""
+    for queued in plain["pods"]:
+        spec = queued["pod"]["spec"]
+        if dice.random() < 0.5:
+            spec["priority"] = HIGHEST
+        for container in spec["containers"]:
+            container.pop("resources", None)
+
+
+def _commit(plain: Plain, dice: random.Random) -> None:
+    """Pods go to another node, as if they requested nothing, or were the most important ones."""
+    for load in plain["loads"] if dice.random() < 0.5 else ():
+        load["requests"] = {}
+        load["priority"] = HIGHEST
+    for wanted in (*plain["decisions"], *plain.get("nominations", ())):
+        wanted["assignment"]["node"] = f"n{dice.randrange(6)}"
+        wanted["asks"] = {}
+        if dice.random() < 0.3:
+            wanted["assignment"].pop("version", None)
+
+
+LIES: Mapping[str, Callable[[Plain, random.Random], None]] = {
+    "proposals": _proposals,
+    "candidates": _candidates,
+    "batch": _batch,
+    "commit": _commit,
+}
+"""By kind of message."""
+
+
+def falsify(plain: Any, dice: random.Random) -> None:
+    """Exchange one value, however deep inside; the epoch and the kind stay, or nobody would look at the rest."""
+    places: list[tuple[Any, Any]] = []
+
+    def collect(value: Any) -> None:
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in items:
+            if key not in ("type", "epoch"):
+                places.append((value, key))
+                collect(inner)
+
+    collect(plain)
+    if places:
+        holder, key = dice.choice(places)
+        holder[key] = other_than(holder[key], dice)
+
+
+def other_than(value: Any, dice: random.Random) -> Any:
+    match value:
+        case bool():
+            return not value
+        case int():
+            return dice.choice([0, 1, value + 1, value - 1, value + SEQ, -value, 1 << 40, (1 << 63) - 1, 1 << 63])
+        case float():
+            return dice.choice([0.0, -value, value * 1e6, 1e300, math.inf, math.nan])
+        case str():
+            return dice.choice([value + "x", *NAMES])
+        case list():
+            return dice.choice([[], value[:1], value + value[:1], value[::-1], [None]])
+        case dict():
+            return dice.choice([{}, dict(list(value.items())[:1])])
+        case _:
+            return dice.choice([0, "", [], {}])
