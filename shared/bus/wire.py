@@ -25,6 +25,8 @@ HEADER_BYTES = 512
 
 TERMS_BEGIN = 1767225600.0
 """The start of 2026, as for Leases (`shared/kube/election.py`)."""
+EPOCHS = ("epoch", "sender_epoch", "watch_epoch", "newest")
+"""Fields by which a reader may come to follow a later term."""
 MOST_EPOCHS_AHEAD = 1 << 20
 """Two years of minutes."""
 
@@ -85,7 +87,8 @@ class Reader(Generic[M]):
             raise self._refused(raw, cause) from None
         try:
             check_sense(message)
-            _check_epoch(getattr(message, "epoch", 0))
+            for name in EPOCHS:
+                _check_epoch(getattr(message, name, 0))
         except ProtocolError as cause:
             raise Refused(Refusal.SENSELESS, f"{type(message).__name__}: {cause}") from None
         return message

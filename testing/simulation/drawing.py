@@ -183,6 +183,9 @@ BORNE = {"lies": frozenset({"plain", "preemption"})}
 """The scenes in which a mishap breaks nothing that is judged. Whoever decides may lie about what only it judges by:
 terms between pods, gangs, volumes that a pod has already."""
 
+MOST_OF = {"lies": 2}
+"""Of one run: whoever is found to lie for a third time waits longer for shards than a run lasts."""
+
 
 def draw(
     seed: int,
@@ -228,6 +231,8 @@ def _mishaps(dice: random.Random, chosen: list[str], seconds: float, every: floa
     at = TROUBLE_BEGINS
     while (at := at + dice.expovariate(1 / every)) < TROUBLE_BEGINS + seconds:
         what = dice.choices(chosen, weights)[0]
+        if sum(entry.what == what for entry in found) == MOST_OF.get(what):
+            continue
         arguments = {name: str(value) for name, value in MISHAPS[what][1](dice).items()}
         found.append(Entry(0, round(at, 3), what, arguments))
     return found

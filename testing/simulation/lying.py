@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from shared.bus.wire import EPOCHS
 from shared.messages.state import EPOCH_SHIFT
 
 SEQ = 1 << EPOCH_SHIFT
@@ -95,13 +96,13 @@ LIES: Mapping[str, Callable[[Plain, random.Random], None]] = {
 
 
 def falsify(plain: Any, dice: random.Random) -> None:
-    """Exchange one value, however deep inside; the epoch and the kind stay, or nobody would look at the rest."""
+    """Exchange one value, however deep inside; epochs and the kind stay, or nobody would look at the rest."""
     places: list[tuple[Any, Any]] = []
 
     def collect(value: Any) -> None:
         items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, inner in items:
-            if key not in ("type", "epoch"):
+            if key not in ("type", *EPOCHS):
                 places.append((value, key))
                 collect(inner)
 

@@ -240,7 +240,7 @@ class SimBus:
         def respond(raw: bytes) -> None:
             if not answer.done() and self.wires.reaches(self.name):
                 with suppress(ProtocolError):
-                    answer.set_result(decode(self.translated(raw)))
+                    answer.set_result(Reader[Any](reply).read(self.translated(raw), HEADERS))
 
         if self.dead:
             raise asyncio.CancelledError
