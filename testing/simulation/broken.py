@@ -217,6 +217,12 @@ BROKEN: Mapping[str, Broken] = {
         frozenset({"release"}),
         _unknown_fields_refused,
     ),
+    "proposals-believed": Broken(
+        "The snapshot takes a decision that nothing has happened to since without a look at its own state",
+        "plain",
+        frozenset({"lies"}),
+        lambda: patch.object(Owner, "decision", lambda *_: None),
+    ),
     "permits-endless": Broken(
         "A wait for a permit does not end when its time is over",
         "waits",

@@ -10,6 +10,8 @@ from testing.simulation.schedule import Entry, Schedule
 ROUND_SIZES = (1, 3, 16, 256)
 LEADING = ("queue", "cycle", "snapshot", "watcher")
 PROCESSES = (*LEADING, "w1", "w2", "b1", "b2")
+NODES = [f"n{i}" for i in range(6)]
+SHARDS = 4
 CALM = "-calm"
 """Ends the names of scenes in which nothing goes wrong, and in which more is expected of everybody."""
 TROUBLE_BEGINS = 2.0

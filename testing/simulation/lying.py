@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from shared.bus.wire import EPOCHS
+from shared.cluster.shards import shard_of
 from shared.messages.state import EPOCH_SHIFT
+from testing.simulation.drawing import NODES, SHARDS
 
 SEQ = 1 << EPOCH_SHIFT
 FUTURE = 1 << 62
@@ -46,10 +48,11 @@ class Liar:
 
 
 def _proposals(plain: Plain, dice: random.Random) -> None:
-    """The state is of the future, or all pods fit on one node, and nowhere better."""
-    if dice.random() < 0.2:
+    """The state is of the future, or all pods fit on one node, mostly one of its own, and nowhere better."""
+    if dice.random() < 0.1:
         plain["seq"] = FUTURE
-    where = f"n{dice.randrange(6)}"
+    own = [name for name in NODES if shard_of(name, SHARDS) in plain["shards"]]
+    where = dice.choice(own if own and dice.random() < 0.9 else NODES)
     for answer in plain["answers"]:
         answer["ladder"] = {"nodes": [where] * 64, "scores": [MUCH] * 64, "ties": [0] * 64}
         answer["summary"] = {**answer.get("summary", {}), "feasible": 1}
@@ -80,7 +83,7 @@ def _commit(plain: Plain, dice: random.Random) -> None:
         load["requests"] = {}
         load["priority"] = HIGHEST
     for wanted in (*plain["decisions"], *plain.get("nominations", ())):
-        wanted["assignment"]["node"] = f"n{dice.randrange(6)}"
+        wanted["assignment"]["node"] = dice.choice(NODES)
         wanted["asks"] = {}
         if dice.random() < 0.3:
             wanted["assignment"].pop("version", None)

@@ -19,13 +19,13 @@ from shared.tls import TlsFiles
 from testing.simulation.apiserver import ApiServer
 from testing.simulation.client import SimClient, Transport
 from testing.simulation.dice import Dice
+from testing.simulation.drawing import SHARDS
 from testing.simulation.loop import Gate, VirtualLoop
 from testing.simulation.lying import Liar
 from testing.simulation.network import Network, SimBus
 from testing.simulation.redis import Connection, Redis
 from testing.simulation.releases import translation
 
-SHARDS = 4
 RESTART = 0.5
 NAME_TAKEN = "names must be unique"
 """A late beat of the process before is enough for it: who is told so is started again."""

@@ -24,7 +24,7 @@ from shared.model.objects import (
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from testing.simulation.auditor import Auditor
 from testing.simulation.calm import moved_by_time
-from testing.simulation.drawing import CALM, PROCESSES
+from testing.simulation.drawing import CALM, NODES, PROCESSES
 from testing.simulation.loop import NOBODY, end_all_tasks
 from testing.simulation.mishaps import Mishaps
 from testing.simulation.oversized import Oversized
@@ -32,7 +32,6 @@ from testing.simulation.processes import RESTART, Process, Surroundings
 from testing.simulation.schedule import Entry, Schedule
 from testing.simulation.wishes import APP, HOST, ZONE, with_a_wish
 
-NODES = [f"n{i}" for i in range(6)]
 ELSEWHERE = "elsewhere"
 """A large node that takes no new pods of ours: who binds pods beside us puts them there."""
 SETTLED_WITHIN = 150.0

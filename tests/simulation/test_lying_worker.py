@@ -11,11 +11,10 @@ from services.worker.events import Answer
 from shared.cluster.shards import shard_of
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 from testing.builders import node
-from testing.simulation.drawing import PROCESSES
-from testing.simulation.processes import SHARDS
+from testing.simulation.drawing import NODES, PROCESSES, SHARDS
 from testing.simulation.schedule import Schedule
 from testing.simulation.substitutes import run_on_virtual_time
-from testing.simulation.world import NODES, World
+from testing.simulation.world import World
 from tests.simulation.test_simulation import all_bound
 
 LIAR = "w1"

@@ -19,11 +19,11 @@ from shared.model.digest import Digest
 from shared.model.objects import Node, Pod, encode_msgpack
 from shared.model.quantity import Quantity, parse_quantity
 from testing.builders import node, pod
-from testing.simulation.drawing import PROCESSES
+from testing.simulation.drawing import NODES, PROCESSES
 from testing.simulation.lying import falsify
 from testing.simulation.schedule import Schedule
 from testing.simulation.substitutes import run_on_virtual_time
-from testing.simulation.world import NODES, World
+from testing.simulation.world import World
 from tests.messages.examples import example
 
 SENT = {

@@ -9,11 +9,11 @@ import pytest
 
 from testing.builders import node
 from testing.simulation import running
-from testing.simulation.drawing import LEADING, PROCESSES, draw
+from testing.simulation.drawing import LEADING, NODES, PROCESSES, draw
 from testing.simulation.running import play
 from testing.simulation.schedule import Schedule
 from testing.simulation.substitutes import run_on_virtual_time
-from testing.simulation.world import NODES, World
+from testing.simulation.world import World
 
 SOON = 60.0
 MESSAGES = frozenset({"messages"})
