@@ -55,7 +55,7 @@ from shared.bus.subjects import (
 from shared.config.document import read_config
 from shared.errors import FlotillaError, ProtocolError
 from shared.extenders.client import ExtenderClient
-from shared.kube.access import given_connection
+from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.messages.binding import (
     BinderBeat,
@@ -102,7 +102,7 @@ async def main(context: Context, *, api_calls: bool = True) -> None:
     client: KubeClient | None = None
     try:
         if api_calls:
-            given = given_connection(source)
+            given = client_connection(source)
             client = await KubeClient.open(context.settings.api, context.telemetry, given)
             async with joined(context, config.leader_election, given):
                 await Shell(context, core, client, extenders).run()

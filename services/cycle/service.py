@@ -31,7 +31,7 @@ from services.cycle.spans import RoundSpans
 from shared.bus import Envelope
 from shared.config.document import read_config
 from shared.extenders.client import ExtenderClient
-from shared.kube.access import given_connection
+from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListWatch
 from shared.messages.evaluation import Ties
@@ -68,7 +68,7 @@ RESULTS = {
 async def main(context: Context) -> None:
     settings = context.settings
     source = read_config(settings.config)
-    config, given = load_scheduler_config(source), given_connection(source)
+    config, given = load_scheduler_config(source), client_connection(source)
     frameworks = load_frameworks(config)
     client = await KubeClient.open(settings.api, context.telemetry, given)
     try:

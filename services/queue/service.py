@@ -46,7 +46,7 @@ from shared.bus.subjects import (
 )
 from shared.config.document import read_config
 from shared.framework.profile import Framework
-from shared.kube.access import given_connection
+from shared.kube.access import client_connection
 from shared.messages.binding import Evicted, Notice, Notices
 from shared.messages.inspection import ListQueue
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
@@ -77,7 +77,7 @@ async def main(context: Context) -> None:
         settings.redis_url, settings.prefix, context.telemetry, clock=context.clock, wall=context.wall
     ) as store:
         await store.probe()
-        given = given_connection(source)
+        given = client_connection(source)
         async with (
             joined(context, config.leader_election, given, answers=True),
             leadership(context, config.leader_election, f"{settings.prefix}-queue", given) as lead,

@@ -55,7 +55,7 @@ from services.snapshot.words import event_of
 from shared.bus import Bus, Envelope, subjects
 from shared.config.document import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
-from shared.kube.access import given_connection
+from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.messages.binding import (
     BinderBeat,
@@ -96,7 +96,7 @@ ORDERED_NO_MORE = "it is not ordered any more"
 
 async def main(context: Context) -> None:
     source = read_config(context.settings.config)
-    config, given = load_scheduler_config(source), given_connection(source)
+    config, given = load_scheduler_config(source), client_connection(source)
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     settings = context.settings
     client = await KubeClient.open(settings.api, context.telemetry, given)

@@ -12,7 +12,7 @@ from shared.errors import UserError
 from shared.kube.client import KubeClient
 from shared.kube.event_writer import EventMetrics, EventWriter
 from shared.kube.events_and_conditions import PodEvent, PodRef, PodScheduled
-from shared.kube.outcome import Outcome, Result
+from shared.kube.outcome import CallOutcome, CallResult
 from shared.messages.watch import Kind, Unreadable
 from shared.model.objects import DEFAULT_SCHEDULER
 from shared.telemetry.logs import Repeated
@@ -88,8 +88,8 @@ class ProblemReporter:
         try:
             patched = await self._client.patch_pod_condition(pod, condition)
         except UserError as cause:  # no path can be built from its name
-            patched = Result(Outcome.FAILED, message=str(cause))
-        if not patched.ok and patched.outcome not in (Outcome.NOT_FOUND, Outcome.CONFLICT):
+            patched = CallResult(CallOutcome.FAILED, message=str(cause))
+        if not patched.ok and patched.outcome not in (CallOutcome.NOT_FOUND, CallOutcome.CONFLICT):
             where = f"{change.namespace}/{change.name}"
             self._metrics.failed.inc()
             self._sparingly.warning(

@@ -31,7 +31,7 @@ from services.watcher.resources import RESOURCES, Resource
 from shared.bus import Envelope
 from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
-from shared.kube.access import given_connection
+from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Refused
 from shared.kube.listwatch import Interruption, ListDone, ListPage, ListWatch, ListWatchEvent, WatchEvents, WatchStarted
@@ -62,7 +62,7 @@ RESTORED = "if etcd was restored from a backup, restart Flotilla"
 
 async def main(context: Context) -> None:
     source = read_config(context.settings.config)
-    config, given = load_scheduler_config(source), given_connection(source)
+    config, given = load_scheduler_config(source), client_connection(source)
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     client = await KubeClient.open(context.settings.api, context.telemetry, given)
     try:

@@ -28,7 +28,7 @@ log = logger("kube")
 
 
 @dataclass(frozen=True, slots=True)
-class GivenConnection:
+class ClientConnection:
     """`rate`: calls a second; None: as many as there are."""
 
     kubeconfig: str | None = None
@@ -39,21 +39,21 @@ class GivenConnection:
         return None if self.rate is None else TokenBucket(self.rate, self.burst)
 
 
-NOTHING_GIVEN = GivenConnection()
+DEFAULT_CONNECTION = ClientConnection()
 
 
-def given_connection(source: ConfigSource | None) -> GivenConnection:
+def client_connection(source: ConfigSource | None) -> ClientConnection:
     """Of a file that was found to be without faults; what is wrong with it, `load_config` says."""
     try:
         document = None if source is None else parse_document(source.text).value
     except DocumentFault:
-        return NOTHING_GIVEN
+        return DEFAULT_CONNECTION
     given: Any = document.get("clientConnection") if isinstance(document, dict) else None
     if not isinstance(given, dict):
-        return NOTHING_GIVEN
+        return DEFAULT_CONNECTION
     qps, burst = given.get("qps") or 0, given.get("burst") or 0
     limited = bool(qps or burst) and qps >= 0
-    return GivenConnection(
+    return ClientConnection(
         kubeconfig=given.get("kubeconfig") or None,
         rate=float(qps or DEFAULT_QPS) if limited else None,
         burst=burst or DEFAULT_BURST,

@@ -22,13 +22,13 @@ from yarl import URL
 from flotilla.results import ApiCall
 from shared.config.settings import ApiSettings
 from shared.errors import InvalidObject, UserError
-from shared.kube.access import NOTHING_GIVEN, Access, GivenConnection, find_access
+from shared.kube.access import DEFAULT_CONNECTION, Access, ClientConnection, find_access
 from shared.kube.errors import Forbidden, Gone, Refused, Unauthorized, Unreachable
 from shared.kube.events_and_conditions import (
     Condition,
+    ObservedPod,
     PodEvent,
     PodRef,
-    PodStanding,
     delete_body,
     event_body,
     event_path,
@@ -36,7 +36,7 @@ from shared.kube.events_and_conditions import (
     status_body,
     unnominated_body,
 )
-from shared.kube.outcome import Answer, CallMetrics, Outcome, Result, result_of
+from shared.kube.outcome import ApiResponse, CallMetrics, CallOutcome, CallResult, result_of
 from shared.kube.stream import Stream, keeping_alive
 from shared.kube.throttling import FIRST_RETRY_AFTER, TokenBucket, jittered, retry_after, wait_before_retry
 from shared.model.objects import encode_json
@@ -101,7 +101,7 @@ class KubeClient:
         cls,
         settings: ApiSettings,
         telemetry: Telemetry | None = None,
-        given: GivenConnection = NOTHING_GIVEN,
+        given: ClientConnection = DEFAULT_CONNECTION,
         agent: str = "",
     ) -> Self:
         """Reads the credentials; connects with the first call. UserError names the file or setting that is wrong.
@@ -125,7 +125,7 @@ class KubeClient:
         *,
         content_type: str = JSON,
         timeout: float = CALL_PATIENCE,
-    ) -> Answer:
+    ) -> ApiResponse:
         """The server's answer, whatever its status, but Unauthorized (401), Forbidden (403) and Unreachable are raised.
 
         `path` may hold a query; it is sent as it is.
@@ -150,11 +150,11 @@ class KubeClient:
             raise self._refused(method, path, answer)
         return answer
 
-    async def execute(self, call: ApiCall, timeout: float = CALL_PATIENCE) -> Result:
+    async def execute(self, call: ApiCall, timeout: float = CALL_PATIENCE) -> CallResult:
         """Makes a plugin's call; what became of it is in the result, and no ClusterError is raised."""
         return await self.attempt(call.method, call.path, encode_json(call.body), timeout=timeout)
 
-    async def pod_standing(self, namespace: str, name: str) -> PodStanding | None:
+    async def observe_pod(self, namespace: str, name: str) -> ObservedPod | None:
         """Where the pod is, and whether it is about to go; None if there is none.
 
         Raises ClusterError if the server does not say, InvalidObject if it cannot be read.
@@ -165,12 +165,12 @@ class KubeClient:
         except msgspec.DecodeError as cause:
             raise InvalidObject("Pod", f"{namespace}/{name}", "", str(cause)) from cause
 
-    async def create_event(self, event: PodEvent) -> Result:
+    async def create_event(self, event: PodEvent) -> CallResult:
         return await self.attempt("POST", event_path(event.pod.event_namespace), event_body(event))
 
     async def patch_pod_condition(
         self, pod: PodRef, condition: Condition | None, nominated: str | None = None, version: str = ""
-    ) -> Result:
+    ) -> CallResult:
         """Also who the pod is nominated to, where that is said: empty for nobody.
 
         `version`: CONFLICT where the pod has changed since that one.
@@ -178,7 +178,7 @@ class KubeClient:
         body = status_body(pod.uid, condition, nominated, version)
         return await self.attempt("PATCH", _status_path(pod), body, content_type=STRATEGIC_MERGE_PATCH)
 
-    async def standing_after(self, pod: PodRef, condition: Condition) -> PodStanding | None:
+    async def patch_and_observe(self, pod: PodRef, condition: Condition) -> ObservedPod | None:
         """Writes the condition; how the pod stands with it, by the server's answer. None if there is no such pod.
 
         Raises ClusterError for every other answer, also where the pod has another uid, and where none came.
@@ -194,11 +194,11 @@ class KubeClient:
         except msgspec.DecodeError as cause:
             raise InvalidObject("Pod", f"{pod.namespace}/{pod.name}", "", str(cause)) from cause
 
-    async def clear_nomination(self, pod: PodRef, node: str) -> Result:
+    async def clear_nomination(self, pod: PodRef, node: str) -> CallResult:
         """Takes the nomination to this node out of the pod's status; 422 where there is another one, or none."""
         return await self.attempt("PATCH", _status_path(pod), unnominated_body(pod.uid, node), content_type=JSON_PATCH)
 
-    async def delete_pod(self, pod: PodRef) -> Result:
+    async def delete_pod(self, pod: PodRef) -> CallResult:
         """Asks for its deletion, with the grace that its spec names."""
         return await self.attempt("DELETE", _pod_path(pod.namespace, pod.name), delete_body(pod.uid))
 
@@ -210,14 +210,14 @@ class KubeClient:
         *,
         content_type: str = JSON,
         timeout: float = CALL_PATIENCE,
-    ) -> Result:
+    ) -> CallResult:
         """As `call`, with everything that may become of it in the result."""
         try:
             return result_of(await self.call(method, path, body, content_type=content_type, timeout=timeout))
         except Unreachable as cause:
-            return Result(Outcome.UNKNOWN if cause.maybe_done else Outcome.UNREACHABLE, message=str(cause))
+            return CallResult(CallOutcome.UNKNOWN if cause.maybe_done else CallOutcome.UNREACHABLE, message=str(cause))
         except Refused as cause:
-            return Result(Outcome.FAILED, cause.status, cause.message)
+            return CallResult(CallOutcome.FAILED, cause.status, cause.message)
 
     async def get(self, path: str) -> bytes | None:
         """The object there, None if there is none; raises ClusterError for any other answer."""
@@ -262,14 +262,14 @@ class KubeClient:
 
     async def _patiently(
         self, method: str, url: URL, path: str, body: bytes | None, content_type: str, course: _Course
-    ) -> Answer:
+    ) -> ApiResponse:
         """Repeats what may be repeated, as long as there is time for it."""
         loop = asyncio.get_running_loop()
         repeatable = method == "GET" or (method == "PATCH" and content_type == STRATEGIC_MERGE_PATCH)
         retries = 0
         fresh = False
         while True:
-            answer: Answer | None = None
+            answer: ApiResponse | None = None
             await self._take_turn(method, path, course)
             generation = self._access.generation
             maybe_done_before = course.maybe_done
@@ -314,7 +314,7 @@ class KubeClient:
                 bucket.give_back()
                 raise
 
-    async def _once(self, method: str, url: URL, body: bytes | None, content_type: str) -> Answer:
+    async def _once(self, method: str, url: URL, body: bytes | None, content_type: str) -> ApiResponse:
         response = await self._request(method, url, body, content_type, None)
         self.date = response.headers.get("Date")
         return await _read(response)
@@ -350,7 +350,7 @@ class KubeClient:
             raise UserError(f"{path!r} is not a path on an API server")
         return URL(self.server + path, encoded=True)
 
-    def _refused(self, method: str, path: str, answer: Answer) -> Refused:
+    def _refused(self, method: str, path: str, answer: ApiResponse) -> Refused:
         kind = _REFUSALS.get(answer.status, Refused)
         return kind(self.server, _asked(method, path), answer.status, answer.message, answer.retry_after)
 
@@ -370,12 +370,12 @@ def _may_be_there(cause: Exception) -> bool:
     )
 
 
-async def _read(response: aiohttp.ClientResponse) -> Answer:
+async def _read(response: aiohttp.ClientResponse) -> ApiResponse:
     try:
         body = await response.read()
     finally:
         response.release()
-    return Answer(response.status, body, None if response.status < 400 else retry_after(response))
+    return ApiResponse(response.status, body, None if response.status < 400 else retry_after(response))
 
 
 def _agent(telemetry: Telemetry | None) -> str:

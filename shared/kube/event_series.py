@@ -26,7 +26,7 @@ import msgspec
 
 from shared.errors import InvariantBroken
 from shared.kube.events_and_conditions import PodEvent
-from shared.kube.outcome import Outcome, Result
+from shared.kube.outcome import CallOutcome, CallResult
 from shared.kube.throttling import TokenBucket
 
 ROUTINE = frozenset({"Scheduled"})
@@ -63,12 +63,12 @@ LOOK = 0.1
 process and the API server for each.
 """
 
-UNANSWERED = frozenset({Outcome.UNREACHABLE, Outcome.UNKNOWN})
+UNANSWERED = frozenset({CallOutcome.UNREACHABLE, CallOutcome.UNKNOWN})
 BUSY = frozenset({429, 503, 504})
 """The same for all. 500 may be the fault of one Event, which an admission webhook fails on."""
 
 
-class Fate(Enum):
+class Admission(Enum):
     WAITS = "waits"
     COUNTED = "counted"
     """In a series."""
@@ -159,28 +159,28 @@ class EventSeries:
         """Series whose count is to be written, now or later."""
         return len(self._due)
 
-    def occurred(self, event: PodEvent, now: float) -> Fate:
+    def occurred(self, event: PodEvent, now: float) -> Admission:
         if event.reason in ROUTINE:
             if len(self._routine) >= self._most_waiting:
-                return Fate.CROWDED
+                return Admission.CROWDED
             self._routine.append(Series((), self._distinct(event), now, now, now))
-            return Fate.WAITS
+            return Admission.WAITS
         self._forget_ended(now)
         key = _key(event)
         series = self._series.pop(key, None)
         if series is not None:
             self._series[key] = series
             self._count(series, event.at, now)
-            return Fate.COUNTED
+            return Admission.COUNTED
         if len(self._waiting) >= self._most_waiting:
-            return Fate.CROWDED
+            return Admission.CROWDED
         if not self._bearable(event, now):
-            return Fate.SPAM
+            return Admission.SPAM
         series = self._series[key] = Series(key, self._distinct(event), now, now, now)
         if len(self._series) > self._most_series:
             del self._series[next(iter(self._series))]
         self._waiting.append(series)
-        return Fate.WAITS
+        return Admission.WAITS
 
     def next(self, now: float, *, yielding: bool) -> Write | None:
         """What is to be written now; `ended` must follow. `yielding`: pods wait to be bound."""
@@ -206,10 +206,10 @@ class EventSeries:
             return LOOK
         return max(self._due[0][0] - now, LOOK)
 
-    def ended(self, write: Write, result: Result, now: float) -> Ending:
+    def ended(self, write: Write, result: CallResult, now: float) -> Ending:
         """What became of it."""
         series = write.series
-        if result.ok or (write.creates and result.outcome is Outcome.CONFLICT):
+        if result.ok or (write.creates and result.outcome is CallOutcome.CONFLICT):
             # An Event that exists already was written by a try that was not answered: before its repeats.
             series.written = write.event.count if result.ok else 1
             series.tries = self._rests = 0
@@ -218,7 +218,7 @@ class EventSeries:
         if result.status in BUSY or (not result.status and result.outcome in UNANSWERED):
             self._rest(result.retry_after, now)
             return self._again(series, now)
-        if result.outcome is Outcome.NOT_FOUND and not write.creates:
+        if result.outcome is CallOutcome.NOT_FOUND and not write.creates:
             series.written = 0
             return self._again(series, now)
         self._give_up(series, now)

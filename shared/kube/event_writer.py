@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from shared.errors import FlotillaError
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
-from shared.kube.event_series import LOOK, Ending, EventSeries, Fate, Limits, Write
+from shared.kube.event_series import LOOK, Admission, Ending, EventSeries, Limits, Write
 from shared.kube.events_and_conditions import PodEvent, series_body, series_path
-from shared.kube.outcome import Outcome, Result
+from shared.kube.outcome import CallOutcome, CallResult
 from shared.telemetry.logs import Repeated
 from shared.telemetry.metrics import Metrics
 
@@ -15,7 +15,7 @@ MOST_AT_ONCE = 4
 """Calls. An answer takes some milliseconds, so they are enough for what may be written in a second."""
 LONGEST_LOOK = 1.0
 
-NOT_THERE = frozenset({Outcome.NOT_FOUND, Outcome.CONFLICT})
+NOT_THERE = frozenset({CallOutcome.NOT_FOUND, CallOutcome.CONFLICT})
 """The pod's namespace is gone."""
 
 
@@ -28,8 +28,8 @@ class EventMetrics:
             "Events and conditions that were not written: too many waited, or there were too many about one pod.",
             ("reason",),
         )
-        self.crowded = dropped.labels(Fate.CROWDED.value)
-        self.spam = dropped.labels(Fate.SPAM.value)
+        self.crowded = dropped.labels(Admission.CROWDED.value)
+        self.spam = dropped.labels(Admission.SPAM.value)
         self.failed = metrics.counter(
             "flotilla_events_failed_total", "Events and conditions that the API server did not take."
         )
@@ -73,13 +73,13 @@ class EventWriter:
         if self._closed:
             return
         fate = self._core.occurred(event, self._loop.time())
-        if fate is not Fate.WAITS:
+        if fate is not Admission.WAITS:
             self._on_not_waiting(fate)
         timer = self._timer
         if timer is None:
             if len(self._writing) < MOST_AT_ONCE:
                 self._look_in(0.0)
-        elif fate is Fate.WAITS and self._looks_at > self._loop.time() + LOOK:
+        elif fate is Admission.WAITS and self._looks_at > self._loop.time() + LOOK:
             timer.cancel()
             self._look_in(0.0)
 
@@ -93,14 +93,14 @@ class EventWriter:
             task.cancel()
         await asyncio.gather(*writing, return_exceptions=True)
 
-    def _on_not_waiting(self, fate: Fate) -> None:
+    def _on_not_waiting(self, fate: Admission) -> None:
         match fate:
-            case Fate.COUNTED:
+            case Admission.COUNTED:
                 self._metrics.counted.inc()
-            case Fate.CROWDED:
+            case Admission.CROWDED:
                 self._metrics.crowded.inc()
                 self._sparingly.warning("crowded", "too many Events wait: an Event is dropped")
-            case Fate.SPAM:
+            case Admission.SPAM:
                 self._metrics.spam.inc()
                 self._sparingly.warning("spam", "too many Events about one pod: an Event is dropped")
 
@@ -143,7 +143,7 @@ class EventWriter:
             said = "not written" if ending is Ending.FAILED else "not written now"
             self._sparingly.warning(what, "%s/%s: an Event is %s: %s", pod.namespace, pod.name, said, result.message)
 
-    async def _ask(self, write: Write) -> Result:
+    async def _ask(self, write: Write) -> CallResult:
         event = write.event
         try:
             if write.creates:
@@ -151,4 +151,4 @@ class EventWriter:
             body = series_body(event)
             return await self._client.attempt("PATCH", series_path(event), body, content_type=STRATEGIC_MERGE_PATCH)
         except FlotillaError as cause:
-            return Result(Outcome.FAILED, message=str(cause))
+            return CallResult(CallOutcome.FAILED, message=str(cause))

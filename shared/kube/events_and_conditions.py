@@ -99,7 +99,7 @@ class BindingFenced(msgspec.Struct, frozen=True, gc=False):
 Condition = PodScheduled | DisruptionTarget | BindingFenced
 
 
-class StandingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ObservedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A condition as the API server has it."""
 
     type: str = ""
@@ -109,7 +109,7 @@ class StandingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     observed_generation: int = 0
 
 
-class PodStanding(msgspec.Struct, frozen=True, gc=False):
+class ObservedPod(msgspec.Struct, frozen=True, gc=False):
     """What stands at the API server of a pod that may be there: `node` is empty while it is not bound.
 
     `version`: its metadata.resourceVersion. `phase`: as status.phase. `priority`, `policy`: spec.priority, 0 without
@@ -120,7 +120,7 @@ class PodStanding(msgspec.Struct, frozen=True, gc=False):
     node: str
     terminating: bool
     generation: int
-    conditions: list[StandingCondition]
+    conditions: list[ObservedCondition]
     version: str = ""
     nominated: str = ""
     phase: str = ""
@@ -214,7 +214,7 @@ def delete_body(uid: str) -> bytes:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
 
 
-def standing(raw: bytes) -> PodStanding:
+def standing(raw: bytes) -> ObservedPod:
     """Read from a pod as the API server sends it; msgspec.DecodeError where it is none."""
     read = _POD.decode(raw)
     meta = read.metadata
@@ -222,7 +222,7 @@ def standing(raw: bytes) -> PodStanding:
     node = read.spec.node_name or ""
     conditions, nominated = read.status.conditions or [], read.status.nominated_node_name or ""
     version, phase = meta.resource_version, read.status.phase or ""
-    return PodStanding(
+    return ObservedPod(
         meta.uid,
         node,
         terminating,
@@ -236,7 +236,7 @@ def standing(raw: bytes) -> PodStanding:
     )
 
 
-def marked(pod: PodStanding, message: str, now: float) -> DisruptionTarget | None:
+def marked(pod: ObservedPod, message: str, now: float) -> DisruptionTarget | None:
     """The condition that says of this pod that it is to make way; None if it stands there already."""
     condition = next((c for c in pod.conditions if c.type == DISRUPTION_TARGET), None)
     if condition is None or condition.status != TRUE:
@@ -281,7 +281,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    conditions: list[StandingCondition] | None = None
+    conditions: list[ObservedCondition] | None = None
     nominated_node_name: str | None = None
     phase: str | None = None
 

@@ -15,7 +15,7 @@ from shared.kube.client import KubeClient
 from shared.kube.election import Record
 from shared.kube.errors import Refused
 from shared.kube.events_and_conditions import micro_time
-from shared.kube.outcome import Answer
+from shared.kube.outcome import ApiResponse
 
 RELEASED_SECONDS = 1
 """Of a Lease that nobody holds: it must be more than nothing."""
@@ -162,5 +162,5 @@ class Lease:
         renewed, acquired = (str(spec.get(key) or "") for key in ("renewTime", "acquireTime"))
         return Record(holder, term, renewed, float(seconds), settled, network, acquired)
 
-    def _refused(self, method: str, answer: Answer) -> Refused:
+    def _refused(self, method: str, answer: ApiResponse) -> Refused:
         return Refused(self._client.server, f"{method} {self.where}", answer.status, answer.message)

@@ -10,7 +10,7 @@ from shared.kube.errors import one_line
 from shared.telemetry.metrics import Metrics
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     OK = "ok"
     CONFLICT = "conflict"
     """It is not as the caller thought: bound already, changed meanwhile, exists already (409), or made anew under the
@@ -19,7 +19,7 @@ class Outcome(StrEnum):
     NOT_FOUND = "not found"
     GONE = "gone"
     THROTTLED = "throttled"
-    """429, still after the retries that the client makes by itself; `Result.retry_after` says when to come back."""
+    """429, still after the retries that the client makes by itself; `CallResult.retry_after` says when to come back."""
     FAILED = "failed"
     """Refused for another reason (4xx), so it was not done."""
     UNREACHABLE = "unreachable"
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """An HTTP answer. `retry_after`: seconds, if the server named them."""
 
     status: int
@@ -50,33 +50,33 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CallResult:
     """`status`: the HTTP status, 0 without an answer. `message`: what went wrong, on one line; empty if nothing did."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     status: int = 0
     message: str = ""
     retry_after: float | None = None
 
     @property
     def ok(self) -> bool:
-        return self.outcome is Outcome.OK
+        return self.outcome is CallOutcome.OK
 
 
-_OUTCOMES = {404: Outcome.NOT_FOUND, 409: Outcome.CONFLICT, 410: Outcome.GONE, 429: Outcome.THROTTLED}
-_DONE = {status: Result(Outcome.OK, status) for status in (200, 201, 202)}
+_OUTCOMES = {404: CallOutcome.NOT_FOUND, 409: CallOutcome.CONFLICT, 410: CallOutcome.GONE, 429: CallOutcome.THROTTLED}
+_DONE = {status: CallResult(CallOutcome.OK, status) for status in (200, 201, 202)}
 
 
-def result_of(answer: Answer) -> Result:
+def result_of(answer: ApiResponse) -> CallResult:
     done = _DONE.get(answer.status)
     if done is not None:
         return done
     if answer.ok:
-        return Result(Outcome.OK, answer.status)
-    outcome = _OUTCOMES.get(answer.status, Outcome.UNKNOWN if answer.status >= 500 else Outcome.FAILED)
+        return CallResult(CallOutcome.OK, answer.status)
+    outcome = _OUTCOMES.get(answer.status, CallOutcome.UNKNOWN if answer.status >= 500 else CallOutcome.FAILED)
     if answer.status == 422 and _is_of_another(answer.body):
-        outcome = Outcome.CONFLICT
-    return Result(outcome, answer.status, answer.message, answer.retry_after)
+        outcome = CallOutcome.CONFLICT
+    return CallResult(outcome, answer.status, answer.message, answer.retry_after)
 
 
 def _is_of_another(body: bytes) -> bool:

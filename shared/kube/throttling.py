@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import aiohttp
 
-    from shared.kube.outcome import Answer
+    from shared.kube.outcome import ApiResponse
 
 FIRST_RETRY_AFTER = 0.1
 """Seconds until the first retry unless the server says when; doubled each time."""
@@ -42,7 +42,7 @@ class TokenBucket:
         self._full_at -= self._interval
 
 
-def wait_before_retry(repeatable: bool, answer: "Answer", retries: int) -> float | None:
+def wait_before_retry(repeatable: bool, answer: "ApiResponse", retries: int) -> float | None:
     """Seconds until the call may be retried, None if it may not. `repeatable`: doing it twice does no harm."""
     if answer.status == 429 or (answer.status >= 500 and repeatable):
         wait = answer.retry_after if answer.retry_after is not None else FIRST_RETRY_AFTER * 2**retries

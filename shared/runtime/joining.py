@@ -17,7 +17,7 @@ from shared.bus.pipeline import described, pipeline_id, same_cluster
 from shared.bus.subjects import OWNER_GROUP, PIPELINE_OWNER
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, ProtocolError, UserError
-from shared.kube.access import GivenConnection
+from shared.kube.access import ClientConnection
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden
 from shared.messages.identity import Owner, WhoOwns
@@ -43,7 +43,7 @@ OWN_NAMES = "scheduler names of its own in the configuration (profiles[].schedul
 
 @asynccontextmanager
 async def joined(
-    context: Context, election: LeaderElection, given: GivenConnection, *, answers: bool = False
+    context: Context, election: LeaderElection, given: ClientConnection, *, answers: bool = False
 ) -> AsyncIterator[None]:
     """Exchange messages with this pipeline only, while the context lasts.
 
@@ -69,7 +69,7 @@ async def joined(
 
 
 class _Joining:
-    def __init__(self, context: Context, election: LeaderElection, given: GivenConnection) -> None:
+    def __init__(self, context: Context, election: LeaderElection, given: ClientConnection) -> None:
         self._context = context
         self._namespace = election.resource_namespace
         self._given = given

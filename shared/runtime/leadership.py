@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError
-from shared.kube.access import NOTHING_GIVEN, GivenConnection
+from shared.kube.access import DEFAULT_CONNECTION, ClientConnection
 from shared.kube.election import Lead
 from shared.runtime.context import Context
 from shared.runtime.lease_keeper import LeaseKeeper, LeaseLost
@@ -69,7 +69,7 @@ async def leadership(
     context: Context,
     config: LeaderElection,
     name: str,
-    given: GivenConnection = NOTHING_GIVEN,
+    given: ClientConnection = DEFAULT_CONNECTION,
     schedulers: Iterable[str] = (),
 ) -> AsyncIterator[Leadership]:
     """Wait until this process leads; raise the fault that ends the process before that.

@@ -17,7 +17,7 @@ from typing import Any
 
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, UserError
-from shared.kube.access import GivenConnection
+from shared.kube.access import ClientConnection
 from shared.kube.client import KubeClient
 from shared.kube.election import (
     JITTER,
@@ -86,7 +86,7 @@ class LeaseKeeper:
         context: Context,
         config: LeaderElection,
         name: str,
-        given: GivenConnection,
+        given: ClientConnection,
         schedulers: tuple[str, ...] = (),
     ) -> None:
         self._context = context

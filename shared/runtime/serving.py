@@ -36,11 +36,11 @@ async def served(settings: Settings, pages: Pages, metrics: Metrics) -> AsyncIte
         return
 
     async def connect() -> "KubeClient":
-        from shared.kube.access import given_connection
+        from shared.kube.access import client_connection
         from shared.kube.client import KubeClient  # lazily: workers need it only for this
 
         return await KubeClient.open(
-            settings.api, given=given_connection(pages.config), agent=f"flotilla-{pages.service}"
+            settings.api, given=client_connection(pages.config), agent=f"flotilla-{pages.service}"
         )
 
     reviews = Reviews(connect)

@@ -73,7 +73,7 @@ def _bindings_without_version() -> AbstractContextManager[object]:
 
 
 async def _only_look(client: Any, pod: Any, version: str, by: str) -> Fenced:
-    standing = await client.pod_standing(pod.namespace, pod.name)
+    standing = await client.observe_pod(pod.namespace, pod.name)
     return Fenced(standing if standing is not None and standing.uid == pod.uid else None)
 
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 from services.binder.events import Tick
 from services.binder.eviction.eviction_core import Effect, Event, EvictionCore
 from services.binder.eviction.eviction_state import Answered, Done, EvictionCall, Found, Reply, Step
-from shared.kube.events_and_conditions import PodStanding, StandingCondition
+from shared.kube.events_and_conditions import ObservedCondition, ObservedPod
 from shared.messages.binding import Displaced, Evict, Evicted
 
 E = TypeVar("E")
@@ -20,9 +20,9 @@ def evict(*victims: Displaced, uid: str = "high", attempt: int = 7, epoch: int =
 
 
 def standing(
-    pod: Displaced, node: str = "n1", *, terminating: bool = False, conditions: tuple[StandingCondition, ...] = ()
+    pod: Displaced, node: str = "n1", *, terminating: bool = False, conditions: tuple[ObservedCondition, ...] = ()
 ) -> Found:
-    return Found(PodStanding(pod.uid, node, terminating, 3, list(conditions)))
+    return Found(ObservedPod(pod.uid, node, terminating, 3, list(conditions)))
 
 
 class Script:

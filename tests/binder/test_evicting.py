@@ -30,7 +30,7 @@ from services.binder.eviction.eviction_state import (
     Reply,
     Step,
 )
-from shared.kube.events_and_conditions import DisruptionTarget, StandingCondition
+from shared.kube.events_and_conditions import DisruptionTarget, ObservedCondition
 from shared.messages.binding import Displaced, Evicted, Withdraw
 from tests.binder.evictions import Script, evict, standing, victim
 
@@ -47,8 +47,8 @@ def begun(*victims: Displaced) -> Script:
     return script
 
 
-def marked(reason: str = "PreemptionByScheduler", message: str = MESSAGE) -> StandingCondition:
-    return StandingCondition("DisruptionTarget", "True", reason, message)
+def marked(reason: str = "PreemptionByScheduler", message: str = MESSAGE) -> ObservedCondition:
+    return ObservedCondition("DisruptionTarget", "True", reason, message)
 
 
 def test_a_victim_is_looked_at_marked_and_deleted() -> None:

@@ -13,8 +13,8 @@ from services.binder.eviction import eviction_state as eviction
 from services.binder.eviction.eviction_calls import reply_of
 from services.binder.metrics import BindSpans
 from services.binder.worker_pool import WorkerPool
-from shared.kube.outcome import Outcome
-from shared.kube.outcome import Result as Answered
+from shared.kube.outcome import CallOutcome
+from shared.kube.outcome import CallResult as Answered
 from shared.telemetry.export import SpanSink
 from shared.telemetry.tracing import Tracer
 from tests.binder.support import Script, one
@@ -62,13 +62,13 @@ def test_of_pods_that_are_not_sampled_only_failures_are_told() -> None:
 @pytest.mark.parametrize(
     ("answered", "result"),
     [
-        (Answered(Outcome.OK, 201), Done()),
-        (Answered(Outcome.CONFLICT, 409, "c"), Refused(409, "c")),
-        (Answered(Outcome.NOT_FOUND, 404, "n"), Refused(404, "n")),
-        (Answered(Outcome.THROTTLED, 429, "t"), Refused(429, "t")),
-        (Answered(Outcome.UNREACHABLE, 0, "not there"), Refused(0, "not there")),
-        (Answered(Outcome.FAILED, 500, "f"), Unknown("f")),
-        (Answered(Outcome.UNKNOWN, 0, "u"), Unknown("u")),
+        (Answered(CallOutcome.OK, 201), Done()),
+        (Answered(CallOutcome.CONFLICT, 409, "c"), Refused(409, "c")),
+        (Answered(CallOutcome.NOT_FOUND, 404, "n"), Refused(404, "n")),
+        (Answered(CallOutcome.THROTTLED, 429, "t"), Refused(429, "t")),
+        (Answered(CallOutcome.UNREACHABLE, 0, "not there"), Refused(0, "not there")),
+        (Answered(CallOutcome.FAILED, 500, "f"), Unknown("f")),
+        (Answered(CallOutcome.UNKNOWN, 0, "u"), Unknown("u")),
     ],
 )
 def test_what_answers_mean(answered: Answered, result: Done | Refused | Unknown) -> None:
@@ -78,14 +78,14 @@ def test_what_answers_mean(answered: Answered, result: Done | Refused | Unknown)
 @pytest.mark.parametrize(
     ("answered", "reply"),
     [
-        (Answered(Outcome.OK, 200), eviction.Done()),
-        (Answered(Outcome.NOT_FOUND, 404, "n"), eviction.Gone()),
-        (Answered(Outcome.CONFLICT, 409, "c"), eviction.Failed("c")),
-        (Answered(Outcome.THROTTLED, 429, "t"), eviction.Failed("t")),
-        (Answered(Outcome.UNREACHABLE, 0, "not there"), eviction.Failed("not there")),
-        (Answered(Outcome.FAILED, 403, "f"), eviction.Failed("f", final=True)),
-        (Answered(Outcome.FAILED, 500, "f"), eviction.Failed("f", maybe_done=True)),
-        (Answered(Outcome.UNKNOWN, 0, "u"), eviction.Failed("u", maybe_done=True)),
+        (Answered(CallOutcome.OK, 200), eviction.Done()),
+        (Answered(CallOutcome.NOT_FOUND, 404, "n"), eviction.Gone()),
+        (Answered(CallOutcome.CONFLICT, 409, "c"), eviction.Failed("c")),
+        (Answered(CallOutcome.THROTTLED, 429, "t"), eviction.Failed("t")),
+        (Answered(CallOutcome.UNREACHABLE, 0, "not there"), eviction.Failed("not there")),
+        (Answered(CallOutcome.FAILED, 403, "f"), eviction.Failed("f", final=True)),
+        (Answered(CallOutcome.FAILED, 500, "f"), eviction.Failed("f", maybe_done=True)),
+        (Answered(CallOutcome.UNKNOWN, 0, "u"), eviction.Failed("u", maybe_done=True)),
     ],
 )
 def test_what_answers_mean_for_a_victim(answered: Answered, reply: eviction.Reply) -> None:

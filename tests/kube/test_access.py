@@ -143,7 +143,7 @@ async def test_a_plain_kubeconfig_imports_no_generated_client(tmp_path: Path) ->
 async def test_a_token_of_a_kubeconfig_is_used(tmp_path: Path) -> None:
     async with api_server(SimulatorOptions(kubelet=False, token=SECRET)) as server:
         client = await KubeClient.open(kubeconfig(tmp_path, server.url, token=SECRET))
-        assert await client.pod_standing("default", "nobody") is None
+        assert await client.observe_pod("default", "nobody") is None
         await client.close()
 
 
@@ -154,9 +154,9 @@ async def test_a_token_that_was_replaced_is_read_again(tmp_path: Path, monkeypat
     async with api_server(SimulatorOptions(kubelet=False, token="new")) as server:
         client = await KubeClient.open(kubeconfig(tmp_path, server.url, tokenFile=str(token)))
         with pytest.raises(Unauthorized):
-            await client.pod_standing("default", "nobody")
+            await client.observe_pod("default", "nobody")
         token.write_text("new")
-        assert await client.pod_standing("default", "nobody") is None
+        assert await client.observe_pod("default", "nobody") is None
         await client.close()
 
 

@@ -15,7 +15,7 @@ from shared.errors import UserError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused, Unauthorized, Unreachable
 from shared.kube.events_and_conditions import PodEvent, PodRef, PodScheduled, event_name
-from shared.kube.outcome import Outcome, result_of
+from shared.kube.outcome import CallOutcome, result_of
 from shared.model.objects import decode_pod
 from shared.plugins.defaultbinder import DefaultBinder
 from testing.simulator.service import Simulator, SimulatorOptions
@@ -48,10 +48,10 @@ def binding(node: str = "n", uid: str = "uid-p") -> ApiCall:
 
 
 async def test_a_pod_is_read_or_is_not_there(client: KubeClient) -> None:
-    pod = await client.pod_standing("default", "p")
+    pod = await client.observe_pod("default", "p")
     assert pod is not None
     assert (pod.uid, pod.node) == ("uid-p", "")
-    assert await client.pod_standing("default", "nobody") is None
+    assert await client.observe_pod("default", "nobody") is None
 
 
 async def test_the_default_binder_binds(client: KubeClient, server: Simulator) -> None:
@@ -71,23 +71,23 @@ async def test_the_default_binder_binds(client: KubeClient, server: Simulator) -
 
 
 async def test_what_became_of_a_call_is_told_apart(client: KubeClient, server: Simulator) -> None:
-    assert (await client.execute(binding())).outcome is Outcome.OK
+    assert (await client.execute(binding())).outcome is CallOutcome.OK
     again = await client.execute(binding())
-    assert (again.outcome, again.status) == (Outcome.CONFLICT, 409)
+    assert (again.outcome, again.status) == (CallOutcome.CONFLICT, 409)
     assert "already assigned" in again.message
     missing = await client.execute(ApiCall("POST", "/api/v1/namespaces/default/pods/x/binding", binding().body))
-    assert missing.outcome in (Outcome.NOT_FOUND, Outcome.FAILED)
+    assert missing.outcome in (CallOutcome.NOT_FOUND, CallOutcome.FAILED)
     server.faults.fail("POST", "binding", 410, reason="Gone")
-    assert (await client.execute(binding())).outcome is Outcome.GONE
+    assert (await client.execute(binding())).outcome is CallOutcome.GONE
     server.faults.fail("POST", "binding", 500)
     failed = await client.execute(binding())
-    assert (failed.outcome, failed.status, failed.message) == (Outcome.UNKNOWN, 500, "injected fault")
+    assert (failed.outcome, failed.status, failed.message) == (CallOutcome.UNKNOWN, 500, "injected fault")
 
 
 async def test_a_write_without_an_answer_is_not_asked_twice(client: KubeClient, server: Simulator) -> None:
-    assert await client.pod_standing("default", "p") is not None, "so that there is a connection that was used before"
+    assert await client.observe_pod("default", "p") is not None, "so that there is a connection that was used before"
     server.faults.drop("POST", "binding", after=True)
-    assert (await client.execute(binding())).outcome is Outcome.UNKNOWN
+    assert (await client.execute(binding())).outcome is CallOutcome.UNKNOWN
     assert server.stored("pods", "p", "default")["spec"]["nodeName"] == "n"
 
 
@@ -96,10 +96,10 @@ async def test_a_write_that_cannot_get_there_is_known_not_to_be_done() -> None:
         url = server.url
     client = await KubeClient.open(ApiSettings(server=url))
     result = await client.execute(binding())
-    assert result.outcome is Outcome.UNREACHABLE
+    assert result.outcome is CallOutcome.UNREACHABLE
     assert result.message.startswith(f"{url}: POST {PATH}/binding: ")
     with pytest.raises(Unreachable, match=f"{url}: GET {PATH}: "):
-        await client.pod_standing("default", "p")
+        await client.observe_pod("default", "p")
     await client.close()
 
 
@@ -111,7 +111,7 @@ async def test_what_a_lost_answer_leaves_open_stays_open_though_the_server_is_go
 
     listening = await asyncio.start_server(take_and_go, "127.0.0.1", 0)
     client = await KubeClient.open(ApiSettings(server=f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"))
-    assert (await client.patch_pod_condition(P, None, "n")).outcome is Outcome.UNKNOWN
+    assert (await client.patch_pod_condition(P, None, "n")).outcome is CallOutcome.UNKNOWN
     await client.close()
 
 
@@ -134,7 +134,7 @@ async def test_a_server_that_takes_no_connection_is_told_apart_from_one_that_say
 async def test_reads_are_asked_again(client: KubeClient, server: Simulator) -> None:
     server.faults.drop("GET", "pods")
     server.faults.fail("GET", "pods", 503)
-    assert await client.pod_standing("default", "p") is not None
+    assert await client.observe_pod("default", "p") is not None
 
 
 async def test_a_busy_server_is_asked_again_after_a_while_and_not_for_ever(
@@ -148,7 +148,7 @@ async def test_a_busy_server_is_asked_again_after_a_while_and_not_for_ever(
     monkeypatch.setattr("shared.kube.client.MOST_RETRIES", 0)
     server.faults.fail("POST", "binding", 429, reason="TooManyRequests")
     throttled = await client.execute(binding())
-    assert (throttled.outcome, throttled.retry_after) == (Outcome.THROTTLED, 1.0)
+    assert (throttled.outcome, throttled.retry_after) == (CallOutcome.THROTTLED, 1.0)
 
 
 async def test_a_refused_write_that_there_is_no_time_to_repeat_is_known_not_to_be_done(
@@ -157,7 +157,7 @@ async def test_a_refused_write_that_there_is_no_time_to_repeat_is_known_not_to_b
     server.faults.fail("POST", "binding", 429, times=9, reason="TooManyRequests")
     answer = await client.call("POST", f"{PATH}/binding", b"{}", timeout=0.9)
     assert answer.status == 429
-    assert result_of(answer).outcome is Outcome.THROTTLED
+    assert result_of(answer).outcome is CallOutcome.THROTTLED
 
 
 async def test_a_merge_patch_of_one_uid_is_asked_again(client: KubeClient, server: Simulator) -> None:
@@ -165,7 +165,7 @@ async def test_a_merge_patch_of_one_uid_is_asked_again(client: KubeClient, serve
     server.faults.drop("PATCH", "pods", after=True)
     assert (await client.patch_pod_condition(P, PodScheduled("Unschedulable", "no room", 1700000000.0))).ok
     server.faults.fail("DELETE", "pods", 500)
-    assert (await client.delete_pod(P)).outcome is Outcome.UNKNOWN
+    assert (await client.delete_pod(P)).outcome is CallOutcome.UNKNOWN
 
 
 async def test_every_call_has_a_deadline(client: KubeClient, server: Simulator) -> None:
@@ -179,22 +179,22 @@ async def test_wrong_credentials_are_told_in_one_line() -> None:
     async with api_server(SimulatorOptions(kubelet=False, token="right")) as server:
         async with client_of(server, "wrong") as client:
             with pytest.raises(Unauthorized, match=f"^{server.url}: GET {PATH}: 401 .*$"):
-                await client.pod_standing("default", "p")
-            assert (await client.execute(binding())).outcome is Outcome.FAILED
+                await client.observe_pod("default", "p")
+            assert (await client.execute(binding())).outcome is CallOutcome.FAILED
         async with client_of(server, "right") as client:
-            assert await client.pod_standing("default", "p") is None
+            assert await client.observe_pod("default", "p") is None
 
 
 async def test_what_is_forbidden_is_told_in_one_line(client: KubeClient, server: Simulator) -> None:
     server.faults.fail("GET", "pods", 403, reason="Forbidden")
     with pytest.raises(Forbidden, match=f"^{server.url}: GET {PATH}: 403 injected fault$"):
-        await client.pod_standing("default", "p")
+        await client.observe_pod("default", "p")
 
 
 async def test_any_other_refusal_of_a_read_is_told(client: KubeClient, server: Simulator) -> None:
     server.faults.fail("GET", "pods", 422, reason="Invalid")
     with pytest.raises(Refused, match="422 injected fault"):
-        await client.pod_standing("default", "p")
+        await client.observe_pod("default", "p")
 
 
 @pytest.mark.parametrize("path", ["api/v1/pods", "/api v1", "/api/v1/pods\r\nX: y", "/päds"])
@@ -249,12 +249,12 @@ async def test_a_pod_made_anew_under_the_same_name_is_left_alone(client: KubeCli
     other = PodRef("default", "p", "uid-of-before")
     assert (
         await client.patch_pod_condition(other, PodScheduled("Unschedulable", "no", 0.0))
-    ).outcome is Outcome.CONFLICT
-    assert (await client.execute(binding(uid="uid-of-before"))).outcome is Outcome.CONFLICT
+    ).outcome is CallOutcome.CONFLICT
+    assert (await client.execute(binding(uid="uid-of-before"))).outcome is CallOutcome.CONFLICT
 
 
 async def test_calls_may_be_made_at_the_same_time(client: KubeClient) -> None:
-    pods = await asyncio.gather(*[client.pod_standing("default", "p") for _ in range(200)])
+    pods = await asyncio.gather(*[client.observe_pod("default", "p") for _ in range(200)])
     assert all(pods)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from shared.config.document import ConfigSource
 from shared.config.settings import ApiSettings
-from shared.kube.access import NOTHING_GIVEN, GivenConnection, given_connection
+from shared.kube.access import DEFAULT_CONNECTION, ClientConnection, client_connection
 from shared.kube.client import KubeClient
 from shared.kube.errors import Unreachable
-from shared.kube.outcome import Outcome
+from shared.kube.outcome import CallOutcome
 from tests.kube.support import api_server, raw_pod
 
 HEAD = b"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -22,28 +22,28 @@ POD = "/api/v1/namespaces/default/pods/p"
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (b"", NOTHING_GIVEN),
-        (b"clientConnection: {}", NOTHING_GIVEN),
-        (b"clientConnection: {qps: 0, burst: 0, kubeconfig: ''}", NOTHING_GIVEN),
-        (b"clientConnection: {kubeconfig: /etc/k}", GivenConnection("/etc/k")),
-        (b"clientConnection: {qps: 7}", GivenConnection(None, 7.0, 100)),
-        (b"clientConnection: {burst: 3}", GivenConnection(None, 50.0, 3)),
-        (b"clientConnection: {qps: 0.5, burst: 2}", GivenConnection(None, 0.5, 2)),
-        (b"clientConnection: {qps: -1}", GivenConnection(None, None, 100)),
+        (b"", DEFAULT_CONNECTION),
+        (b"clientConnection: {}", DEFAULT_CONNECTION),
+        (b"clientConnection: {qps: 0, burst: 0, kubeconfig: ''}", DEFAULT_CONNECTION),
+        (b"clientConnection: {kubeconfig: /etc/k}", ClientConnection("/etc/k")),
+        (b"clientConnection: {qps: 7}", ClientConnection(None, 7.0, 100)),
+        (b"clientConnection: {burst: 3}", ClientConnection(None, 50.0, 3)),
+        (b"clientConnection: {qps: 0.5, burst: 2}", ClientConnection(None, 0.5, 2)),
+        (b"clientConnection: {qps: -1}", ClientConnection(None, None, 100)),
     ],
 )
-def test_only_what_the_file_says_counts(text: bytes, found: GivenConnection) -> None:
-    assert given_connection(ConfigSource("f", HEAD + text)) == found
+def test_only_what_the_file_says_counts(text: bytes, found: ClientConnection) -> None:
+    assert client_connection(ConfigSource("f", HEAD + text)) == found
 
 
 def test_without_a_file_nothing_is_given() -> None:
-    assert given_connection(None) == NOTHING_GIVEN
+    assert client_connection(None) == DEFAULT_CONNECTION
 
 
 @pytest.mark.asyncio
 async def test_calls_wait_for_their_turn_and_leases_and_watches_do_not() -> None:
     async with api_server() as server:
-        client = await KubeClient.open(ApiSettings(server=server.url), given=GivenConnection(None, 1 / 9, 1))
+        client = await KubeClient.open(ApiSettings(server=server.url), given=ClientConnection(None, 1 / 9, 1))
         assert await client.get(POD) is None
         waits = asyncio.create_task(client.get(POD))
         await asyncio.sleep(0)
@@ -59,7 +59,7 @@ async def test_calls_wait_for_their_turn_and_leases_and_watches_do_not() -> None
 @pytest.mark.asyncio
 async def test_no_more_calls_go_out_in_a_while_than_may() -> None:
     async with api_server() as server:
-        client = await KubeClient.open(ApiSettings(server=server.url), given=GivenConnection(None, 20.0, 2))
+        client = await KubeClient.open(ApiSettings(server=server.url), given=ClientConnection(None, 20.0, 2))
         began = asyncio.get_running_loop().time()
         await asyncio.gather(*[client.get(POD) for _ in range(6)])
         assert asyncio.get_running_loop().time() - began >= 4 / 20
@@ -70,12 +70,12 @@ async def test_no_more_calls_go_out_in_a_while_than_may() -> None:
 async def test_what_cannot_go_out_in_time_is_known_not_to_be_done() -> None:
     async with api_server() as server:
         server.store_raw("pods", raw_pod("p"))
-        client = await KubeClient.open(ApiSettings(server=server.url), given=GivenConnection(None, 0.05, 1))
+        client = await KubeClient.open(ApiSettings(server=server.url), given=ClientConnection(None, 0.05, 1))
         assert await client.get(POD) is not None
         with pytest.raises(Unreachable, match=r"not sent: at 0\.05 calls a second") as late:
             await client.call("DELETE", POD)
         assert not late.value.maybe_done
-        assert (await client.attempt("DELETE", POD)).outcome is Outcome.UNREACHABLE
+        assert (await client.attempt("DELETE", POD)).outcome is CallOutcome.UNREACHABLE
         assert server.stored("pods", "p", "default")
         await client.close()
 
@@ -92,6 +92,6 @@ async def test_a_kubeconfig_of_the_file_counts_where_no_setting_names_one(tmp_pa
         path = tmp_path / "config"
         path.write_bytes(msgspec.json.encode(config))
         for settings in (ApiSettings(), ApiSettings(server=server.url)):
-            client = await KubeClient.open(settings, given=GivenConnection(str(path)))
+            client = await KubeClient.open(settings, given=ClientConnection(str(path)))
             assert client.server == server.url
             await client.close()

@@ -15,23 +15,23 @@ from shared.kube.event_series import (
     SERIES_ENDS,
     SPAM_BURST,
     SPAM_REFILL,
+    Admission,
     Ending,
     EventSeries,
-    Fate,
     Limits,
     Write,
 )
 from shared.kube.events_and_conditions import PodEvent, PodRef, event_name
-from shared.kube.outcome import Outcome, Result
+from shared.kube.outcome import CallOutcome, CallResult
 
-OK = Result(Outcome.OK, 201)
-GONE = Result(Outcome.NOT_FOUND, 404)
-EXISTS = Result(Outcome.CONFLICT, 409)
-FORBIDDEN = Result(Outcome.FAILED, 403)
-BROKEN = Result(Outcome.UNKNOWN, 500)
-THROTTLED = Result(Outcome.THROTTLED, 429, retry_after=7.0)
-UNANSWERED = Result(Outcome.UNKNOWN)
-UNREACHABLE = Result(Outcome.UNREACHABLE)
+OK = CallResult(CallOutcome.OK, 201)
+GONE = CallResult(CallOutcome.NOT_FOUND, 404)
+EXISTS = CallResult(CallOutcome.CONFLICT, 409)
+FORBIDDEN = CallResult(CallOutcome.FAILED, 403)
+BROKEN = CallResult(CallOutcome.UNKNOWN, 500)
+THROTTLED = CallResult(CallOutcome.THROTTLED, 429, retry_after=7.0)
+UNANSWERED = CallResult(CallOutcome.UNKNOWN)
+UNREACHABLE = CallResult(CallOutcome.UNREACHABLE)
 EPOCH = 1_700_000_000.0
 """What the clock of Events says at time 0."""
 
@@ -50,7 +50,7 @@ class Desk:
         self.counts: dict[str, int] = {}
         self.calls: list[tuple[float, str, int]] = []
 
-    def happens(self, pod: str = "p", reason: str = "FailedScheduling", note: str = "no") -> Fate:
+    def happens(self, pod: str = "p", reason: str = "FailedScheduling", note: str = "no") -> Admission:
         fate = self.core.occurred(event(pod, reason, note, self.now), self.now)
         self.core.validate()
         return fate
@@ -63,7 +63,7 @@ class Desk:
         assert write is not None
         return write
 
-    def answer(self, write: Write, result: Result = OK) -> Ending:
+    def answer(self, write: Write, result: CallResult = OK) -> Ending:
         name = event_name(write.event.pod.name, write.event.at)
         self.calls.append((self.now, "create" if write.creates else "patch", write.event.count))
         if result.ok:
@@ -72,7 +72,7 @@ class Desk:
         self.core.validate()
         return ending
 
-    def write_all(self, result: Result = OK) -> int:
+    def write_all(self, result: CallResult = OK) -> int:
         written = 0
         while (write := self.take()) is not None:
             self.answer(write, result)
@@ -88,7 +88,7 @@ class Desk:
 
 def test_the_first_is_created_at_once() -> None:
     desk = Desk()
-    assert desk.happens() is Fate.WAITS
+    assert desk.happens() is Admission.WAITS
     write = desk.taken()
     assert (write.creates, write.event) == (True, event())
     assert desk.answer(write) is Ending.WRITTEN
@@ -100,7 +100,7 @@ def test_a_repeat_is_patched_into_it_later_with_its_time() -> None:
     desk.happens()
     desk.write_all()
     desk.now = 2.0
-    assert desk.happens(note="for another reason now") is Fate.COUNTED
+    assert desk.happens(note="for another reason now") is Admission.COUNTED
     assert desk.take() is None
     assert desk.core.wait(desk.now) == FIRST_REWRITE - 2.0
     desk.now = FIRST_REWRITE
@@ -159,7 +159,7 @@ def test_after_a_silence_it_is_a_new_event(silence: float, events: int) -> None:
 def test_others_are_other_series() -> None:
     desk = Desk()
     fates = [desk.happens("p"), desk.happens("q"), desk.happens("p", "Preempted"), desk.happens("p")]
-    assert fates == [Fate.WAITS, Fate.WAITS, Fate.WAITS, Fate.COUNTED]
+    assert fates == [Admission.WAITS, Admission.WAITS, Admission.WAITS, Admission.COUNTED]
 
 
 def test_what_is_forgotten_at_the_server_is_created_anew_with_its_count() -> None:
@@ -195,13 +195,13 @@ def test_an_event_that_was_written_without_an_answer_gets_its_repeats() -> None:
 
 
 @pytest.mark.parametrize("result", [FORBIDDEN, BROKEN])
-def test_what_is_refused_is_not_asked_again(result: Result) -> None:
+def test_what_is_refused_is_not_asked_again(result: CallResult) -> None:
     desk = Desk()
     desk.happens("p")
     desk.happens("q")
     assert desk.answer(desk.taken(), result) is Ending.FAILED
     assert desk.answer(desk.taken()) is Ending.WRITTEN
-    assert desk.happens("p") is Fate.WAITS
+    assert desk.happens("p") is Admission.WAITS
 
 
 def test_a_count_that_is_refused_is_tried_with_a_later_repeat() -> None:
@@ -246,7 +246,7 @@ def test_a_server_that_is_away_is_asked_ever_more_rarely_and_each_event_so_many_
 
 def test_what_is_routine_comes_last_and_is_in_no_series() -> None:
     desk = Desk()
-    assert [desk.happens("p", "Scheduled") for _ in range(2)] == [Fate.WAITS, Fate.WAITS]
+    assert [desk.happens("p", "Scheduled") for _ in range(2)] == [Admission.WAITS, Admission.WAITS]
     desk.happens("q")
     reasons = [desk.taken().event.reason for _ in range(3)]
     assert reasons == ["FailedScheduling", "Scheduled", "Scheduled"]
@@ -280,18 +280,18 @@ def test_counts_have_their_turn_though_there_are_new_events_all_the_time() -> No
 def test_too_much_about_one_object_is_dropped() -> None:
     desk = Desk()
     fates = [desk.happens("p", f"Reason{i}") for i in range(int(SPAM_BURST) + 1)]
-    assert set(fates[:-1]) == {Fate.WAITS}
-    assert fates[-1] is Fate.SPAM
-    assert desk.happens("q") is Fate.WAITS
-    assert desk.happens("p", "Reason1") is Fate.COUNTED
+    assert set(fates[:-1]) == {Admission.WAITS}
+    assert fates[-1] is Admission.SPAM
+    assert desk.happens("q") is Admission.WAITS
+    assert desk.happens("p", "Reason1") is Admission.COUNTED
     desk.now += SPAM_REFILL
-    assert [desk.happens("p", "New"), desk.happens("p", "Newer")] == [Fate.WAITS, Fate.SPAM]
+    assert [desk.happens("p", "New"), desk.happens("p", "Newer")] == [Admission.WAITS, Admission.SPAM]
 
 
 def test_too_many_at_once_are_dropped_and_the_calls_keep_to_their_rate() -> None:
     desk = Desk(Limits(most_waiting=1000))
     fates = [desk.happens(f"p{i}", "Scheduled") for i in range(1200)]
-    assert (fates.count(Fate.WAITS), fates.count(Fate.CROWDED)) == (1000, 200)
+    assert (fates.count(Admission.WAITS), fates.count(Admission.CROWDED)) == (1000, 200)
     assert desk.write_all() == BURST
     desk.pass_time(1.0, step=0.02)
     assert len(desk.calls) == pytest.approx(600, abs=1)
@@ -325,7 +325,7 @@ STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
-def test_whatever_happens_nothing_grows_and_the_rate_is_kept(steps: list[tuple[str, int, float, Result]]) -> None:
+def test_whatever_happens_nothing_grows_and_the_rate_is_kept(steps: list[tuple[str, int, float, CallResult]]) -> None:
     limits = Limits(rate=2.0, burst=3, yielding_rate=0.5, most_waiting=3, most_series=4)
     desk = Desk(limits)
     writing: list[Write] = []
@@ -355,14 +355,14 @@ def test_whatever_happens_nothing_grows_and_the_rate_is_kept(steps: list[tuple[s
     st.lists(st.sampled_from([OK, OK, THROTTLED, UNANSWERED, UNREACHABLE, GONE]), max_size=30),
 )
 def test_every_repeat_of_what_is_written_is_counted_in_the_end(
-    happenings: list[tuple[int, float]], answers: list[Result]
+    happenings: list[tuple[int, float]], answers: list[CallResult]
 ) -> None:
     """A server that answers so or so for a while, and then well."""
     desk = Desk()
     happened = [0, 0, 0, 0]
     for number, seconds in happenings:
         desk.now += seconds
-        assert desk.happens(f"p{number}") in (Fate.WAITS, Fate.COUNTED)
+        assert desk.happens(f"p{number}") in (Admission.WAITS, Admission.COUNTED)
         happened[number] += 1
         write = desk.take()
         if write is not None:

@@ -10,16 +10,16 @@ from shared.errors import InvalidObject
 from shared.kube.client import KubeClient
 from shared.kube.events_and_conditions import (
     DisruptionTarget,
+    ObservedCondition,
+    ObservedPod,
     PodEvent,
     PodRef,
     PodScheduled,
-    PodStanding,
-    StandingCondition,
     event_name,
     marked,
     standing,
 )
-from shared.kube.outcome import Outcome
+from shared.kube.outcome import CallOutcome
 from testing.simulator.service import Simulator
 from tests.kube.support import api_server, client_of, raw_pod
 
@@ -70,7 +70,7 @@ async def test_only_the_nomination_that_is_meant_is_cleared(client: KubeClient, 
     assert nominated(server) == "n2"
     assert (await client.clear_nomination(P, "n2")).ok
     assert nominated(server) is None
-    assert (await client.clear_nomination(NOBODY, "n2")).outcome is Outcome.NOT_FOUND
+    assert (await client.clear_nomination(NOBODY, "n2")).outcome is CallOutcome.NOT_FOUND
 
 
 async def test_a_pod_is_marked_beside_its_other_conditions(client: KubeClient, server: Simulator) -> None:
@@ -86,24 +86,24 @@ async def test_a_pod_is_marked_beside_its_other_conditions(client: KubeClient, s
         "lastTransitionTime": "2023-11-14T22:13:20Z",
         "observedGeneration": 3,
     }
-    assert (await client.patch_pod_condition(BEFORE, MARK)).outcome is Outcome.CONFLICT
+    assert (await client.patch_pod_condition(BEFORE, MARK)).outcome is CallOutcome.CONFLICT
 
 
 async def test_only_the_pod_that_is_meant_is_deleted(client: KubeClient, server: Simulator) -> None:
-    assert (await client.delete_pod(BEFORE)).outcome is Outcome.CONFLICT
-    assert await client.pod_standing("default", "p") is not None
+    assert (await client.delete_pod(BEFORE)).outcome is CallOutcome.CONFLICT
+    assert await client.observe_pod("default", "p") is not None
     assert (await client.delete_pod(P)).ok
-    assert await client.pod_standing("default", "p") is None
-    assert (await client.delete_pod(P)).outcome is Outcome.NOT_FOUND
+    assert await client.observe_pod("default", "p") is None
+    assert (await client.delete_pod(P)).outcome is CallOutcome.NOT_FOUND
 
 
 async def test_what_stands_of_a_pod_is_read(client: KubeClient) -> None:
     await client.patch_pod_condition(P, MARK)
-    found = await client.pod_standing("default", "p")
+    found = await client.observe_pod("default", "p")
     assert found is not None
     assert (found.uid, found.node, found.terminating) == ("uid-p", "", False)
     assert marked(found, MARK.message, 5.0) is None
-    assert await client.pod_standing("default", "nobody") is None
+    assert await client.observe_pod("default", "nobody") is None
 
 
 async def test_a_pod_that_goes_is_on_its_node_until_it_is_gone(client: KubeClient, server: Simulator) -> None:
@@ -112,7 +112,7 @@ async def test_a_pod_that_goes_is_on_its_node_until_it_is_gone(client: KubeClien
     pod["status"] = {"phase": "Running"}
     server.store_raw("pods", pod)
     assert (await client.delete_pod(PodRef("default", "q", "uid-q"))).ok
-    found = await client.pod_standing("default", "q")
+    found = await client.observe_pod("default", "q")
     assert found is not None
     assert (found.node, found.terminating) == ("n1", True)
 
@@ -128,16 +128,16 @@ async def test_a_pod_that_cannot_be_read_is_named(client: KubeClient, server: Si
     pod["spec"]["nodeName"] = 7
     server.store_raw("pods", pod)
     with pytest.raises(InvalidObject, match="Pod default/bad"):
-        await client.pod_standing("default", "bad")
+        await client.observe_pod("default", "bad")
 
 
 async def test_a_mark_says_since_when_and_is_not_repeated() -> None:
-    def seen(*conditions: StandingCondition) -> PodStanding:
-        return PodStanding("uid-p", "n1", False, 3, list(conditions))
+    def seen(*conditions: ObservedCondition) -> ObservedPod:
+        return ObservedPod("uid-p", "n1", False, 3, list(conditions))
 
-    old = StandingCondition("DisruptionTarget", "True", "EvictionByEvictionAPI", "drain")
-    ended = StandingCondition("DisruptionTarget", "False", "PreemptionByScheduler", "m")
-    same = StandingCondition("DisruptionTarget", "True", "PreemptionByScheduler", "m")
+    old = ObservedCondition("DisruptionTarget", "True", "EvictionByEvictionAPI", "drain")
+    ended = ObservedCondition("DisruptionTarget", "False", "PreemptionByScheduler", "m")
+    same = ObservedCondition("DisruptionTarget", "True", "PreemptionByScheduler", "m")
     assert marked(seen(), "m", 5.0) == DisruptionTarget("m", 5.0, 3)
     assert marked(seen(ended), "m", 5.0) == DisruptionTarget("m", 5.0, 3)
     assert marked(seen(old), "m", 5.0) == DisruptionTarget("m", None, 3)

@@ -107,7 +107,7 @@ async def client_of(settings: ApiSettings) -> AsyncIterator[KubeClient]:
 
 
 async def ask(client: KubeClient) -> None:
-    assert await client.pod_standing("default", "nobody") is None
+    assert await client.observe_pod("default", "nobody") is None
 
 
 async def test_a_certificate_in_the_kubeconfig_is_shown(server: TlsServer, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_a_server_of_another_authority_is_not_trusted(server: TlsServer, t
     settings = kubeconfig(tmp_path, {"server": server.url, "certificate-authority-data": ""}, {"token": "t"})
     async with client_of(settings) as client:
         with pytest.raises(Unreachable, match="certificate verify failed"):
-            await client.pod_standing("default", "nobody")
+            await client.observe_pod("default", "nobody")
     assert server.asked == []
 
 
@@ -141,7 +141,7 @@ async def test_the_name_that_is_verified_may_be_another(
             await ask(client)
         else:
             with pytest.raises(Unreachable, match=r"api\.elsewhere"):
-                await client.pod_standing("default", "nobody")
+                await client.observe_pod("default", "nobody")
     assert set(server.names) == {name}
 
 
@@ -230,7 +230,7 @@ async def test_a_refused_credential_is_asked_for_again_once(server: TlsServer, t
         assert runs(tmp_path) == 2
         server.admits = lambda asked: False
         with pytest.raises(Unauthorized):
-            await client.pod_standing("default", "nobody")
+            await client.observe_pod("default", "nobody")
     assert runs(tmp_path) == 3
     assert [each.authorization for each in server.asked[-2:]] == ["Bearer b", "Bearer c"]
 

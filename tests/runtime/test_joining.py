@@ -14,7 +14,7 @@ from shared.bus.pipeline import pipeline_id
 from shared.config.settings import ApiSettings, Settings
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, UserError
-from shared.kube.access import NOTHING_GIVEN
+from shared.kube.access import DEFAULT_CONNECTION
 from shared.messages.state import Heartbeat
 from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, Health, joining
@@ -50,7 +50,7 @@ async def a_member(
             http_url="",
             wall=lambda: wall,
         )
-        async with joined(context, election, NOTHING_GIVEN, answers=answers):
+        async with joined(context, election, DEFAULT_CONNECTION, answers=answers):
             yield context
 
 

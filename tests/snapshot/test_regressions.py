@@ -15,8 +15,8 @@ from services.snapshot.dispatch.pod_lookups import LookUps, outcome
 from services.snapshot.events import Fence, Forgot, LookedUp, NodeGone, NodeSeen, Tick
 from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
 from shared.kube.client import KubeClient
-from shared.kube.events_and_conditions import PodStanding
-from shared.kube.outcome import Result
+from shared.kube.events_and_conditions import ObservedPod
+from shared.kube.outcome import CallResult
 from shared.messages.binding import BinderBeat, BindingOrders
 from shared.messages.state import Assignment, BindingOrder, Commit, Decision
 from shared.model.load import load_of
@@ -78,7 +78,7 @@ def test_a_pod_that_finished_while_no_snapshot_ran_gives_its_place_back() -> Non
     core.handle(NodeSeen(small_node("a")), 0.0)
     core.begin(0.0)
     # The API server still has the pod, phase Succeeded, spec.nodeName "a":
-    finished = PodStanding(small_pod("p").uid, "a", False, 1, [], "9", phase="Succeeded")
+    finished = ObservedPod(small_pod("p").uid, "a", False, 1, [], "9", phase="Succeeded")
     for effect in core.handle(Tick(), BINDING_WINDOW + LOOK_UP_GRACE):
         assert isinstance(effect, Fence)
         core.handle(outcome(effect, finished), 1.0)
@@ -92,12 +92,12 @@ class SlowServer:
         self.asked: list[str] = []
         self.answers = asyncio.Event()
 
-    async def pod_standing(self, namespace: str, name: str) -> PodStanding | None:
+    async def observe_pod(self, namespace: str, name: str) -> ObservedPod | None:
         self.asked.append(name)
         await self.answers.wait()
         return None
 
-    async def patch_pod_condition(self, *_: object, **__: object) -> Result:
+    async def patch_pod_condition(self, *_: object, **__: object) -> CallResult:
         raise AssertionError("there is nothing to patch")
 
 

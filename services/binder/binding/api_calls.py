@@ -26,11 +26,11 @@ from shared.errors import FlotillaError
 from shared.extenders.client import ExtenderClient
 from shared.extenders.talk import ExtenderFailed, bind
 from shared.kube import errors
-from shared.kube import outcome as kube
 from shared.kube.client import CALL_PATIENCE, KubeClient
-from shared.kube.events_and_conditions import PodRef, PodStanding
+from shared.kube.events_and_conditions import ObservedPod, PodRef
 from shared.kube.fencing import fence
-from shared.kube.outcome import Outcome
+from shared.kube.outcome import CallOutcome, CallResult
+from shared.kube.outcome import result_of as call_result_of
 from shared.model.objects import encode_json
 
 DONE = Done()
@@ -91,7 +91,7 @@ class ApiCalls:
             return Unknown(str(cause)) if cause.maybe_done else Refused(0, str(cause))
         except errors.Refused as cause:
             return Refused(cause.status, cause.message)
-        return Done(answer.body) if answer.ok else result_of(kube.result_of(answer))
+        return Done(answer.body) if answer.ok else result_of(call_result_of(answer))
 
     async def _look_up(self, wanted: LookUp) -> LookedUp:
         try:
@@ -103,9 +103,9 @@ class ApiCalls:
         where = Where.ON_NODE if pod.node else Where.UNBOUND
         return LookedUp(wanted.uid, wanted.attempt, where, pod.node, pod.version, pod.terminating)
 
-    async def _standing(self, wanted: LookUp) -> PodStanding | None:
+    async def _standing(self, wanted: LookUp) -> ObservedPod | None:
         if not wanted.fences:
-            return await self._client.pod_standing(wanted.namespace, wanted.name)
+            return await self._client.observe_pod(wanted.namespace, wanted.name)
         pod = PodRef(wanted.namespace, wanted.name, wanted.uid)
         return (await fence(self._client, pod, wanted.fences, f"attempt {wanted.attempt}")).standing
 
@@ -121,11 +121,11 @@ async def call_extender(client: ExtenderClient, call: ExtenderBinding, timeout: 
     return DONE
 
 
-def result_of(result: kube.Result) -> Result:
+def result_of(result: CallResult) -> Result:
     """A 5xx answer leaves open whether the call was carried out, whatever else it says."""
     if result.ok:
         return DONE
-    if result.outcome is Outcome.UNKNOWN or result.status >= 500:
+    if result.outcome is CallOutcome.UNKNOWN or result.status >= 500:
         return Unknown(result.message)
     return Refused(result.status, result.message)
 

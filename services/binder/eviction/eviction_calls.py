@@ -32,14 +32,14 @@ from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED, SNAPSHOT_NOMI
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.events_and_conditions import DisruptionTarget, PodRef, PodStanding
-from shared.kube.outcome import Outcome, Result
+from shared.kube.events_and_conditions import DisruptionTarget, ObservedPod, PodRef
+from shared.kube.outcome import CallOutcome, CallResult
 from shared.messages.binding import Evict, Evicted, IsNominated, Nominated, Withdraw
 from shared.messages.queue import Received
 from shared.runtime import Context
 from shared.telemetry.logs import Repeated
 
-RETRIABLE = (Outcome.CONFLICT, Outcome.THROTTLED, Outcome.UNREACHABLE)
+RETRIABLE = (CallOutcome.CONFLICT, CallOutcome.THROTTLED, CallOutcome.UNREACHABLE)
 """The call was not carried out, and may be the next time."""
 MAX_REPORTS = 64
 """Ends that are reported at the same time."""
@@ -157,7 +157,7 @@ class EvictionCalls:
             return Failed(f"the preemptor has priority {priority}, and the victim {call.priority}", final=True)
         return None
 
-    async def _preemptor(self, evict: Evict) -> PodStanding | Failed:
+    async def _preemptor(self, evict: Evict) -> ObservedPod | Failed:
         """The preemptor, if it still waits for this eviction."""
         if (failed := await self._check_nomination(evict)) is not None:
             return failed
@@ -188,7 +188,7 @@ class EvictionCalls:
 
     async def _look_up(self, pod: PodRef) -> Reply:
         try:
-            standing = await self._client.pod_standing(pod.namespace, pod.name)
+            standing = await self._client.observe_pod(pod.namespace, pod.name)
         except Unreachable as cause:
             return Failed(str(cause))
         except Refused as cause:
@@ -196,7 +196,7 @@ class EvictionCalls:
         return Gone() if standing is None else Found(standing)
 
 
-def _why_not(pod: PodStanding, evict: Evict) -> str:
+def _why_not(pod: ObservedPod, evict: Evict) -> str:
     """Empty if the pod still waits for the node. Its status may not show the nomination yet."""
     if pod.uid != evict.uid or pod.terminating:
         return GONE
@@ -209,11 +209,11 @@ def _why_not(pod: PodStanding, evict: Evict) -> str:
     return ""
 
 
-def reply_of(result: Result) -> Reply:
+def reply_of(result: CallResult) -> Reply:
     """A 5xx answer, or none, leaves open whether the call was carried out."""
     if result.ok:
         return Done()
-    if result.outcome is Outcome.NOT_FOUND:
+    if result.outcome is CallOutcome.NOT_FOUND:
         return Gone()
     if result.outcome in RETRIABLE:
         return Failed(result.message)

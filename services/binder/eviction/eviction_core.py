@@ -44,7 +44,7 @@ from services.binder.eviction.eviction_state import (
     VictimState,
 )
 from shared.errors import InvariantBroken, ProtocolError
-from shared.kube.events_and_conditions import PodStanding, marked
+from shared.kube.events_and_conditions import ObservedPod, marked
 from shared.messages.binding import Evict, Evicted, Withdraw
 
 MAX_WINDOW = 20.0
@@ -243,7 +243,7 @@ class EvictionCore:
                 victim.deleting |= failed.maybe_done and call.step is Step.DELETE
                 self._on_failed(eviction, victim, failed, now)
 
-    def _on_found(self, eviction: Eviction, victim: Victim, pod: PodStanding, now: float) -> None:
+    def _on_found(self, eviction: Eviction, victim: Victim, pod: ObservedPod, now: float) -> None:
         if pod.terminating:
             self._over(eviction, victim, now, evicted=victim.deleting)
         elif victim.assumed and not pod.node:

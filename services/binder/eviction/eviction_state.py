@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from shared.errors import InvariantBroken
-from shared.kube.events_and_conditions import DisruptionTarget, PodStanding
+from shared.kube.events_and_conditions import DisruptionTarget, ObservedPod
 from shared.messages.binding import Displaced, Evict
 
 Key = tuple[str, int]
@@ -25,7 +25,7 @@ class Step(StrEnum):
 class Found(msgspec.Struct, frozen=True, gc=False):
     """Reply to a look-up: the pod that has the victim's name."""
 
-    pod: PodStanding
+    pod: ObservedPod
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):

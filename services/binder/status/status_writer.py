@@ -18,25 +18,25 @@ from services.binder.metrics import BinderMetrics
 from shared.errors import FlotillaError, InvariantBroken
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.events_and_conditions import POD_SCHEDULED, PodRef, PodScheduled, PodStanding
-from shared.kube.outcome import Outcome, Result
+from shared.kube.events_and_conditions import POD_SCHEDULED, ObservedPod, PodRef, PodScheduled
+from shared.kube.outcome import CallOutcome, CallResult
 from shared.telemetry.logs import Repeated
 
 MAX_WORKERS = 8
 MAX_PODS = 1 << 16
 
-POD_GONE = (Outcome.NOT_FOUND, Outcome.CONFLICT)
+POD_GONE = (CallOutcome.NOT_FOUND, CallOutcome.CONFLICT)
 """The pod is gone, or another one has its name."""
 TOO_MANY_REQUESTS = 429
 NOT_NOMINATED = 422
 """The API server's answer if the nomination to clear is not set."""
 
-RETRIABLE = (Outcome.THROTTLED, Outcome.UNREACHABLE, Outcome.UNKNOWN)
+RETRIABLE = (CallOutcome.THROTTLED, CallOutcome.UNREACHABLE, CallOutcome.UNKNOWN)
 """As far as is known the write was not made; a second one does no harm."""
 MAX_TRIES = 4
 """After some seconds the status may be out of date; the queue re-sends what the pod does not show."""
 MAX_LOOK_UPS = 3
-OK = Result(Outcome.OK)
+OK = CallResult(CallOutcome.OK)
 FIRST_PAUSE = 0.25
 MAX_PAUSE = 5.0
 
@@ -205,35 +205,35 @@ class StatusWriter:
             if not (result.ok or (result.status == NOT_NOMINATED and isinstance(write, NominationCleared))):
                 self._on_failure(write, result)
 
-    async def _write(self, write: Write) -> Result:
+    async def _write(self, write: Write) -> CallResult:
         try:
             if isinstance(write, NominationCleared):
                 return await self._client.clear_nomination(write.pod, write.node)
             return await self._write_status(write)
         except Unreachable as cause:
-            return Result(Outcome.UNREACHABLE, message=str(cause))
+            return CallResult(CallOutcome.UNREACHABLE, message=str(cause))
         except Refused as cause:
             retriable = cause.status == TOO_MANY_REQUESTS or cause.status >= 500
-            outcome = Outcome.THROTTLED if retriable else Outcome.FAILED
-            return Result(outcome, cause.status, cause.message, cause.retry_after)
+            outcome = CallOutcome.THROTTLED if retriable else CallOutcome.FAILED
+            return CallResult(outcome, cause.status, cause.message, cause.retry_after)
         except FlotillaError as cause:
-            return Result(Outcome.FAILED, message=str(cause))
+            return CallResult(CallOutcome.FAILED, message=str(cause))
 
-    async def _write_status(self, write: StatusWrite) -> Result:
+    async def _write_status(self, write: StatusWrite) -> CallResult:
         """OK also if there is nothing to write any more. Raises what a look-up of the pod raises."""
         result, version = OK, write.version
         for looks in range(MAX_LOOK_UPS + 1):
             if version:
                 result = await self._client.patch_pod_condition(write.pod, write.condition, write.nominated, version)
-                if result.outcome is not Outcome.CONFLICT or looks == MAX_LOOK_UPS:
+                if result.outcome is not CallOutcome.CONFLICT or looks == MAX_LOOK_UPS:
                     break
-            pod = await self._client.pod_standing(write.pod.namespace, write.pod.name)
+            pod = await self._client.observe_pod(write.pod.namespace, write.pod.name)
             if pod is None or pod.uid != write.pod.uid or pod.node or _shows(pod, write):
                 return OK
             version = pod.version
         return result
 
-    def _on_failure(self, write: Write, result: Result) -> None:
+    def _on_failure(self, write: Write, result: CallResult) -> None:
         self._metrics.events.failed.inc()
         if result.outcome not in POD_GONE:
             what = "a condition" if isinstance(write, StatusWrite) else "a nomination"
@@ -248,7 +248,7 @@ class StatusWriter:
             self._sparingly.error(type(cause).__name__, "a condition is not written: %r", cause, exc_info=cause)
 
 
-def _shows(pod: PodStanding, write: StatusWrite) -> bool:
+def _shows(pod: ObservedPod, write: StatusWrite) -> bool:
     """Whether the pod's status shows all of this already."""
     if write.nominated not in (None, pod.nominated):
         return False

@@ -8,7 +8,7 @@ from services.snapshot.core import FINISHED_PHASES
 from services.snapshot.events import Fence, LookedUp, LookUp
 from shared.errors import ClusterError, FlotillaError
 from shared.kube.client import KubeClient
-from shared.kube.events_and_conditions import PodRef, PodStanding
+from shared.kube.events_and_conditions import ObservedPod, PodRef
 from shared.kube.fencing import fence
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
@@ -53,14 +53,14 @@ class LookUps:
                 return
             await asyncio.sleep(PAUSE)
 
-    async def _ask(self, wanted: LookUp | Fence) -> PodStanding | None:
+    async def _ask(self, wanted: LookUp | Fence) -> ObservedPod | None:
         if isinstance(wanted, LookUp):
-            return await self._client.pod_standing(wanted.namespace, wanted.name)
+            return await self._client.observe_pod(wanted.namespace, wanted.name)
         pod = PodRef(wanted.namespace, wanted.name, wanted.uid)
         return (await fence(self._client, pod, wanted.version, f"attempt {wanted.attempt}")).standing
 
 
-def outcome(wanted: LookUp | Fence, pod: PodStanding | None) -> LookedUp:
+def outcome(wanted: LookUp | Fence, pod: ObservedPod | None) -> LookedUp:
     """What the pod that has the name now says about the one that was assumed."""
     version = wanted.version if isinstance(wanted, Fence) else ""
     if pod is None or pod.uid != wanted.uid or pod.phase in FINISHED_PHASES:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused
-from shared.kube.events_and_conditions import BindingFenced, PodRef, PodStanding
+from shared.kube.events_and_conditions import BindingFenced, ObservedPod, PodRef
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
@@ -187,17 +187,17 @@ class Barrier:
         self._problem = problem
         self._sparingly.warning("fence", "pending pods cannot be fenced: %s", problem)
 
-    async def _ask(self, pod: PodRef) -> PodStanding | None:
+    async def _ask(self, pod: PodRef) -> ObservedPod | None:
         """A pod that is known to be bound is only looked at: it may be gone by now. So is one that cannot be touched,
         as it may have another uid."""
         if pod.uid in self._bound:
-            return await self._client.pod_standing(pod.namespace, pod.name)
+            return await self._client.observe_pod(pod.namespace, pod.name)
         try:
-            return await self._client.standing_after(pod, self._mark)
+            return await self._client.patch_and_observe(pod, self._mark)
         except FlotillaError as cause:
             if isinstance(cause, Forbidden) and not _is_about_the_pod(cause):
                 raise
-            standing = await self._client.pod_standing(pod.namespace, pod.name)
+            standing = await self._client.observe_pod(pod.namespace, pod.name)
             if standing is None or standing.uid != pod.uid or standing.node:
                 return standing
             raise

@@ -18,7 +18,7 @@ from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import environment_of, without_settings
 from shared.errors import ClusterError
 from shared.kube.client import KubeClient
-from shared.kube.outcome import Outcome
+from shared.kube.outcome import CallOutcome
 from tools.bench.start.cluster import Cluster
 from tools.cli.demo.creating import Creator
 from tools.supervisor.children import Simulator, environment_for
@@ -145,7 +145,7 @@ class _Restarts:
         spec = {"containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         created = await self._client.attempt("POST", PODS, msgspec.json.encode(pod))
-        if created.outcome is not Outcome.OK:
+        if created.outcome is not CallOutcome.OK:
             raise ClusterError(f"no pod can be created in namespace default: {created.message}")
         try:
             yield name
@@ -155,7 +155,7 @@ class _Restarts:
     async def _until_bound(self, name: str, up: asyncio.subprocess.Process) -> None:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            standing = await self._client.pod_standing("default", name)
+            standing = await self._client.observe_pod("default", name)
             if standing is not None and standing.node:
                 return
             if up.returncode is not None:
