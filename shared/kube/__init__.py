@@ -1,1 +1,1 @@
-"""Talking to the API server. Plain HTTP with msgspec bodies: generated object models cost milliseconds a call."""
+"""Calls to the API server: credentials, a client, lists and watches, Leases, Events and conditions."""

@@ -1,7 +1,7 @@
-"""Where the API server is and who we are to it: from a URL and token, a kubeconfig, or what a pod is given.
+"""Where the API server is and how to authenticate: from a URL and token, a kubeconfig, or a pod's service account.
 
-Kubeconfigs and service accounts are looked at again once in a while, when what they gave is about to end, and when the
-server refuses it.
+Kubeconfigs and service accounts are read again periodically, before their credentials expire, and when the server
+refuses them.
 """
 
 import asyncio
@@ -29,7 +29,11 @@ log = logger("kube")
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
-    """`rate`: calls a second; None: as many as there are."""
+    """The `clientConnection` of the configuration file. `rate`: calls a second, None for no limit.
+
+    Only what the file sets counts. kube-scheduler's default of 50 calls a second does not apply: the server limits us
+    itself, by priority and fairness and by 429.
+    """
 
     kubeconfig: str | None = None
     rate: float | None = None
@@ -43,7 +47,7 @@ DEFAULT_CONNECTION = ClientConnection()
 
 
 def client_connection(source: ConfigSource | None) -> ClientConnection:
-    """Of a file that was found to be without faults; what is wrong with it, `load_config` says."""
+    """The settings of a valid file; `load_config` reports what is wrong with an invalid one."""
     try:
         document = None if source is None else parse_document(source.text).value
     except DocumentFault:
@@ -61,24 +65,23 @@ def client_connection(source: ConfigSource | None) -> ClientConnection:
 
 
 REFRESH_EVERY = 60.0
-"""Seconds between two looks for newer credentials, at most."""
+"""Most seconds between two refreshes."""
 REFRESH_AFTER_REFUSAL = 5.0
-"""At the earliest so long after the last look, credentials that were refused are looked for again."""
+"""Least seconds since the last refresh before refused credentials are refreshed."""
 REFRESH_PATIENCE = 30.0
 """Seconds that an exec plugin or identity provider may take."""
 
 Look = Callable[[bool], Awaitable[Credentials]]
-"""Is told whether those that are used were refused."""
+"""Its argument: whether the credentials in use were refused."""
 
 _OBJECT_TEXT = re.compile(r"/?\{.*", re.DOTALL)
-"""In messages about a kubeconfig: a whole entry of it, secrets included."""
+"""Messages about a kubeconfig may contain a whole entry, with its secrets."""
 
 
 class Access:
-    """How to reach the server. `generation` rises whenever the credentials are others.
+    """How to reach the server. `generation` rises whenever the credentials change.
 
-    A connection that was made before they changed may be used to the end of what it is used for; calls that begin
-    after it make connections of their own.
+    A connection made with earlier credentials may be used to its end; later calls make new connections.
     """
 
     def __init__(
@@ -96,13 +99,13 @@ class Access:
         self.generation = 0
         self._credentials = credentials
         self._look_for = look
-        self._looked_at = monotonic()
-        self._look_at = self._looked_at + self._interval()
-        self._looking: asyncio.Task[None] | None = None
+        self._refreshed_at = monotonic()
+        self._refresh_at = self._refreshed_at + self._interval()
+        self._refreshing: asyncio.Task[None] | None = None
 
     @property
     def authorization(self) -> str | None:
-        """The header's value, None where a certificate (or nothing) is used."""
+        """The header's value; None with a certificate or without credentials."""
         return self._credentials.authorization
 
     @property
@@ -110,63 +113,63 @@ class Access:
         return self._credentials.tls
 
     def is_stale(self) -> bool:
-        """Whether it is time to look for newer credentials."""
-        return self._look_for is not None and monotonic() >= self._look_at
+        """Whether it is time to refresh the credentials."""
+        return self._look_for is not None and monotonic() >= self._refresh_at
 
     async def freshen(self) -> None:
-        """Looks for newer ones meanwhile; waits for them only where those that are there have ended."""
-        looking = self._begin_look(refused=False)
+        """Refresh in the background; wait for it only if the present credentials have expired."""
+        looking = self._begin_refresh(refused=False)
         expires = self._credentials.expires
         if looking is not None and expires is not None and time() >= expires:
             await asyncio.shield(looking)
 
     async def refresh(self, *, refused: bool = False, generation: int | None = None) -> bool:
-        """Looks for newer credentials, once for all who ask at the same time; whether there are any.
+        """Refresh the credentials, once for all concurrent callers; return whether they have changed.
 
-        `generation`: that was refused; if there are newer ones already, they are to be tried first. A look that fails
-        is logged and leaves the old ones: the server has the last word on them.
+        `generation`: the refused one; if there is a newer one already, that is to be tried first. A failed refresh is
+        logged and keeps the old credentials: the server decides whether they still work.
         """
         before = self.generation if generation is None else generation
         if self.generation == before:
-            if self._looking is None and refused and monotonic() - self._looked_at < REFRESH_AFTER_REFUSAL:
+            if self._refreshing is None and refused and monotonic() - self._refreshed_at < REFRESH_AFTER_REFUSAL:
                 return False
-            looking = self._begin_look(refused=refused)
+            looking = self._begin_refresh(refused=refused)
             if looking is not None:
                 await asyncio.shield(looking)
         return self.generation != before
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
 
-    def _begin_look(self, *, refused: bool) -> "asyncio.Task[None] | None":
-        if self._looking is None and self._look_for is not None:
-            self._looking = asyncio.create_task(self._look(self._look_for, refused))
-        return self._looking
+    def _begin_refresh(self, *, refused: bool) -> "asyncio.Task[None] | None":
+        if self._refreshing is None and self._look_for is not None:
+            self._refreshing = asyncio.create_task(self._refresh(self._look_for, refused))
+        return self._refreshing
 
-    async def _look(self, look: Look, refused: bool) -> None:
+    async def _refresh(self, look: Look, refused: bool) -> None:
         try:
             async with asyncio.timeout(REFRESH_PATIENCE):
                 found = await look(refused)
             before, self._credentials = self._credentials, found
             if (found.authorization, found.tls) != (before.authorization, before.tls):
                 self.generation += 1
-        except Exception as cause:  # whatever a plugin or an identity provider may come up with
-            log.warning("%s: no newer credentials: %s", self.server, _describe(cause))
+        except Exception as cause:  # plugins and identity providers may raise anything
+            log.warning("%s: credentials not refreshed: %s", self.server, _describe(cause))
         finally:
-            self._looked_at = monotonic()
-            self._look_at = self._looked_at + self._interval()
-            self._looking = None
+            self._refreshed_at = monotonic()
+            self._refresh_at = self._refreshed_at + self._interval()
+            self._refreshing = None
 
     def _interval(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next refresh."""
         renew_at = self._credentials.renew_at
         return REFRESH_EVERY if renew_at is None else min(REFRESH_EVERY, max(renew_at - time(), REFRESH_AFTER_REFUSAL))
 
 
 async def find_access(settings: ApiSettings, kubeconfig: str | None = None) -> Access:
-    """`kubeconfig`: is used where the settings name neither a server nor another one.
+    """`kubeconfig`: used if the settings name neither a server nor a kubeconfig.
 
     Raises UserError, on one line, naming the file or setting and what is wrong with it.
     """
@@ -197,7 +200,7 @@ async def _from_kubeconfig(path: str, context: str | None) -> Access:
     try:
         async with asyncio.timeout(REFRESH_PATIENCE):
             found = await source.look(False)
-    except Exception as cause:  # what a malformed file leads to is not told in any documented type
+    except Exception as cause:  # malformed files raise undocumented types
         raise UserError(f"{path}: {_describe(cause)}") from cause
     return _access(found, path, source)
 
@@ -213,7 +216,7 @@ def _access(found: Found, source: str, again: InCluster | Kubeconfig) -> Access:
 
 
 def _checked(server: str, what: str) -> str:
-    """The URL without a slash at its end."""
+    """The URL without a trailing slash."""
     try:
         parts = urlsplit(server)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
@@ -228,7 +231,7 @@ def _checked(server: str, what: str) -> str:
 
 
 def _describe(cause: Exception) -> str:
-    """On one line and without secrets."""
+    """One line without secrets."""
     if isinstance(cause, TimeoutError):
         return f"no credentials within {REFRESH_PATIENCE:g} s"
     if isinstance(cause, FlotillaError):

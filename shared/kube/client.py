@@ -4,9 +4,9 @@
     result = await client.execute(ApiCall("POST", path, body))
     await client.close()
 
-Nothing is asked twice unless it cannot do harm: reads and merge patches after any failure; PUT and DELETE, which name
-the version or uid that they mean, where a connection that was kept turns out to be closed (aiohttp does so by itself);
-and anything that the server certainly has not done (429 after the time it names, 401 once with newer credentials).
+Calls are retried only if that does no harm: reads and merge patches after any failure; PUT and DELETE, which name a
+version or uid, if a kept connection turns out to be closed (aiohttp does that itself); and every call that the server
+certainly did not execute (429 after the time that it names, 401 once with newer credentials).
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from shared.kube.events_and_conditions import (
     ObservedPod,
     PodEvent,
     PodRef,
+    clear_nomination_body,
     delete_body,
     event_body,
     event_path,
-    standing,
+    observed_pod,
     status_body,
-    unnominated_body,
 )
 from shared.kube.outcome import ApiResponse, CallMetrics, CallOutcome, CallResult, result_of
 from shared.kube.stream import Stream, keeping_alive
@@ -48,27 +48,27 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
 CALL_PATIENCE = 10.0
-"""Seconds that a call may take, retries included, unless the caller says otherwise."""
+"""Seconds for a call, retries included, unless the caller sets another limit."""
 CONNECT_PATIENCE = 5.0
 MOST_CONNECTIONS = 128
 MOST_RETRIES = 3
 READ_BUFFER = 1 << 20
-UNLIMITED = "/apis/coordination.k8s.io/"
-"""Leases are renewed whatever else there is to ask: who comes too late with that loses them."""
+NOT_LIMITED = "/apis/coordination.k8s.io/"
+"""Lease renewals are not rate limited: a late one loses the Lease."""
 
 _REFUSALS: dict[int, type[Refused]] = {401: Unauthorized, 403: Forbidden, 410: Gone}
 
 
 @dataclass(slots=True)
-class _Course:
-    """Of a call: until when it may take, and whether the server may have got it and done what it asks."""
+class _Attempt:
+    """A call's deadline, and whether the server may already have executed it."""
 
     deadline: float
     maybe_done: bool = False
 
 
 class KubeClient:
-    """One for a process; calls may be made at the same time."""
+    """One per process; supports concurrent calls."""
 
     date: str | None = None
     """The Date header of the last answer."""
@@ -90,7 +90,7 @@ class KubeClient:
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Compression costs the server more than the network saves.
+            # compression costs the server more than the network saves
             headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": agent or _agent(telemetry)},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE),
             read_bufsize=READ_BUFFER,
@@ -104,10 +104,10 @@ class KubeClient:
         given: ClientConnection = DEFAULT_CONNECTION,
         agent: str = "",
     ) -> Self:
-        """Reads the credentials; connects with the first call. UserError names the file or setting that is wrong.
+        """Reads the credentials; the first call connects. UserError names the file or setting that is wrong.
 
-        `given`: the clientConnection of the configuration file. `agent`: as whom the server's own log and its flow
-        control know us; by default the service that the telemetry is of.
+        `given`: the configuration file's clientConnection. `agent`: our name in the server's log and flow control; by
+        default the telemetry's service.
         """
         return cls(await find_access(settings, given.kubeconfig), telemetry, given.bucket(), agent)
 
@@ -126,21 +126,22 @@ class KubeClient:
         content_type: str = JSON,
         timeout: float = CALL_PATIENCE,
     ) -> ApiResponse:
-        """The server's answer, whatever its status, but Unauthorized (401), Forbidden (403) and Unreachable are raised.
+        """The server's answer, whatever its status, except that 401, 403 and no answer raise Unauthorized, Forbidden
+        and Unreachable.
 
-        `path` may hold a query; it is sent as it is.
+        `path` may include an encoded query.
         """
         url = self._url(path)
         loop = asyncio.get_running_loop()
         began = loop.time()
         status = 0
-        course = _Course(began + timeout)
+        attempt = _Attempt(began + timeout)
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._patiently(method, url, path, body, content_type, course)
+                answer = await self._with_retries(method, url, path, body, content_type, attempt)
         except TimeoutError as cause:
             reason = f"no answer within {timeout:g} s"
-            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=course.maybe_done) from cause
+            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=attempt.maybe_done) from cause
         else:
             status = answer.status
         finally:
@@ -151,17 +152,17 @@ class KubeClient:
         return answer
 
     async def execute(self, call: ApiCall, timeout: float = CALL_PATIENCE) -> CallResult:
-        """Makes a plugin's call; what became of it is in the result, and no ClusterError is raised."""
+        """Make a plugin's call; the result says what became of it, and no ClusterError is raised."""
         return await self.attempt(call.method, call.path, encode_json(call.body), timeout=timeout)
 
     async def observe_pod(self, namespace: str, name: str) -> ObservedPod | None:
-        """Where the pod is, and whether it is about to go; None if there is none.
+        """The pod as the API server has it; None if there is none.
 
-        Raises ClusterError if the server does not say, InvalidObject if it cannot be read.
+        Raises ClusterError without an answer, InvalidObject if it cannot be read.
         """
         answer = await self.get(_pod_path(namespace, name))
         try:
-            return None if answer is None else standing(answer)
+            return None if answer is None else observed_pod(answer)
         except msgspec.DecodeError as cause:
             raise InvalidObject("Pod", f"{namespace}/{name}", "", str(cause)) from cause
 
@@ -171,17 +172,17 @@ class KubeClient:
     async def patch_pod_condition(
         self, pod: PodRef, condition: Condition | None, nominated: str | None = None, version: str = ""
     ) -> CallResult:
-        """Also who the pod is nominated to, where that is said: empty for nobody.
+        """Write a condition, and the nominated node if given; empty for none.
 
-        `version`: CONFLICT where the pod has changed since that one.
+        With `version`, CONFLICT if the pod has changed since.
         """
         body = status_body(pod.uid, condition, nominated, version)
         return await self.attempt("PATCH", _status_path(pod), body, content_type=STRATEGIC_MERGE_PATCH)
 
     async def patch_and_observe(self, pod: PodRef, condition: Condition) -> ObservedPod | None:
-        """Writes the condition; how the pod stands with it, by the server's answer. None if there is no such pod.
+        """Write the condition and return the pod as the server answers it; None if there is no such pod.
 
-        Raises ClusterError for every other answer, also where the pod has another uid, and where none came.
+        Raises ClusterError for every other answer, also if the pod has another uid, and without an answer.
         """
         path = _status_path(pod)
         answer = await self.call("PATCH", path, status_body(pod.uid, condition), content_type=STRATEGIC_MERGE_PATCH)
@@ -190,16 +191,18 @@ class KubeClient:
         if not answer.ok:
             raise self._refused("PATCH", path, answer)
         try:
-            return standing(answer.body)
+            return observed_pod(answer.body)
         except msgspec.DecodeError as cause:
             raise InvalidObject("Pod", f"{pod.namespace}/{pod.name}", "", str(cause)) from cause
 
     async def clear_nomination(self, pod: PodRef, node: str) -> CallResult:
-        """Takes the nomination to this node out of the pod's status; 422 where there is another one, or none."""
-        return await self.attempt("PATCH", _status_path(pod), unnominated_body(pod.uid, node), content_type=JSON_PATCH)
+        """Remove the nomination to this node from the pod's status; 422 if it has another one, or none."""
+        return await self.attempt(
+            "PATCH", _status_path(pod), clear_nomination_body(pod.uid, node), content_type=JSON_PATCH
+        )
 
     async def delete_pod(self, pod: PodRef) -> CallResult:
-        """Asks for its deletion, with the grace that its spec names."""
+        """Delete the pod with the grace period of its spec."""
         return await self.attempt("DELETE", _pod_path(pod.namespace, pod.name), delete_body(pod.uid))
 
     async def attempt(
@@ -211,7 +214,7 @@ class KubeClient:
         content_type: str = JSON,
         timeout: float = CALL_PATIENCE,
     ) -> CallResult:
-        """As `call`, with everything that may become of it in the result."""
+        """Like `call`, with every outcome in the result."""
         try:
             return result_of(await self.call(method, path, body, content_type=content_type, timeout=timeout))
         except Unreachable as cause:
@@ -220,7 +223,7 @@ class KubeClient:
             return CallResult(CallOutcome.FAILED, cause.status, cause.message)
 
     async def get(self, path: str) -> bytes | None:
-        """The object there, None if there is none; raises ClusterError for any other answer."""
+        """The object, None if there is none; ClusterError for any other answer."""
         answer = await self.call("GET", path)
         if answer.status == 404:
             return None
@@ -229,7 +232,7 @@ class KubeClient:
         return answer.body
 
     async def stream(self, path: str, patience: float) -> Stream:
-        """An answer whose body is to be read as it comes; any other than 200 raises.
+        """An answer whose body is read as it comes; a status other than 200 raises.
 
         `patience`: seconds until the answer begins, and without a byte while it is read.
         """
@@ -246,9 +249,14 @@ class KubeClient:
                     if response.status == 200:
                         return Stream(response, self.server, _asked("GET", path), patience)
                     answer = await _read(response)
-            except (aiohttp.ClientError, OSError) as cause:  # a connection has less time, and its own TimeoutError
+            except (
+                aiohttp.ClientError,
+                OSError,
+            ) as cause:  # connecting has a shorter limit, and a TimeoutError of its own
                 reason = f"no answer within {patience:g} s" if limit.expired() else reason_of(cause)
-                raise Unreachable(self.server, _asked("GET", path), reason, maybe_done=_may_be_there(cause)) from cause
+                raise Unreachable(
+                    self.server, _asked("GET", path), reason, maybe_done=_maybe_received(cause)
+                ) from cause
             finally:
                 if self._calls is not None:
                     self._calls.count("GET", status, asyncio.get_running_loop().time() - began)
@@ -258,55 +266,55 @@ class KubeClient:
                     continue
             raise self._refused("GET", path, answer)
 
-    # Inside
+    # Internals
 
-    async def _patiently(
-        self, method: str, url: URL, path: str, body: bytes | None, content_type: str, course: _Course
+    async def _with_retries(
+        self, method: str, url: URL, path: str, body: bytes | None, content_type: str, attempt: _Attempt
     ) -> ApiResponse:
-        """Repeats what may be repeated, as long as there is time for it."""
+        """Retry what may be retried, as long as the deadline allows."""
         loop = asyncio.get_running_loop()
         repeatable = method == "GET" or (method == "PATCH" and content_type == STRATEGIC_MERGE_PATCH)
         retries = 0
         fresh = False
         while True:
             answer: ApiResponse | None = None
-            await self._take_turn(method, path, course)
+            await self._await_rate_limit(method, path, attempt)
             generation = self._access.generation
-            maybe_done_before = course.maybe_done
+            maybe_done_before = attempt.maybe_done
             try:
-                course.maybe_done = True
+                attempt.maybe_done = True
                 answer = await self._once(method, url, body, content_type)
             except (aiohttp.ClientError, OSError) as cause:
-                course.maybe_done = maybe_done_before or _may_be_there(cause)
+                attempt.maybe_done = maybe_done_before or _maybe_received(cause)
                 if not repeatable or retries == MOST_RETRIES:
                     asked = _asked(method, path)
-                    raise Unreachable(self.server, asked, reason_of(cause), maybe_done=course.maybe_done) from cause
+                    raise Unreachable(self.server, asked, reason_of(cause), maybe_done=attempt.maybe_done) from cause
                 wait: float | None = jittered(FIRST_RETRY_AFTER * 2**retries)
             else:
                 if answer.ok:
                     return answer
-                course.maybe_done = maybe_done_before or answer.status >= 500
+                attempt.maybe_done = maybe_done_before or answer.status >= 500
                 if answer.status == 401 and not fresh:
                     fresh = True
                     if await self._access.refresh(refused=True, generation=generation):
                         continue
                 wait = wait_before_retry(repeatable, answer, retries)
-            out_of_time = wait is not None and loop.time() + wait >= course.deadline
+            out_of_time = wait is not None and loop.time() + wait >= attempt.deadline
             if answer is not None and (wait is None or out_of_time or retries == MOST_RETRIES):
                 return answer
             retries += 1
             await asyncio.sleep(wait or 0.0)
 
-    async def _take_turn(self, method: str, path: str, course: _Course) -> None:
-        """Waits until the call may go out; if that were too late, it is not sent at all."""
+    async def _await_rate_limit(self, method: str, path: str, attempt: _Attempt) -> None:
+        """Wait for the rate limit; fail at once if the call could not be sent in time."""
         bucket = self._bucket
-        if bucket is None or path.startswith(UNLIMITED):
+        if bucket is None or path.startswith(NOT_LIMITED):
             return
         now = asyncio.get_running_loop().time()
-        at = bucket.take(now, course.deadline)
+        at = bucket.take(now, attempt.deadline)
         if at is None:
-            reason = f"not sent: at {bucket.rate:g} calls a second, too many are waiting for it to go out in time"
-            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=course.maybe_done)
+            reason = f"not sent: at {bucket.rate:g} calls a second, too many calls wait for it to be sent in time"
+            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=attempt.maybe_done)
         if at > now:
             try:
                 await asyncio.sleep(at - now)
@@ -363,8 +371,8 @@ def _status_path(pod: PodRef) -> str:
     return f"{_pod_path(pod.namespace, pod.name)}/status"
 
 
-def _may_be_there(cause: Exception) -> bool:
-    """Whether a request that failed so may have got to the server."""
+def _maybe_received(cause: Exception) -> bool:
+    """Whether the server may have received a request that failed so."""
     return not isinstance(
         cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
     )
@@ -379,7 +387,7 @@ async def _read(response: aiohttp.ClientResponse) -> ApiResponse:
 
 
 def _agent(telemetry: Telemetry | None) -> str:
-    """Such as `flotilla-binder/0.1.0`."""
+    """For example `flotilla-binder/0.1.0`."""
     name = "flotilla" if telemetry is None else telemetry.log.name.replace(".", "-")
     return f"{name}/{version('flotilla')}"
 

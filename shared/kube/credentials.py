@@ -1,7 +1,8 @@
-"""Where credentials come from: a kubeconfig, or what a pod is given. Each may be asked again for newer ones.
+"""Credentials from a kubeconfig or a pod's service account.
 
-Everything is read anew with each look, so that tokens, certificates and keys may be replaced while they are in use.
-What has not changed makes no new TLS context, for connections belong to the context that they were made with.
+Each look reads everything again, so that tokens, certificates and keys can be rotated. Unchanged material makes no new
+TLS context, because connections belong to the context that they were made with. Only an `auth-provider` needs
+kubernetes-asyncio, whose import costs more than the rest of a service's start.
 """
 
 import base64
@@ -42,14 +43,14 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The entries that a context names. A context may have no user."""
+    """The entries that a context names; it may name no user."""
 
     user: Mapping[str, Any]
     cluster: Mapping[str, Any]
 
 
 def choose(document: object, context: str | None) -> Chosen:
-    """UserError where the file has no such context, or the context names no cluster of the file."""
+    """UserError if the file has no such context, or no cluster of that name."""
     if not isinstance(document, dict):
         raise UserError("not a usable kubeconfig: it should be a map with contexts, clusters and users")
     name = context or document.get("current-context")
@@ -63,7 +64,7 @@ def choose(document: object, context: str | None) -> Chosen:
 
 
 def configured(chosen: Chosen, folder: Path) -> Configured:
-    """What the entries say. Relative paths go from `folder`. UserError or OSError where they cannot be used."""
+    """The settings in these entries; relative paths start at `folder`. UserError or OSError if they are unusable."""
     user, cluster = chosen.user, chosen.cluster
     server = str(cluster.get("server") or "").rstrip("/")
     secure = server.startswith("https")
@@ -80,7 +81,7 @@ def configured(chosen: Chosen, folder: Path) -> Configured:
 
 
 def service_account() -> Configured:
-    """What a pod is given."""
+    """The settings of a pod's service account."""
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{what}", "") for what in ("HOST", "PORT"))
     if not host or not port:
         raise UserError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
@@ -117,7 +118,7 @@ def _authorization(user: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def _contents(entry: Mapping[str, Any], key: str, folder: Path) -> bytes:
-    """Data win over a file, and empty data over a file as well."""
+    """Data take precedence over a file, even empty data."""
     data = entry.get(f"{key}-data") if f"{key}-data" in entry else None
     if data is None:
         return _file(entry, key, folder)
@@ -139,22 +140,22 @@ def _text(entry: Mapping[str, Any], key: str) -> str | None:
 
 MOST_CONTEXTS = 4
 EARLY = 300.0
-"""So many seconds before it ends, a program is asked for a new credential; a fifth of its time where that is less."""
+"""Seconds before expiry at which the plugin is asked again; a fifth of the lifetime if that is less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`authorization`: the header's value, None where a certificate (or nothing) is used. `expires`: Unix time."""
+    """`authorization`: the header's value; None with a certificate or without credentials. `expires`: Unix time."""
 
     authorization: str | None = None
     tls: ssl.SSLContext | None = None
     expires: float | None = None
     renew_at: float | None = None
-    """From when on, in Unix time, a new one is to be looked for, where that is known."""
+    """The Unix time from which a new one is requested, if known."""
 
 
 class Found(NamedTuple):
-    """`server`: as it is written there. The rest of it does not change while a process runs."""
+    """`server`: as written in the source. Everything but the credentials is fixed while a process runs."""
 
     server: str
     server_hostname: str | None
@@ -163,7 +164,7 @@ class Found(NamedTuple):
 
 
 class Material(NamedTuple):
-    """What a TLS context is made of, as PEM; empty: nothing."""
+    """PEM files of a TLS context; empty for none."""
 
     authority: bytes
     certificate: bytes
@@ -172,14 +173,14 @@ class Material(NamedTuple):
 
 
 class TlsContexts:
-    """Makes a new context when the material has changed."""
+    """Makes a new context only when the material has changed."""
 
     def __init__(self) -> None:
         self._material: Material | None = None
         self._context: ssl.SSLContext | None = None
 
     def of(self, material: Material) -> ssl.SSLContext:
-        """Raises OSError or ValueError where it cannot be used."""
+        """Raises OSError or ValueError if the material is unusable."""
         if self._context is None or material != self._material:
             self._context, self._material = make_context(material), material
         return self._context
@@ -187,17 +188,17 @@ class TlsContexts:
 
 @lru_cache(maxsize=MOST_CONTEXTS)
 def make_context(material: Material) -> ssl.SSLContext:
-    """Remembers the newest: clients of one process share what takes tens of milliseconds to make."""
+    """Cached, so that a process's clients share what takes tens of milliseconds to make."""
     authority = material.authority.decode("ascii", "ignore") or None
     verifies = material.verify or authority is not None
     context = ssl.create_default_context(cadata=authority) if verifies else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Authorities of clusters are often older than the rules that Python 3.13 holds certificates to.
+    # cluster authorities are often older than the rules that Python 3.13 enforces
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if material.certificate:
-        with tempfile.NamedTemporaryFile() as pair:  # ssl reads them from files only
+        with tempfile.NamedTemporaryFile() as pair:  # ssl reads them only from files
             pair.write(material.certificate + b"\n" + material.key)
             pair.flush()
-            context.load_cert_chain(pair.name, password="")  # nobody is asked for one
+            context.load_cert_chain(pair.name, password="")  # never prompt for a password
     if not material.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -205,7 +206,7 @@ def make_context(material: Material) -> ssl.SSLContext:
 
 
 class InCluster:
-    """What a pod is given: a token and an authority, both in files that are replaced now and then."""
+    """A pod's service account: a token and an authority in files that are rotated."""
 
     def __init__(self) -> None:
         self._contexts = TlsContexts()
@@ -221,7 +222,9 @@ class InCluster:
 
 
 class Kubeconfig:
-    """One context of a kubeconfig. Its `exec` is run when what it gave ends or is refused, other things are read."""
+    """One context of a kubeconfig. Its `exec` runs when its credential expires or is refused; everything else is read
+    again.
+    """
 
     def __init__(self, path: str, context: str | None) -> None:
         self._path = Path(path)
@@ -233,7 +236,7 @@ class Kubeconfig:
         self._renew_at: float | None = None
 
     async def look(self, refused: bool) -> Found:
-        """Raises whatever a malformed file leads to, or what the program or provider comes up with."""
+        """Raises whatever a malformed file, the plugin or the provider leads to."""
         if not self._path.is_file():
             raise UserError(f"{self._path}: no such file")
         import yaml  # type: ignore[import-untyped]
@@ -253,7 +256,7 @@ class Kubeconfig:
         if self._provider is not None:
             await self._provider.load_and_set(told)
         else:
-            # It has the tokens that it got instead of those in the file.
+            # it holds newer tokens than the file
             self._provider = await load_kube_config(str(self._path), context=self._context, client_configuration=told)
         return _found(_as_configured(told), self._contexts)
 
@@ -308,4 +311,4 @@ def _found(
 
 
 class UnusableCertificates(FlotillaError):
-    """Somebody's certificate, key or authority is none, or does not fit the other."""
+    """A certificate, key or authority is invalid, or they do not match."""

@@ -1,10 +1,10 @@
-"""What may go wrong with a call to the API server. One line each: which server, what was asked, what it said."""
+"""Errors of calls to the API server, one line each: the server, the request, the reason."""
 
 from shared.errors import ClusterError
 
 
 class Unreachable(ClusterError):
-    """No answer. `maybe_done`: the server may have got the request and done what it asked."""
+    """No answer. `maybe_done`: the server may have received and executed the request."""
 
     def __init__(self, server: str, asked: str, reason: str, *, maybe_done: bool) -> None:
         self.maybe_done = maybe_done
@@ -12,11 +12,11 @@ class Unreachable(ClusterError):
 
 
 class Silent(Unreachable):
-    """The connection may be there, and nothing comes."""
+    """A connection on which nothing comes; it may be alive."""
 
 
 class Refused(ClusterError):
-    """An answer that is not the one hoped for. `retry_after`: seconds, if the server named them."""
+    """An unexpected answer. `retry_after`: seconds, if the server named them."""
 
     def __init__(self, server: str, asked: str, status: int, message: str, retry_after: float | None = None) -> None:
         self.status = status
@@ -26,15 +26,15 @@ class Refused(ClusterError):
 
 
 class Unauthorized(Refused):
-    """The server does not know who asks: wrong or expired credentials."""
+    """401: wrong or expired credentials."""
 
 
 class Forbidden(Refused):
-    """The server knows who asks and does not allow it."""
+    """403: the server knows us and does not allow it."""
 
 
 class Gone(Refused):
-    """The list or watch cannot be continued from here: what happened since is remembered no more."""
+    """410: the list or watch cannot resume from here; the server has forgotten the events since."""
 
 
 def one_line(text: str) -> str:

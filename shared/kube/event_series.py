@@ -1,20 +1,19 @@
-"""Which Events are written, and when. It is told what happens and what time it is, and does nothing by itself.
+"""Decides which Events are written, and when. Pure: occurrences and the time in, writes out.
 
-**Repeats are a series.** The same again (type, action, reason, pod, related pod, scheduler, process) within 6 minutes
-is no new Event: it is counted, and the Event that is there learns the number. The note is no part of that: the API
-server lets nobody change it, and the first one stays.
+**Repeats form a series.** The same occurrence (type, action, reason, pod, related pod, scheduler, process) within 6
+minutes is no new Event but counts in the existing one. The note keeps its first text, because the API server does not
+allow changing it.
 
-**A repeat costs no call of its own.** The count is written when as much time has passed since it was last written as
-the series was old then, but not sooner than after 10 s (a pod that fails again and again does so every 10 s at most)
-nor later than after 5 minutes (the server forgets an Event after an hour, and a series is over after 6 minutes). So an
-hour of it costs some 17 calls, whether there are a hundred repeats or a million, and none is lost.
+**A repeat costs no call of its own.** The count is rewritten after as much time as the series was old at the last
+write, but at least 10 s (a pod that keeps failing does so every 10 s at most) and at most 5 minutes (the server forgets
+an Event after an hour). So an hour of repeats costs about 17 calls, whether there are a hundred or a million.
 
-**What cannot be written in time waits or goes.** All Events together have so many calls a second, and a few while pods
-wait to be bound. What waits for its turn is bounded, and so is what is remembered; the least recent goes first.
+**Everything is bounded.** All Events together have a rate limit, and a lower one while pods wait to be bound. Waiting
+Events and remembered series are limited in number; the least recent go first.
 
     new Event --> waiting --> being written --> written --(repeat, later)--> due --> being written
                      ^              |                                                    |
-                     +-- not now ---+<------------- 404: it is forgotten there ----------+
+                     +-- not now ---+<------------- 404: the server has forgotten it ----+
 """
 
 import heapq
@@ -30,21 +29,21 @@ from shared.kube.outcome import CallOutcome, CallResult
 from shared.kube.throttling import TokenBucket
 
 ROUTINE = frozenset({"Scheduled"})
-"""Said once in a pod's life, and of every pod: these are in no series, and wait for all others."""
+"""Written once per pod: these belong to no series and wait behind all others."""
 
 SERIES_ENDS = 360.0
-"""Seconds without a repeat after which the next one is a new Event, as in client-go."""
+"""Seconds without a repeat after which a series ends, as in client-go."""
 FIRST_REWRITE = 10.0
 LAST_REWRITE = 300.0
 MOST_SERIES = 1 << 15
-"""Of about 1 kB each."""
+"""About 1 kB each."""
 MOST_WAITING = 1 << 14
-"""Of either kind: routine, and all else."""
+"""For routine Events and for all others, each."""
 COUNTS_TURN = 4
-"""Every fourth call is for a count that is due, even if there are new Events all the time."""
+"""Every fourth call may write a due count even if new Events are waiting."""
 
 RATE = 200.0
-"""Calls a second: a tenth to a fifth of what an API server takes. A burst of 10,000 pods is told of in 50 s."""
+"""Calls a second: a tenth to a fifth of an API server's capacity. A burst of 10,000 pods takes 50 s."""
 BURST = 400
 YIELDING_RATE = 20.0
 """While pods wait to be bound."""
@@ -56,32 +55,32 @@ SPAM_REFILL = 300.0
 MOST_TRIES = 12
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
-LONGEST_NAMED = 300.0
-"""Longer than that the server's Retry-After is not believed."""
-LOOK = 0.1
-"""Seconds until tokens are looked for again. What they are for goes out together: calls that come one by one wake this
-process and the API server for each.
+LONGEST_RETRY_AFTER = 300.0
+"""A longer Retry-After of the server is cut to this."""
+POLL = 0.1
+"""Seconds until tokens are checked again. Their calls then go out together, which wakes this process and the API server
+less often.
 """
 
 UNANSWERED = frozenset({CallOutcome.UNREACHABLE, CallOutcome.UNKNOWN})
 BUSY = frozenset({429, 503, 504})
-"""The same for all. 500 may be the fault of one Event, which an admission webhook fails on."""
+"""These affect all Events. 500 may concern a single one, on which an admission webhook fails."""
 
 
 class Admission(Enum):
     WAITS = "waits"
     COUNTED = "counted"
-    """In a series."""
+    """Counted in a series."""
     CROWDED = "crowded"
-    """Dropped: too many wait."""
+    """Dropped: too many are waiting."""
     SPAM = "spam"
-    """Dropped: there was too much about this object."""
+    """Dropped: too many about this object."""
 
 
-class Ending(Enum):
+class WriteEnd(Enum):
     WRITTEN = "written"
     LATER = "later"
-    """It will come again by itself."""
+    """It will be tried again."""
     FAILED = "failed"
 
 
@@ -99,7 +98,7 @@ Key = tuple[str, ...]
 
 
 class Series(msgspec.Struct, gc=False, eq=False):
-    """An Event and its repeats. `began`, `seen`: the first and the last time; `told`: when it was last written."""
+    """An Event and its repeats. `began`, `seen`: the first and last occurrence; `told`: when it was last written."""
 
     key: Key
     event: PodEvent
@@ -109,14 +108,14 @@ class Series(msgspec.Struct, gc=False, eq=False):
     count: int = 1
     last: float = 0.0
     written: int = 0
-    """The count that the API server has; 0 while the Event is not there."""
+    """The count that the API server has; 0 before the Event is created."""
     tries: int = 0
-    busy: bool = True
-    """Waiting or being written for the first time, due, or being written again."""
+    queued: bool = True
+    """Waiting, due, or being written."""
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """To be created, or its count patched: all that has happened up to now."""
+    """Create the Event, or patch its count: everything up to now."""
 
     series: Series
     event: PodEvent
@@ -132,17 +131,17 @@ class EventSeries:
         self._budget = TokenBucket(limits.rate, limits.burst)
         self._trickle = TokenBucket(limits.yielding_rate, 1)
         self._series: dict[Key, Series] = {}
-        """The least recently seen first."""
+        """Least recently seen first."""
         self._spam: dict[Key, tuple[float, float]] = {}
-        """Tokens that are left, and since when; the least recently used first."""
+        """Remaining tokens and their time, least recently used first."""
         self._waiting: deque[Series] = deque()
         self._routine: deque[Series] = deque()
         self._due: list[tuple[float, int, Series]] = []
         self._pushed = 0
         self._taken = 0
         self._named = 0.0
-        self._rests_until = float("-inf")
-        self._rests = 0
+        self._paused_until = float("-inf")
+        self._pauses = 0
 
     @property
     def waiting(self) -> int:
@@ -151,12 +150,12 @@ class EventSeries:
 
     @property
     def remembered(self) -> int:
-        """Series that a repeat would be counted in."""
+        """Series that can still count a repeat."""
         return len(self._series)
 
     @property
     def due(self) -> int:
-        """Series whose count is to be written, now or later."""
+        """Series with an unwritten count."""
         return len(self._due)
 
     def occurred(self, event: PodEvent, now: float) -> Admission:
@@ -174,7 +173,7 @@ class EventSeries:
             return Admission.COUNTED
         if len(self._waiting) >= self._most_waiting:
             return Admission.CROWDED
-        if not self._bearable(event, now):
+        if not self._spam_allows(event, now):
             return Admission.SPAM
         series = self._series[key] = Series(key, self._distinct(event), now, now, now)
         if len(self._series) > self._most_series:
@@ -183,8 +182,8 @@ class EventSeries:
         return Admission.WAITS
 
     def next(self, now: float, *, yielding: bool) -> Write | None:
-        """What is to be written now; `ended` must follow. `yielding`: pods wait to be bound."""
-        if now < self._rests_until or not self._ready(now):
+        """The next write, if one may go out now; `ended` must follow. `yielding`: pods wait to be bound."""
+        if now < self._paused_until or not self._ready(now):
             return None
         if yielding and self._trickle.take(now, now) is None:
             return None
@@ -197,32 +196,32 @@ class EventSeries:
         return Write(series, event, not series.written)
 
     def wait(self, now: float) -> float | None:
-        """Seconds until `next` may have something, None while there is nothing to wait for."""
+        """Seconds until `next` may return something; None if there is nothing to wait for."""
         if not (self._due or self.waiting):
             return None
-        if now < self._rests_until:
-            return self._rests_until - now
+        if now < self._paused_until:
+            return self._paused_until - now
         if self._ready(now):
-            return LOOK
-        return max(self._due[0][0] - now, LOOK)
+            return POLL
+        return max(self._due[0][0] - now, POLL)
 
-    def ended(self, write: Write, result: CallResult, now: float) -> Ending:
-        """What became of it."""
+    def ended(self, write: Write, result: CallResult, now: float) -> WriteEnd:
+        """The result of a write."""
         series = write.series
         if result.ok or (write.creates and result.outcome is CallOutcome.CONFLICT):
-            # An Event that exists already was written by a try that was not answered: before its repeats.
+            # an Event that exists already was written by an unanswered try, before its repeats
             series.written = write.event.count if result.ok else 1
-            series.tries = self._rests = 0
+            series.tries = self._pauses = 0
             self._settle(series, now)
-            return Ending.WRITTEN
+            return WriteEnd.WRITTEN
         if result.status in BUSY or (not result.status and result.outcome in UNANSWERED):
-            self._rest(result.retry_after, now)
+            self._pause(result.retry_after, now)
             return self._again(series, now)
         if result.outcome is CallOutcome.NOT_FOUND and not write.creates:
             series.written = 0
             return self._again(series, now)
         self._give_up(series, now)
-        return Ending.FAILED
+        return WriteEnd.FAILED
 
     def validate(self) -> None:
         """Raises InvariantBroken."""
@@ -234,12 +233,12 @@ class EventSeries:
             raise InvariantBroken(f"{len(self._due)} counts are due")
         lined = [*self._waiting, *self._routine, *(series for _, _, series in self._due)]
         if len(lined) != len({id(series) for series in lined}):
-            raise InvariantBroken("a series waits twice")
+            raise InvariantBroken("a series is queued twice")
         for series in lined:
-            if not series.busy:
-                raise InvariantBroken(f"{series} waits, and does not know it")
+            if not series.queued:
+                raise InvariantBroken(f"{series} is queued, but not marked so")
 
-    # Inside
+    # Internals
 
     def _take(self, now: float) -> Series:
         self._taken += 1
@@ -251,7 +250,7 @@ class EventSeries:
         series.count += 1
         series.seen = now
         series.last = at
-        if not series.busy:
+        if not series.queued:
             self._write_count_later(series, now)
 
     def _write_count_later(self, series: Series, now: float) -> None:
@@ -259,47 +258,47 @@ class EventSeries:
         self._push(series, max(now, series.told + min(max(age, self._first_rewrite), LAST_REWRITE)))
 
     def _push(self, series: Series, at: float) -> None:
-        """If there is no room, its next repeat tries again."""
-        series.busy = len(self._due) < self._most_series
-        if series.busy:
+        """Without room, the next repeat tries again."""
+        series.queued = len(self._due) < self._most_series
+        if series.queued:
             self._pushed += 1
             heapq.heappush(self._due, (at, self._pushed, series))
 
     def _settle(self, series: Series, now: float) -> None:
         series.told = now
-        series.busy = False
+        series.queued = False
         if series.count > series.written:
             self._write_count_later(series, now)
 
-    def _again(self, series: Series, now: float) -> Ending:
+    def _again(self, series: Series, now: float) -> WriteEnd:
         series.tries += 1
         if series.tries >= MOST_TRIES:
             self._give_up(series, now)
-            return Ending.FAILED
+            return WriteEnd.FAILED
         if series.written:
             self._push(series, now)
         else:
             (self._waiting if series.key else self._routine).appendleft(series)
-        return Ending.LATER
+        return WriteEnd.LATER
 
     def _give_up(self, series: Series, now: float) -> None:
-        """Without an Event there is no series; a count is tried again with the next repeat."""
+        """Without an Event there is no series; an unwritten count is retried with the next repeat."""
         series.tries = 0
         series.told = now
-        series.busy = False
+        series.queued = False
         if not series.written and self._series.get(series.key) is series:
             del self._series[series.key]
 
-    def _rest(self, retry_after: float | None, now: float) -> None:
-        """What the API server does to one Event it would do to all."""
-        if now < self._rests_until:
+    def _pause(self, retry_after: float | None, now: float) -> None:
+        """Pause all writes: what the API server does to one Event it would do to all."""
+        if now < self._paused_until:
             return
         if retry_after is None:
-            pause = min(FIRST_PAUSE * 2.0 ** min(self._rests, 10), LONGEST_PAUSE)
+            pause = min(FIRST_PAUSE * 2.0 ** min(self._pauses, 10), LONGEST_PAUSE)
         else:
-            pause = min(retry_after, LONGEST_NAMED)
-        self._rests += 1
-        self._rests_until = now + pause
+            pause = min(retry_after, LONGEST_RETRY_AFTER)
+        self._pauses += 1
+        self._paused_until = now + pause
 
     def _ready(self, now: float) -> bool:
         return self.waiting > 0 or self._counts_are_due(now)
@@ -308,25 +307,25 @@ class EventSeries:
         return bool(self._due) and self._due[0][0] <= now
 
     def _forget_ended(self, now: float) -> None:
-        """A count of theirs that is still to be written will be."""
+        """Their unwritten counts are still written."""
         while self._series:
             series = next(iter(self._series.values()))
             if now - series.seen <= SERIES_ENDS:
                 break
             del self._series[series.key]
 
-    def _bearable(self, event: PodEvent, now: float) -> bool:
+    def _spam_allows(self, event: PodEvent, now: float) -> bool:
         key = (event.pod.uid, event.type)
         tokens, since = self._spam.pop(key, (SPAM_BURST, now))
         tokens = min(SPAM_BURST, tokens + max(now - since, 0.0) / SPAM_REFILL)
-        bearable = tokens >= 1.0
-        self._spam[key] = (tokens - 1.0 if bearable else tokens, now)
+        allowed = tokens >= 1.0
+        self._spam[key] = (tokens - 1.0 if allowed else tokens, now)
         if len(self._spam) > self._most_series:
             del self._spam[next(iter(self._spam))]
-        return bearable
+        return allowed
 
     def _distinct(self, event: PodEvent) -> PodEvent:
-        """Events are named by their time: no two have the same, where the clock is coarse or goes back a little."""
+        """Event names contain the time: keep times distinct if the clock is coarse or goes back a little."""
         if 0.0 <= self._named - event.at < 1.0:
             event = msgspec.structs.replace(event, at=self._named + 1e-6)
         self._named = event.at

@@ -1,42 +1,42 @@
-"""EventWriter: writes Events beside other work, never at its expense. What is written, and when, `eventseries` says."""
+"""EventWriter: writes Events in the background. `event_series` decides what is written, and when."""
 
 import asyncio
 from collections.abc import Callable
 
 from shared.errors import FlotillaError
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
-from shared.kube.event_series import LOOK, Admission, Ending, EventSeries, Limits, Write
+from shared.kube.event_series import POLL, Admission, EventSeries, Limits, Write, WriteEnd
 from shared.kube.events_and_conditions import PodEvent, series_body, series_path
 from shared.kube.outcome import CallOutcome, CallResult
 from shared.telemetry.logs import Repeated
 from shared.telemetry.metrics import Metrics
 
 MOST_AT_ONCE = 4
-"""Calls. An answer takes some milliseconds, so they are enough for what may be written in a second."""
-LONGEST_LOOK = 1.0
+"""Concurrent calls; an answer takes milliseconds, so these suffice for the rate limit."""
+LONGEST_POLL = 1.0
 
 NOT_THERE = frozenset({CallOutcome.NOT_FOUND, CallOutcome.CONFLICT})
 """The pod's namespace is gone."""
 
 
 class EventMetrics:
-    """`crowded` and `failed` are also for what is written of a pod beside its Events."""
+    """`crowded` and `failed` also count conditions, which are written beside Events."""
 
     def __init__(self, metrics: Metrics) -> None:
         dropped = metrics.counter(
             "flotilla_events_dropped_total",
-            "Events and conditions that were not written: too many waited, or there were too many about one pod.",
+            "Events and conditions dropped: too many were waiting, or too many about one pod.",
             ("reason",),
         )
         self.crowded = dropped.labels(Admission.CROWDED.value)
         self.spam = dropped.labels(Admission.SPAM.value)
         self.failed = metrics.counter(
-            "flotilla_events_failed_total", "Events and conditions that the API server did not take."
+            "flotilla_events_failed_total", "Events and conditions that the API server refused."
         )
         self.counted = metrics.counter(
-            "flotilla_events_counted_total", "Repeats of Events that were counted in a series, and not written each."
+            "flotilla_events_counted_total", "Repeats of Events counted in a series instead of being written."
         )
-        self.waiting = metrics.gauge("flotilla_events_waiting", "Events that wait for their turn to be written.")
+        self.waiting = metrics.gauge("flotilla_events_waiting", "Events that wait to be written.")
 
 
 class EventWriter:
@@ -60,13 +60,13 @@ class EventWriter:
         self._loop = asyncio.get_running_loop()
         self._writing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = 0.0
-        """When the timer goes off; not every loop's timers tell."""
+        self._polls_at = 0.0
+        """When the timer fires; not every event loop's timers know."""
         self._closed = False
 
     @property
     def idle(self) -> bool:
-        """Every Event is written. Counts of series may have to be written later."""
+        """Every Event is written; counts may still be due later."""
         return not (self._writing or self._core.waiting)
 
     def record(self, event: PodEvent) -> None:
@@ -74,17 +74,17 @@ class EventWriter:
             return
         fate = self._core.occurred(event, self._loop.time())
         if fate is not Admission.WAITS:
-            self._on_not_waiting(fate)
+            self._count_dropped(fate)
         timer = self._timer
         if timer is None:
             if len(self._writing) < MOST_AT_ONCE:
-                self._look_in(0.0)
-        elif fate is Admission.WAITS and self._looks_at > self._loop.time() + LOOK:
+                self._poll_in(0.0)
+        elif fate is Admission.WAITS and self._polls_at > self._loop.time() + POLL:
             timer.cancel()
-            self._look_in(0.0)
+            self._poll_in(0.0)
 
     async def close(self) -> None:
-        """What waits is thrown away, and what is under way is cut off. What is recorded from then on is not written."""
+        """Drop what waits, cancel writes in progress, ignore later Events."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -93,34 +93,34 @@ class EventWriter:
             task.cancel()
         await asyncio.gather(*writing, return_exceptions=True)
 
-    def _on_not_waiting(self, fate: Admission) -> None:
+    def _count_dropped(self, fate: Admission) -> None:
         match fate:
             case Admission.COUNTED:
                 self._metrics.counted.inc()
             case Admission.CROWDED:
                 self._metrics.crowded.inc()
-                self._sparingly.warning("crowded", "too many Events wait: an Event is dropped")
+                self._sparingly.warning("crowded", "an Event is dropped: too many are waiting")
             case Admission.SPAM:
                 self._metrics.spam.inc()
-                self._sparingly.warning("spam", "too many Events about one pod: an Event is dropped")
+                self._sparingly.warning("spam", "an Event is dropped: too many about one pod")
 
-    def _look_in(self, seconds: float) -> None:
-        self._looks_at = self._loop.time() + seconds
-        self._timer = self._loop.call_later(seconds, self._look)
+    def _poll_in(self, seconds: float) -> None:
+        self._polls_at = self._loop.time() + seconds
+        self._timer = self._loop.call_later(seconds, self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._timer = None
         for _ in range(min(MOST_AT_ONCE - len(self._writing), self._core.waiting or 1)):
             task = self._loop.create_task(self._work())
             self._writing.add(task)
-            task.add_done_callback(self._worked)
+            task.add_done_callback(self._finished)
 
     async def _work(self) -> None:
-        """Writes what may be written now."""
+        """Write everything that may be written now."""
         while write := self._core.next(self._loop.time(), yielding=self._yields()):
             await self._write(write)
 
-    def _worked(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, task: asyncio.Task[None]) -> None:
         self._writing.discard(task)
         cause = None if task.cancelled() else task.exception()
         if cause is not None:
@@ -129,18 +129,18 @@ class EventWriter:
         if self._timer is None and not self._closed:
             wait = self._core.wait(self._loop.time())
             if wait is not None:
-                self._look_in(min(wait, LONGEST_LOOK))
+                self._poll_in(min(wait, LONGEST_POLL))
 
     async def _write(self, write: Write) -> None:
         result = await self._ask(write)
         ending = self._core.ended(write, result, self._loop.time())
-        if ending is Ending.WRITTEN:
+        if ending is WriteEnd.WRITTEN:
             return
-        if ending is Ending.FAILED:
+        if ending is WriteEnd.FAILED:
             self._metrics.failed.inc()
         if result.outcome not in NOT_THERE:
             pod, what = write.event.pod, f"an Event {result.outcome} {result.status}"
-            said = "not written" if ending is Ending.FAILED else "not written now"
+            said = "not written" if ending is WriteEnd.FAILED else "not written now"
             self._sparingly.warning(what, "%s/%s: an Event is %s: %s", pod.namespace, pod.name, said, result.message)
 
     async def _ask(self, write: Write) -> CallResult:

@@ -1,4 +1,4 @@
-"""What is told to the owner of a pod: Events and the pod's status, in kube-scheduler's shape."""
+"""Events and pod conditions, in kube-scheduler's form, and pods as the API server has them."""
 
 import re
 import uuid
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 MOST_NOTE_BYTES = 1024
-"""The API server refuses an Event with a longer note."""
+"""The API server refuses Events with longer notes."""
 NOTE_CUT = " ..."
 MOST_INSTANCE_LENGTH = 128
 MOST_NAME_LENGTH = 253
@@ -23,9 +23,9 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 
 class PodRef(msgspec.Struct, frozen=True, gc=False):
-    """Which pod is meant. With a uid, a pod that was made anew under the same name is not.
+    """A reference to a pod. The uid excludes a pod recreated under the same name.
 
-    `kind`: of what an Event is about, which may be a Node; that has no namespace, so its Events are in `default`.
+    `kind`: of an Event's object, which may be a Node; that has no namespace, so its Events are in `default`.
     """
 
     namespace: str
@@ -39,10 +39,10 @@ class PodRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodEvent(msgspec.Struct, frozen=True, gc=False):
-    """`type`: Normal or Warning. `controller`: the scheduler's name; `instance`: which process. `at`: Unix time.
+    """`type`: Normal or Warning. `controller`: the scheduler's name; `instance`: the process. `at`: Unix time.
 
-    `related`: the other pod that it is about. `count`: how often it has happened; if more than once, `last` says when
-    it did so for the last time.
+    `related`: another pod that it concerns. `count`: occurrences; `last`: the time of the last one if there are
+    several.
     """
 
     pod: PodRef
@@ -61,8 +61,8 @@ class PodEvent(msgspec.Struct, frozen=True, gc=False):
 class PodScheduled(msgspec.Struct, frozen=True, gc=False):
     """The PodScheduled condition is False, for this reason.
 
-    `since`: when it became so (Unix time); None where it was False already, and the time that stands there is kept.
-    `generation`: the pod's metadata.generation that was judged, 0 if unknown.
+    `since`: when it became False (Unix time); None if it was False already, which keeps its time. `generation`: the
+    metadata.generation that was judged, 0 if unknown.
     """
 
     reason: str
@@ -75,7 +75,7 @@ class PodScheduled(msgspec.Struct, frozen=True, gc=False):
 
 
 class DisruptionTarget(msgspec.Struct, frozen=True, gc=False):
-    """The DisruptionTarget condition is True: the scheduler has the pod make way. `since` and `generation` as above."""
+    """The DisruptionTarget condition is True: the scheduler preempts the pod. `since` and `generation` as above."""
 
     message: str
     since: float | None
@@ -86,7 +86,7 @@ class DisruptionTarget(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindingFenced(msgspec.Struct, frozen=True, gc=False):
-    """Bindings that name this version of the pod came to nothing. Written only to give the pod another version."""
+    """Bindings that name this version of the pod were given up. Written only to give the pod another version."""
 
     version: str
     by: str
@@ -110,10 +110,10 @@ class ObservedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ObservedPod(msgspec.Struct, frozen=True, gc=False):
-    """What stands at the API server of a pod that may be there: `node` is empty while it is not bound.
+    """A pod as the API server has it. `node`: empty if it is not bound.
 
-    `version`: its metadata.resourceVersion. `phase`: as status.phase. `priority`, `policy`: spec.priority, 0 without
-    one, and spec.preemptionPolicy.
+    `version`: metadata.resourceVersion. `phase`: status.phase. `priority`, `policy`: spec.priority, 0 if unset, and
+    spec.preemptionPolicy.
     """
 
     uid: str
@@ -155,12 +155,12 @@ def event_body(event: PodEvent) -> bytes:
 
 
 def series_path(event: PodEvent) -> str:
-    """Of an Event that was written before."""
+    """The path of an Event that was written before."""
     return f"{event_path(event.pod.event_namespace)}/{event_name(event.pod.name, event.at)}"
 
 
 def series_body(event: PodEvent) -> bytes:
-    """A strategic merge patch that says how often it has happened, and when last: all of an Event that may change."""
+    """A strategic merge patch with the number of occurrences and the last time: all of an Event that may change."""
     return msgspec.json.encode({"series": _series(event)})
 
 
@@ -174,7 +174,7 @@ def _reference(pod: PodRef) -> dict[str, str]:
 
 
 def event_name(pod_name: str, at: float) -> str:
-    """The pod's name and the time; where that would be no valid name, one that is made of both."""
+    """The pod's name and the time; if that is no valid name, a UUID made from both."""
     name = f"{pod_name}.{int(at * 1e9):x}"
     valid = len(name) <= MOST_NAME_LENGTH and _SUBDOMAIN.fullmatch(name)
     return name if valid else str(uuid.uuid5(uuid.NAMESPACE_OID, name))
@@ -188,10 +188,10 @@ def cut_note(note: str) -> str:
 
 
 def status_body(uid: str, condition: Condition | None, nominated: str | None = None, version: str = "") -> bytes:
-    """A strategic merge patch of a pod's status. The uid makes it fail for a pod made anew under the same name.
+    """A strategic merge patch of a pod's status; the uid makes it fail for a recreated pod.
 
-    `nominated`: the node that the pod is to have in its status; empty for none, None where that is left as it is.
-    `version`: it fails where the pod has changed since (its metadata.resourceVersion); empty: that is no matter.
+    `nominated`: the nominated node, empty for none, None to leave it unchanged. With `version`
+    (metadata.resourceVersion) the patch fails if the pod has changed since.
     """
     metadata = {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
     status: dict[str, object] = {}
@@ -202,20 +202,20 @@ def status_body(uid: str, condition: Condition | None, nominated: str | None = N
     return msgspec.json.encode({"metadata": metadata, "status": status})
 
 
-def unnominated_body(uid: str, node: str) -> bytes:
-    """A JSON patch that takes this nomination from the pod, and fails where it has another one, or none."""
+def clear_nomination_body(uid: str, node: str) -> bytes:
+    """A JSON patch that removes this nomination, and fails if the pod has another one or none."""
     tests = [("/metadata/uid", uid), (NOMINATED, node)]
     steps: list[dict[str, str]] = [{"op": "test", "path": path, "value": value} for path, value in tests]
     return msgspec.json.encode([*steps, {"op": "remove", "path": NOMINATED}])
 
 
 def delete_body(uid: str) -> bytes:
-    """Options that make the deletion fail for a pod made anew under the same name."""
+    """Options that make the deletion fail for a recreated pod."""
     return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
 
 
-def standing(raw: bytes) -> ObservedPod:
-    """Read from a pod as the API server sends it; msgspec.DecodeError where it is none."""
+def observed_pod(raw: bytes) -> ObservedPod:
+    """Read from a pod's JSON; raises msgspec.DecodeError if it is none."""
     read = _POD.decode(raw)
     meta = read.metadata
     terminating = meta.deletion_timestamp is not None
@@ -236,8 +236,8 @@ def standing(raw: bytes) -> ObservedPod:
     )
 
 
-def marked(pod: ObservedPod, message: str, now: float) -> DisruptionTarget | None:
-    """The condition that says of this pod that it is to make way; None if it stands there already."""
+def preemption_condition(pod: ObservedPod, message: str, now: float) -> DisruptionTarget | None:
+    """The condition that marks this pod as preempted; None if it is there already."""
     condition = next((c for c in pod.conditions if c.type == DISRUPTION_TARGET), None)
     if condition is None or condition.status != TRUE:
         return DisruptionTarget(message, now, pod.generation)

@@ -1,6 +1,6 @@
-"""Credentials that a program gives: the `exec` of a user in a kubeconfig.
+"""Credentials from an exec plugin: the `exec` of a user in a kubeconfig.
 
-The program is told nothing on its standard input, for nobody is there to answer it, and is ended when its time is over.
+The program gets no standard input, because nobody could answer it, and is killed after its time.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from shared.kube.errors import one_line
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 MOST_OUTPUT = 1 << 20
-"""Bytes of an answer; certificates are a few thousand."""
-MOST_COMPLAINT = 300
-"""Characters of what a program that fails says."""
-ENDING_PATIENCE = 5.0
-"""Seconds for a program that was killed: what it has left running may hold its output open, and the end is not told."""
+"""Bytes of output; certificates are a few thousand."""
+MOST_ERROR = 300
+"""Characters of a failed plugin's standard error."""
+KILL_PATIENCE = 5.0
+"""Seconds for a killed program: a child of it may hold its output open, which hides the end."""
 EXTENSION = "client.authentication.k8s.io/exec"
-"""The extension of a cluster that is meant for the program."""
+"""The cluster extension that is passed to the plugin."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecCredential:
-    """What the program gave. `expires`: Unix time; without it, it holds until it is refused."""
+    """`expires`: Unix time; None: valid until refused."""
 
     token: str | None
     certificate: bytes
@@ -46,21 +46,21 @@ class _Status(msgspec.Struct, rename="camel"):
     expiration_timestamp: datetime | None = None
 
 
-class _Answer(msgspec.Struct, rename="camel"):
+class _Credential(msgspec.Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
     status: _Status | None = None
 
 
 async def run_plugin(spec: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path) -> ExecCredential:
-    """`folder`: where the kubeconfig is, from which a relative path goes. Raises UserError, without secrets."""
+    """`folder`: of the kubeconfig, where relative paths start. Raises UserError, without secrets."""
     command = str(spec.get("command") or "")
     version = str(spec.get("apiVersion") or "")
     what = f"exec {command or 'without a command'}"
     if version not in API_VERSIONS or not command:
         raise UserError(f"{what}: apiVersion {version!r}: must be one of {', '.join(API_VERSIONS)}, with a command")
     if spec.get("interactiveMode") == "Always":
-        raise UserError(f"{what}: it wants to ask somebody, and nobody is there")
+        raise UserError(f"{what}: interactiveMode Always is not supported: there is no terminal")
     if "/" in command:
         command = os.path.normpath(folder / command)
     arguments = [str(argument) for argument in spec.get("args") or ()]
@@ -95,30 +95,30 @@ async def _run(argv: list[str], environment: dict[str, str], what: str, hint: ob
             stdin=asyncio.subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
-            start_new_session=True,  # so that it can be ended together with what it has started
+            start_new_session=True,  # a process group, so that its children can be killed too
         )
     except OSError as cause:
         told = f"; {one_line(str(hint))}" if hint else ""
         raise UserError(f"{what}: cannot be run: {cause.strerror}{told}") from cause
     assert process.stdout is not None and process.stderr is not None
     try:
-        output, complaint = await asyncio.gather(_drain(process.stdout), _drain(process.stderr))
+        output, error_output = await asyncio.gather(_drain(process.stdout), _drain(process.stderr))
         code = await process.wait()
     except BaseException:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         with suppress(TimeoutError):
-            async with asyncio.timeout(ENDING_PATIENCE):
+            async with asyncio.timeout(KILL_PATIENCE):
                 await process.wait()
         raise
     if code != 0:
-        said = one_line(complaint.decode(errors="replace"))[:MOST_COMPLAINT]
+        said = one_line(error_output.decode(errors="replace"))[:MOST_ERROR]
         raise UserError(f"{what}: ended with exit code {code}{f': {said}' if said else ''}")
     return output
 
 
 async def _drain(stream: asyncio.StreamReader) -> bytes:
-    """To its end, so that the writer is not held up; more than there may be is left out."""
+    """Read to the end, so that the writer does not block; drop what is beyond the limit."""
     kept = bytearray()
     while part := await stream.read(1 << 16):
         kept += part[: MOST_OUTPUT - len(kept)]
@@ -127,16 +127,16 @@ async def _drain(stream: asyncio.StreamReader) -> bytes:
 
 def _read(output: bytes, version: str, what: str) -> ExecCredential:
     try:
-        answer = msgspec.json.decode(output, type=_Answer)
+        answer = msgspec.json.decode(output, type=_Credential)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        raise UserError(f"{what}: its answer is no ExecCredential") from None  # the cause may quote it
+        raise UserError(f"{what}: its output is not an ExecCredential") from None  # the cause may quote it
     if answer.kind != "ExecCredential" or answer.api_version != version or answer.status is None:
-        raise UserError(f"{what}: its answer is no ExecCredential of {version} with a status")
+        raise UserError(f"{what}: its output is not an ExecCredential of {version} with a status")
     status = answer.status
     if bool(status.client_certificate_data) != bool(status.client_key_data):
-        raise UserError(f"{what}: it gives a certificate or a key, and not both")
+        raise UserError(f"{what}: it returned only one of certificate and key")
     if not (status.token or status.client_certificate_data):
-        raise UserError(f"{what}: it gives neither a token nor a certificate")
+        raise UserError(f"{what}: it returned neither a token nor a certificate")
     until = status.expiration_timestamp
     return ExecCredential(
         token=status.token or None,

@@ -1,8 +1,7 @@
-"""Fencing: make sure that no Binding which names a version of a pod can bind it any more.
+"""Fencing: ensures that no Binding that names a given version of a pod can bind it any more.
 
-The API server binds a pod only while it is at the version that the Binding names. So the pod is given another version,
-by a condition in its status, unless it has one already; no call that names the old one lands after that, however late
-it is carried out, or how often.
+The API server binds a pod only at the version that the Binding names. So the pod is given another version, by a status
+condition, unless it has one already; no call that names the old one succeeds after that, however late or often.
 """
 
 from dataclasses import dataclass
@@ -12,37 +11,37 @@ from shared.kube.errors import Refused, Unreachable
 from shared.kube.events_and_conditions import BindingFenced, ObservedPod, PodRef
 from shared.kube.outcome import CallOutcome, CallResult
 
-LOOKS = 4
-"""Times that a pod is looked at in one try; it changes between a look and a touch at most so often."""
+MOST_READS = 4
+"""Reads of the pod in one try; so often it may change between a read and a patch."""
 NOT_THERE = (CallOutcome.NOT_FOUND, CallOutcome.CONFLICT)
-"""The touch did not find the pod of this uid; the next look says so."""
+"""The patch did not find the pod of this uid; the next read shows why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """What stands at the API server once the fence holds. `standing`: None if the pod is gone."""
+    """The pod as the API server has it once the fence holds; `observed` None: it is gone."""
 
-    standing: ObservedPod | None
+    observed: ObservedPod | None
 
 
 async def fence(client: KubeClient, pod: PodRef, version: str, by: str) -> Fenced:
-    """Look, touch if need be, and look again. ClusterError where the server does not say, and the fence may not hold.
+    """Read, patch if necessary, and read again. ClusterError if the server does not answer, and the fence may not hold.
 
-    An empty version: calls that name none are fenced as far as they can be, by a touch that they may not notice.
+    Empty `version`: the calls name none, so a patch that they may not notice is all that can be done.
     """
-    for _ in range(LOOKS):
-        standing = await client.observe_pod(pod.namespace, pod.name)
-        if standing is None or standing.uid != pod.uid:
+    for _ in range(MOST_READS):
+        observed = await client.observe_pod(pod.namespace, pod.name)
+        if observed is None or observed.uid != pod.uid:
             return Fenced(None)
-        version = version or standing.version
-        if standing.node or standing.version != version:
-            return Fenced(standing)
+        version = version or observed.version
+        if observed.node or observed.version != version:
+            return Fenced(observed)
         await touch(client, pod, version, by)
-    raise Unreachable("the API server", f"PATCH {pod.name}", "the pod keeps its version", maybe_done=True)
+    raise Unreachable("the API server", f"PATCH {pod.name}", "the pod kept its version", maybe_done=True)
 
 
 async def touch(client: KubeClient, pod: PodRef, version: str, by: str) -> CallResult:
-    """Give the pod another version. NOT_FOUND or CONFLICT where it is gone; Refused where that is not allowed."""
+    """Give the pod another version. NOT_FOUND or CONFLICT if it is gone; Refused if that is forbidden."""
     result = await client.patch_pod_condition(pod, BindingFenced(version, by))
     if result.ok or result.outcome in NOT_THERE:
         return result

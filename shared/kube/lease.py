@@ -1,6 +1,6 @@
-"""A Lease object: read, and written in the place of what was read, so that of several writers one succeeds.
+"""A Lease object: read, and replaced if unchanged, so that of several writers one succeeds.
 
-What others have written into it, labels for instance, stays.
+Fields that others wrote, such as labels, are kept.
 """
 
 import math
@@ -18,28 +18,29 @@ from shared.kube.events_and_conditions import micro_time
 from shared.kube.outcome import ApiResponse
 
 RELEASED_SECONDS = 1
-"""Of a Lease that nobody holds: it must be more than nothing."""
+"""The API server refuses 0 in a released Lease."""
 
 SETTLED = "flotilla.io/settled"
-"""The annotation by which a leader that has stopped says: nothing of this term is under way any more. It goes with the
-write that takes the Lease, so it is believed once, and only where it names the last term that there was."""
+"""The annotation of a leader that has stopped and left nothing of its term in progress. Taking the Lease removes it, so
+it is believed once, and only if it names the last term.
+"""
 
 NETWORK = "flotilla.io/nats"
-"""The annotation by which a leader names its NATS: `TERM IDENTITY`. It counts in that term only, for services of the
-last release leave it as it is."""
+"""The annotation that names the leader's NATS: `TERM IDENTITY`. It counts only in that term, because services of the
+last release keep it unchanged.
+"""
 
 SERVED = "flotilla.io/schedulers"
-"""The annotation that names, separated by commas, all schedulers whose pods leaders have served, those of earlier terms
-as well. It outlives every term."""
+"""The annotation with all schedulers that leaders of this and earlier terms have served, comma-separated."""
 MOST_SERVED = 256
-"""The oldest names are forgotten first."""
+"""The oldest names are dropped first."""
 
 _OURS = (SETTLED, NETWORK)
 _CONFLICT, _NOT_FOUND = 409, 404
 
 
 class Lease:
-    """Not to be used by several tasks at once."""
+    """Not for concurrent use."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Lease:
         seconds: float,
         schedulers: Iterable[str] = (),
     ) -> None:
-        """`seconds`: for how long others are to leave it alone after each write. `schedulers`: that it serves."""
+        """`seconds`: how long others leave the Lease alone after each write. `schedulers`: those that it serves."""
         self.where = f"Lease {namespace}/{name}"
         self._client = client
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -61,15 +62,15 @@ class Lease:
         self._found: dict[str, Any] | None = None
         self._schedulers = tuple(schedulers)
         self.served: tuple[str, ...] = self._schedulers
-        """All schedulers that this leader and those before it serve or have served, as far as the Lease was read."""
+        """All schedulers that this and earlier leaders have served, as far as the Lease was read."""
 
     @property
     def version(self) -> str:
-        """The resourceVersion of what was read or written last; empty if there is no Lease."""
+        """The resourceVersion last read or written; empty if there is no Lease."""
         return str((self._found or {}).get("metadata", {}).get("resourceVersion") or "")
 
     async def look(self, patience: float) -> Record | None:
-        """None if there is none. ClusterError if the server does not say, or what is there is no Lease."""
+        """None if it does not exist. ClusterError without an answer, or if the object is no Lease."""
         answer = await self._client.call("GET", f"{self._folder}/{self._name}", timeout=patience)
         if answer.status == _NOT_FOUND:
             self._found = None
@@ -80,9 +81,9 @@ class Lease:
         return self._record(self._found)
 
     async def write(self, term: int, *, acquired: bool, patience: float, network: str = "") -> bool:
-        """In the place of what was read or written last. False if that is not there any more, and nothing is written.
+        """Replace the Lease last read or written; False, and nothing is written, if it has changed.
 
-        After any other ClusterError it may be written, or come to be. `network`: the identity of the holder's NATS.
+        After any other ClusterError it may be written, now or later. `network`: the identity of the holder's NATS.
         """
         now = micro_time(datetime.now(UTC).timestamp())
         spec: dict[str, Any] = {
@@ -99,8 +100,7 @@ class Lease:
     async def release(self, newest: int, patience: float, *, settled: int = 0) -> bool:
         """Release the Lease if we hold it, in this term or an earlier one. `patience`: for each of two calls.
 
-        `settled`: the Lease says that nothing of this term is under way any more, if it is the last one; 0: it says
-        nothing.
+        `settled`: the term that left nothing in progress, marked in the Lease if it is the last one; 0 for none.
         """
         record = await self.look(patience)
         if record is None or record.holder != self._holder or record.term > newest:
@@ -110,10 +110,10 @@ class Lease:
         marks = {SETTLED: str(settled)} if settled and record.term == settled else {}
         return await self._write(free, patience, marks)
 
-    # Inside
+    # Internals
 
     async def _write(self, spec: dict[str, Any], patience: float, marks: dict[str, str]) -> bool:
-        """`marks`: annotations of ours to be there from now on; all others of ours go."""
+        """`marks`: our annotations from now on; our other ones are removed."""
         if self._found is None:
             metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
             metadata |= {"annotations": marks} if marks else {}
@@ -131,7 +131,7 @@ class Lease:
         return True
 
     def _marked(self, marks: dict[str, str]) -> dict[str, Any]:
-        """The metadata that was found, with these marks for ours."""
+        """The metadata as read, with these marks as our annotations."""
         metadata: dict[str, Any] = dict((self._found or {})["metadata"])
         kept = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key not in _OURS}
         return metadata | {"annotations": kept | marks} if kept or marks else metadata

@@ -1,4 +1,4 @@
-"""One page of a list, and how lists and watches are asked for."""
+"""Lists in pages, and lists streamed as the start of a watch: all objects as ADDED, then a bookmark at the end."""
 
 from collections.abc import AsyncIterator, Sequence
 from urllib.parse import quote
@@ -12,14 +12,14 @@ from shared.kube.stream import Stream
 from shared.kube.wire import Lines, Page, WatchEvent, ends_initial_events, error_of, read_events, read_page, version_of
 
 PAGE_PATIENCE = 60.0
-"""Seconds that one page may take."""
+"""Seconds for one page."""
 
 
 async def get_page(client: KubeClient, path: str, selector: str, limit: int, following: str) -> Page:
-    """`following`: what the page before said; empty for the first.
+    """`following`: the continue token of the page before; empty for the first.
 
-    Gone where the server has forgotten the state that the pages show. It offers to go on with pages of a newer one
-    then; but what happened meanwhile to the objects of the pages before would never be told: it is not taken up.
+    Gone if the server has forgotten the state of the pages. Its offer to continue with a newer state is not used,
+    because changes to objects of earlier pages would be lost.
     """
     part = f"limit={limit}" + (f"&continue={quote(following, safe='')}" if following else "")
     answer = await client.call("GET", query(path, selector, part), timeout=PAGE_PATIENCE)
@@ -32,20 +32,20 @@ async def get_page(client: KubeClient, path: str, selector: str, limit: int, fol
 
 
 def query(path: str, selector: str, asked: str) -> str:
-    """`selector` and `asked`: encoded."""
+    """`selector` and `asked` are URL-encoded."""
     return f"{path}?{asked}&{selector}" if selector else f"{path}?{asked}"
 
 
 MOST_HELD = 10_000
-"""Events that may come between the objects of the list and the mark of its end."""
+"""Events that may come between the objects of the list and its end."""
 
 
 class NotStreamed(ClusterError):
-    """The server does not know what it was asked for, and began an ordinary watch."""
+    """The server does not support streamed lists, and started an ordinary watch."""
 
 
 class StreamedList:
-    """`version` and `events` are what there is at the end: where a watch may go on, and what has come already.
+    """At the end, `version` is where a watch may resume, and `events` are those received already.
 
     `since`: the version of the first of these events, which may be older than the list's.
     """
@@ -61,7 +61,7 @@ class StreamedList:
         self._held: list[WatchEvent] = []
 
     async def pages(self) -> AsyncIterator[Sequence[msgspec.Raw]]:
-        """As many objects at once as could be read at once, to the end of the list; raises ClusterError before it."""
+        """As many objects at a time as could be read at once; ClusterError if the list breaks off."""
         while not self.version:
             data = await self._stream.read()
             if not data:
@@ -71,9 +71,8 @@ class StreamedList:
                 yield objects
 
     def _take(self, events: Sequence[WatchEvent]) -> Sequence[msgspec.Raw]:
-        """The objects among them. Events of other kinds may come before the end already.
-
-        From the first deletion on they are held back: in a list nothing can be said to be gone.
+        """The objects among these events. From the first deletion on, events are held back to the end: a list cannot
+        say that an object is gone.
         """
         objects: list[msgspec.Raw] = []
         for position, event in enumerate(events):
@@ -89,7 +88,7 @@ class StreamedList:
                 case "ERROR":
                     raise error_of(event.object, self._server, self._path)
         if len(self._held) > MOST_HELD:
-            raise ClusterError(f"{self._server}: {self._path}: too much happens while it is listed in a stream")
+            raise ClusterError(f"{self._server}: {self._path}: too many events during a streamed list")
         return objects
 
     def _end(self, bookmark: msgspec.Raw) -> None:
@@ -97,5 +96,5 @@ class StreamedList:
             raise NotStreamed(f"{self._server}: {self._path}: the server streams no lists")
         self.version = version_of(bookmark)
         if not self.version:
-            raise ClusterError(f"{self._server}: {self._path}: a list without version")
+            raise ClusterError(f"{self._server}: {self._path}: the list has no resourceVersion")
         self.since = version_of(self._held[0].object) if self._held else self.version

@@ -1,4 +1,4 @@
-"""What became of a call to the API server."""
+"""What became of a call to the API server, and metrics of calls under client-go's names."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,24 +13,24 @@ from shared.telemetry.metrics import Metrics
 class CallOutcome(StrEnum):
     OK = "ok"
     CONFLICT = "conflict"
-    """It is not as the caller thought: bound already, changed meanwhile, exists already (409), or made anew under the
-    same name, which the server calls invalid (422) where a patch names the uid.
+    """The object is not as expected: bound already, changed meanwhile, existing (409), or recreated under the same
+    name, which the server reports as invalid (422) when a patch names the uid.
     """
     NOT_FOUND = "not found"
     GONE = "gone"
     THROTTLED = "throttled"
-    """429, still after the retries that the client makes by itself; `CallResult.retry_after` says when to come back."""
+    """429, even after the client's own retries; `CallResult.retry_after` says when to retry."""
     FAILED = "failed"
-    """Refused for another reason (4xx), so it was not done."""
+    """Refused for another reason (4xx), so not executed."""
     UNREACHABLE = "unreachable"
-    """It did not get there, so it was not done."""
+    """Not received by the server, so not executed."""
     UNKNOWN = "unknown"
-    """No answer came, or one of 5xx, and it may have been done or not. Look before asking again."""
+    """No answer or 5xx: it may have been executed. Look before retrying."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """An HTTP answer. `retry_after`: seconds, if the server named them."""
+    """An HTTP response. `retry_after`: seconds, if the server named them."""
 
     status: int
     body: bytes
@@ -42,7 +42,7 @@ class ApiResponse:
 
     @property
     def message(self) -> str:
-        """What the server says of a failure, on one line: the message of a Status, else the beginning of the text."""
+        """The server's error message on one line: that of a Status, else the beginning of the body."""
         try:
             return one_line(_STATUS.decode(self.body).message)
         except msgspec.DecodeError:
@@ -51,7 +51,7 @@ class ApiResponse:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """`status`: the HTTP status, 0 without an answer. `message`: what went wrong, on one line; empty if nothing did."""
+    """`status`: the HTTP status, 0 without an answer. `message`: the error on one line, empty on success."""
 
     outcome: CallOutcome
     status: int = 0
@@ -80,7 +80,7 @@ def result_of(answer: ApiResponse) -> CallResult:
 
 
 def _is_of_another(body: bytes) -> bool:
-    """Whether a change was refused because the object has another uid than was said."""
+    """Whether a change was refused because the object has another uid."""
     try:
         causes = _STATUS.decode(body).details.causes
     except msgspec.DecodeError:
@@ -116,7 +116,7 @@ class CallMetrics:
         self._histograms: dict[str, Histogram] = {}
 
     def count(self, method: str, status: int, seconds: float) -> None:
-        """`status` 0: there was no answer."""
+        """`status` 0: no answer."""
         counter = self._counters.get((method, status))
         if counter is None:
             code = str(status) if status else "<error>"

@@ -1,7 +1,8 @@
-"""Who asks this process, and whether they may: the API server says so, as for kube-scheduler's secure port.
+"""Who calls this process's endpoints, and whether they may: decided by the API server, as for kube-scheduler's secure
+port.
 
-A TokenReview tells whose a bearer token is, a SubjectAccessReview whether they may use a path. What is said counts for
-TTL seconds. What cannot be found out is neither cached nor allowed.
+A TokenReview identifies the user of a bearer token, a SubjectAccessReview authorizes a path. Answers are cached for TTL
+seconds; errors are neither cached nor allowed.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class _AccessReview(msgspec.Struct):
 
 
 class Reviews:
-    """`connect` is called with the first question."""
+    """`connect` is called for the first review."""
 
     def __init__(
         self, connect: "Callable[[], Awaitable[KubeClient]]", clock: Callable[[], float] = time.monotonic
@@ -71,51 +72,51 @@ class Reviews:
         self._clock = clock
         self._client: KubeClient | None = None
         self._connecting = asyncio.Lock()
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
-        self._known: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
-        self._asked: dict[Hashable, asyncio.Task[Any]] = {}
+        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self._cache: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self._pending: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def close(self) -> None:
-        for task in self._asked.values():
+        for task in self._pending.values():
             task.cancel()
-        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        await asyncio.gather(*self._pending.values(), return_exceptions=True)
         if self._client is not None:
             await self._client.close()
 
     async def user_of(self, token: str) -> User | None:
-        """None: the token is nobody's. ClusterError or UserError where that cannot be found out."""
+        """None if the token is invalid. ClusterError or UserError if the API server cannot be asked."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        found: User | None = await self._remembered(digest, lambda: self._ask_user(token))
+        found: User | None = await self._cached(digest, lambda: self._ask_user(token))
         return found
 
     async def may(self, user: User, verb: str, path: str) -> bool:
-        """As `user_of` where it cannot be found out."""
-        found: bool = await self._remembered((user, verb, path), lambda: self._ask_access(user, verb, path))
+        """Raises like `user_of`."""
+        found: bool = await self._cached((user, verb, path), lambda: self._ask_access(user, verb, path))
         return found
 
-    async def _remembered(self, key: Hashable, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """What was said lately; else it is asked, once for all who want to know."""
-        said = self._known.get(key)
+    async def _cached(self, key: Hashable, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """The cached answer, or one review for all concurrent callers."""
+        said = self._cache.get(key)
         if said is not None and self._clock() < said[0]:
             return said[1]
-        task = self._asked.get(key)
+        task = self._pending.get(key)
         if task is None:
-            if len(self._asked) >= MOST_WAITING:
-                raise ClusterError(f"{MOST_WAITING} reviews are under way")
-            task = self._asked[key] = asyncio.create_task(self._review(key, ask))
+            if len(self._pending) >= MOST_WAITING:
+                raise ClusterError(f"{MOST_WAITING} reviews are in progress")
+            task = self._pending[key] = asyncio.create_task(self._review(key, ask))
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return await asyncio.shield(task)
 
     async def _review(self, key: Hashable, ask: Callable[[], Awaitable[Any]]) -> Any:
         try:
-            async with self._places:
+            async with self._slots:
                 said = await ask()
         finally:
-            del self._asked[key]
-        self._known.pop(key, None)
-        self._known[key] = (self._clock() + TTL, said)
-        if len(self._known) > MOST_CACHED:
-            self._known.popitem(last=False)
+            del self._pending[key]
+        self._cache.pop(key, None)
+        self._cache[key] = (self._clock() + TTL, said)
+        if len(self._cache) > MOST_CACHED:
+            self._cache.popitem(last=False)
         return said
 
     async def _ask_user(self, token: str) -> User | None:

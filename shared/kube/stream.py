@@ -1,4 +1,4 @@
-"""The body of an answer, as it comes."""
+"""A response body read as it comes, and sockets for connections that may be silent for long."""
 
 import asyncio
 import socket
@@ -9,7 +9,7 @@ from shared.kube.errors import Silent, Unreachable
 
 
 class Stream:
-    """`server`, `asked`: as errors name them. `patience`: seconds without a byte after which reading fails."""
+    """`server`, `asked`: for error messages. `patience`: seconds without a byte after which reading fails."""
 
     def __init__(self, response: aiohttp.ClientResponse, server: str, asked: str, patience: float) -> None:
         self.patience = patience
@@ -18,9 +18,9 @@ class Stream:
         self._asked = asked
 
     async def read(self) -> bytes:
-        """All there is to read now, waiting for something; empty at the end.
+        """What has arrived, waiting for at least one byte; empty at the end.
 
-        Raises Unreachable where it breaks off, and Silent where nothing has come; it cannot be read on then.
+        Raises Unreachable if the connection breaks, Silent if nothing comes; it cannot be read on then.
         """
         try:
             async with asyncio.timeout(self.patience):
@@ -34,12 +34,12 @@ class Stream:
             raise Unreachable(self._server, self._asked, reason, maybe_done=True) from cause
 
     def close(self) -> None:
-        """Also ends a `read` that waits."""
+        """Also ends a `read` in progress."""
         self._response.close()
 
 
 def keeping_alive(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that notices within a minute that the other side is not there any more, though nothing is sent."""
+    """A socket that detects a vanished peer within a minute, by TCP keep-alive."""
     made = socket.socket(*address[:3])
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

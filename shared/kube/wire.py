@@ -1,6 +1,6 @@
-"""What the API server writes in lists and watches: pages, lines with an event each, and what is read of them.
+"""Formats of lists and watches: pages, lines with one event each, and the few fields that are read of them.
 
-An object is handed on as it came, as a part of the larger buffer that it keeps alive; only who uses it reads it.
+An object is passed on undecoded, as a part of the larger buffer that it keeps alive.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from shared.errors import ClusterError
 from shared.kube.errors import Gone, Refused
 
 MOST_LINE_BYTES = 32 << 20
-"""An object is at most 1.5 MiB in etcd; a longer line is none."""
+"""An object has at most 1.5 MiB in etcd; a longer line is invalid."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-"""The annotation of the bookmark that follows the last object of a streamed list."""
+"""The annotation of the bookmark after the last object of a streamed list."""
 
 CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
@@ -55,19 +55,19 @@ class Status(msgspec.Struct):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds, where the server names them."""
+        """Seconds, if the server named them."""
         return float(self.details.retry_after) if self.details is not None and self.details.retry_after > 0 else None
 
 
 class Lines:
-    """Cuts what is read into whole lines. What of the last one is there already waits for the rest."""
+    """Splits the input into whole lines; keeps an unfinished line for the next input."""
 
     def __init__(self) -> None:
         self._begun: list[bytes] = []
         self._bytes = 0
 
     def take(self, data: bytes) -> bytes:
-        """All lines that are whole now, in one piece."""
+        """All complete lines, in one piece."""
         end = data.rfind(b"\n") + 1
         if not end:
             self._bytes += len(data)
@@ -82,8 +82,8 @@ class Lines:
         return data[:end]
 
 
-class Said:
-    """The events of some lines. `newest`: the last object of any of them, bookmarks included; None without one."""
+class WatchBatch:
+    """The events of some lines. `newest`: the last object, bookmarks included; None without one."""
 
     __slots__ = ("changes", "error", "has_bookmark", "newest")
 
@@ -107,7 +107,7 @@ class Said:
 
 
 def read_page(body: bytes) -> Page:
-    """Raises ClusterError where it is no list."""
+    """Raises ClusterError if it is no list."""
     try:
         return _PAGE.decode(body)
     except _UNREADABLE as cause:
@@ -115,7 +115,7 @@ def read_page(body: bytes) -> Page:
 
 
 def read_events(lines: bytes) -> list[WatchEvent]:
-    """Raises ClusterError where a line is no event."""
+    """Raises ClusterError if a line is no event."""
     try:
         return _EVENTS.decode_lines(lines)
     except _UNREADABLE as cause:
@@ -123,7 +123,7 @@ def read_events(lines: bytes) -> list[WatchEvent]:
 
 
 def version_of(raw: msgspec.Raw) -> str:
-    """The object's resource version; empty where it has none."""
+    """The object's resourceVersion; empty if it has none."""
     try:
         return _OBJECT.decode(raw).metadata.resource_version
     except _UNREADABLE:
@@ -131,7 +131,7 @@ def version_of(raw: msgspec.Raw) -> str:
 
 
 def version_number(version: str) -> int:
-    """A resourceVersion as a number, by which versions compare; 0 where it is none."""
+    """A resourceVersion as a comparable number; 0 if it is none."""
     return int(version) if version.isascii() and version.isdecimal() else 0
 
 
@@ -144,7 +144,9 @@ def ends_initial_events(bookmark: msgspec.Raw) -> bool:
 
 
 def error_of(raw: msgspec.Raw, server: str, path: str) -> ClusterError:
-    """What an ERROR event says, which ends a watch. Gone, unless the server is merely busy: it knows of no way on."""
+    """The error of an ERROR event, which ends a watch: Gone, unless the server is merely busy, because a watch cannot
+    resume.
+    """
     try:
         status = _STATUS.decode(raw)
     except _UNREADABLE:

@@ -53,7 +53,7 @@ def at(*servers: ConfiguredNats, user: str = f"me:{QUOTED}@") -> str:
 # What settings and URLs say
 
 
-async def test_settings_say_who_one_is() -> None:
+async def test_settings_become_nats_access() -> None:
     settings = Settings(nats_url="tls://a", nats_ca="ca", nats_cert="cert", nats_key="key", nats_credentials="creds")
     access = NatsAccess(url="tls://a", files=TlsFiles("ca", "cert", "key"), credentials="creds")
     assert NatsAccess.of(settings) == access
@@ -72,12 +72,12 @@ async def test_a_url_names_servers_and_one_user() -> None:
 @pytest.mark.parametrize(
     "url", ["nats://one,", "nats://a:b@one,http://two", "nats://one/x", "nats://one?tls=1", "nats://a:b/c@one", "x:0"]
 )
-async def test_a_url_that_is_none_is_told(url: str) -> None:
+async def test_an_invalid_nats_url_is_reported(url: str) -> None:
     with pytest.raises(UserError, match=r"^the NATS URL cannot be read"):
         read_url(url)
 
 
-async def test_several_users_are_told_without_their_passwords() -> None:
+async def test_several_users_are_reported_without_passwords() -> None:
     with pytest.raises(UserError, match="names several users") as error:
         read_url("nats://a:secret@one,nats://b:other@two")
     assert "secret" not in str(error.value)
@@ -112,7 +112,7 @@ async def test_credentials_of_an_operator(tmp_path: Path, caplog: pytest.LogCapt
     assert "SU" not in caplog.text
 
 
-async def test_credentials_that_ran_out_are_read_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_expired_credentials_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """First the server ends the connection, then it refuses the old file, then it takes the new one."""
     operator, file = Operator(), tmp_path / "user.creds"
     async with configured_nats(operator.admission) as server:
@@ -137,7 +137,7 @@ async def test_credentials_that_ran_out_are_read_anew(tmp_path: Path, caplog: py
         ("SA", "its seed is none of a user"),
     ],
 )
-async def test_a_credentials_file_that_is_none_is_told_at_once(tmp_path: Path, text: str | None, problem: str) -> None:
+async def test_an_invalid_credentials_file_is_reported_at_once(tmp_path: Path, text: str | None, problem: str) -> None:
     file, good = tmp_path / "user.creds", Operator().credentials()
     if text in ("SU", "SA"):
         before, _, seed = good.partition("\nSU")
@@ -154,7 +154,7 @@ async def test_a_credentials_file_that_is_none_is_told_at_once(tmp_path: Path, t
 # Several servers
 
 
-async def test_a_server_that_is_away_is_passed_over() -> None:
+async def test_an_unreachable_server_is_skipped() -> None:
     async with configured_nats(ONE_USER) as one, configured_nats(ONE_USER) as two:
         async with talking(f"{at(one)},{at(two, user='')}") as bus:
             client = bus._connection.client
@@ -170,7 +170,7 @@ async def test_a_server_that_is_away_is_passed_over() -> None:
             assert bus.connected
 
 
-async def test_a_server_that_the_cluster_tells_of_is_used(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_discovered_server_is_used(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     ports = a_free_port(), a_free_port()
     routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in ports)
@@ -191,7 +191,7 @@ async def test_a_server_that_the_cluster_tells_of_is_used(caplog: pytest.LogCapt
     assert f"NATS at {where(two.url)} is back" in caplog.text
 
 
-async def test_that_one_of_several_refuses_us_is_no_reason_to_give_up() -> None:
+async def test_one_refusing_server_of_several_is_no_reason_to_give_up() -> None:
     other = 'authorization { user: other, password: "x" }\n'
     async with configured_nats(ONE_USER) as one, configured_nats(other) as two:
         async with talking(at(one, two)) as bus:
@@ -206,7 +206,7 @@ async def test_that_one_of_several_refuses_us_is_no_reason_to_give_up() -> None:
                 pass
 
 
-async def test_nobody_there_is_told_with_all_names() -> None:
+async def test_an_unreachable_cluster_is_reported_with_all_servers() -> None:
     ports = a_free_port(), a_free_port()
     names = ",".join(f"127.0.0.1:{port}" for port in ports)
     url = ",".join(f"nats://me:secret@127.0.0.1:{port}" for port in ports)
@@ -217,7 +217,7 @@ async def test_nobody_there_is_told_with_all_names() -> None:
 # What it has to let through
 
 
-async def test_a_server_for_small_messages_only_is_told_at_once() -> None:
+async def test_a_small_max_payload_is_reported_at_once() -> None:
     async with configured_nats("max_payload: 1048576\n") as server:
         with pytest.raises(UserError) as error:
             await Bus.connect(server.url, PREFIX, "me", a_telemetry())

@@ -44,7 +44,7 @@ async def send_raw(server: NatsServer, subject: str, body: bytes, headers: dict[
         ("undecodable", b"\x81\xa4type\xa9heartbeat", VERSION),
     ],
 )
-async def test_a_bad_message_is_refused_and_the_next_one_taken(
+async def test_a_bad_message_is_refused_and_the_next_one_handled(
     reason: str, body: bytes, headers: dict[str, str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     telemetry, got = a_telemetry(), list[Delta | Heartbeat]()
@@ -61,7 +61,7 @@ async def test_a_bad_message_is_refused_and_the_next_one_taken(
     assert refusals[0].startswith("snapshot.deltas: a message is refused: ")
 
 
-async def test_odd_headers_are_as_good_as_none() -> None:
+async def test_unreadable_headers_count_as_none() -> None:
     async with nats_server() as server, a_bus(server) as bus:
         got: list[tuple[int | None, object]] = []
         await bus.subscribe("snapshot.deltas", Heartbeat, lambda _, e: got.append((e.epoch, e.trace)))
@@ -77,7 +77,7 @@ async def test_odd_headers_are_as_good_as_none() -> None:
     "headers",
     [b"NATS/1.0", b"NATS/1.0 \xff\xfe\xfd\r\n\r\n", b"NATS/1.0\r\n\xff: \xff\r\nx\r\n\r\n", b"NATS/1.0 503\r\n\r\n"],
 )
-async def test_headers_that_are_none_are_refused_and_the_next_message_is_taken(headers: bytes) -> None:
+async def test_malformed_headers_are_refused_and_the_next_message_handled(headers: bytes) -> None:
     telemetry, got = a_telemetry(), list[Heartbeat]()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         await bus.subscribe("snapshot.deltas", Heartbeat, lambda message, _: got.append(message))
@@ -91,7 +91,7 @@ async def test_headers_that_are_none_are_refused_and_the_next_message_is_taken(h
     assert sample(telemetry, "flotilla_bus_connection_losses_total") == 0
 
 
-async def test_an_answer_that_cannot_be_read_fails_its_request_only() -> None:
+async def test_an_unreadable_reply_fails_only_its_request() -> None:
     telemetry = a_telemetry()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         await bus.subscribe("queue.take", Take, lambda _, envelope: envelope.respond(Heartbeat(1, 1)))
@@ -102,7 +102,7 @@ async def test_an_answer_that_cannot_be_read_fails_its_request_only() -> None:
     assert sample(telemetry, "flotilla_bus_refused_total", subject="queue.take", reason="type") == 1
 
 
-async def test_a_message_that_is_too_large_is_lost_and_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_oversized_message_is_dropped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, got = a_telemetry(), list[int]()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         await bus.subscribe("watcher.relist", Relist, lambda message, _: got.append(len(message.asker)))
@@ -117,7 +117,7 @@ async def test_a_message_that_is_too_large_is_lost_and_named_in_the_log(caplog: 
     assert f"a message is lost: watcher.relist: a Relist of {MOST_BYTES + 24} bytes" in caplog.text
 
 
-async def test_an_answer_goes_to_an_inbox_and_nowhere_else() -> None:
+async def test_replies_go_only_to_inboxes() -> None:
     """Somebody who may ask us cannot have us say something where they may not."""
     got: list[Received] = []
     async with nats_server() as server, a_bus(server) as bus:
@@ -144,7 +144,7 @@ async def test_an_answer_goes_to_an_inbox_and_nowhere_else() -> None:
 
 
 @pytest.mark.parametrize("when", ["at once", "later", "cancelled"])
-async def test_a_handler_that_fails_ends_the_term(when: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_handler_ends_the_term(when: str, caplog: pytest.LogCaptureFixture) -> None:
     """No message is handed on after it, and none goes out: the state behind them may be half of a change."""
     telemetry, seen, heard = a_telemetry(), list[int](), list[int]()
 
@@ -175,7 +175,7 @@ async def test_a_handler_that_fails_ends_the_term(when: str, caplog: pytest.LogC
     assert first.exc_info and first.exc_info[2] is not None
 
 
-async def test_what_waits_for_a_slow_handler_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_queue_of_a_slow_handler_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, go, seen = a_telemetry(), asyncio.Event(), list[int]()
 
     async def slow(message: Heartbeat, _: object) -> None:
@@ -198,7 +198,7 @@ async def test_what_waits_for_a_slow_handler_is_bounded(caplog: pytest.LogCaptur
     assert sum("too many messages wait" in record.getMessage() for record in caplog.records) == 1
 
 
-async def test_a_flood_leaves_the_loop_to_others() -> None:
+async def test_a_flood_of_messages_yields_to_other_tasks() -> None:
     turns = 0
 
     async def others() -> None:

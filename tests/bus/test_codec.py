@@ -59,14 +59,14 @@ def test_a_batch_brings_its_pods() -> None:
     assert copy(batch) == batch
 
 
-def test_a_decoder_takes_the_expected_types_only() -> None:
+def test_a_decoder_accepts_only_the_expected_types() -> None:
     read = decoder(queue.Take, queue.Received)
     assert read(encode(queue.Received(1, 2))) == queue.Received(1, 2)
     with pytest.raises(ProtocolError, match="not a message"):
         read(encode(watch.WatchBeat(1, 2)))
 
 
-def test_every_message_is_in_the_union_and_no_two_have_one_tag() -> None:
+def test_every_message_is_in_the_union_with_a_unique_tag() -> None:
     parts = (watch.WatchChange, state.Change)
     inner = {struct for union in parts for struct in get_args(union)}
     tagged = {
@@ -79,7 +79,7 @@ def test_every_message_is_in_the_union_and_no_two_have_one_tag() -> None:
     assert len({struct.__struct_config__.tag for struct in get_args(Message)}) == len(get_args(Message))
 
 
-def test_kinds_of_a_later_release_are_passed_over_in_the_watchers_stream() -> None:
+def test_unknown_kinds_in_the_watch_stream_are_skipped() -> None:
     """And only they: what else is wrong with it is refused as ever."""
     read = decoder(watch.Watched, watch.WatchBeat)
     known = watch.ListingBegins(watch.Kind.POD)

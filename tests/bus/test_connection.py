@@ -47,7 +47,7 @@ async def connect(url: str, patience: float = 10.0) -> Bus:
 # At the start
 
 
-async def test_nobody_there_is_one_clear_line_after_patience_is_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreachable_server_is_one_line_after_the_timeout(caplog: pytest.LogCaptureFixture) -> None:
     port = a_free_port()
     began = time.monotonic()
     with pytest.raises(
@@ -61,7 +61,7 @@ async def test_nobody_there_is_one_clear_line_after_patience_is_over(caplog: pyt
     assert "secret" not in str(error.value) + caplog.text
 
 
-async def test_a_server_that_comes_later_is_waited_for() -> None:
+async def test_connecting_waits_for_the_server() -> None:
     async with temporary_folder() as folder:
         server = NatsServer(folder)
         await server.start()
@@ -76,7 +76,7 @@ async def test_a_server_that_comes_later_is_waited_for() -> None:
         await server.stop()
 
 
-async def test_wrong_credentials_are_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_wrong_credentials_are_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async with nats_server() as server:
         where = server.url.rpartition("@")[2]
         for user in ("flotilla:wrong@", ""):
@@ -88,14 +88,14 @@ async def test_wrong_credentials_are_told_at_once(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     "url", ["", "nats://", "127.0.0.1:4222", "http://127.0.0.1:4222", "nats://user:secret@host:port", "nats://[::1"]
 )
-async def test_a_url_that_is_none_is_told_at_once_without_its_password(url: str) -> None:
+async def test_an_invalid_url_is_reported_at_once_without_its_password(url: str) -> None:
     with pytest.raises(UserError, match=r"^the NATS URL cannot be read: .* is expected$") as error:
         await connect(url)
     assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize("prefix", ["", "a b", "a.b", "a*", ">", "ä"])
-async def test_a_prefix_that_is_none_is_told_at_once(prefix: str) -> None:
+async def test_an_invalid_prefix_is_reported_at_once(prefix: str) -> None:
     with pytest.raises(UserError, match=r"^the prefix "):
         await Bus.connect("nats://127.0.0.1:1", prefix, "me", a_telemetry())
 
@@ -127,7 +127,7 @@ async def test_a_server_that_dies_and_returns_is_used_again(caplog: pytest.LogCa
     assert [" is back" in line for line in said] == [False, True, False, True]
 
 
-async def test_a_request_under_way_fails_when_the_connection_is_lost_and_the_next_one_waits_for_it() -> None:
+async def test_a_lost_connection_fails_pending_requests_and_later_ones_wait() -> None:
     async with nats_server() as server, a_bus(server) as bus:
         asked = asyncio.Event()
         await bus.subscribe("queue.take", Take, lambda _, __: asked.set())
@@ -145,7 +145,7 @@ async def test_a_request_under_way_fails_when_the_connection_is_lost_and_the_nex
 
 
 @pytest.mark.usefixtures("pings_are_frequent")
-async def test_a_connection_that_hangs_is_given_up_and_nobody_waits_for_it() -> None:
+async def test_a_hanging_connection_is_given_up() -> None:
     telemetry, got, large = a_telemetry(), list[int](), Relist("x" * 100_000)
     async with nats_server() as server, a_proxy(server) as proxy:
         bus = await Bus.connect(proxy.url, PREFIX, "me", telemetry)
@@ -164,7 +164,7 @@ async def test_a_connection_that_hangs_is_given_up_and_nobody_waits_for_it() -> 
 
 
 @pytest.mark.usefixtures("pings_are_frequent")
-async def test_what_waits_for_a_connection_that_hangs_is_bounded_and_forgotten() -> None:
+async def test_the_outbox_of_a_hanging_connection_is_bounded_and_dropped() -> None:
     telemetry, got, large = a_telemetry(), list[str](), Relist("x" * 1_000_000)
     async with nats_server() as server, a_proxy(server) as proxy:
         bus = await Bus.connect(proxy.url, PREFIX, "me", telemetry)
@@ -187,14 +187,14 @@ async def test_what_waits_for_a_connection_that_hangs_is_bounded_and_forgotten()
     assert len(got) < 20
 
 
-async def test_a_subject_that_is_none_is_not_sent_to() -> None:
+async def test_an_invalid_subject_is_not_sent_to() -> None:
     async with nats_server() as server, a_bus(server) as bus:
         for subject in ("", "a b", "a\r\nPUB x 0", "a.*", ">", ".a", "a."):
             with pytest.raises(ProtocolError, match="is no subject"):
                 bus.post(subject, Heartbeat(1, 1))
 
 
-async def test_an_error_that_the_server_tells_is_not_the_end() -> None:
+async def test_a_protocol_error_leads_to_a_reconnect() -> None:
     got: list[int] = []
     async with nats_server() as server, a_bus(server) as bus:
         await bus.subscribe("snapshot.deltas", Heartbeat, lambda message, _: got.append(message.seq))
@@ -218,7 +218,7 @@ async def test_it_subscribes_while_the_server_is_away() -> None:
         await until(lambda: got == [5])
 
 
-async def test_closing_sends_what_was_posted() -> None:
+async def test_closing_sends_posted_messages() -> None:
     got: list[int] = []
     async with nats_server() as server, a_bus(server) as receiver:
         await receiver.subscribe("watcher.relist", Relist, lambda message, _: got.append(len(message.asker)))

@@ -65,7 +65,7 @@ def test_any_fields_of_any_type(message: dict[str, Any]) -> None:
 
 @QUICK
 @given(data=st.data())
-def test_a_message_that_was_damaged_on_its_way(data: st.DataObject) -> None:
+def test_damaged_messages(data: st.DataObject) -> None:
     raw = bytearray(data.draw(st.sampled_from(GOOD)))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(raw) - 1)) if raw else 0
@@ -80,7 +80,7 @@ def test_a_message_that_was_damaged_on_its_way(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("nest", [b"\x91", b"\x81\xa1a"], ids=["lists", "maps"])
-def test_what_is_nested_too_deep(nest: bytes) -> None:
+def test_too_deeply_nested_messages(nest: bytes) -> None:
     """By itself, and in every field of every message, known or not."""
     deep = nest * 200_000 + b"\xc0"
     assert is_read_or_refused(deep) is None
@@ -91,7 +91,7 @@ def test_what_is_nested_too_deep(nest: bytes) -> None:
                 reader.read(b"\x82" + b"".join(spelt) + deep, HEADERS)
 
 
-def test_what_claims_to_be_longer_than_it_is() -> None:
+def test_messages_with_a_false_length() -> None:
     for message in (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff"):
         assert is_read_or_refused(message) is None
         assert is_read_or_refused(b"\x82\xa4type\xa5batch\xa4pods" + message) is None

@@ -33,7 +33,7 @@ async def test_messages_arrive_in_the_order_they_were_sent_in() -> None:
     assert arrived == sent
 
 
-async def test_an_envelope_tells_the_epoch_and_the_trace() -> None:
+async def test_an_envelope_has_the_epoch_and_the_trace() -> None:
     envelopes: list[Envelope] = []
     async with nats_server() as server, a_bus(server) as bus:
         await bus.subscribe("snapshot.deltas", Heartbeat, lambda _, envelope: envelopes.append(envelope))
@@ -48,7 +48,7 @@ async def test_an_envelope_tells_the_epoch_and_the_trace() -> None:
     envelopes[0].respond(Heartbeat(1, 1))  # nobody has asked: nothing happens
 
 
-async def test_one_of_a_group_gets_each_message_and_everybody_else_gets_all() -> None:
+async def test_one_subscriber_of_a_group_gets_each_message() -> None:
     got: dict[str, list[str]] = {"a": [], "b": [], "alone": []}
     async with nats_server() as server, a_bus(server) as one, a_bus(server) as two:
         await one.subscribe("watcher.relist", Relist, lambda m, _: got["a"].append(m.asker), group="watcher")
@@ -61,7 +61,7 @@ async def test_one_of_a_group_gets_each_message_and_everybody_else_gets_all() ->
     assert sorted(got["a"] + got["b"], key=int) == got["alone"]
 
 
-async def test_a_prefix_keeps_two_flotillas_apart() -> None:
+async def test_prefixes_separate_two_pipelines() -> None:
     got: list[Relist] = []
     async with nats_server() as server, a_bus(server, prefix="one") as one, a_bus(server, prefix="two") as two:
         await one.subscribe("watcher.relist", Relist, lambda m, _: got.append(m))
@@ -89,7 +89,7 @@ async def test_a_closed_subscription_gets_nothing_more() -> None:
 # Asking
 
 
-async def test_requests_are_answered_each_its_own_now_or_later() -> None:
+async def test_each_request_gets_its_own_reply_now_or_later() -> None:
     held: list[tuple[Take, Envelope]] = []
 
     def hold(message: Take, envelope: Envelope) -> None:
@@ -109,7 +109,7 @@ async def test_requests_are_answered_each_its_own_now_or_later() -> None:
     assert answers == [Received(3, n) for n in range(50)]
 
 
-async def test_an_asynchronous_handler_may_ask_others() -> None:
+async def test_an_asynchronous_handler_may_send_requests() -> None:
     telemetry = a_telemetry()
     async with nats_server() as server, a_bus(server) as asker, a_bus(server, telemetry) as between:
 
@@ -122,7 +122,7 @@ async def test_an_asynchronous_handler_may_ask_others() -> None:
     assert sample(telemetry, "flotilla_bus_request_duration_seconds_count", subject="queue.outcomes") == 1
 
 
-async def test_it_is_told_whether_nobody_listens_or_the_answer_is_late() -> None:
+async def test_no_listener_and_a_timeout_are_distinguished() -> None:
     telemetry = a_telemetry()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         with pytest.raises(NoAnswer, match=r"queue\.take: nobody listens") as nobody:
@@ -143,7 +143,7 @@ async def test_it_is_told_whether_nobody_listens_or_the_answer_is_late() -> None
 # Metrics
 
 
-async def test_traffic_is_counted_by_pattern_and_never_by_name() -> None:
+async def test_traffic_is_counted_by_subject_pattern() -> None:
     telemetry = a_telemetry()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         got: list[Heartbeat] = []

@@ -31,7 +31,7 @@ async def a_member(server: NatsServer, pipeline: str, telemetry: Telemetry | Non
         yield bus
 
 
-async def test_messages_of_another_pipeline_are_refused_counted_and_noticed() -> None:
+async def test_messages_of_another_pipeline_are_refused_and_counted() -> None:
     telemetry, got = a_telemetry(), list[int]()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server())
@@ -46,7 +46,7 @@ async def test_messages_of_another_pipeline_are_refused_counted_and_noticed() ->
     assert sample(telemetry, REFUSED, subject="snapshot.deltas", reason="pipeline") == 1
 
 
-async def test_a_request_is_answered_by_ones_own_pipeline_only() -> None:
+async def test_requests_are_answered_only_within_the_pipeline() -> None:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server())
         cycle = await stack.enter_async_context(a_member(server, OURS))
@@ -63,7 +63,7 @@ async def test_a_request_is_answered_by_ones_own_pipeline_only() -> None:
 @pytest.mark.parametrize(
     ("header", "taken"), [(None, True), (OURS, True), (OTHERS, False), ("", False), ("x" * 500, False)]
 )
-async def test_a_message_without_the_header_is_of_the_last_release(header: str | None, taken: bool) -> None:
+async def test_a_message_without_a_pipeline_header_is_accepted(header: str | None, taken: bool) -> None:
     got: list[int] = []
     async with nats_server() as server, a_member(server, OURS) as bus:
         await bus.subscribe("snapshot.deltas", Heartbeat, lambda message, _: got.append(message.seq))
@@ -77,7 +77,7 @@ async def test_a_message_without_the_header_is_of_the_last_release(header: str |
     assert got == ([1, 2] if taken else [2])
 
 
-async def test_the_command_line_is_part_of_the_first_pipeline_that_answers_it() -> None:
+async def test_the_command_line_joins_the_first_pipeline_that_answers() -> None:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server())
         ours = await stack.enter_async_context(a_member(server, OURS))

@@ -37,7 +37,7 @@ USED = {
 OURS = {"_insists", "_tls", "_forget_servers_but"}
 
 
-def test_the_private_parts_that_are_used_are_these_and_exist() -> None:
+def test_the_private_names_of_nats_py_that_we_use_exist() -> None:
     """A name that is not in the library's code any more would be set or overridden in vain."""
     source = inspect.getsource(client)
     names = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
@@ -49,7 +49,7 @@ def test_the_private_parts_that_are_used_are_these_and_exist() -> None:
         assert {name for name in USED[owner.__name__] if not re.search(rf"\b{name}\b", text)} == set()
 
 
-def test_it_is_pinned_exactly() -> None:
+def test_nats_py_is_pinned_exactly() -> None:
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (ours,) = (each for each in dependencies if each.startswith("nats-py"))
     assert ours == f"nats-py=={version('nats-py')}"

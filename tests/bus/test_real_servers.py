@@ -75,7 +75,7 @@ async def lose_the_master(redis: Watched, cluster: Cluster) -> None:
     await redis.master.kill()
 
 
-async def test_a_pipeline_needs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pipeline_needs_no_further_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods are bound, one waits, one makes way for another; the master of Redis is lost; all is as before."""
     make_certificates(tmp_path)
     for user in RIGHTS:

@@ -33,13 +33,13 @@ def url(server: ConfiguredNats, user: str) -> str:
     return server.as_user(f"{user}:pw-{user}")
 
 
-async def test_the_page_has_what_the_code_says() -> None:
+async def test_the_page_is_current() -> None:
     page = PAGE.read_text()
     assert table() in page
     assert authorization() in page
 
 
-async def test_who_may_only_read_may_only_read(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reader_can_only_read(caplog: pytest.LogCaptureFixture) -> None:
     """What is forbidden is told with the subject, at most once in a while, counted, and the connection goes on."""
     telemetry, got = a_telemetry(), list[object]()
     async with configured_nats(authorization()) as server, AsyncExitStack() as stack:
@@ -60,7 +60,7 @@ async def test_who_may_only_read_may_only_read(caplog: pytest.LogCaptureFixture)
     assert len(told) == 5
 
 
-async def test_everybody_is_answered_at_an_inbox_that_others_cannot_read() -> None:
+async def test_inboxes_are_private() -> None:
     async with configured_nats(authorization()) as server, AsyncExitStack() as stack:
         queue, cycle = [
             await Bus.connect(url(server, user), PREFIX, user, a_telemetry(), role=user) for user in ("queue", "cycle")

@@ -75,7 +75,7 @@ async def talking(url: str, tls: TlsFiles) -> AsyncIterator[Bus]:
 
 
 @pytest.mark.parametrize("scheme", ["tls", "nats"])
-async def test_a_server_that_demands_tls_gets_it(folder: Path, scheme: str) -> None:
+async def test_a_server_that_requires_tls(folder: Path, scheme: str) -> None:
     async with (
         configured_nats(demanding(folder)) as server,
         talking(secured(server, scheme), files(folder)) as bus,
@@ -95,19 +95,19 @@ async def test_a_server_that_demands_tls_gets_it(folder: Path, scheme: str) -> N
         ("expired", "ca", ": its certificate has expired"),
     ],
 )
-async def test_a_server_that_is_not_trusted_is_told_at_once(folder: Path, shows: str, ca: str, problem: str) -> None:
+async def test_an_untrusted_server_is_reported_at_once(folder: Path, shows: str, ca: str, problem: str) -> None:
     async with configured_nats(demanding(folder, shows)) as server:
         for scheme in ("tls", "nats"):
             assert await refused(secured(server, scheme), files(folder, ca)) == problem.format(folder=folder)
 
 
-async def test_without_an_authority_those_of_the_system_count(folder: Path) -> None:
+async def test_without_an_authority_the_systems_are_used(folder: Path) -> None:
     async with configured_nats(demanding(folder)) as server:
         told = await refused(secured(server), TlsFiles())
         assert told == ": its certificate is not signed by an authority that the system trusts"
 
 
-async def test_where_tls_is_insisted_on_a_server_without_it_learns_no_password(folder: Path) -> None:
+async def test_with_required_tls_a_server_without_it_learns_no_password(folder: Path) -> None:
     heard = bytearray()
 
     async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -121,14 +121,14 @@ async def test_where_tls_is_insisted_on_a_server_without_it_learns_no_password(f
     assert not heard
 
 
-async def test_a_server_that_offers_tls_gives_it_to_those_who_insist(folder: Path) -> None:
+async def test_required_tls_with_a_server_that_offers_it(folder: Path) -> None:
     async with configured_nats(demanding(folder) + "allow_non_tls: true\n") as server:
         assert await refused(secured(server), files(folder, "stranger")) != ""
         async with talking(secured(server), files(folder)) as bus:
             assert await answers(bus)
 
 
-async def test_a_server_that_wants_to_know_us_is_shown_our_certificate(folder: Path) -> None:
+async def test_a_server_that_requires_a_client_certificate(folder: Path) -> None:
     async with configured_nats(verifying(folder)) as server:
         async with talking(secured(server), files(folder, own="client")) as bus:
             assert await answers(bus)
@@ -141,13 +141,13 @@ async def test_a_server_that_wants_to_know_us_is_shown_our_certificate(folder: P
         )
 
 
-async def test_a_wrong_password_is_told_over_tls_too(folder: Path) -> None:
+async def test_a_wrong_password_is_reported_over_tls(folder: Path) -> None:
     async with configured_nats(demanding(folder)) as server:
         url = secured(server).replace(SECRET, "wrong")
         assert await refused(url, files(folder)) == " refuses the credentials"
 
 
-async def test_certificates_that_were_replaced_are_used_at_the_next_connection(folder: Path) -> None:
+async def test_rotated_certificates_are_used_at_the_next_connection(folder: Path) -> None:
     """Authority, server and client all have new ones; the process that talks to NATS is the same."""
     async with temporary_folder() as live:
         shutil.copytree(folder, live, dirs_exist_ok=True)
@@ -163,7 +163,7 @@ async def test_certificates_that_were_replaced_are_used_at_the_next_connection(f
             assert await answers(bus)
 
 
-async def test_files_that_are_gone_when_it_reconnects_are_waited_for(folder: Path) -> None:
+async def test_missing_files_at_a_reconnect_are_retried(folder: Path) -> None:
     async with temporary_folder() as live:
         shutil.copytree(folder, live, dirs_exist_ok=True)
         async with (
@@ -190,7 +190,7 @@ async def test_files_that_are_gone_when_it_reconnects_are_waited_for(folder: Pat
         (("ca.pem", None, "client.key"), r"client\.key: a key without its certificate"),
     ],
 )
-async def test_files_that_cannot_be_used_are_told_at_once(
+async def test_unusable_files_are_reported_at_once(
     folder: Path, tls: tuple[str | None, str | None, str | None], problem: str
 ) -> None:
     named = TlsFiles(*(None if name is None else str(folder / name) for name in tls))

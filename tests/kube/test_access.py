@@ -52,7 +52,7 @@ async def test_a_url_and_a_token_are_enough() -> None:
 
 
 @pytest.mark.parametrize("server", ["host:6443", "ftp://host", "https://", "https://host:port", "https://host?x=y"])
-async def test_what_is_no_url_is_refused(server: str) -> None:
+async def test_an_invalid_url_is_refused(server: str) -> None:
     assert await problem(ApiSettings(server=server)) == f"server: {server!r} is not a URL such as https://host:6443"
 
 
@@ -60,12 +60,12 @@ async def test_a_password_in_a_url_is_refused() -> None:
     assert "is not accepted" in await problem(ApiSettings(server=f"https://me:{SECRET}@host"))
 
 
-async def test_outside_a_pod_something_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outside_a_pod_a_server_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert (await problem(ApiSettings())).startswith("no API server: neither a server nor a kubeconfig was named")
 
 
-async def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_missing_kubeconfig(tmp_path: Path) -> None:
     path = tmp_path / "none"
     assert await problem(ApiSettings(kubeconfig=str(path))) == f"{path}: no such file"
 
@@ -87,7 +87,7 @@ async def test_an_unknown_context_is_named(tmp_path: Path) -> None:
         (f"users: [{{name: u, user: {{token: {SECRET}}}}}]\ncurrent-context: x\n", "x"),
     ],
 )
-async def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, said: str) -> None:
+async def test_an_invalid_kubeconfig(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     told = await problem(ApiSettings(kubeconfig=str(path)))
@@ -95,7 +95,7 @@ async def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, said: str) -
     assert said in told
 
 
-async def test_certificates_that_are_none(tmp_path: Path) -> None:
+async def test_invalid_certificates(tmp_path: Path) -> None:
     nonsense = base64.b64encode(SECRET.encode()).decode()
     settings = kubeconfig(
         tmp_path, "https://host", **{"client-certificate-data": nonsense, "client-key-data": nonsense}
@@ -108,7 +108,7 @@ async def test_a_user_and_password_of_a_kubeconfig_are_used(tmp_path: Path) -> N
     assert access.authorization == f"Basic {base64.b64encode(f'me:{SECRET}'.encode()).decode()}"
 
 
-async def test_data_that_are_not_base64_are_named(tmp_path: Path) -> None:
+async def test_data_that_is_not_base64_is_named(tmp_path: Path) -> None:
     settings = kubeconfig(tmp_path, "https://host", **{"client-certificate-data": "x"})
     assert await problem(settings) == f"{settings.kubeconfig}: client-certificate-data: not base64"
 
@@ -147,7 +147,7 @@ async def test_a_token_of_a_kubeconfig_is_used(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_a_token_that_was_replaced_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rotated_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kube.access.REFRESH_AFTER_REFUSAL", 0.0)
     token = tmp_path / "token"
     token.write_text("old")
@@ -160,7 +160,7 @@ async def test_a_token_that_was_replaced_is_read_again(tmp_path: Path, monkeypat
         await client.close()
 
 
-async def test_a_token_is_read_again_when_it_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_token_is_read_again_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kube.access.REFRESH_EVERY", 0.0)
     token = tmp_path / "token"
     token.write_text("old")
@@ -203,7 +203,7 @@ async def test_a_proxy_without_a_scheme_speaks_http(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("proxy", [f"socks5://me:{SECRET}@proxy:1080", f"http://me:{SECRET}@[proxy", "http://:1"])
-async def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
+async def test_an_unusable_proxy_is_reported_without_its_password(
     proxy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = kubeconfig(tmp_path, "https://host")
@@ -216,7 +216,7 @@ async def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
     assert (await problem(ApiSettings(server="https://host"))).startswith("HTTPS_PROXY: only http and https proxies")
 
 
-async def test_a_proxy_that_refuses_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refusing_proxy_is_reported_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
@@ -234,7 +234,7 @@ async def test_a_proxy_that_refuses_is_told_without_its_password(monkeypatch: py
     proxy.close()
 
 
-async def test_many_who_find_a_token_old_cause_one_look() -> None:
+async def test_concurrent_callers_share_one_refresh() -> None:
     looks = 0
 
     async def look(refused: bool) -> Credentials:

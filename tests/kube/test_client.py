@@ -47,7 +47,7 @@ def binding(node: str = "n", uid: str = "uid-p") -> ApiCall:
     return ApiCall("POST", f"{PATH}/binding", {"kind": "Binding", "metadata": metadata, "target": target})
 
 
-async def test_a_pod_is_read_or_is_not_there(client: KubeClient) -> None:
+async def test_a_pod_is_read_or_missing(client: KubeClient) -> None:
     pod = await client.observe_pod("default", "p")
     assert pod is not None
     assert (pod.uid, pod.node) == ("uid-p", "")
@@ -70,7 +70,7 @@ async def test_the_default_binder_binds(client: KubeClient, server: Simulator) -
     assert server.stored("pods", "p", "default")["spec"]["nodeName"] == "n"
 
 
-async def test_what_became_of_a_call_is_told_apart(client: KubeClient, server: Simulator) -> None:
+async def test_each_status_has_its_outcome(client: KubeClient, server: Simulator) -> None:
     assert (await client.execute(binding())).outcome is CallOutcome.OK
     again = await client.execute(binding())
     assert (again.outcome, again.status) == (CallOutcome.CONFLICT, 409)
@@ -84,14 +84,14 @@ async def test_what_became_of_a_call_is_told_apart(client: KubeClient, server: S
     assert (failed.outcome, failed.status, failed.message) == (CallOutcome.UNKNOWN, 500, "injected fault")
 
 
-async def test_a_write_without_an_answer_is_not_asked_twice(client: KubeClient, server: Simulator) -> None:
+async def test_an_unanswered_write_is_not_retried(client: KubeClient, server: Simulator) -> None:
     assert await client.observe_pod("default", "p") is not None, "so that there is a connection that was used before"
     server.faults.drop("POST", "binding", after=True)
     assert (await client.execute(binding())).outcome is CallOutcome.UNKNOWN
     assert server.stored("pods", "p", "default")["spec"]["nodeName"] == "n"
 
 
-async def test_a_write_that_cannot_get_there_is_known_not_to_be_done() -> None:
+async def test_a_write_that_was_not_sent_is_unreachable() -> None:
     async with api_server() as server:
         url = server.url
     client = await KubeClient.open(ApiSettings(server=url))
@@ -103,7 +103,7 @@ async def test_a_write_that_cannot_get_there_is_known_not_to_be_done() -> None:
     await client.close()
 
 
-async def test_what_a_lost_answer_leaves_open_stays_open_though_the_server_is_gone_afterwards() -> None:
+async def test_after_a_lost_answer_the_outcome_stays_unknown() -> None:
     async def take_and_go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         listening.close()
@@ -115,7 +115,7 @@ async def test_what_a_lost_answer_leaves_open_stays_open_though_the_server_is_go
     await client.close()
 
 
-async def test_a_server_that_takes_no_connection_is_told_apart_from_one_that_says_nothing(
+async def test_no_connection_and_no_answer_are_distinguished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shared.kube.client.CONNECT_PATIENCE", 0.2)
@@ -131,13 +131,13 @@ async def test_a_server_that_takes_no_connection_is_told_apart_from_one_that_say
         await client.close()
 
 
-async def test_reads_are_asked_again(client: KubeClient, server: Simulator) -> None:
+async def test_reads_are_retried(client: KubeClient, server: Simulator) -> None:
     server.faults.drop("GET", "pods")
     server.faults.fail("GET", "pods", 503)
     assert await client.observe_pod("default", "p") is not None
 
 
-async def test_a_busy_server_is_asked_again_after_a_while_and_not_for_ever(
+async def test_a_busy_server_is_retried_a_limited_number_of_times(
     client: KubeClient, server: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.kube.client.MOST_RETRIES", 1)
@@ -151,7 +151,7 @@ async def test_a_busy_server_is_asked_again_after_a_while_and_not_for_ever(
     assert (throttled.outcome, throttled.retry_after) == (CallOutcome.THROTTLED, 1.0)
 
 
-async def test_a_refused_write_that_there_is_no_time_to_repeat_is_known_not_to_be_done(
+async def test_a_throttled_write_without_time_for_a_retry_is_not_executed(
     client: KubeClient, server: Simulator
 ) -> None:
     server.faults.fail("POST", "binding", 429, times=9, reason="TooManyRequests")
@@ -160,7 +160,7 @@ async def test_a_refused_write_that_there_is_no_time_to_repeat_is_known_not_to_b
     assert result_of(answer).outcome is CallOutcome.THROTTLED
 
 
-async def test_a_merge_patch_of_one_uid_is_asked_again(client: KubeClient, server: Simulator) -> None:
+async def test_a_merge_patch_with_a_uid_is_retried(client: KubeClient, server: Simulator) -> None:
     server.faults.fail("PATCH", "pods", 503)
     server.faults.drop("PATCH", "pods", after=True)
     assert (await client.patch_pod_condition(P, PodScheduled("Unschedulable", "no room", 1700000000.0))).ok
@@ -175,7 +175,7 @@ async def test_every_call_has_a_deadline(client: KubeClient, server: Simulator) 
     assert late.value.maybe_done
 
 
-async def test_wrong_credentials_are_told_in_one_line() -> None:
+async def test_wrong_credentials_are_one_line() -> None:
     async with api_server(SimulatorOptions(kubelet=False, token="right")) as server:
         async with client_of(server, "wrong") as client:
             with pytest.raises(Unauthorized, match=f"^{server.url}: GET {PATH}: 401 .*$"):
@@ -185,20 +185,20 @@ async def test_wrong_credentials_are_told_in_one_line() -> None:
             assert await client.observe_pod("default", "p") is None
 
 
-async def test_what_is_forbidden_is_told_in_one_line(client: KubeClient, server: Simulator) -> None:
+async def test_a_forbidden_call_is_one_line(client: KubeClient, server: Simulator) -> None:
     server.faults.fail("GET", "pods", 403, reason="Forbidden")
     with pytest.raises(Forbidden, match=f"^{server.url}: GET {PATH}: 403 injected fault$"):
         await client.observe_pod("default", "p")
 
 
-async def test_any_other_refusal_of_a_read_is_told(client: KubeClient, server: Simulator) -> None:
+async def test_other_refusals_of_a_read_raise(client: KubeClient, server: Simulator) -> None:
     server.faults.fail("GET", "pods", 422, reason="Invalid")
     with pytest.raises(Refused, match="422 injected fault"):
         await client.observe_pod("default", "p")
 
 
 @pytest.mark.parametrize("path", ["api/v1/pods", "/api v1", "/api/v1/pods\r\nX: y", "/päds"])
-async def test_what_is_no_path_is_not_sent(client: KubeClient, path: str) -> None:
+async def test_an_invalid_path_is_not_sent(client: KubeClient, path: str) -> None:
     with pytest.raises(UserError, match="is not a path"):
         await client.call("GET", path)
 
@@ -245,7 +245,7 @@ async def test_the_condition_says_why_a_pod_is_not_scheduled(client: KubeClient,
     assert [(c["reason"], c["lastTransitionTime"]) for c in conditions] == [("SchedulerError", "2023-11-14T22:13:20Z")]
 
 
-async def test_a_pod_made_anew_under_the_same_name_is_left_alone(client: KubeClient, server: Simulator) -> None:
+async def test_a_recreated_pod_is_not_touched(client: KubeClient, server: Simulator) -> None:
     other = PodRef("default", "p", "uid-of-before")
     assert (
         await client.patch_pod_condition(other, PodScheduled("Unschedulable", "no", 0.0))
@@ -253,12 +253,12 @@ async def test_a_pod_made_anew_under_the_same_name_is_left_alone(client: KubeCli
     assert (await client.execute(binding(uid="uid-of-before"))).outcome is CallOutcome.CONFLICT
 
 
-async def test_calls_may_be_made_at_the_same_time(client: KubeClient) -> None:
+async def test_calls_are_concurrent(client: KubeClient) -> None:
     pods = await asyncio.gather(*[client.observe_pod("default", "p") for _ in range(200)])
     assert all(pods)
 
 
-async def test_an_answer_that_is_no_status_is_quoted(client: KubeClient) -> None:
+async def test_an_error_that_is_no_status_is_quoted(client: KubeClient) -> None:
     answer = await client.call("GET", "/nothing/of/the/sort")
     assert answer.status == 404
     assert answer.message

@@ -32,16 +32,16 @@ POD = "/api/v1/namespaces/default/pods/p"
         (b"clientConnection: {qps: -1}", ClientConnection(None, None, 100)),
     ],
 )
-def test_only_what_the_file_says_counts(text: bytes, found: ClientConnection) -> None:
+def test_only_settings_in_the_file_count(text: bytes, found: ClientConnection) -> None:
     assert client_connection(ConfigSource("f", HEAD + text)) == found
 
 
-def test_without_a_file_nothing_is_given() -> None:
+def test_without_a_file_there_are_no_settings() -> None:
     assert client_connection(None) == DEFAULT_CONNECTION
 
 
 @pytest.mark.asyncio
-async def test_calls_wait_for_their_turn_and_leases_and_watches_do_not() -> None:
+async def test_the_rate_limit_excludes_leases_and_watches() -> None:
     async with api_server() as server:
         client = await KubeClient.open(ApiSettings(server=server.url), given=ClientConnection(None, 1 / 9, 1))
         assert await client.get(POD) is None
@@ -57,7 +57,7 @@ async def test_calls_wait_for_their_turn_and_leases_and_watches_do_not() -> None
 
 
 @pytest.mark.asyncio
-async def test_no_more_calls_go_out_in_a_while_than_may() -> None:
+async def test_the_rate_limit_holds() -> None:
     async with api_server() as server:
         client = await KubeClient.open(ApiSettings(server=server.url), given=ClientConnection(None, 20.0, 2))
         began = asyncio.get_running_loop().time()
@@ -67,7 +67,7 @@ async def test_no_more_calls_go_out_in_a_while_than_may() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_cannot_go_out_in_time_is_known_not_to_be_done() -> None:
+async def test_a_call_that_the_rate_limit_delays_too_long_is_unreachable() -> None:
     async with api_server() as server:
         server.store_raw("pods", raw_pod("p"))
         client = await KubeClient.open(ApiSettings(server=server.url), given=ClientConnection(None, 0.05, 1))
@@ -81,7 +81,7 @@ async def test_what_cannot_go_out_in_time_is_known_not_to_be_done() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_kubeconfig_of_the_file_counts_where_no_setting_names_one(tmp_path: Path) -> None:
+async def test_the_files_kubeconfig_is_the_fallback(tmp_path: Path) -> None:
     async with api_server() as server:
         config = {
             "current-context": "x",

@@ -107,7 +107,7 @@ async def delete(client: KubeClient, name: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_there_is_listed_and_what_happens_is_told() -> None:
+async def test_objects_are_listed_and_changes_follow() -> None:
     async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
         await until(lambda: ear.count(WatchStarted))
         put(server, "a", "b")
@@ -137,7 +137,7 @@ async def test_a_long_list_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_list_that_expires_half_read_begins_again_with_larger_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_expires_restarts_with_larger_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kube.listwatch.PAGE", 10)
     async with api_server() as server, client_of(server) as client:
         put(server, *[f"p{i:03}" for i in range(35)])
@@ -151,7 +151,7 @@ async def test_a_list_that_expires_half_read_begins_again_with_larger_pages(monk
 
 
 @pytest.mark.asyncio
-async def test_a_watch_that_ends_goes_on_where_it_was() -> None:
+async def test_a_watch_that_ends_resumes_from_its_version() -> None:
     async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
         await until(lambda: ear.count(WatchStarted))
         for round_, name in enumerate("abc", 2):
@@ -189,7 +189,7 @@ async def test_a_watch_from_too_long_ago_lists_again() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_is_away_is_waited_for() -> None:
+async def test_an_unreachable_server_is_retried() -> None:
     async with api_server() as server, client_of(server) as client, following(client) as (ear, _):
         put(server, "a")
         await until(lambda: ear.world == world(server, "a"))
@@ -204,7 +204,7 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_busy_server_says_when_to_come_back() -> None:
+async def test_a_busy_servers_retry_after_is_respected() -> None:
     async with api_server() as server, client_of(server) as client:
         server.faults.fail("GET", "pods", 429, times=2, reason="TooManyRequests")
         async with following(client) as (ear, _):
@@ -213,7 +213,7 @@ async def test_a_busy_server_says_when_to_come_back() -> None:
 
 
 @pytest.mark.asyncio
-async def test_silence_is_not_borne_for_ever() -> None:
+async def test_a_silent_watch_is_given_up() -> None:
     impatient = Timing(shortest_watch=0.2, longest_watch=0.2, silence=0.1, first_wait=0.02)
     async with api_server() as server, client_of(server) as client, following(client, impatient) as (ear, _):
         await until(lambda: ear.count(WatchStarted) >= 2)
@@ -221,7 +221,7 @@ async def test_silence_is_not_borne_for_ever() -> None:
 
 
 @pytest.mark.asyncio
-async def test_wrong_credentials_are_told_and_tried_again() -> None:
+async def test_wrong_credentials_are_reported_and_retried() -> None:
     async with api_server(SimulatorOptions(kubelet=False)) as server, client_of(server) as client:
         server.faults.fail("GET", "pods", 401, times=3, reason="Unauthorized")
         async with following(client) as (ear, _):
@@ -230,7 +230,7 @@ async def test_wrong_credentials_are_told_and_tried_again() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_listing_that_is_asked_for_begins_at_once() -> None:
+async def test_a_requested_listing_starts_at_once() -> None:
     slow = Timing(first_wait=60.0)
     async with api_server() as server, client_of(server) as client, following(client, slow) as (ear, listwatch):
         put(server, "a")
@@ -244,7 +244,7 @@ async def test_a_listing_that_is_asked_for_begins_at_once() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_listing_that_is_asked_for_during_one_follows_it() -> None:
+async def test_a_listing_requested_during_another_follows_it() -> None:
     async with api_server() as server, client_of(server) as client, following(client) as (ear, listwatch):
         await until(lambda: ear.count(ListStarted))
         listwatch.list_again()
@@ -256,7 +256,7 @@ async def test_a_listing_that_is_asked_for_during_one_follows_it() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("streams", [True, False])
-async def test_a_listing_that_has_just_begun_is_begun_anew(streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listing_that_has_just_started_is_restarted(streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks at its beginning need not wait for the end of one that is of no use to it."""
     monkeypatch.setattr("shared.kube.listwatch.PAGE", 1)
     marks: list[type[ListWatchEvent]] = []
@@ -280,7 +280,7 @@ async def test_a_listing_that_has_just_begun_is_begun_anew(streams: bool, monkey
 
 
 @pytest.mark.asyncio
-async def test_each_version_of_an_api_is_asked_before_there_is_trouble() -> None:
+async def test_every_api_version_is_tried_before_a_failure_is_reported() -> None:
     paths = [f"/apis/resource.k8s.io/{version}/deviceclasses" for version in ("v1", "v1beta2", "v1beta1")]
     async with api_server() as server, client_of(server) as client:
         server.serve("resource.k8s.io")
@@ -301,7 +301,7 @@ async def test_each_version_of_an_api_is_asked_before_there_is_trouble() -> None
 
 
 @pytest.mark.asyncio
-async def test_a_selector_is_the_servers_to_apply() -> None:
+async def test_the_server_applies_the_selector() -> None:
     async with api_server() as server, client_of(server) as client:
         put(server, "a")
         server.store_raw("pods", raw_pod("done") | {"status": {"phase": "Succeeded"}})
@@ -314,7 +314,7 @@ async def test_a_selector_is_the_servers_to_apply() -> None:
 
 
 @pytest.mark.parametrize("cuts", [1, 2, 3, 7, 1000])
-def test_lines_are_whole_however_they_arrive(cuts: int) -> None:
+def test_lines_are_reassembled_from_any_chunks(cuts: int) -> None:
     text = b'{"a":1}\n{"bb":22}\n\n{"ccc":333}\n'
     lines = Lines()
     pieces = [lines.take(text[start : start + cuts]) for start in range(0, len(text), cuts)]

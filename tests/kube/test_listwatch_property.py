@@ -114,7 +114,9 @@ async def following(server: ScriptedServer, timing: Timing = QUICK) -> AsyncIter
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, CHANGES, st.sampled_from(["yes", "yes", "refuses", "ignores"]), st.lists(NAMES, min_size=2, max_size=6))
-def test_no_event_is_lost_or_doubled(script: list[Step], churn: list[Change], streams: str, names: list[str]) -> None:
+def test_no_event_is_lost_or_duplicated(
+    script: list[Step], churn: list[Change], streams: str, names: list[str]
+) -> None:
     async def run() -> None:
         async with scripted(script, churn, streams, names) as server, following(server) as (follower, listwatch):
             rng = random.Random(len(script))
@@ -139,7 +141,7 @@ async def settled(server: ScriptedServer, follower: Follower) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_list_that_is_streamed_goes_on_as_a_watch() -> None:
+async def test_a_streamed_list_continues_as_a_watch() -> None:
     async with scripted(names="abc") as server, following(server) as (follower, _):
         await settled(server, follower)
         server.put(Change("d"))
@@ -151,7 +153,7 @@ async def test_a_list_that_is_streamed_goes_on_as_a_watch() -> None:
 
 
 @pytest.mark.asyncio
-async def test_deletions_in_the_middle_of_a_streamed_list_are_told_after_it() -> None:
+async def test_deletions_during_a_streamed_list_follow_it() -> None:
     churn = [Change("x"), Change("a", False), Change("b"), Change("a"), Change("c", False), Change("b")]
     async with scripted(churn=churn, names="abc") as server, following(server) as (follower, _):
         await until(lambda: not server.churn)
@@ -162,7 +164,7 @@ async def test_deletions_in_the_middle_of_a_streamed_list_are_told_after_it() ->
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("streams", ["refuses", "ignores"])
-async def test_a_server_that_streams_no_lists_is_asked_for_one_once(streams: str) -> None:
+async def test_a_server_without_streamed_lists_is_asked_once(streams: str) -> None:
     async with scripted(streams=streams, names="abc") as server, following(server) as (follower, listwatch):
         await settled(server, follower)
         for lists in (2, 3):
@@ -174,7 +176,7 @@ async def test_a_server_that_streams_no_lists_is_asked_for_one_once(streams: str
 
 
 @pytest.mark.asyncio
-async def test_a_streamed_list_that_breaks_off_is_made_up_for_in_pages() -> None:
+async def test_a_broken_streamed_list_is_followed_by_pages() -> None:
     async with scripted([Step("cut", 2)], names="abcd") as server, following(server) as (follower, listwatch):
         await settled(server, follower)
         assert ["limit=" in query for query in server.requests[:3]] == [False, True, True]
@@ -186,7 +188,7 @@ async def test_a_streamed_list_that_breaks_off_is_made_up_for_in_pages() -> None
 
 
 @pytest.mark.asyncio
-async def test_a_page_that_the_server_is_too_busy_for_is_asked_for_again() -> None:
+async def test_a_failed_page_is_retried() -> None:
     script = [Step(), Step(), *[Step("429")] * 5, *[Step("503")] * 5]
     async with scripted(script, streams="refuses", names="abcdef") as server, following(server) as (follower, _):
         await settled(server, follower)
@@ -198,7 +200,7 @@ async def test_a_page_that_the_server_is_too_busy_for_is_asked_for_again() -> No
 
 
 @pytest.mark.asyncio
-async def test_a_watch_that_had_bookmarks_is_missed_when_it_is_silent() -> None:
+async def test_a_watch_without_its_bookmarks_is_given_up() -> None:
     patient = Timing(60.0, 60.0, bookmark_silence=0.2, first_wait=0.001)
     async with scripted([Step("dead", 5)], names="abc") as server, following(server, patient) as (follower, _):
         await until(lambda: any(isinstance(trouble.cause, Silent) for trouble in follower.troubles))
@@ -209,7 +211,7 @@ async def test_a_watch_that_had_bookmarks_is_missed_when_it_is_silent() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_never_goes_on_from_there_is_asked_for_everything() -> None:
+async def test_failed_resumptions_lead_to_a_relist() -> None:
     script = [Step("end", 3), *[Step("500")] * 30]
     async with scripted(script, names="ab") as server, following(server) as (follower, _):
         await until(lambda: follower.count(ListDone) == 2)

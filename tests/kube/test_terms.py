@@ -33,7 +33,7 @@ async def take(lease: Lease, term: int) -> bool:
     return await lease.write(term, acquired=True, patience=PATIENCE)
 
 
-async def test_where_there_is_none_it_is_made_and_then_renewed() -> None:
+async def test_a_missing_lease_is_created_and_then_renewed() -> None:
     async with api_server() as server, client_of(server) as client:
         lease = a_lease(client)
         assert await lease.look(PATIENCE) is None
@@ -48,7 +48,7 @@ async def test_where_there_is_none_it_is_made_and_then_renewed() -> None:
         assert seen == Record("me", 7, str(renewed["renewTime"]), 15.0, acquired=str(made["acquireTime"]))
 
 
-async def test_the_lease_remembers_whose_pods_leaders_have_served() -> None:
+async def test_the_lease_records_served_schedulers() -> None:
     async with api_server() as server, client_of(server) as client:
         for term, (holder, schedulers) in enumerate([("me", ["a", "b"]), ("you", ["b", "c"])], start=7):
             lease = Lease(client, NAMESPACE, "flotilla-x", holder, 14.2, schedulers)
@@ -59,7 +59,7 @@ async def test_the_lease_remembers_whose_pods_leaders_have_served() -> None:
         assert later.served == ("a", "b", "c", "d")
 
 
-async def test_who_leads_says_which_nats_it_uses_and_it_counts_in_that_term_only() -> None:
+async def test_the_leaders_nats_is_recorded_for_its_term() -> None:
     async with api_server() as server, client_of(server) as client:
         lease, other = a_lease(client), a_lease(client, "you")
         await lease.look(PATIENCE)
@@ -77,7 +77,7 @@ async def test_who_leads_says_which_nats_it_uses_and_it_counts_in_that_term_only
         assert not stored["metadata"].get("annotations"), "while it is cut off from NATS it names none"
 
 
-async def test_of_several_who_try_at_a_time_one_gets_it() -> None:
+async def test_of_concurrent_writers_one_succeeds() -> None:
     async with api_server() as server, client_of(server) as client:
         leases = [a_lease(client, f"me-{i}") for i in range(8)]
         for _ in range(2):  # where there is none, and where there is one
@@ -86,7 +86,7 @@ async def test_of_several_who_try_at_a_time_one_gets_it() -> None:
             assert sum(await asyncio.gather(*wrote)) == 1
 
 
-async def test_who_was_overtaken_looks_and_may_write_again() -> None:
+async def test_a_refused_writer_reads_and_writes_again() -> None:
     async with api_server() as server, client_of(server) as client:
         mine, other = a_lease(client), a_lease(client, "you")
         await take(mine, 1)
@@ -95,7 +95,7 @@ async def test_who_was_overtaken_looks_and_may_write_again() -> None:
         assert await take(mine, 3)
 
 
-async def test_what_is_given_back_is_nobodys_and_keeps_its_term() -> None:
+async def test_a_released_lease_has_no_holder_and_keeps_its_term() -> None:
     async with api_server() as server, client_of(server) as client:
         mine, other = a_lease(client), a_lease(client, "you")
         await take(mine, 5)
@@ -106,7 +106,7 @@ async def test_what_is_given_back_is_nobodys_and_keeps_its_term() -> None:
         assert record is not None and (record.holder, record.term, record.duration) == ("", 5, 1.0)
 
 
-async def test_a_mark_is_believed_once() -> None:
+async def test_the_settled_mark_counts_once() -> None:
     async with api_server() as server, client_of(server) as client:
         mine, other = a_lease(client), a_lease(client, "you")
         await take(mine, 5)
@@ -121,7 +121,7 @@ async def test_a_mark_is_believed_once() -> None:
         assert record is not None and not record.settled
 
 
-async def test_a_mark_of_another_term_is_not_believed() -> None:
+async def test_a_settled_mark_of_another_term_does_not_count() -> None:
     """Of one that somebody left there who took the Lease without knowing of marks; or of ours, which was overtaken."""
     async with api_server() as server, client_of(server) as client:
         mine, other = a_lease(client), a_lease(client, "you")
@@ -138,7 +138,7 @@ async def test_a_mark_of_another_term_is_not_believed() -> None:
         assert record is not None and not record.settled
 
 
-async def test_what_others_have_annotated_stays() -> None:
+async def test_other_annotations_are_kept() -> None:
     async with api_server() as server, client_of(server) as client:
         mine = a_lease(client)
         await take(mine, 5)
@@ -152,7 +152,7 @@ async def test_what_others_have_annotated_stays() -> None:
         assert stored["metadata"]["annotations"] == {"a": "b"}
 
 
-async def test_a_lease_of_somebody_else_is_kept_whole() -> None:
+async def test_unknown_fields_of_a_lease_are_kept() -> None:
     lease = {
         "metadata": {"name": "flotilla-x", "namespace": NAMESPACE, "labels": {"a": "b"}},
         "spec": {"leaseTransitions": 41, "holderIdentity": "them", "leaseDurationSeconds": 60, "preferredHolder": "us"},
@@ -165,7 +165,7 @@ async def test_a_lease_of_somebody_else_is_kept_whole() -> None:
         assert stored["spec"]["preferredHolder"] == "us"
 
 
-async def test_what_is_no_term_is_refused() -> None:
+async def test_an_invalid_term_is_refused() -> None:
     lease = {"metadata": {"name": "flotilla-x", "namespace": NAMESPACE}, "spec": {"leaseTransitions": "many"}}
     async with api_server() as server, client_of(server) as client:
         server.store_raw("leases", lease, group="coordination.k8s.io")
@@ -174,14 +174,14 @@ async def test_what_is_no_term_is_refused() -> None:
             await a_lease(client).look(PATIENCE)
 
 
-async def test_a_server_that_refuses_is_named() -> None:
+async def test_a_refusal_names_the_server() -> None:
     async with api_server() as server, client_of(server) as client:
         server.faults.fail("POST", "leases", 422, reason="Invalid")
         with pytest.raises(Refused, match="POST Lease kube-system/flotilla-x: 422 injected fault"):
             await take(a_lease(client), 1)
 
 
-async def test_a_namespace_that_is_not_there_is_told() -> None:
+async def test_a_missing_namespace_is_reported() -> None:
     async with api_server() as server, client_of(server) as client:
         nowhere = Lease(client, "nowhere", "flotilla-x", "me", 15.0)
         assert await nowhere.look(PATIENCE) is None

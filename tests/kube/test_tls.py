@@ -110,7 +110,7 @@ async def ask(client: KubeClient) -> None:
     assert await client.observe_pod("default", "nobody") is None
 
 
-async def test_a_certificate_in_the_kubeconfig_is_shown(server: TlsServer, tmp_path: Path) -> None:
+async def test_the_kubeconfigs_certificate_is_used(server: TlsServer, tmp_path: Path) -> None:
     user = {"client-certificate-data": encoded(pki.FIRST), "client-key-data": encoded(pki.FIRST_KEY)}
     async with client_of(kubeconfig(tmp_path, {"server": server.url}, user)) as client:
         await ask(client)
@@ -133,9 +133,7 @@ async def test_verification_can_be_turned_off(server: TlsServer, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("name", "right"), [("api.internal", True), ("api.elsewhere", False)])
-async def test_the_name_that_is_verified_may_be_another(
-    server: TlsServer, tmp_path: Path, name: str, right: bool
-) -> None:
+async def test_the_verified_name_can_be_set(server: TlsServer, tmp_path: Path, name: str, right: bool) -> None:
     async with client_of(kubeconfig(tmp_path, {"server": server.url, "tls-server-name": name}, {})) as client:
         if right:
             await ask(client)
@@ -145,7 +143,7 @@ async def test_the_name_that_is_verified_may_be_another(
     assert set(server.names) == {name}
 
 
-async def test_certificates_whose_files_are_replaced_are_read_again(server: TlsServer, tmp_path: Path) -> None:
+async def test_rotated_certificates_are_read_again(server: TlsServer, tmp_path: Path) -> None:
     (tmp_path / "crt").write_text(pki.FIRST)
     (tmp_path / "key").write_text(pki.FIRST_KEY)
     user = {"client-certificate": "crt", "client-key": "key"}
@@ -158,7 +156,7 @@ async def test_certificates_whose_files_are_replaced_are_read_again(server: TlsS
     assert server.subjects == ["first", "first", "second"]
 
 
-async def test_half_a_replaced_pair_leaves_what_there_was(server: TlsServer, tmp_path: Path) -> None:
+async def test_a_half_rotated_pair_keeps_the_old_one(server: TlsServer, tmp_path: Path) -> None:
     (tmp_path / "crt").write_text(pki.FIRST)
     (tmp_path / "key").write_text(pki.FIRST_KEY)
     access = await find_access(
@@ -173,7 +171,7 @@ async def test_half_a_replaced_pair_leaves_what_there_was(server: TlsServer, tmp
     assert access.tls is not before
 
 
-async def test_what_has_not_changed_keeps_its_connections(server: TlsServer, tmp_path: Path) -> None:
+async def test_unchanged_material_keeps_its_connections(server: TlsServer, tmp_path: Path) -> None:
     user = {"client-certificate-data": encoded(pki.FIRST), "client-key-data": encoded(pki.FIRST_KEY)}
     access = await find_access(kubeconfig(tmp_path, {"server": server.url}, user))
     before = access.tls
@@ -222,7 +220,7 @@ async def test_a_plugin_is_not_run_while_its_credential_holds(
     assert runs(tmp_path) == 1
 
 
-async def test_a_refused_credential_is_asked_for_again_once(server: TlsServer, tmp_path: Path) -> None:
+async def test_a_refused_credential_is_requested_again_once(server: TlsServer, tmp_path: Path) -> None:
     user = plugin(tmp_path, {"token": "a"}, {"token": "b"}, {"token": "c"})
     async with client_of(kubeconfig(tmp_path, {"server": server.url}, user)) as client:
         server.admits = lambda asked: asked.authorization == "Bearer b"
@@ -235,14 +233,14 @@ async def test_a_refused_credential_is_asked_for_again_once(server: TlsServer, t
     assert [each.authorization for each in server.asked[-2:]] == ["Bearer b", "Bearer c"]
 
 
-async def test_a_plugin_may_give_token_and_certificate(server: TlsServer, tmp_path: Path) -> None:
+async def test_a_plugin_may_return_token_and_certificate(server: TlsServer, tmp_path: Path) -> None:
     user = plugin(tmp_path, {"token": "a", **certificate(pki.FIRST, pki.FIRST_KEY)})
     async with client_of(kubeconfig(tmp_path, {"server": server.url}, user)) as client:
         await ask(client)
     assert [(each.subject, each.authorization) for each in server.asked] == [("first", "Bearer a")]
 
 
-async def test_a_plugin_is_told_of_the_cluster_where_it_wants_to(server: TlsServer, tmp_path: Path) -> None:
+async def test_a_plugin_gets_the_cluster_on_request(server: TlsServer, tmp_path: Path) -> None:
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "us"}}
     cluster = {"server": server.url, "extensions": [extension]}
     await find_access(kubeconfig(tmp_path, cluster, plugin(tmp_path, {"token": "a"}, provideClusterInfo=True)))
@@ -258,12 +256,12 @@ async def test_a_plugin_is_told_of_the_cluster_where_it_wants_to(server: TlsServ
     [
         ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "must be one of"),
         ({"command": "./nothing", "installHint": "install it"}, "cannot be run: No such file or directory; install it"),
-        ({"interactiveMode": "Always"}, "nobody is there"),
+        ({"interactiveMode": "Always"}, "no terminal"),
         ({"command": "/bin/false"}, "ended with exit code 1"),
-        ({"command": "/bin/echo", "args": ["hunter2"]}, "no ExecCredential"),
+        ({"command": "/bin/echo", "args": ["hunter2"]}, "not an ExecCredential"),
     ],
 )
-async def test_what_is_wrong_with_a_plugin_is_told(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+async def test_plugin_errors_are_reported(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
     settings = kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, plugin(tmp_path, {"token": "a"}, **fields))
     with pytest.raises(UserError, match=said) as caught:
         await find_access(settings)
@@ -272,12 +270,12 @@ async def test_what_is_wrong_with_a_plugin_is_told(tmp_path: Path, fields: dict[
 
 
 @pytest.mark.parametrize("status", [{}, {"clientCertificateData": pki.FIRST}, {"token": 7}])
-async def test_an_incomplete_credential_is_none(tmp_path: Path, status: dict[str, Any]) -> None:
+async def test_an_incomplete_credential_is_refused(tmp_path: Path, status: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"exec \./plugin: "):
         await find_access(kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, plugin(tmp_path, status)))
 
 
-async def test_a_plugin_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_plugin_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kube.access.REFRESH_PATIENCE", 0.3)
     user = {"exec": {"apiVersion": EXEC_VERSION, "command": "sleep", "args": [60]}}
     with pytest.raises(UserError, match=r"no credentials within 0\.3 s"):
@@ -311,7 +309,7 @@ async def test_a_proxy_of_the_kubeconfig_is_used(server: TlsServer, tmp_path: Pa
     assert (server.subjects, server.names) == (["first"], ["api.internal"])
 
 
-async def test_the_server_is_told_who_asks(server: TlsServer, tmp_path: Path) -> None:
+async def test_the_user_agent_names_the_service(server: TlsServer, tmp_path: Path) -> None:
     settings = kubeconfig(tmp_path, {"server": server.url}, {"token": "t"})
     telemetry = Telemetry(Metrics(), Tracer("binder", "b", ids=random.Random(1)), logging.getLogger("flotilla.binder"))
     for client in (await KubeClient.open(settings, telemetry), await KubeClient.open(settings, agent="somebody")):
@@ -320,7 +318,7 @@ async def test_the_server_is_told_who_asks(server: TlsServer, tmp_path: Path) ->
     assert [each.agent for each in server.asked] == [f"flotilla-binder/{version('flotilla')}", "somebody"]
 
 
-async def test_a_proxy_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+async def test_an_unusable_proxy_is_refused(tmp_path: Path) -> None:
     settings = kubeconfig(tmp_path, {"server": "https://host", "proxy-url": "socks5://proxy:1080"}, {"token": "t"})
     with pytest.raises(UserError, match="proxy-url: only http and https"):
         await find_access(settings)

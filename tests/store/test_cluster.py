@@ -58,7 +58,7 @@ async def stored(link: RedisLink) -> tuple[object, ...]:
     return facts(await loaded(link))
 
 
-async def test_a_state_comes_back_whole() -> None:
+async def test_a_written_state_is_read_back() -> None:
     core = SnapshotCore(1)
     persists(core, *everything())
     async with redis_server() as server, linked(server) as link:
@@ -69,7 +69,7 @@ async def test_a_state_comes_back_whole() -> None:
     assert hostnames == ["twin"]
 
 
-async def test_what_changes_is_written() -> None:
+async def test_changes_are_written() -> None:
     core = SnapshotCore(1)
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
@@ -82,7 +82,7 @@ async def test_what_changes_is_written() -> None:
     assert (state.objects, state.nominations, state.shared_hostnames) == ([], [], [])
 
 
-async def test_a_rewrite_leaves_nothing_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rewrite_removes_the_previous_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.store.writer.CHUNK", 64)
     core, after = SnapshotCore(1), SnapshotCore(2)
     persists(core, *everything())
@@ -94,7 +94,7 @@ async def test_a_rewrite_leaves_nothing_of_before(monkeypatch: pytest.MonkeyPatc
         assert await stored(link) == facts(after.state())
 
 
-async def test_a_promise_that_a_commit_ends_is_gone_and_comes_back() -> None:
+async def test_a_nomination_that_a_commit_ends_is_gone_and_comes_back() -> None:
     core = SnapshotCore(1)
     persists(core, NodeSeen(small_node("a")), PodSeen(nominated("a")))
     async with redis_server() as server, linked(server) as link:
@@ -104,7 +104,7 @@ async def test_a_promise_that_a_commit_ends_is_gone_and_comes_back() -> None:
         assert (await loaded(link)).nominations == []
 
 
-async def test_the_next_leader_and_a_worker_know_of_the_volumes_that_were_decided_on() -> None:
+async def test_the_next_leader_and_workers_read_decided_volumes() -> None:
     core = SnapshotCore(1)
     persists(core, NodeSeen(small_node("a")), ObjectSeen(a_volume("v")), ObjectSeen(a_claim("c")))
     wanted = VolumeDecision(bindings=[("default/c", "v")])

@@ -36,7 +36,7 @@ async def remove_one(link: RedisLink) -> None:
 
 
 @pytest.mark.parametrize("empty", [remove, remove_one])
-async def test_a_new_term_counts_it_as_lost(empty: Callable[[RedisLink], Awaitable[None]]) -> None:
+async def test_a_new_term_counts_an_emptied_ledger_as_lost(empty: Callable[[RedisLink], Awaitable[None]]) -> None:
     async with redis_server() as server, linked(server) as link:
         await an_assumed_pod(link)
         await empty(link)
@@ -45,7 +45,7 @@ async def test_a_new_term_counts_it_as_lost(empty: Callable[[RedisLink], Awaitab
         assert (await open_term(link, PREFIX, 3)).lost, "until a whole state is there"
 
 
-async def test_a_ledger_that_became_empty_by_itself_is_whole() -> None:
+async def test_a_ledger_that_became_empty_normally_is_complete() -> None:
     async with redis_server() as server, linked(server) as link:
         core, writer = await an_assumed_pod(link)
         for uid in ("a", "b"):
@@ -69,7 +69,7 @@ async def test_the_writer_notices_at_its_next_write() -> None:
         assert not found.lost
 
 
-async def test_what_is_emptied_while_the_state_is_rewritten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_ledger_emptied_during_a_rewrite_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     write_ledger = Writer._write_ledger
 
     async def and_lose(writer: Writer, ledger: Iterable[LedgerEntry]) -> int:
@@ -89,7 +89,7 @@ async def test_what_is_emptied_while_the_state_is_rewritten_is_noticed(monkeypat
         assert {entry.uid for entry in found.ledger} == {"a", "b"}, "the one before"
 
 
-async def test_a_server_that_may_evict_keys_is_told_of() -> None:
+async def test_a_server_that_may_evict_keys_is_reported() -> None:
     async with redis_server() as server, linked(server) as link:
         assert (await open_term(link, PREFIX, 1)).evicts == ""
         await link.call("CONFIG", "SET", "maxmemory-policy", "volatile-lru")

@@ -22,7 +22,7 @@ def a_core() -> SnapshotCore:
     return core
 
 
-async def test_the_process_that_was_written_to_has_all_of_it() -> None:
+async def test_the_same_redis_process_has_the_whole_ledger() -> None:
     core = a_core()
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
@@ -66,7 +66,7 @@ async def test_a_server_whose_append_only_file_ends_early_has_lost_the_ledger() 
             assert (found.lost, found.ledger) == (True, [])
 
 
-async def test_a_replica_that_takes_the_masters_place_has_lost_the_ledger() -> None:
+async def test_a_promoted_replica_has_lost_the_ledger() -> None:
     core = a_core()
     async with AsyncExitStack() as stack:
         master = await stack.enter_async_context(configured_redis())

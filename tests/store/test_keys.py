@@ -78,7 +78,7 @@ async def test_the_page_names_the_keys() -> None:
     assert fields == set(rows("Meta"))
 
 
-async def test_a_term_that_was_just_opened_has_the_fields_that_the_page_says() -> None:
+async def test_a_newly_opened_term_has_the_documented_fields() -> None:
     async with redis_server() as server, linked(server) as link:
         await open_term(link, PREFIX, 1)
         await Writer.open(link, PREFIX, 1, SHARDS)

@@ -43,7 +43,7 @@ async def test_sockets_and_ports() -> None:
         assert link.where == server.url.removeprefix("unix://")
 
 
-async def test_databases_are_apart() -> None:
+async def test_databases_are_separate() -> None:
     async with redis_server() as server, relay(server) as between:
         async with linked_to(f"{between.url}/2") as link:
             await link.call("SET", "key", "value")
@@ -51,7 +51,9 @@ async def test_databases_are_apart() -> None:
             assert await link.call("GET", "key") is None
 
 
-async def test_unreachable_is_told_with_the_server_and_without_the_password(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreachable_is_reported_with_the_server_and_without_the_password(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     port = free_port()
     with caplog.at_level(logging.WARNING):
         told = await refused(f"redis://me:{SECRET}@127.0.0.1:{port}/0", patience=0.5)
@@ -62,7 +64,7 @@ async def test_unreachable_is_told_with_the_server_and_without_the_password(capl
     assert all(f"127.0.0.1:{port}" in line and SECRET not in line for line in lines)
 
 
-async def test_a_server_that_comes_late_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_connecting_waits_for_redis(caplog: pytest.LogCaptureFixture) -> None:
     async with redis_server() as server:
         await server.kill()
         with caplog.at_level(logging.WARNING):
@@ -79,7 +81,7 @@ async def test_a_server_that_comes_late_is_waited_for(caplog: pytest.LogCaptureF
             await link.close()
 
 
-async def test_a_wrong_password_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_password_is_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async with redis_server() as server, linked(server) as link:
         await link.call("CONFIG", "SET", "requirepass", "another")
         path = server.url.removeprefix("unix://")
@@ -91,7 +93,7 @@ async def test_a_wrong_password_is_told_at_once(caplog: pytest.LogCaptureFixture
             assert await allowed.call("ECHO", "here") == b"here"
 
 
-async def test_a_user_without_access_to_the_keys_is_told() -> None:
+async def test_a_user_without_rights_on_the_keys_is_reported() -> None:
     async with redis_server() as server, linked(server) as link:
         await link.call("ACL", "SETUSER", "me", "on", f">{SECRET}", "~other:*", "+@all")
         url = server.url.replace("unix://", f"unix://me:{SECRET}@")
@@ -123,16 +125,16 @@ async def test_a_user_without_access_to_the_keys_is_told() -> None:
         "unix://redis.sock",
     ],
 )
-async def test_a_bad_url_is_told(url: str) -> None:
+async def test_a_bad_url_is_reported(url: str) -> None:
     assert (await refused(url)).startswith("redis URL: ")
 
 
-async def test_a_database_that_the_server_does_not_have_is_told_at_once() -> None:
+async def test_a_missing_database_is_reported_at_once() -> None:
     async with redis_server() as server:
         assert "DB index is out of range" in await refused(f"{server.url}?db=99")
 
 
-async def test_a_server_that_hangs_is_not_waited_for_and_answers_do_not_mix_up() -> None:
+async def test_a_hanging_server_times_out_and_replies_are_not_mixed_up() -> None:
     async with redis_server() as server, linked(server) as link:
         assert server.process is not None
         os.kill(server.process.pid, signal.SIGSTOP)
@@ -144,7 +146,7 @@ async def test_a_server_that_hangs_is_not_waited_for_and_answers_do_not_mix_up()
         assert await link.call("ECHO", "second") == b"second"
 
 
-async def test_a_call_that_is_cancelled_leaves_the_link_in_order() -> None:
+async def test_a_cancelled_call_leaves_the_link_usable() -> None:
     async with redis_server() as server, linked(server) as link:
         assert server.process is not None
         os.kill(server.process.pid, signal.SIGSTOP)
@@ -157,14 +159,14 @@ async def test_a_call_that_is_cancelled_leaves_the_link_in_order() -> None:
         assert await link.call("ECHO", "second") == b"second"
 
 
-async def test_a_server_that_takes_no_writes_is_told() -> None:
+async def test_a_read_only_server_is_reported() -> None:
     async with redis_server() as server, linked(server) as link:
         await link.call("REPLICAOF", "127.0.0.1", str(free_port()))
         with pytest.raises(StoreUnreachable, match="does not take this"):
             await open_term(link, PREFIX, 1)
 
 
-async def test_a_tls_url_asks_for_tls() -> None:
+async def test_a_rediss_url_uses_tls() -> None:
     """A server that does not speak it is not talked to in clear: it would answer at once."""
     async with redis_server() as server, relay(server) as between:
         told = await refused(between.url.replace("redis://", f"rediss://:{SECRET}@"), patience=0.3)

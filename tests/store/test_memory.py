@@ -10,7 +10,7 @@ from tests.store.support import PREFIX, behind_a_relay, linked
 pytestmark = pytest.mark.asyncio
 
 
-async def test_what_is_written_is_there_until_it_is_forgotten() -> None:
+async def test_records_stay_until_they_are_deleted() -> None:
     async with redis_server() as server, linked(server) as link:
         memory = Memory(link, PREFIX)
         assert await memory.load() == {}
@@ -33,7 +33,7 @@ async def test_more_than_one_command_takes() -> None:
         assert await memory.load() == {}
 
 
-async def test_what_another_program_keeps_there_is_left_alone() -> None:
+async def test_keys_of_other_programs_are_not_touched() -> None:
     async with redis_server() as server, linked(server) as link:
         await link.call("SET", f"{PREFIX}:queue", "something else")
         memory = Memory(link, PREFIX)
@@ -43,7 +43,7 @@ async def test_what_another_program_keeps_there_is_left_alone() -> None:
         assert await link.call("GET", f"{PREFIX}:queue") == b"something else"
 
 
-async def test_redis_away_is_told_and_the_same_may_be_written_again() -> None:
+async def test_an_unreachable_redis_is_reported_and_the_write_can_be_retried() -> None:
     async with redis_server() as server, linked(server) as link:
         memory = Memory(link, PREFIX)
         await memory.write(1, {"a": b"1"})
@@ -55,7 +55,7 @@ async def test_redis_away_is_told_and_the_same_may_be_written_again() -> None:
         assert await memory.load() == {"a": b"2"}
 
 
-async def test_a_write_whose_answer_is_lost_is_done_once_more() -> None:
+async def test_a_write_with_a_lost_reply_is_repeated() -> None:
     async with behind_a_relay() as (direct, between, link):
         between.loses_answers = True
         with pytest.raises(StoreUnreachable):
@@ -65,7 +65,7 @@ async def test_a_write_whose_answer_is_lost_is_done_once_more() -> None:
         assert await Memory(direct, PREFIX).load() == {"a": b"1", "b": b"2"}
 
 
-async def test_what_a_newer_queue_has_claimed_an_older_one_does_not_write() -> None:
+async def test_an_older_queue_cannot_write_after_a_newer_claim() -> None:
     async with redis_server() as server, linked(server) as link:
         memory = Memory(link, PREFIX)
         await memory.claim(4)
@@ -81,7 +81,7 @@ async def test_what_a_newer_queue_has_claimed_an_older_one_does_not_write() -> N
         assert await memory.load() == {"c": b"3"}
 
 
-async def test_a_term_that_redis_has_lost_is_written_again() -> None:
+async def test_a_term_lost_by_redis_is_written_again() -> None:
     async with redis_server() as server, linked(server) as link:
         memory = Memory(link, PREFIX)
         await memory.claim(4)

@@ -62,13 +62,13 @@ DONE = {"snapshot": write_the_state, "worker": read_the_state, "queue": remember
 """In this order: what one writes, the next one reads."""
 
 
-async def test_the_page_has_what_the_code_says() -> None:
+async def test_the_page_is_current() -> None:
     page = PAGE.read_text().splitlines()
     for user in RIGHTS:
         assert f"    ACL SETUSER {rule(user, '>PASSWORD')}" in page
 
 
-async def test_each_user_can_do_all_and_needs_all() -> None:
+async def test_each_user_needs_and_has_its_rights() -> None:
     assert DONE.keys() == RIGHTS.keys()
     async with with_users() as (server, admin):
         for user, does in DONE.items():
@@ -117,7 +117,7 @@ EVERYBODY_FORBIDDEN = [
 
 
 @pytest.mark.parametrize("user", RIGHTS)
-async def test_a_user_can_do_nothing_else(user: str) -> None:
+async def test_a_user_has_no_further_rights(user: str) -> None:
     async with with_users() as (server, _), linked_to(as_user(server, user)) as link:
         for command in FORBIDDEN[user] + EVERYBODY_FORBIDDEN:
             with pytest.raises(UserError, match=r"^Redis at .* refuses access: "):

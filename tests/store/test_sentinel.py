@@ -76,7 +76,7 @@ async def as_soon_as_it_answers(do: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.05)
 
 
-async def test_a_master_that_has_its_place_taken_by_one_that_knows_all() -> None:
+async def test_failover_to_an_up_to_date_replica() -> None:
     """What was written is there, what was under way is written, and the term is the same."""
     async with watched() as them, linked_to(them.url) as link:
         core = SnapshotCore(1)
@@ -93,7 +93,7 @@ async def test_a_master_that_has_its_place_taken_by_one_that_knows_all() -> None
             assert await direct.call("HGET", "flotilla:meta", "epoch") == b"1"
 
 
-async def test_a_master_that_has_its_place_taken_by_one_that_lacks_the_last_writes() -> None:
+async def test_failover_to_a_replica_that_lacks_the_last_writes() -> None:
     """The state is told to be lost, and is whole again after a new term has begun."""
     async with (
         watched() as them,
@@ -116,7 +116,7 @@ async def test_a_master_that_has_its_place_taken_by_one_that_lacks_the_last_writ
         assert set(plain(await loaded(link))) == {"a", "b"}
 
 
-async def test_a_master_that_hangs_is_left() -> None:
+async def test_a_hanging_master_is_replaced() -> None:
     """Its connections stay open, and nobody answers on them: only deadlines tell."""
     async with watched() as them, linked_to(them.url) as link:
         await link.call("SET", "key", "1")
@@ -140,7 +140,7 @@ async def told(url: str, patience: float = 5.0) -> str:
     return str(error.value)
 
 
-async def test_what_can_be_wrong_about_sentinels() -> None:
+async def test_sentinel_errors() -> None:
     """A master and sentinels with passwords of their own."""
     async with (
         configured_redis(f"user default off\nuser me on >{SECRET} ~* &* +@all\n") as master,
@@ -163,7 +163,7 @@ async def test_what_can_be_wrong_about_sentinels() -> None:
         assert (await told(good.partition("?")[0])).startswith(f"{at} refuses access: ")
 
 
-async def test_sentinels_that_are_all_away_are_waited_for() -> None:
+async def test_unreachable_sentinels_are_retried() -> None:
     ports = a_free_port(), a_free_port()
     line = await told(f"redis+sentinel://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/main", patience=0.4)
     assert line.startswith(f"Redis at main of sentinels 127.0.0.1:{ports[0]},127.0.0.1:{ports[1]} cannot be reached: ")
@@ -181,12 +181,12 @@ async def test_sentinels_that_are_all_away_are_waited_for() -> None:
         ("redis+cluster://one", "a Redis Cluster cannot be used"),
     ],
 )
-async def test_a_url_that_cannot_be(url: str, problem: str) -> None:
+async def test_invalid_sentinel_urls(url: str, problem: str) -> None:
     line = await told(url.replace("://", f"://me:{SECRET}@"))
     assert line.startswith("redis URL: ") and problem in line
 
 
-async def test_a_server_of_a_redis_cluster_is_told() -> None:
+async def test_a_redis_cluster_is_refused() -> None:
     async with configured_redis("cluster-enabled yes\n") as server, linked_to(server.url) as link:
         with pytest.raises(UserError, match="is part of a Redis Cluster, which cannot be used"):
             await begin(link, SnapshotCore(1))

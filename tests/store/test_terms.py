@@ -70,7 +70,7 @@ async def test_a_term_that_is_not_open_has_no_writer() -> None:
             await Writer.open(link, PREFIX, 1, SHARDS)
 
 
-async def test_great_epochs_are_told_apart() -> None:
+async def test_large_epochs_compare_exactly() -> None:
     """Their sequence numbers are beyond what a Lua number holds exactly."""
     core = one_node(1 << 20)
     async with redis_server() as server, linked(server) as link:
@@ -80,7 +80,7 @@ async def test_great_epochs_are_told_apart() -> None:
         assert (state.epoch, state.seq) == (1 << 20, core.seq)
 
 
-async def test_prefixes_do_not_touch_each_other() -> None:
+async def test_prefixes_are_separate() -> None:
     cores = {prefix: one_node(epoch) for epoch, prefix in enumerate(("a", "b"), start=1)}
     async with redis_server() as server, linked(server) as link:
         for prefix, core in cores.items():
@@ -93,7 +93,7 @@ async def test_prefixes_do_not_touch_each_other() -> None:
     ("schema", "told"),
     [("3", "of a newer Flotilla; this one knows 2"), ("0", "too old"), ("x\ny", "none of Flotilla's")],
 )
-async def test_another_schema_is_left_alone(schema: str, told: str) -> None:
+async def test_another_schema_is_not_touched(schema: str, told: str) -> None:
     async with redis_server() as server, linked(server) as link:
         await link.call("HSET", f"{PREFIX}:meta", "schema", schema, "epoch", "1", "seq", "5", "shard_count", "4")
         before = await link.call("HGETALL", f"{PREFIX}:meta")
@@ -105,7 +105,7 @@ async def test_another_schema_is_left_alone(schema: str, told: str) -> None:
         assert await link.call("DBSIZE") == 1
 
 
-async def test_what_is_no_ledger_entry_is_told() -> None:
+async def test_an_invalid_ledger_entry_is_reported() -> None:
     async with redis_server() as server, linked(server) as link:
         core = one_node(1)
         writer = await begin(link, core)
@@ -115,7 +115,7 @@ async def test_what_is_no_ledger_entry_is_told() -> None:
             await open_term(link, PREFIX, 2)
 
 
-async def test_what_was_lost_stays_lost_until_a_whole_state_is_there() -> None:
+async def test_a_loss_counts_until_a_complete_state_is_written() -> None:
     async with redis_server() as server, linked(server) as link:
         assert (await open_term(link, PREFIX, 3)).lost
         assert (await open_term(link, PREFIX, 4)).lost, "nothing was written in term 3"
@@ -156,7 +156,7 @@ async def test_state_that_names_no_pipeline_is_adopted() -> None:
         assert await pipeline_of(link, PREFIX) == OURS
 
 
-async def test_what_the_queue_of_another_pipeline_remembers_is_left_alone() -> None:
+async def test_retry_records_of_another_pipeline_are_not_touched() -> None:
     async with redis_server() as server, linked(server) as link:
         await Memory(link, PREFIX).claim(1)
         ours = Memory(link, PREFIX, OURS)

@@ -108,7 +108,7 @@ async def test_a_server_that_is_trusted(folder: Path) -> None:
         assert await link.call("ECHO", "here") == b"here"
 
 
-async def test_a_server_that_wants_to_know_us(folder: Path) -> None:
+async def test_a_server_that_requires_a_client_certificate_of_redis_clients(folder: Path) -> None:
     async with tls_redis(folder, verify=True) as front:
         async with linked_to(url(front, folder, own="client")) as link:
             assert await link.call("ECHO", "here") == b"here"
@@ -130,7 +130,7 @@ async def test_a_server_that_is_not_trusted(folder: Path, shows: str, ca: str, p
         assert await told(url(front, folder, ca), front) == problem.format(folder=folder)
 
 
-async def test_the_systems_authorities_do_not_count_beside_those_that_are_named(folder: Path) -> None:
+async def test_named_authorities_replace_the_systems(folder: Path) -> None:
     async with tls_redis(folder) as front:
         line = await told(f"rediss://127.0.0.1:{front.port}", front)
         assert line == "its certificate is not signed by an authority that the system trusts"
@@ -142,19 +142,19 @@ async def test_verification_cannot_be_switched_off(folder: Path) -> None:
             await connect(f"rediss://127.0.0.1:1?{option}", LOG)
 
 
-async def test_files_that_cannot_be_used_are_told_at_once(folder: Path) -> None:
+async def test_unusable_files_are_reported_at_once(folder: Path) -> None:
     with pytest.raises(UserError, match=r"gone\.pem: No such file or directory"):
         await connect(f"rediss://127.0.0.1:1?ssl_ca_certs={folder}/gone.pem", LOG)
 
 
-async def test_a_server_without_tls_is_told(folder: Path) -> None:
+async def test_a_server_without_tls_is_reported(folder: Path) -> None:
     """It is sent no password in clear."""
     async with redis_server() as server, relay(server) as between:
         with pytest.raises((UserError, StoreUnreachable), match=f"Redis at 127.0.0.1:{between.port} "):
             await connect(f"rediss://:{SECRET}@127.0.0.1:{between.port}?ssl_ca_certs={folder}/ca.pem", LOG, 0.3)
 
 
-async def test_certificates_that_were_replaced_are_used_for_the_next_connection(folder: Path) -> None:
+async def test_rotated_certificates_are_used_for_the_next_connection(folder: Path) -> None:
     async with temporary_folder() as live, configured_redis() as server:
         shutil.copytree(folder, live, dirs_exist_ok=True)
         front = TlsFront(server.port, server_context(live, verify=True))

@@ -52,7 +52,7 @@ async def test_a_state_is_read_as_it_was_written() -> None:
         assert len(state.loads) == 1  # equal ones are one
 
 
-async def test_a_worker_that_waits_for_a_state_reads_no_shards() -> None:
+async def test_a_worker_that_waits_for_a_state_reads_nothing() -> None:
     """It asks ten times a second, while the snapshot reads the listing on the same cores."""
     async with redis_server() as server, linked(server) as link:
         await open_term(link, PREFIX, 1)
@@ -103,7 +103,7 @@ async def test_ledger_and_answer_outlive_the_term() -> None:
         assert left.answer == persist.answer
 
 
-async def test_a_write_of_a_thousand_pods_is_one() -> None:
+async def test_a_thousand_pods_are_one_write() -> None:
     """More arguments than a Lua call takes at once."""
     core = peopled(1)
     async with redis_server() as server, linked(server) as link:
@@ -115,14 +115,14 @@ async def test_a_write_of_a_thousand_pods_is_one() -> None:
         assert (await open_term(link, PREFIX, 2)).ledger == []
 
 
-async def test_nothing_to_write_asks_nobody() -> None:
+async def test_an_empty_write_makes_no_call() -> None:
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, peopled())
         await server.kill()
         await writer.write([])
 
 
-async def test_a_server_that_has_forgotten_the_scripts_is_taught_again() -> None:
+async def test_scripts_are_reloaded_after_a_script_flush() -> None:
     core = peopled()
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
@@ -131,7 +131,7 @@ async def test_a_server_that_has_forgotten_the_scripts_is_taught_again() -> None
         assert plain(await loaded(link)) == plain(core.state())
 
 
-async def test_what_was_lost_is_noticed() -> None:
+async def test_lost_keys_are_noticed() -> None:
     core = peopled()
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
@@ -143,7 +143,7 @@ async def test_what_was_lost_is_noticed() -> None:
             await writer.write(persists(core, PodDeleted("default/p1")))
 
 
-async def test_a_server_that_starts_again_empty_is_noticed() -> None:
+async def test_a_restart_without_data_is_noticed() -> None:
     core = peopled()
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
@@ -183,7 +183,7 @@ async def test_the_same_group_may_be_written_again() -> None:
 
 
 @pytest.mark.parametrize("more", [False, True])
-async def test_a_write_whose_answer_was_lost_is_written_again(more: bool) -> None:
+async def test_a_write_with_a_lost_reply_is_written_again(more: bool) -> None:
     core = peopled()
     async with redis_server() as server, relay(server) as between, linked_to(between.url) as link:
         writer = await begin(link, core)
@@ -201,7 +201,7 @@ async def test_a_write_whose_answer_was_lost_is_written_again(more: bool) -> Non
         assert plain(await loaded(link)) == plain(core.state())
 
 
-async def test_a_write_that_never_arrived_is_written_again() -> None:
+async def test_a_lost_write_is_written_again() -> None:
     """The pod's old place goes as well, though the writer had put that together once before."""
     core = peopled()
     async with behind_a_relay() as (direct, between, link):
@@ -215,7 +215,7 @@ async def test_a_write_that_never_arrived_is_written_again() -> None:
         assert plain(await loaded(direct)) == plain(core.state())
 
 
-async def test_a_write_that_arrives_after_its_repetition_does_nothing() -> None:
+async def test_a_delayed_duplicate_write_does_nothing() -> None:
     core = peopled()
     async with behind_a_relay() as (direct, between, link):
         writer = await begin(link, core)
@@ -235,7 +235,7 @@ async def test_a_write_that_arrives_after_its_repetition_does_nothing() -> None:
 # Whole states
 
 
-async def test_a_rewrite_leaves_nothing_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rewrite_removes_the_previous_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there were more shards."""
     monkeypatch.setattr(writer_module, "CHUNK", 64)
     async with redis_server() as server, linked(server) as link:
@@ -254,7 +254,7 @@ async def test_a_rewrite_leaves_nothing_of_before(monkeypatch: pytest.MonkeyPatc
         assert shards <= set(range(SHARDS))
 
 
-async def test_a_half_written_state_is_not_read_and_the_ledger_before_still_counts() -> None:
+async def test_a_half_written_state_is_not_read_and_the_previous_ledger_counts() -> None:
     class Interrupted(Exception):
         pass
 
@@ -280,7 +280,7 @@ async def test_a_half_written_state_is_not_read_and_the_ledger_before_still_coun
         assert left.answer is not None
 
 
-async def test_who_reads_during_a_rewrite_gets_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_during_a_rewrite_gets_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "CHUNK", 256)
     core = peopled(30)
     seen = set()
@@ -298,7 +298,7 @@ async def test_who_reads_during_a_rewrite_gets_all_or_nothing(monkeypatch: pytes
     assert seen == {None, 30}
 
 
-async def test_a_rewrite_that_failed_is_done_again() -> None:
+async def test_a_failed_rewrite_is_repeated() -> None:
     core = peopled()
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, core)
@@ -319,7 +319,7 @@ async def test_a_state_of_another_epoch_is_not_written() -> None:
             await writer.rewrite(peopled(epoch=2).state(), [], None)
 
 
-async def test_another_number_of_shards_is_told() -> None:
+async def test_another_shard_count_is_reported() -> None:
     async with redis_server() as server, linked(server) as link:
         await begin(link, peopled())
         with pytest.raises(UserError, match="shard_count: 5 here, but 4"):

@@ -107,7 +107,7 @@ class ApiCalls:
         if not wanted.fences:
             return await self._client.observe_pod(wanted.namespace, wanted.name)
         pod = PodRef(wanted.namespace, wanted.name, wanted.uid)
-        return (await fence(self._client, pod, wanted.fences, f"attempt {wanted.attempt}")).standing
+        return (await fence(self._client, pod, wanted.fences, f"attempt {wanted.attempt}")).observed
 
 
 async def call_extender(client: ExtenderClient, call: ExtenderBinding, timeout: float) -> Result:

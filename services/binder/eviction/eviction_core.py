@@ -44,7 +44,7 @@ from services.binder.eviction.eviction_state import (
     VictimState,
 )
 from shared.errors import InvariantBroken, ProtocolError
-from shared.kube.events_and_conditions import ObservedPod, marked
+from shared.kube.events_and_conditions import ObservedPod, preemption_condition
 from shared.messages.binding import Evict, Evicted, Withdraw
 
 MAX_WINDOW = 20.0
@@ -254,7 +254,7 @@ class EvictionCore:
                 self._over(eviction, victim, now, evicted=True, in_memory=True)
         else:
             victim.priority = pod.priority
-            victim.condition = marked(pod, eviction.message, now)
+            victim.condition = preemption_condition(pod, eviction.message, now)
             self._ready_for(eviction, victim, Step.DELETE if victim.condition is None else Step.MARK)
 
     def _withdraw(self, eviction: Eviction, victim: Victim, pause: float, now: float) -> None:

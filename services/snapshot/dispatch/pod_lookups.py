@@ -57,7 +57,7 @@ class LookUps:
         if isinstance(wanted, LookUp):
             return await self._client.observe_pod(wanted.namespace, wanted.name)
         pod = PodRef(wanted.namespace, wanted.name, wanted.uid)
-        return (await fence(self._client, pod, wanted.version, f"attempt {wanted.attempt}")).standing
+        return (await fence(self._client, pod, wanted.version, f"attempt {wanted.attempt}")).observed
 
 
 def outcome(wanted: LookUp | Fence, pod: ObservedPod | None) -> LookedUp:

@@ -20,7 +20,7 @@ def test_an_event_is_named_after_its_pod_and_the_time() -> None:
     assert event_name("web-1", 1.0) == "web-1.3b9aca00"
 
 
-def test_where_that_is_no_name_it_gets_another_that_is_its_own() -> None:
+def test_an_invalid_event_name_becomes_a_uuid() -> None:
     assert uuid.UUID(event_name("a" * 250, 1.0))
     assert uuid.UUID(event_name("-", 1.0))
     assert event_name("-", 1.0) == event_name("-", 1.0) != event_name("-", 2.0)
@@ -36,7 +36,7 @@ def test_a_series_has_a_count_of_two_or_more_and_the_last_time() -> None:
     assert series_path(event) == "/apis/events.k8s.io/v1/namespaces/default/events/web-1.3b9aca00"
 
 
-def test_a_note_is_cut_where_a_character_ends() -> None:
+def test_a_long_note_is_cut_between_characters() -> None:
     assert cut_note("x" * MOST_NOTE_BYTES) == "x" * MOST_NOTE_BYTES
     cut = cut_note("ü" * MOST_NOTE_BYTES)
     assert cut.endswith("ü ...")

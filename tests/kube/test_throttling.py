@@ -10,19 +10,19 @@ RATES = st.sampled_from([0.1, 1.0, 4.0, 50.0, 1000.0])
 GAPS = st.lists(st.sampled_from([0.0, 0.001, 0.2, 1.0, 30.0]), min_size=1, max_size=60)
 
 
-def test_a_burst_goes_at_once_and_then_one_after_the_other() -> None:
+def test_a_burst_goes_at_once_then_calls_are_spaced() -> None:
     bucket = TokenBucket(10.0, 3)
     assert [bucket.take(5.0, 100.0) for _ in range(5)] == pytest.approx([5.0, 5.0, 5.0, 5.1, 5.2])
 
 
-def test_who_comes_too_late_takes_nothing() -> None:
+def test_a_caller_past_its_deadline_takes_nothing() -> None:
     bucket = TokenBucket(1.0, 1)
     assert bucket.take(0.0, 0.0) == 0.0
     assert bucket.take(0.0, 0.5) is None
     assert bucket.take(0.0, 1.0) == 1.0
 
 
-def test_what_is_given_back_is_there_again() -> None:
+def test_a_returned_token_can_be_taken_again() -> None:
     bucket = TokenBucket(1.0, 1)
     bucket.take(0.0, 0.0)
     assert bucket.take(0.0, 1.0) == 1.0
@@ -31,9 +31,7 @@ def test_what_is_given_back_is_there_again() -> None:
 
 
 @given(RATES, st.integers(1, 20), GAPS, st.sampled_from([0.0, 0.5, 3.0, 1e9]))
-def test_no_span_of_time_sees_more_than_its_tokens_and_the_burst(
-    rate: float, burst: int, gaps: list[float], patience: float
-) -> None:
+def test_no_interval_exceeds_rate_and_burst(rate: float, burst: int, gaps: list[float], patience: float) -> None:
     bucket, now, gone = TokenBucket(rate, burst), 0.0, list[float]()
     for gap in gaps:
         now += gap

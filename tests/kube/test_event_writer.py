@@ -98,7 +98,7 @@ async def test_a_pod_that_fails_thirty_times_has_one_event() -> None:
         assert d.metric("flotilla_events_counted_total") == 29
 
 
-async def test_what_the_server_has_forgotten_is_written_anew() -> None:
+async def test_an_event_that_the_server_forgot_is_written_again() -> None:
     async with desk() as d:
         first = d.happens()
         await until(lambda: d.writer.idle)
@@ -107,7 +107,7 @@ async def test_what_the_server_has_forgotten_is_written_anew() -> None:
         await soon(lambda: d.count(first), 2)
 
 
-async def test_an_answer_that_is_lost_makes_no_second_event() -> None:
+async def test_a_lost_answer_makes_no_second_event() -> None:
     async with desk() as d:
         d.server.faults.drop("POST", EVENTS, after=True)
         first = d.happens()
@@ -117,7 +117,7 @@ async def test_an_answer_that_is_lost_makes_no_second_event() -> None:
         assert await d.number() == 1
 
 
-async def test_what_is_refused_is_counted_and_holds_nothing_up() -> None:
+async def test_a_refused_event_is_counted_and_delays_nothing() -> None:
     async with desk() as d:
         d.server.faults.fail("POST", EVENTS, 403, reason="Forbidden")
         d.happens("p")
@@ -127,7 +127,7 @@ async def test_what_is_refused_is_counted_and_holds_nothing_up() -> None:
         assert await d.number() == 1
 
 
-async def test_while_more_important_things_wait_there_are_few() -> None:
+async def test_few_events_are_written_while_it_yields() -> None:
     async with desk(Limits(yielding_rate=0.001)) as d:
         d.yields = True
         for i in range(10):
@@ -140,7 +140,7 @@ async def test_while_more_important_things_wait_there_are_few() -> None:
         assert d.metric("flotilla_events_waiting") == 0
 
 
-async def test_what_is_too_much_is_dropped_and_counted() -> None:
+async def test_dropped_events_are_counted() -> None:
     async with desk(Limits(most_waiting=5)) as d:
         for i in range(8):
             d.happens(f"p{i}")

@@ -16,8 +16,8 @@ from shared.kube.events_and_conditions import (
     PodRef,
     PodScheduled,
     event_name,
-    marked,
-    standing,
+    observed_pod,
+    preemption_condition,
 )
 from shared.kube.outcome import CallOutcome
 from testing.simulator.service import Simulator
@@ -62,7 +62,7 @@ async def test_a_nomination_is_written_with_the_condition(client: KubeClient, se
     assert len(server.stored("pods", "p", "default")["status"]["conditions"]) == 1
 
 
-async def test_only_the_nomination_that_is_meant_is_cleared(client: KubeClient, server: Simulator) -> None:
+async def test_only_the_named_nomination_is_cleared(client: KubeClient, server: Simulator) -> None:
     assert (await client.clear_nomination(P, "n1")).status == 422
     await client.patch_pod_condition(P, None, "n2")
     assert (await client.clear_nomination(P, "n1")).status == 422
@@ -73,7 +73,7 @@ async def test_only_the_nomination_that_is_meant_is_cleared(client: KubeClient, 
     assert (await client.clear_nomination(NOBODY, "n2")).outcome is CallOutcome.NOT_FOUND
 
 
-async def test_a_pod_is_marked_beside_its_other_conditions(client: KubeClient, server: Simulator) -> None:
+async def test_the_preemption_condition_keeps_other_conditions(client: KubeClient, server: Simulator) -> None:
     await client.patch_pod_condition(P, PodScheduled("Unschedulable", "no", 0.0))
     assert (await client.patch_pod_condition(P, MARK)).ok
     conditions = {c["type"]: c for c in server.stored("pods", "p", "default")["status"]["conditions"]}
@@ -89,7 +89,7 @@ async def test_a_pod_is_marked_beside_its_other_conditions(client: KubeClient, s
     assert (await client.patch_pod_condition(BEFORE, MARK)).outcome is CallOutcome.CONFLICT
 
 
-async def test_only_the_pod_that_is_meant_is_deleted(client: KubeClient, server: Simulator) -> None:
+async def test_only_the_pod_of_that_uid_is_deleted(client: KubeClient, server: Simulator) -> None:
     assert (await client.delete_pod(BEFORE)).outcome is CallOutcome.CONFLICT
     assert await client.observe_pod("default", "p") is not None
     assert (await client.delete_pod(P)).ok
@@ -97,16 +97,16 @@ async def test_only_the_pod_that_is_meant_is_deleted(client: KubeClient, server:
     assert (await client.delete_pod(P)).outcome is CallOutcome.NOT_FOUND
 
 
-async def test_what_stands_of_a_pod_is_read(client: KubeClient) -> None:
+async def test_an_observed_pod_is_read(client: KubeClient) -> None:
     await client.patch_pod_condition(P, MARK)
     found = await client.observe_pod("default", "p")
     assert found is not None
     assert (found.uid, found.node, found.terminating) == ("uid-p", "", False)
-    assert marked(found, MARK.message, 5.0) is None
+    assert preemption_condition(found, MARK.message, 5.0) is None
     assert await client.observe_pod("default", "nobody") is None
 
 
-async def test_a_pod_that_goes_is_on_its_node_until_it_is_gone(client: KubeClient, server: Simulator) -> None:
+async def test_a_terminating_pod_stays_on_its_node_until_it_is_gone(client: KubeClient, server: Simulator) -> None:
     pod = raw_pod("q")
     pod["spec"]["nodeName"] = "n1"
     pod["status"] = {"phase": "Running"}
@@ -118,12 +118,12 @@ async def test_a_pod_that_goes_is_on_its_node_until_it_is_gone(client: KubeClien
 
 
 @pytest.mark.parametrize("raw", [b'{"metadata":{"generation":"many"}}', b"[]", b"no json"])
-async def test_what_is_no_pod_is_not_taken_for_one(raw: bytes) -> None:
+async def test_invalid_pods_are_refused(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        standing(raw)
+        observed_pod(raw)
 
 
-async def test_a_pod_that_cannot_be_read_is_named(client: KubeClient, server: Simulator) -> None:
+async def test_an_unreadable_pod_is_named(client: KubeClient, server: Simulator) -> None:
     pod = raw_pod("bad")
     pod["spec"]["nodeName"] = 7
     server.store_raw("pods", pod)
@@ -131,17 +131,17 @@ async def test_a_pod_that_cannot_be_read_is_named(client: KubeClient, server: Si
         await client.observe_pod("default", "bad")
 
 
-async def test_a_mark_says_since_when_and_is_not_repeated() -> None:
+async def test_the_preemption_condition_keeps_its_time_and_is_written_once() -> None:
     def seen(*conditions: ObservedCondition) -> ObservedPod:
         return ObservedPod("uid-p", "n1", False, 3, list(conditions))
 
     old = ObservedCondition("DisruptionTarget", "True", "EvictionByEvictionAPI", "drain")
     ended = ObservedCondition("DisruptionTarget", "False", "PreemptionByScheduler", "m")
     same = ObservedCondition("DisruptionTarget", "True", "PreemptionByScheduler", "m")
-    assert marked(seen(), "m", 5.0) == DisruptionTarget("m", 5.0, 3)
-    assert marked(seen(ended), "m", 5.0) == DisruptionTarget("m", 5.0, 3)
-    assert marked(seen(old), "m", 5.0) == DisruptionTarget("m", None, 3)
-    assert marked(seen(same), "m", 5.0) is None
+    assert preemption_condition(seen(), "m", 5.0) == DisruptionTarget("m", 5.0, 3)
+    assert preemption_condition(seen(ended), "m", 5.0) == DisruptionTarget("m", 5.0, 3)
+    assert preemption_condition(seen(old), "m", 5.0) == DisruptionTarget("m", None, 3)
+    assert preemption_condition(seen(same), "m", 5.0) is None
 
 
 async def test_an_event_names_the_other_pod(client: KubeClient) -> None:

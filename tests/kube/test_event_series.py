@@ -16,10 +16,10 @@ from shared.kube.event_series import (
     SPAM_BURST,
     SPAM_REFILL,
     Admission,
-    Ending,
     EventSeries,
     Limits,
     Write,
+    WriteEnd,
 )
 from shared.kube.events_and_conditions import PodEvent, PodRef, event_name
 from shared.kube.outcome import CallOutcome, CallResult
@@ -63,7 +63,7 @@ class Desk:
         assert write is not None
         return write
 
-    def answer(self, write: Write, result: CallResult = OK) -> Ending:
+    def answer(self, write: Write, result: CallResult = OK) -> WriteEnd:
         name = event_name(write.event.pod.name, write.event.at)
         self.calls.append((self.now, "create" if write.creates else "patch", write.event.count))
         if result.ok:
@@ -86,16 +86,16 @@ class Desk:
             self.write_all()
 
 
-def test_the_first_is_created_at_once() -> None:
+def test_the_first_occurrence_is_written_at_once() -> None:
     desk = Desk()
     assert desk.happens() is Admission.WAITS
     write = desk.taken()
     assert (write.creates, write.event) == (True, event())
-    assert desk.answer(write) is Ending.WRITTEN
+    assert desk.answer(write) is WriteEnd.WRITTEN
     assert (desk.take(), desk.core.wait(desk.now)) == (None, None)
 
 
-def test_a_repeat_is_patched_into_it_later_with_its_time() -> None:
+def test_a_repeat_is_patched_later_with_its_time() -> None:
     desk = Desk()
     desk.happens()
     desk.write_all()
@@ -110,7 +110,7 @@ def test_a_repeat_is_patched_into_it_later_with_its_time() -> None:
 
 
 @pytest.mark.parametrize("seconds, calls", [(10.0, 2), (100.0, 5), (3600.0, 17)])
-def test_a_pod_that_fails_every_second_costs_few_calls_and_every_failure_counts(seconds: float, calls: int) -> None:
+def test_many_repeats_cost_few_calls_and_all_count(seconds: float, calls: int) -> None:
     desk = Desk()
     desk.happens()
     desk.write_all()
@@ -120,7 +120,7 @@ def test_a_pod_that_fails_every_second_costs_few_calls_and_every_failure_counts(
     assert list(desk.counts.values()) == [1 + seconds]
 
 
-def test_repeats_of_what_still_waits_cost_nothing() -> None:
+def test_repeats_of_a_waiting_event_cost_no_call() -> None:
     desk = Desk()
     for _ in range(30):
         desk.happens()
@@ -130,7 +130,7 @@ def test_repeats_of_what_still_waits_cost_nothing() -> None:
     assert desk.core.due == 0
 
 
-def test_repeats_while_it_is_being_written_are_written_later() -> None:
+def test_repeats_during_a_write_are_written_later() -> None:
     desk = Desk()
     desk.happens()
     write = desk.taken()
@@ -146,7 +146,7 @@ def test_repeats_while_it_is_being_written_are_written_later() -> None:
 
 
 @pytest.mark.parametrize("silence, events", [(SERIES_ENDS, 1), (SERIES_ENDS + 1.0, 2)])
-def test_after_a_silence_it_is_a_new_event(silence: float, events: int) -> None:
+def test_after_the_series_ends_there_is_a_new_event(silence: float, events: int) -> None:
     desk = Desk()
     desk.happens()
     desk.write_all()
@@ -156,61 +156,61 @@ def test_after_a_silence_it_is_a_new_event(silence: float, events: int) -> None:
     assert len(desk.counts) == events
 
 
-def test_others_are_other_series() -> None:
+def test_different_occurrences_are_different_series() -> None:
     desk = Desk()
     fates = [desk.happens("p"), desk.happens("q"), desk.happens("p", "Preempted"), desk.happens("p")]
     assert fates == [Admission.WAITS, Admission.WAITS, Admission.WAITS, Admission.COUNTED]
 
 
-def test_what_is_forgotten_at_the_server_is_created_anew_with_its_count() -> None:
+def test_an_event_that_the_server_forgot_is_created_again_with_its_count() -> None:
     desk = Desk()
     desk.happens()
     desk.write_all()
     desk.happens()
     desk.now = FIRST_REWRITE
-    assert desk.answer(desk.taken(), GONE) is Ending.LATER
+    assert desk.answer(desk.taken(), GONE) is WriteEnd.LATER
     write = desk.taken()
     assert (write.creates, write.event.count) == (True, 2)
-    assert desk.answer(write) is Ending.WRITTEN
+    assert desk.answer(write) is WriteEnd.WRITTEN
 
 
-def test_of_a_namespace_that_is_gone_there_are_no_events() -> None:
+def test_events_of_a_deleted_namespace_are_dropped() -> None:
     desk = Desk()
     desk.happens()
-    assert desk.answer(desk.taken(), GONE) is Ending.FAILED
+    assert desk.answer(desk.taken(), GONE) is WriteEnd.FAILED
     assert (desk.core.remembered, desk.core.waiting) == (0, 0)
 
 
-def test_an_event_that_was_written_without_an_answer_gets_its_repeats() -> None:
+def test_an_event_with_a_lost_answer_gets_its_repeats() -> None:
     desk = Desk()
     desk.happens()
-    assert desk.answer(desk.taken(), UNANSWERED) is Ending.LATER
+    assert desk.answer(desk.taken(), UNANSWERED) is WriteEnd.LATER
     desk.happens()
     desk.now = 1.0
     write = desk.taken()
     assert (write.creates, write.event.count) == (True, 2)
-    assert desk.answer(write, EXISTS) is Ending.WRITTEN
+    assert desk.answer(write, EXISTS) is WriteEnd.WRITTEN
     desk.pass_time(FIRST_REWRITE)
     assert desk.calls[-1] == (11.0, "patch", 2)
 
 
 @pytest.mark.parametrize("result", [FORBIDDEN, BROKEN])
-def test_what_is_refused_is_not_asked_again(result: CallResult) -> None:
+def test_a_refused_event_is_not_retried(result: CallResult) -> None:
     desk = Desk()
     desk.happens("p")
     desk.happens("q")
-    assert desk.answer(desk.taken(), result) is Ending.FAILED
-    assert desk.answer(desk.taken()) is Ending.WRITTEN
+    assert desk.answer(desk.taken(), result) is WriteEnd.FAILED
+    assert desk.answer(desk.taken()) is WriteEnd.WRITTEN
     assert desk.happens("p") is Admission.WAITS
 
 
-def test_a_count_that_is_refused_is_tried_with_a_later_repeat() -> None:
+def test_a_refused_count_is_retried_with_a_later_repeat() -> None:
     desk = Desk()
     desk.happens()
     desk.write_all()
     desk.happens()
     desk.now = FIRST_REWRITE
-    assert desk.answer(desk.taken(), FORBIDDEN) is Ending.FAILED
+    assert desk.answer(desk.taken(), FORBIDDEN) is WriteEnd.FAILED
     assert desk.core.wait(desk.now) is None
     desk.happens()
     assert desk.take() is None
@@ -218,11 +218,11 @@ def test_a_count_that_is_refused_is_tried_with_a_later_repeat() -> None:
     assert desk.calls[-1] == (20.0, "patch", 3)
 
 
-def test_a_server_that_has_enough_of_one_is_left_alone_with_all() -> None:
+def test_throttling_pauses_all_events() -> None:
     desk = Desk()
     for name in ("p", "q"):
         desk.happens(name)
-    assert desk.answer(desk.taken(), THROTTLED) is Ending.LATER
+    assert desk.answer(desk.taken(), THROTTLED) is WriteEnd.LATER
     assert desk.take() is None
     assert desk.core.wait(desk.now) == 7.0
     desk.now = 7.0
@@ -230,21 +230,21 @@ def test_a_server_that_has_enough_of_one_is_left_alone_with_all() -> None:
     assert desk.taken().event.pod.name == "q"
 
 
-def test_a_server_that_is_away_is_asked_ever_more_rarely_and_each_event_so_many_times() -> None:
+def test_retries_back_off_and_are_limited_per_event() -> None:
     desk = Desk()
     desk.happens()
     times = []
-    ending = Ending.LATER
-    while ending is Ending.LATER:
+    ending = WriteEnd.LATER
+    while ending is WriteEnd.LATER:
         times.append(desk.now)
         ending = desk.answer(desk.taken(), UNREACHABLE)
         desk.now += desk.core.wait(desk.now) or 0.0
-    assert ending is Ending.FAILED
+    assert ending is WriteEnd.FAILED
     assert len(times) == MOST_TRIES
     assert [b - a for a, b in pairwise(times[:8])] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
-def test_what_is_routine_comes_last_and_is_in_no_series() -> None:
+def test_routine_events_come_last_and_have_no_series() -> None:
     desk = Desk()
     assert [desk.happens("p", "Scheduled") for _ in range(2)] == [Admission.WAITS, Admission.WAITS]
     desk.happens("q")
@@ -253,7 +253,7 @@ def test_what_is_routine_comes_last_and_is_in_no_series() -> None:
     assert desk.core.remembered == 1
 
 
-def test_two_events_of_a_pod_never_have_the_same_name() -> None:
+def test_event_names_are_unique() -> None:
     desk = Desk(Limits(burst=2000))
     for i in range(1000):
         desk.happens("p", "Scheduled")
@@ -262,7 +262,7 @@ def test_two_events_of_a_pod_never_have_the_same_name() -> None:
     assert len(desk.counts) == 1000
 
 
-def test_counts_have_their_turn_though_there_are_new_events_all_the_time() -> None:
+def test_counts_are_written_despite_constant_new_events() -> None:
     desk = Desk(Limits(rate=10.0, burst=1))
     desk.happens("p")
     desk.write_all()
@@ -277,7 +277,7 @@ def test_counts_have_their_turn_though_there_are_new_events_all_the_time() -> No
     assert any(kind == "patch" for _, kind, _ in desk.calls)
 
 
-def test_too_much_about_one_object_is_dropped() -> None:
+def test_spam_about_one_object_is_dropped() -> None:
     desk = Desk()
     fates = [desk.happens("p", f"Reason{i}") for i in range(int(SPAM_BURST) + 1)]
     assert set(fates[:-1]) == {Admission.WAITS}
@@ -288,7 +288,7 @@ def test_too_much_about_one_object_is_dropped() -> None:
     assert [desk.happens("p", "New"), desk.happens("p", "Newer")] == [Admission.WAITS, Admission.SPAM]
 
 
-def test_too_many_at_once_are_dropped_and_the_calls_keep_to_their_rate() -> None:
+def test_the_queue_is_bounded_and_the_rate_limit_holds() -> None:
     desk = Desk(Limits(most_waiting=1000))
     fates = [desk.happens(f"p{i}", "Scheduled") for i in range(1200)]
     assert (fates.count(Admission.WAITS), fates.count(Admission.CROWDED)) == (1000, 200)
@@ -299,7 +299,7 @@ def test_too_many_at_once_are_dropped_and_the_calls_keep_to_their_rate() -> None
     assert len(desk.counts) == 1000
 
 
-def test_while_pods_wait_to_be_bound_there_are_few() -> None:
+def test_while_pods_wait_to_be_bound_few_events_are_written() -> None:
     desk = Desk()
     for i in range(1000):
         desk.happens(f"p{i}", "Scheduled")
@@ -325,7 +325,7 @@ STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
-def test_whatever_happens_nothing_grows_and_the_rate_is_kept(steps: list[tuple[str, int, float, CallResult]]) -> None:
+def test_memory_is_bounded_and_the_rate_limit_holds(steps: list[tuple[str, int, float, CallResult]]) -> None:
     limits = Limits(rate=2.0, burst=3, yielding_rate=0.5, most_waiting=3, most_series=4)
     desk = Desk(limits)
     writing: list[Write] = []
@@ -354,9 +354,7 @@ def test_whatever_happens_nothing_grows_and_the_rate_is_kept(steps: list[tuple[s
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.3, 5.0, 60.0])), max_size=80),
     st.lists(st.sampled_from([OK, OK, THROTTLED, UNANSWERED, UNREACHABLE, GONE]), max_size=30),
 )
-def test_every_repeat_of_what_is_written_is_counted_in_the_end(
-    happenings: list[tuple[int, float]], answers: list[CallResult]
-) -> None:
+def test_every_repeat_is_eventually_counted(happenings: list[tuple[int, float]], answers: list[CallResult]) -> None:
     """A server that answers so or so for a while, and then well."""
     desk = Desk()
     happened = [0, 0, 0, 0]
