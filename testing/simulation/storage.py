@@ -175,9 +175,9 @@ class StorageWorld(World):
         self.quiet = True
         await super()._settle()
 
-    def wrong(self) -> list[str]:
+    def _is_unsettled(self) -> bool:
         self._attend()
-        return super().wrong()
+        return super()._is_unsettled()
 
     def _attend(self) -> None:
         if self.now < self._looks_at:
