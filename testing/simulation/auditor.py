@@ -16,6 +16,7 @@ from shared.messages.watch import Kind
 from shared.model.objects import Node, ObjectKind, PersistentVolume, Pod
 from shared.model.resources import allocatable, filter_requests, host_ports
 from testing.simulation.apiserver import FINISHED, VERSION, ApiServer, Change
+from testing.simulation.budgets import Budgets
 from testing.simulation.client import Binding
 from testing.simulation.processes import Process
 
@@ -41,6 +42,9 @@ class Auditor:
         self._preemptors: dict[str, set[str]] = {}
         self._shown: dict[tuple[int, str], int] = {}
         self._commits: dict[tuple[int, int], Commit] = {}
+        self._budgets = Budgets()
+        self._against_budgets: dict[tuple[int, int], dict[str, str]] = {}
+        """What is wrong about nominations that a cycle has asked for."""
         server.followers.append(self._on_change)
         server.on_bind.append(self._on_bind)
 
@@ -69,7 +73,7 @@ class Auditor:
     def overhear(self, message: Message) -> None:
         match message:
             case Commit():
-                self._commits[message.epoch, message.round] = message
+                self._on_commit(message)
             case Committed():
                 self._on_committed(message)
             case Forgotten():
@@ -92,6 +96,12 @@ class Auditor:
         elif not any(priorities[each] > priorities.get(uid, 0) for each in alive):
             self._tell(f"({uid}) is deleted by {process.name} for ({alive[0]}), which is not of higher priority")
 
+    def _on_commit(self, commit: Commit) -> None:
+        number, core = (commit.epoch, commit.round), self._snapshot().core
+        if number not in self._commits:
+            self._commits[number] = commit
+            self._against_budgets[number] = {} if core is None else self._budgets.judge(commit, core)
+
     def _on_committed(self, committed: Committed) -> None:
         """What is assumed now fits, together with what is bound and what calls on their way may still bind."""
         commit, core = self._commits.get((committed.epoch, committed.round)), self._snapshot().core
@@ -99,6 +109,9 @@ class Auditor:
             return
         conflicts = {conflict.uid for conflict in committed.conflicts}
         decisions = [each for each in commit.decisions if each.uid not in conflicts]
+        for uid, wrong in self._against_budgets[committed.epoch, committed.round].items():
+            if uid not in conflicts:
+                self._tell(f"({uid}) preempts {wrong}")
         for decision in decisions:
             self._judge_volumes(decision, core, committed.seq)
         for binding in self._bindings:
@@ -115,6 +128,7 @@ class Auditor:
 
     def _on_delta(self, delta: Delta) -> None:
         """The snapshot of a term never goes back to an older version of a node."""
+        self._budgets.on_delta(delta)
         for change in delta.changes:
             if isinstance(change, NodeUpserted) and VERSION in change.node.metadata.labels:
                 key, version = (delta.epoch, change.node.name), int(change.node.metadata.labels[VERSION])

@@ -15,10 +15,12 @@ import services.binder.binding.api_calls as api_calls
 import services.binder.binding.bind_steps as bind_steps
 import services.snapshot.dispatch.pod_lookups as pod_lookups
 import services.watcher.bodies as fitting
+import shared.plugins.preemption.choice as choice
 import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.binding.extension_points import PermitWait
 from services.binder.eviction.eviction_calls import EvictionCalls
+from services.cycle.preempting import Search
 from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import Judge
 from services.snapshot.core import SnapshotCore
@@ -109,6 +111,12 @@ def _past_is_news() -> Iterator[None]:
 @contextmanager
 def _volumes_unverified() -> Iterator[None]:
     with patch.object(Judge, "_volumes", lambda *_: None), patch.object(Owner, "_volumes", lambda *_: None):
+        yield
+
+
+@contextmanager
+def _budgets_ignored() -> Iterator[None]:
+    with patch.object(choice, "_COSTS", tuple(cost for cost in choice._COSTS if cost is not choice._violations)):
         yield
 
 
@@ -234,6 +242,19 @@ BROKEN: Mapping[str, Broken] = {
         "waits",
         frozenset({"messages", "kill", "lose_lease", "pause"}),
         _volumes_unverified,
+    ),
+    "budgets-ignored": Broken(
+        "Of several nodes to preempt on, the choice does not look at disruption budgets",
+        "preemption",
+        frozenset({"messages"}),
+        _budgets_ignored,
+    ),
+    "budgets-not-counted-down": Broken(
+        "What a victim takes from its disruption budget does not count for the next pod of the same search",
+        "preemption",
+        frozenset({"messages"}),
+        lambda: patch.object(Search, "_spend", lambda *_: None),
+        first=10,
     ),
     "watches-go-back": Broken(
         "The watcher tells the past again as news, and the snapshot and the queue believe it",

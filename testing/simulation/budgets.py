@@ -1,0 +1,164 @@
+"""Judges preemption by disruption budgets: nobody is evicted against one where another node could do without that.
+
+kube-scheduler may violate budgets as a last resort: it prefers a node where its victims violate fewer. So each
+nomination that a cycle asks for is compared with what any other node would have cost, by rules of its own: remove all
+pods of lower priority, put them back by importance, those beyond their budgets first. What victims of earlier
+nominations of the same commit take from budgets counts. Only nodes and budgets count that have not changed since the
+workers looked.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.state.placements import Place
+from shared.messages.state import (
+    EPOCH_SHIFT,
+    Commit,
+    Delta,
+    NodeRemoved,
+    NodeUpserted,
+    Nominate,
+    NominationGone,
+    ObjectRemoved,
+    ObjectUpserted,
+    PodGone,
+    PodNominated,
+    PodPlaced,
+)
+from shared.model.load import PodLoad
+from shared.model.objects import ObjectKind, PodDisruptionBudget, kind_of
+from shared.model.resources import PODS
+from shared.model.selectors import label_selector_matches
+
+Victims = list[tuple[str, dict[str, int]]]
+"""By uid; each with what it leaves of its budgets."""
+
+
+class Budgets:
+    def __init__(self) -> None:
+        self._epoch = self._told = self._all_changed = self._budgets_changed = 0
+        self._changed: dict[str, int] = {}
+        """By node, the number of the state in which it was something else for the last time."""
+        self._at: dict[str, str] = {}
+
+    def on_delta(self, delta: Delta) -> None:
+        if delta.epoch != self._epoch:
+            self._epoch, self._all_changed, self._budgets_changed = delta.epoch, delta.seq, delta.seq
+            self._changed.clear()
+            self._at.clear()
+        self._told = delta.seq
+        for change in delta.changes:
+            match change:
+                case NodeUpserted():
+                    self._changed[change.node.name] = delta.seq
+                case NodeRemoved():
+                    self._changed[change.name] = delta.seq
+                case PodPlaced() | PodNominated():
+                    for node in {change.node, self._at.get(change.uid, change.node)}:
+                        self._changed[node] = delta.seq
+                    self._at[change.uid] = change.node
+                case PodGone() | NominationGone() if change.uid in self._at:
+                    self._changed[self._at[change.uid]] = delta.seq
+                case PodGone() | NominationGone():
+                    self._all_changed = delta.seq
+                case ObjectUpserted() if kind_of(change.object) is ObjectKind.POD_DISRUPTION_BUDGET:
+                    self._budgets_changed = delta.seq
+                case ObjectRemoved() if change.kind is ObjectKind.POD_DISRUPTION_BUDGET:
+                    self._budgets_changed = delta.seq
+
+    def judge(self, commit: Commit, core: SnapshotCore) -> dict[str, str]:
+        """What is wrong about the nominations, by uid."""
+        if core.epoch != self._epoch or core._cluster.seq != self._told or core._cluster.gathering is not None:
+            return {}
+        wrong, spent = dict[str, str](), Counter[str]()
+        taken = {decision.node for decision in commit.decisions}
+        for wanted in commit.nominations:
+            load, here = (
+                commit.loads[wanted.load],
+                self._candidate(wanted, commit.loads[wanted.load], core, wanted.node),
+            )
+            if here is None or {uid for uid, _ in here} != {victim.uid for victim in wanted.victims}:
+                return wrong  # it rests on another state, and so does what it takes from the budgets
+            if _violations(here, spent):
+                better = [node for node in self._others(wanted, load, core, spent) if node not in taken]
+                if better:
+                    wrong[wanted.uid] = f"on {wanted.node} against a budget, and {better[0]} could do without that"
+            taken.add(wanted.node)
+            for uid, left in here:
+                if not core._pods[uid].load.terminating:
+                    spent.update(left.keys())
+        return wrong
+
+    def _others(self, wanted: Nominate, load: PodLoad, core: SnapshotCore, spent: Counter[str]) -> Iterator[str]:
+        for node in core._nodes:
+            victims = None if node.spec.unschedulable else self._candidate(wanted, load, core, node.name)
+            if victims and not _violations(victims, spent):
+                yield node.name
+
+    def _candidate(self, wanted: Nominate, load: PodLoad, core: SnapshotCore, node: str) -> Victims | None:
+        """Whose place the pod would take there; None if that cannot be told."""
+        changed = max(self._changed.get(node, 0), self._all_changed, self._budgets_changed)
+        nominated = {nomination.node for _, nomination in core._nominations}
+        if changed > wanted.seen or wanted.seen >> EPOCH_SHIFT != core.epoch or node not in core._nodes:
+            return None
+        if node in core._nodes.closed or node in nominated:
+            return None
+        pods = [(uid, core._pods[uid]) for uid in core._pods.on_node(node)]
+        lesser = sorted((each for each in pods if each[1].load.priority < load.priority), key=_importance)
+        left = _left_after([place for _, place in lesser], _budgets(core))
+        beyond = [
+            (uid, place)
+            for (uid, place), of_pod in zip(lesser, left, strict=True)
+            if min(of_pod.values(), default=0) < 0
+        ]
+        stay = [place for _, place in pods if place.load.priority >= load.priority]
+        room = core._nodes.allocatable(node)
+        if not _fits(load, stay, room):
+            return None
+        gone = set[str]()
+        for uid, place in [*beyond, *(each for each in lesser if each not in beyond)]:
+            if _fits(load, [*stay, place], room):
+                stay.append(place)
+            else:
+                gone.add(uid)
+        return [(uid, of_pod) for (uid, _), of_pod in zip(lesser, left, strict=True) if uid in gone]
+
+
+def _budgets(core: SnapshotCore) -> list[PodDisruptionBudget]:
+    return [each for each in core._objects.all() if isinstance(each, PodDisruptionBudget)]
+
+
+def _importance(pod: tuple[str, Place]) -> tuple[int, float, str]:
+    uid, place = pod
+    return -place.load.priority, inf if place.started is None else place.started, uid
+
+
+def _left_after(pods: Sequence[Place], budgets: Sequence[PodDisruptionBudget]) -> list[dict[str, int]]:
+    """Of the budgets about each pod, once all before it are gone, too."""
+    left = {budget.key: budget.status.disruptions_allowed for budget in budgets}
+    found = []
+    for place in pods:
+        about = [each.key for each in budgets if _is_about(each, place.load)]
+        for key in about:
+            left[key] -= 1
+        found.append({key: left[key] for key in about})
+    return found
+
+
+def _is_about(budget: PodDisruptionBudget, load: PodLoad) -> bool:
+    selector = budget.spec.selector
+    return selector is not None and bool(selector.match_labels) and label_selector_matches(selector, load.labels)
+
+
+def _violations(victims: Victims, spent: Counter[str]) -> int:
+    return sum(any(left < spent[key] for key, left in of_pod.items()) for _, of_pod in victims)
+
+
+def _fits(load: PodLoad, pods: Sequence[Place], room: Mapping[str, int]) -> bool:
+    used = Counter[str](load.requests)
+    for place in pods:
+        used.update(place.load.requests)
+    used[PODS] = len(pods) + 1
+    return all(amount <= room.get(name, 0) for name, amount in used.items())
