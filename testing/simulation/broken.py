@@ -254,7 +254,7 @@ BROKEN: Mapping[str, Broken] = {
         "preemption",
         frozenset({"messages"}),
         lambda: patch.object(Search, "_spend", lambda *_: None),
-        first=10,
+        first=4,
     ),
     "watches-go-back": Broken(
         "The watcher tells the past again as news, and the snapshot and the queue believe it",

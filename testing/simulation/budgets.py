@@ -100,10 +100,9 @@ class Budgets:
     def _candidate(self, wanted: Nominate, load: PodLoad, core: SnapshotCore, node: str) -> Victims | None:
         """Whose place the pod would take there; None if that cannot be told."""
         changed = max(self._changed.get(node, 0), self._all_changed, self._budgets_changed)
-        nominated = {nomination.node for _, nomination in core._nominations}
         if changed > wanted.seen or wanted.seen >> EPOCH_SHIFT != core.epoch or node not in core._nodes:
             return None
-        if node in core._nodes.closed or node in nominated:
+        if node in core._nodes.closed:
             return None
         pods = [(uid, core._pods[uid]) for uid in core._pods.on_node(node)]
         lesser = sorted((each for each in pods if each[1].load.priority < load.priority), key=_importance)
@@ -113,14 +112,16 @@ class Budgets:
             for (uid, place), of_pod in zip(lesser, left, strict=True)
             if min(of_pod.values(), default=0) < 0
         ]
-        stay = [place for _, place in pods if place.load.priority >= load.priority]
+        nominated = [each for uid, each in core._nominations if each.node == node and uid != wanted.uid]
+        there = [*(place.load for _, place in pods), *(nomination.load for nomination in nominated)]
+        stay = [each for each in there if each.priority >= load.priority]
         room = core._nodes.allocatable(node)
         if not _fits(load, stay, room):
             return None
         gone = set[str]()
         for uid, place in [*beyond, *(each for each in lesser if each not in beyond)]:
-            if _fits(load, [*stay, place], room):
-                stay.append(place)
+            if _fits(load, [*stay, place.load], room):
+                stay.append(place.load)
             else:
                 gone.add(uid)
         return [(uid, of_pod) for (uid, _), of_pod in zip(lesser, left, strict=True) if uid in gone]
@@ -156,9 +157,9 @@ def _violations(victims: Victims, spent: Counter[str]) -> int:
     return sum(any(left < spent[key] for key, left in of_pod.items()) for _, of_pod in victims)
 
 
-def _fits(load: PodLoad, pods: Sequence[Place], room: Mapping[str, int]) -> bool:
+def _fits(load: PodLoad, pods: Sequence[PodLoad], room: Mapping[str, int]) -> bool:
     used = Counter[str](load.requests)
-    for place in pods:
-        used.update(place.load.requests)
+    for each in pods:
+        used.update(each.requests)
     used[PODS] = len(pods) + 1
     return all(amount <= room.get(name, 0) for name, amount in used.items())

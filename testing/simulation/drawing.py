@@ -63,6 +63,7 @@ PREEMPTION = Scene(
         "update": 1,
         "finish": 1,
         "count": 2,
+        "rush": 2,
         "renew": 0.4,
         "change_node": 0.4,
         "delete": 0.5,

@@ -61,7 +61,7 @@ class Mishaps:
                 (process.stop if entry.arguments["how"] == "stop" else process.kill)()
         self.restarts_from = asyncio.get_running_loop().time() + entry.number_of("for")
         redis = self._around.redis
-        meanwhile = {"restarts": redis.restart, "flushed": redis.flush, "rolls_back": lambda: redis.roll_back(1.0)}
+        meanwhile = {"restarts": redis.restart, "flushed": self._flush, "rolls_back": lambda: redis.roll_back(1.0)}
         self._until(entry, meanwhile.get(entry.arguments["redis"], lambda: None))
 
     def _release(self, entry: Entry) -> None:
@@ -116,8 +116,9 @@ class Mishaps:
             lease["metadata"]["resourceVersion"] = str(self._around.server.version)
 
     def _delete_lease(self, entry: Entry) -> None:
-        """Somebody deletes it: its terms are counted from the date again."""
-        self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
+        """Somebody deletes it: its terms are counted from the date again. Redis remembers those of the snapshot."""
+        if self._around.redis.data or entry.arguments["name"] != "snapshot":
+            self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
 
     # The network
 
@@ -180,7 +181,12 @@ class Mishaps:
         self._around.redis.restart()
 
     def _redis_flushed(self, entry: Entry) -> None:
-        self._around.redis.flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        """Not while nobody else remembers the snapshot's terms: to lose both memories at once is not survived."""
+        if f"{PREFIX}-snapshot" in self._around.server.leases:
+            self._around.redis.flush()
 
     def _redis_rolls_back(self, entry: Entry) -> None:
         """A replica that lags behind is promoted, or the last writes of the file are missing."""

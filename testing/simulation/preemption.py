@@ -47,6 +47,13 @@ class PreemptionWorld(World):
             built = built.label({TIER: self.dice.choice(TIERS)})
         self.server.put_pod(built.build())
 
+    def _rush(self) -> None:
+        """Several pods that are alike are urgent at the same moment."""
+        priority, cpu = self.dice.choice((MIDDLE, HIGHEST)), self.dice.choice(("1", "2"))
+        for _ in range(3):
+            name, uid = self.next_name()
+            self.server.put_pod(pod(name).uid(uid).priority(priority).request(cpu=cpu, memory="100Mi").build())
+
     def _go(self) -> None:
         if (found := self._any_pod()) is not None:
             self.server.terminate(found.uid)
@@ -56,7 +63,8 @@ class PreemptionWorld(World):
         for tier in TIERS:
             there = [p for p in self.server.pods.values() if p.spec.node_name and p.metadata.labels.get(TIER) == tier]
             healthy = sum(p.metadata.deletion_timestamp is None for p in there)
-            status = PodDisruptionBudgetStatus(disruptions_allowed=max(0, healthy - AVAILABLE))
+            allowed = min(max(0, healthy - AVAILABLE), self.dice.choice((0, 1, 1, 2)))
+            status = PodDisruptionBudgetStatus(disruptions_allowed=allowed)
             spec, metadata = (
                 PodDisruptionBudgetSpec(selector=selector({TIER: tier})),
                 ObjectMeta(name=tier, namespace="default"),
