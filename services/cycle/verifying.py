@@ -31,10 +31,13 @@ class Holders:
         self._holder: dict[int, str] = {}
         self._count = 1
         self._shard: dict[str, int] = {}
+        self._own: dict[str, set[str]] = {}
+        """Nodes that were found to be in a worker's shards: nearly all of what it names, and compared at once."""
 
     def set(self, workers: Workers) -> None:
         self._workers = workers.shards
         self._holder = {shard: worker for worker, held in workers.shards.items() for shard in held}
+        self._own = {worker: set() for worker in workers.shards}
         if workers.shard_count != self._count:
             self._count, self._shard = workers.shard_count, {}
 
@@ -47,12 +50,18 @@ class Holders:
     def shards_of(self, worker: str) -> frozenset[int] | None:
         return self._workers.get(worker)
 
-    def foreign(self, worker: str, nodes: Iterable[str]) -> str | None:
+    def foreign(self, worker: str, nodes: Sequence[str]) -> str | None:
         """The first of these nodes that is not in the worker's shards."""
-        held = self._workers.get(worker, frozenset())
-        if len(held) == self._count:
+        held, own = self._workers.get(worker, frozenset()), self._own.get(worker, set())
+        if len(held) == self._count or own.issuperset(nodes):
             return None
-        return next((node for node in nodes if self._shard_of(node) not in held), None)
+        for node in nodes:
+            if self._shard_of(node) not in held:
+                return node
+        own.update(nodes)
+        if len(own) > MOST_NODES:
+            own.clear()
+        return None
 
     def _shard_of(self, node: str) -> int:
         shard = self._shard.get(node)
@@ -127,7 +136,7 @@ class Verifying:
         if wrong is not None:
             return wrong
         for findings in candidates.findings:
-            foreign = self.holders.foreign(candidates.worker, (each.node for each in findings.candidates))
+            foreign = self.holders.foreign(candidates.worker, [each.node for each in findings.candidates])
             if foreign is not None:
                 return _not_its(candidates.worker, foreign)
             if not all(each.victims for each in findings.candidates):
@@ -151,7 +160,7 @@ class Verifying:
             return WorkerFault(worker, "sequence", f"it claims to have seen state {seq}, and {self.known} is known")
         if seq < least:
             return WorkerFault(worker, "sequence", f"it answers by state {seq}, and was asked for {least}")
-        if len(told) != len(set(told)) or set(told) != set(classes):
+        if len(told) != len(asked := set(classes)) or asked != set(told):
             return WorkerFault(worker, "answer", "it answers for other classes than it was asked about")
         self._doubted.pop(worker, None)
         self._claims[worker] = max(seq, self._claims.get(worker, 0))

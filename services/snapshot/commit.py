@@ -120,12 +120,12 @@ class Deciding:
 
     def _assume(self, commit: Commit, d: Decision, changes: list[Change], now: float) -> LedgerEntry:
         """From here on the decisions after this one reckon with it; `changes` are added to."""
-        load, key, volumes = commit.loads[d.load], d.key, d.assignment.volumes
-        changes += self._cluster.revoke((d.uid,))
-        self._cluster.pods.put(d.uid, d.node, load, key, assumed=True)
-        changes.append(PodPlaced(d.uid, d.node, d.load, key))
+        uid, node, key, load, volumes = d.uid, d.node, d.key, commit.loads[d.load], d.assignment.volumes
+        changes += self._cluster.revoke((uid,))
+        self._cluster.pods.put(uid, node, load, key, assumed=True)
+        changes.append(PodPlaced(uid, node, d.load, key))
         if volumes is not None:
-            volumes, laid = self._cluster.objects.assume(d.uid, d.node, volumes, self._cluster.seq + 1)
+            volumes, laid = self._cluster.objects.assume(uid, node, volumes, self._cluster.seq + 1)
             changes += laid
             d = msgspec.structs.replace(d, assignment=msgspec.structs.replace(d.assignment, volumes=volumes))
         return self._cluster.ledger.assume(d, load, commit, self._cluster.seq + 1, now)

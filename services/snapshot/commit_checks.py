@@ -122,24 +122,22 @@ class Judge:
         return self._objects.misfit(volumes, node.metadata.labels)
 
     def _placement(self, wanted: Decision | Nominate) -> Conflict | None:
-        place = self._places.get(wanted.uid)
+        uid, node, seen, nodes = wanted.uid, wanted.node, wanted.seen, self._nodes
+        place = self._places.get(uid)
         if place is not None:
-            return Conflict(wanted.uid, f"the pod is on node {place.node} already", placed=True)
-        if wanted.seen > self.newest:
+            return Conflict(uid, f"the pod is on node {place.node} already", placed=True)
+        if seen > self.newest:
             return self._from_the_future(wanted)
-        if wanted.node not in self._nodes:
-            if wanted.seen >= self._nodes.last_removal:
-                return at_fault(wanted, "node", f"there was no node {wanted.node} when it was judged")
-            return Conflict(wanted.uid, f"node {wanted.node} is gone")
-        if self._nodes.written(wanted.node) > wanted.seen:
-            return Conflict(wanted.uid, f"node {wanted.node} has changed since it was judged")
-        if wanted.node in self._nodes.closed:
-            return Conflict(
-                wanted.uid,
-                f"node {wanted.node} is closed: {self._nodes.closed.why(wanted.node)}",
-            )
-        if wanted.seen < self.to_be_seen:  # what a cycle decides itself it reckons with, on whatever node
-            return Conflict(wanted.uid, "it was judged before the last decisions of an earlier cycle")
+        if node not in nodes:
+            if seen >= nodes.last_removal:
+                return at_fault(wanted, "node", f"there was no node {node} when it was judged")
+            return Conflict(uid, f"node {node} is gone")
+        if nodes.written(node) > seen:
+            return Conflict(uid, f"node {node} has changed since it was judged")
+        if node in nodes.closed:
+            return Conflict(uid, f"node {node} is closed: {nodes.closed.why(node)}")
+        if seen < self.to_be_seen:  # what a cycle decides itself it reckons with, on whatever node
+            return Conflict(uid, "it was judged before the last decisions of an earlier cycle")
         return None
 
     def _from_the_future(self, wanted: Decision | Nominate) -> Conflict:

@@ -91,7 +91,9 @@ def plain(key: Hashable) -> Hashable:
 
 def _is_personal(pod: Pod) -> bool:
     """Whether the pod's name matters to its template: claims are called after it, or a node is kept for it."""
-    return bool(pod.status.nominated_node_name) or any(volume.ephemeral is not None for volume in pod.spec.volumes)
+    if pod.status.nominated_node_name:
+        return True
+    return bool(pod.spec.volumes) and any(volume.ephemeral is not None for volume in pod.spec.volumes)
 
 
 def _controllers(meta: ObjectMeta) -> list[OwnerReference]:

@@ -78,9 +78,10 @@ class Ledger:
             window=BINDING_WINDOW,
             assumed_at=wall,
         )
-        self._entries[entry.uid] = entry
-        self._doubts.pop(entry.uid, None)
-        self._put_off(entry.uid, now + BINDING_WINDOW)
+        uid = decision.uid
+        self._entries[uid] = entry
+        self._doubts.pop(uid, None)
+        self._put_off(uid, now + BINDING_WINDOW)
         return entry
 
     def change(self, entry: LedgerEntry) -> None:
