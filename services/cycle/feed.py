@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from shared.bus import Bus, NoAnswer
+from shared.bus import Bus, NoAnswer, subjects
 from shared.errors import ProtocolError
 from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take
 
@@ -75,7 +75,7 @@ class Feed:
                 await self._room.wait()
             number += 1
             take = Take(self._epoch, number, room)
-            batch = await self._ask("queue.take", take, Batch, TAKE_PATIENCE + ANSWER_PATIENCE, self._all_told)
+            batch = await self._ask(subjects.QUEUE_TAKE, take, Batch, TAKE_PATIENCE + ANSWER_PATIENCE, self._all_told)
             if (batch.epoch, batch.number) == (self._epoch, number) and batch.pods:
                 self._take(batch)
 
@@ -86,7 +86,7 @@ class Feed:
             self._told.clear()
             number += 1
             outcomes = self._next_outcomes()
-            await self._ask("queue.outcomes", Outcomes(self._epoch, number, outcomes), Received, ANSWER_PATIENCE)
+            await self._ask(subjects.QUEUE_OUTCOMES, Outcomes(self._epoch, number, outcomes), Received, ANSWER_PATIENCE)
             if self._outcomes:
                 self._told.set()
             else:

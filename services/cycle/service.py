@@ -28,7 +28,7 @@ from services.cycle.membership import Membership
 from services.cycle.narrowing import AskAboutVictims
 from services.cycle.outcomes import outcome_of
 from services.cycle.spans import RoundSpans
-from shared.bus import Envelope
+from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.extenders.client import ExtenderClient
 from shared.kube.access import client_connection
@@ -145,9 +145,9 @@ class Shell:
         bus = self._context.bus
         self._context.health.wait_for("workers", "no workers hold the shards yet")
         self._context.health.ready()
-        await bus.subscribe("cycle.answers", (Proposals, Explained, Candidates), self._on_answer)
-        await bus.subscribe("cycle.committed", (Committed, Outdated, Heartbeat), self._on_committed)
-        await bus.subscribe("worker.beats", WorkerBeat, self._on_beat)
+        await bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Explained, Candidates), self._on_answer)
+        await bus.subscribe(subjects.CYCLE_COMMITTED, (Committed, Outdated, Heartbeat), self._on_committed)
+        await bus.subscribe(subjects.WORKER_BEATS, WorkerBeat, self._on_beat)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._feed.pull())
@@ -234,11 +234,11 @@ class Shell:
 
     def _send(self, sends: Iterable[tuple[str, Assign]]) -> None:
         for worker, assign in sends:
-            self._context.bus.post(f"worker.{worker}", assign)
+            self._context.bus.post(subjects.worker(worker), assign)
         while self._membership.refused:
             taken = self._membership.refused.popleft()
             self._sparingly.warning(f"name {taken.name}", "%s", name_conflict("worker", taken))
-            self._context.bus.post(f"worker.{taken.name}", taken)
+            self._context.bus.post(subjects.worker(taken.name), taken)
         if self._membership.changed:
             workers = self._membership.workers()
             self._workers.set(len(workers.shards))
@@ -270,16 +270,16 @@ class Shell:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Ask(worker=worker, message=Preempt() as preempt):
-                self._context.bus.post(f"worker.{worker}", preempt)
+                self._context.bus.post(subjects.worker(worker), preempt)
             case Ask(worker=worker, message=Propose() as propose):
                 trace = self._spans.context(propose.round, self._core.asked_pods, self._context.clock())
-                self._context.bus.post(f"worker.{worker}", propose, trace=trace)
+                self._context.bus.post(subjects.worker(worker), propose, trace=trace)
             case AskExtenders() | AskAboutVictims():
                 self._asking.ask(effect)
             case Write(message=commit, round=number):
                 trace = self._spans.context(number, (), self._context.clock()) if number else None
                 self._snapshot.start()
-                self._context.bus.post("snapshot.commits", commit, trace=trace)
+                self._context.bus.post(subjects.SNAPSHOT_COMMITS, commit, trace=trace)
             case Decided(uid=uid, node=node):
                 self._tell(Outcome(uid, Verdict.DECIDED, node))
             case Unschedulable():

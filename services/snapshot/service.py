@@ -185,10 +185,10 @@ class Shell:
 
     async def run(self) -> None:
         bus = self._bus
-        await bus.subscribe("watch", (Watched, WatchBeat), self._on_watch)
-        await bus.subscribe("snapshot.commits", Commit, self._on_commit)
-        await bus.subscribe("snapshot.bound", (BindingOutcomes, Recalled), self._on_bound)
-        await bus.subscribe("binder.beats", BinderBeat, self._on_binder)
+        await bus.subscribe(subjects.WATCH, (Watched, WatchBeat), self._on_watch)
+        await bus.subscribe(subjects.SNAPSHOT_COMMITS, Commit, self._on_commit)
+        await bus.subscribe(subjects.SNAPSHOT_BOUND, (BindingOutcomes, Recalled), self._on_bound)
+        await bus.subscribe(subjects.BINDER_BEATS, BinderBeat, self._on_binder)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
         await bus.subscribe(subjects.SNAPSHOT_NOMINATED, IsNominated, self._on_is_nominated)
         await bus.subscribe(subjects.SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
@@ -223,7 +223,7 @@ class Shell:
             raise
 
     def _relist(self) -> None:
-        self._bus.post("watcher.relist", Relist(self._context.name))
+        self._bus.post(subjects.WATCHER_RELIST, Relist(self._context.name))
 
     async def _finish(self) -> None:
         """What was accepted is written, and what was ordered is settled. Whoever asks for more will ask the next one.
@@ -309,7 +309,7 @@ class Shell:
         seen: list[Seen] = []
         for effect in effects:
             if isinstance(effect, Relist):
-                self._bus.post("watcher.relist", effect)
+                self._bus.post(subjects.WATCHER_RELIST, effect)
                 continue
             if self._past is not None:
                 self._past.barrier.see(effect)
@@ -418,7 +418,7 @@ class Shell:
     def _on_term(self) -> None:
         """Orders of earlier terms are void, and so is what the queue was told of decisions that are lost."""
         self._dispatcher.clear()
-        self._bus.post("queue.forgotten", Assumed(self._core.epoch, list(self._core.ledger)))
+        self._bus.post(subjects.QUEUE_FORGOTTEN, Assumed(self._core.epoch, list(self._core.ledger)))
         self._told_term = self._core.epoch
 
     def _carry_out(self, effect: Effect) -> None:
@@ -426,15 +426,15 @@ class Shell:
             case Publish(message=Heartbeat() as heartbeat):
                 api_ahead = self._context.api_clock.ahead(self._context.clock())
                 heartbeat = replace(heartbeat, at=self._context.wall(), api_ahead=api_ahead)
-                self._bus.post("snapshot.deltas", heartbeat)
-                self._bus.post("cycle.committed", heartbeat)
+                self._bus.post(subjects.SNAPSHOT_DELTAS, heartbeat)
+                self._bus.post(subjects.CYCLE_COMMITTED, heartbeat)
             case Publish(message=message):
-                self._bus.post("snapshot.deltas", message)
+                self._bus.post(subjects.SNAPSHOT_DELTAS, message)
             case Reply(message=committed):
                 self._metrics.answered(committed, self._spans.end(committed, self._context.clock()))
-                self._bus.post("cycle.committed", committed)
+                self._bus.post(subjects.CYCLE_COMMITTED, committed)
             case RefuseCycle(message=outdated):
-                self._bus.post("cycle.committed", outdated)
+                self._bus.post(subjects.CYCLE_COMMITTED, outdated)
             case Dispatch() | Resume() if self._ending:
                 pass  # it stays unsent
             case Resume(attempts=attempts):
@@ -481,17 +481,17 @@ class Shell:
     def _send(self, sends: Sends) -> None:
         for binder, orders in sends if not self._ending else ():
             for part in parts(orders):
-                self._bus.post(f"binder.{binder}", self._dispatcher.addressed(binder, self._core.epoch, part))
+                self._bus.post(subjects.binder(binder), self._dispatcher.addressed(binder, self._core.epoch, part))
 
     def _tell_absorbed(self) -> None:
         """The queue hears of changes before they are part of the state; what they may help, it tries only now."""
         if self._told_term == self._core.epoch and self._reader.synced:
             watch_epoch, watch_seq = self._reader.position
-            self._bus.post("queue.forgotten", Absorbed(self._core.epoch, self._core.seq, watch_epoch, watch_seq))
+            self._bus.post(subjects.QUEUE_FORGOTTEN, Absorbed(self._core.epoch, self._core.seq, watch_epoch, watch_seq))
 
     def _tell_forgotten(self) -> None:
         if self._forgotten:
-            self._bus.post("queue.forgotten", Forgotten(self._core.epoch, self._forgotten))
+            self._bus.post(subjects.QUEUE_FORGOTTEN, Forgotten(self._core.epoch, self._forgotten))
             self._forgotten = []
 
     def _show(self) -> None:

@@ -29,7 +29,7 @@ from services.watcher.metrics import WatchMetrics, WatchSpans
 from services.watcher.problem_reporter import ProblemReporter
 from services.watcher.resources import RESOURCES, Resource
 from shared.bus import Envelope
-from shared.bus.subjects import WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
+from shared.bus.subjects import WATCH, WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
@@ -249,9 +249,9 @@ class Shell:
         """
         outgoing, self._outgoing = self._outgoing, []
         for message in outgoing[:-1]:
-            self._bus.post("watch", message)
+            self._bus.post(WATCH, message)
         if outgoing:
-            await self._bus.publish("watch", outgoing[-1])
+            await self._bus.publish(WATCH, outgoing[-1])
         if began is not None:
             self._spans.told(outgoing, began, self._context.clock())
         for message in outgoing:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from services.worker.core import WorkerCore
 from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick, Unnamed
 from services.worker.spans import EvaluationSpans
-from shared.bus import Envelope
+from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.errors import ClusterError, FlotillaError
 from shared.messages.identity import NameTaken
@@ -98,9 +98,9 @@ class Shell:
         self._context.health.wait_for("shards", "no shards have been loaded yet")
         self._context.health.ready()
         bus = self._context.bus
-        await bus.subscribe("snapshot.deltas", (Delta, Heartbeat), self._on_delta)
+        await bus.subscribe(subjects.SNAPSHOT_DELTAS, (Delta, Heartbeat), self._on_delta)
         types = (Propose, Assign, Explain, Preempt, NameTaken)
-        await bus.subscribe(f"worker.{self._context.name}", types, self._on_message)
+        await bus.subscribe(subjects.worker(self._context.name), types, self._on_message)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT, self._beat))
@@ -156,7 +156,7 @@ class Shell:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Answer(message=answer):
-                self._context.bus.post("cycle.answers", answer)
+                self._context.bus.post(subjects.CYCLE_ANSWERS, answer)
                 if isinstance(answer, Proposals):
                     self._seconds.observe(self._spans.end(answer, self._context.clock()))
             case Reload():
@@ -194,7 +194,7 @@ class Shell:
             uptime=self._context.clock() - self._began,
             at=self._context.wall(),
         )
-        self._context.bus.post("worker.beats", beat)
+        self._context.bus.post(subjects.WORKER_BEATS, beat)
 
     def _tell_refused(self, refused: Iterable[FlotillaError]) -> None:
         for error in list(refused):

@@ -2,8 +2,7 @@
 
 from shared.bus.access import NatsAccess
 from shared.bus.bus import Bus
-from shared.bus.envelope import Envelope
 from shared.bus.errors import NoAnswer, Silence
-from shared.bus.subscription import Subscription
+from shared.bus.subscription import Envelope, Subscription
 
 __all__ = ["Bus", "Envelope", "NatsAccess", "NoAnswer", "Silence", "Subscription"]

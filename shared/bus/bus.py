@@ -18,12 +18,10 @@ from nats.errors import SlowConsumerError
 from shared.bus.access import NatsAccess
 from shared.bus.connection import Connection
 from shared.bus.errors import NoAnswer, Refusal, Refused, Silence
-from shared.bus.inboxes import CLI, INBOXES, inbox
 from shared.bus.metrics import REPLY, BusMetrics
-from shared.bus.outbox import Outbox
+from shared.bus.outbox import Outbox, Requests
 from shared.bus.pipeline import PipelineIdentity
-from shared.bus.requests import Requests
-from shared.bus.subjects import check_name
+from shared.bus.subjects import CLI, INBOXES, check_name, inbox
 from shared.bus.subscription import Handler, Subscription
 from shared.bus.wire import HEADER_BYTES, MOST_BYTES, Reader, headers_for
 from shared.messages.codec import Message, encode

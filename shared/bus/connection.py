@@ -12,9 +12,8 @@ from typing import Any
 from nats import errors
 from nats.aio.client import Server
 
-from shared.bus.access import NatsAccess, read_url
+from shared.bus.access import NatsAccess, read_credentials, read_url
 from shared.bus.client import NatsClient, WithoutTls
-from shared.bus.credentials import read_credentials
 from shared.errors import ClusterError, UserError
 from shared.telemetry.logs import Repeated
 

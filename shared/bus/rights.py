@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shared.bus import subjects as s
-from shared.bus.inboxes import CLI, inbox
-from shared.bus.subjects import every_subject
+from shared.bus.subjects import CLI, every_subject, inbox
 
 ANY_WORKER, ANY_BINDER = s.worker("*"), s.binder("*")
 ANSWERING = 'allow_responses: { max: 1, expires: "1m" }'

@@ -93,3 +93,13 @@ def pattern(subject: str) -> str:
     """The subject as metrics show it: without names of processes."""
     head, dot, _ = subject.partition(".")
     return subject if subject in _SHARED or not dot else f"{head}.*"
+
+
+INBOXES = "inbox."
+CLI = "cli"
+"""The role of the command line."""
+
+
+def inbox(role: str, unique: str) -> str:
+    """Of one process; each answer comes on a subject of its own below this one."""
+    return f"{INBOXES}{role}.{unique}"

@@ -23,10 +23,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.errors import UserError
 from shared.store.address import Address, read_url
-from shared.store.connecting import CALL_PATIENCE, clients_for
+from shared.store.connecting import CALL_PATIENCE, Sentinels, clients_for
 from shared.store.errors import StoreUnreachable
 from shared.store.scripts import Script
-from shared.store.sentinel import Sentinels
 from shared.tls import TlsFiles
 
 CONNECT_PATIENCE = 30.0

@@ -17,11 +17,11 @@ from shared.errors import InvariantBroken
 from shared.messages.state import Committed, LedgerEntry, State
 from shared.model.objects import ObjectKind
 from shared.store.errors import Deposed, StateLost
-from shared.store.group import Group, Persisted
 from shared.store.link import Argument, RedisLink
 from shared.store.schema import Keys, check_schema, encode
 from shared.store.scripts import APPLY, BEGIN, FINISH, Script
 from shared.store.term import refuse
+from shared.store.write_batch import Group, Persisted
 
 CHUNK = 512 << 10
 """Bytes of values that a rewrite sends at once: Redis is busy with it for about ten milliseconds."""

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from shared.store.link import connect
-from shared.store.memory import Memory
+from shared.store.retry_records import Memory
 from shared.telemetry.logs import logger
 from testing.builders import node, selector
 from tests.cli.operating import Operator

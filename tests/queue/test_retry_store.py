@@ -13,7 +13,7 @@ from services.queue.scheduling.queued_pod_info import RetryRecord
 from services.queue.status import retry_store
 from services.queue.status.retry_store import RetryStore
 from shared.errors import UserError
-from shared.store.memory import Memory
+from shared.store.retry_records import Memory
 from shared.telemetry import Telemetry
 from tests.bus.support import PREFIX, a_telemetry, sample, until
 from tests.servers import redis_server

@@ -45,7 +45,7 @@ from shared.messages.watch import (
 )
 from shared.model.objects import encode_msgpack
 from shared.runtime import Context, Health
-from shared.store.memory import Memory
+from shared.store.retry_records import Memory
 from shared.telemetry import Telemetry
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry, sample, until

@@ -12,7 +12,7 @@ from services.snapshot.events import NodeSeen, ObjectSeen, PodSeen
 from shared.messages.state import LedgerEntry
 from shared.model.objects import ObjectKind
 from shared.store.link import RedisLink
-from shared.store.memory import Memory
+from shared.store.retry_records import Memory
 from shared.store.term import open_term
 from shared.store.writer import Writer
 from testing.builders import pod

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.store.errors import Deposed, StoreUnreachable
-from shared.store.memory import MOST_AT_ONCE, Memory
+from shared.store.retry_records import MOST_AT_ONCE, Memory
 from tests.servers import redis_server
 from tests.store.support import PREFIX, behind_a_relay, linked
 

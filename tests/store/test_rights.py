@@ -10,7 +10,7 @@ from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen
 from shared.errors import UserError
 from shared.store.link import RedisLink
-from shared.store.memory import Memory
+from shared.store.retry_records import Memory
 from shared.store.rights import EVERYBODY, RIGHTS, rule
 from tests.servers import redis_server
 from tests.store.support import PREFIX, begin, commit, linked, linked_to, loaded, persists, small_node

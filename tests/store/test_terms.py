@@ -6,8 +6,8 @@ from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, PodDeleted, PodSeen
 from shared.errors import ProtocolError, UserError
 from shared.store.errors import Deposed, StateLost
-from shared.store.memory import Memory
 from shared.store.reader import Reader, pipeline_of
+from shared.store.retry_records import Memory
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
 from testing.builders import pod

@@ -19,7 +19,7 @@ from services.queue.scheduling.queued_pod_info import RetryRecord
 from shared.errors import UserError
 from shared.store.errors import Deposed, StoreUnreachable
 from shared.store.link import RedisLink, connect
-from shared.store.memory import Memory
+from shared.store.retry_records import Memory
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import Repeated
 
