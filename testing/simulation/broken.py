@@ -188,6 +188,13 @@ BROKEN: Mapping[str, Broken] = {
         seconds=30.0,
         first=2,
     ),
+    "masters-alike": Broken(
+        "The same, where a replica that lagged behind is the new master, and the old one still answers some",
+        "plain",
+        frozenset({"redis_fails_over", "late_calls", "kill"}),
+        lambda: patch.object(term, "_history", lambda _: "the only one"),
+        seconds=30.0,
+    ),
     "deposed-writes": Broken(
         "Redis takes the writes of a snapshot that was deposed",
         "plain",

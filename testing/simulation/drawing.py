@@ -113,6 +113,10 @@ def _roll_back(dice: random.Random) -> Arguments:
     return {"by": dice.choice((0.3, 1.0, 2.0)), "snapshot": dice.choice(WORDS["snapshot"])}
 
 
+def _fail_over(dice: random.Random) -> Arguments:
+    return _roll_back(dice) | {"share": dice.choice((0.3, 0.7, 1.0)), "for": dice.choice((0.5, 4.0, 15.0))}
+
+
 def _total(dice: random.Random) -> Arguments:
     """Who is asked to end takes up to 4 s for it."""
     how, redis = dice.choice(WORDS["how"]), dice.choice(WORDS["redis"])
@@ -152,6 +156,7 @@ MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
     "redis_restarts": (0.5, lambda dice: {}),
     "redis_flushed": (1, lambda dice: {}),
     "redis_rolls_back": (1, _roll_back),
+    "redis_fails_over": (0.7, _fail_over),
     "fault": (1, _of_all),
     "clock": (1, lambda dice: _of_all(dice) | {"by": dice.choice((-60.0, -10.0, 1.5, 30.0, 60.0))}),
     "replay": (1, lambda dice: {"messages": dice.choice((5, 50, 200))}),

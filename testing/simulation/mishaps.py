@@ -190,7 +190,17 @@ class Mishaps:
 
     def _redis_rolls_back(self, entry: Entry) -> None:
         """A replica that lags behind is promoted, or the last writes of the file are missing."""
+        self._redis_and(entry)
+        self._around.redis.roll_back(entry.number_of("by"))
+
+    def _redis_fails_over(self, entry: Entry) -> None:
+        """The same, and the old master still answers some processes for a while."""
+        self._redis_and(entry)
+        dice, share = self._around.dice.of("stays", entry.number), entry.number_of("share")
+        self._until(entry, self._around.redis.fail_over(entry.number_of("by"), lambda name: dice.random() < share))
+
+    def _redis_and(self, entry: Entry) -> None:
+        """The snapshots die along with it, or live."""
         for process in self._processes.values():
             if process.service == "snapshot" and entry.arguments["snapshot"] == "dies":
                 process.kill()
-        self._around.redis.roll_back(entry.number_of("by"))

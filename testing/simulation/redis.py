@@ -35,9 +35,32 @@ class Redis:
         self._history: list[tuple[float, Data]] = []
         self._scripts: dict[str, Program] = {}
         self._starts = 0
+        self.connections: list[Connection] = []
         self._restart()
 
     # Mishaps
+
+    def fail_over(self, seconds: float, stays: Callable[[str], bool]) -> Callable[[], None]:
+        """A replica that is so far behind becomes the master. Processes that stay still talk to the old one.
+
+        What is returned ends that: the old one is a replica from then on, and what only it was told is lost.
+        """
+        old = Redis(self._clock)
+        old.data, old.broken, old._starts = self.data, self.broken, self._starts
+        self.data = {key: dict(value) if isinstance(value, dict) else value for key, value in self.data.items()}
+        self.roll_back(seconds)
+        left = [each for each in self.connections if not each.dead]
+        self.connections = left
+        staying = [each for each in left if stays(each.name)]
+        for each in staying:
+            each.server = old
+
+        def end() -> None:
+            for each in staying:
+                if each.server is old:
+                    each.server, each.breaks = self, True
+
+        return end
 
     def flush(self) -> None:
         """It comes back empty."""
@@ -171,20 +194,25 @@ class Redis:
 
 
 class Connection:
-    """As `redis.asyncio.Redis`, of one process. `dead`: it is killed, and nothing it sends from now on arrives."""
+    """As `redis.asyncio.Redis`, of one process. `dead`: it is killed, and nothing it sends from now on arrives.
 
-    def __init__(self, server: Redis) -> None:
-        self.dead = False
-        self._server = server
+    `breaks`: the next call finds it broken.
+    """
+
+    def __init__(self, server: Redis, name: str) -> None:
+        self.name = name
+        self.dead = self.breaks = False
+        self.server = server
+        server.connections.append(self)
 
     async def execute_command(self, *command: object) -> Any:
-        return await self._ask(lambda: self._server.execute(command))
+        return await self._ask(lambda: self.server.execute(command))
 
     def pipeline(self, *, transaction: bool) -> "Transaction":
         return Transaction(self)
 
     async def transact(self, commands: list[tuple[object, ...]]) -> list[Any]:
-        done: list[Any] = await self._ask(lambda: self._server.transaction(commands))
+        done: list[Any] = await self._ask(lambda: self.server.transaction(commands))
         return done
 
     async def aclose(self) -> None:
@@ -196,7 +224,8 @@ class Connection:
 
         def arrive() -> None:
             try:
-                if self._server.down:
+                broken, self.breaks = self.breaks, False
+                if self.server.down or broken:
                     raise RedisConnectionError("connection refused")
                 result = work()
             except Exception as cause:
