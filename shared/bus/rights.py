@@ -99,7 +99,7 @@ def table() -> str:
         f"| {user} | {_listed(rights.sends)} | {_listed((*rights.hears, *_inboxes(user)))} |"
         for user, rights in RIGHTS.items()
     ]
-    return "\n".join(["| user | sends to | listens to |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| user | publishes to | subscribes to |", "|---|---|---|", *rows]) + "\n"
 
 
 def authorization(prefix: str = "flotilla", passwords: Mapping[str, str] | None = None) -> str:
