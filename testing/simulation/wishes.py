@@ -6,6 +6,7 @@ from shared.model.objects import LabelSelector
 from testing.builders import PodBuilder, selector
 
 ZONE, HOST, APP = "zone", "kubernetes.io/hostname", "app"
+PORT = 8080
 
 
 def with_a_wish(built: PodBuilder, dice: random.Random) -> PodBuilder:
@@ -37,4 +38,8 @@ def _first(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
     return built.priority(100)
 
 
-WISHES = (_spread, _softly_spread, _near, _alone_in_zone, _alone_on_node, _first)
+def _on_a_port(built: PodBuilder, alike: LabelSelector) -> PodBuilder:
+    return built.host_port(PORT)
+
+
+WISHES = (_spread, _softly_spread, _near, _alone_in_zone, _alone_on_node, _first, _on_a_port)
