@@ -300,7 +300,7 @@ class LeaseKeeper:
             self._say(self._sparingly.warning, "unfit", "%s: %s", self._name, unfit)
             await asyncio.sleep(min(effect.patience, self._timings.retry_period))
             return Failed()
-        if not self._election.term and not await self._is_ours(effect.patience):
+        if isinstance(effect, Write) and not self._election.term and not await self._is_ours(effect.patience):
             return Failed()
         try:
             if isinstance(effect, Look):
@@ -354,7 +354,8 @@ class LeaseKeeper:
         if owner is Ownership.OURS or record is None:
             self._ours.set()
         elif owner is Ownership.FOREIGN:
-            self._blocked = describe_holder(where, record)
+            seconds = record.duration or self._timings.lease_duration
+            self._blocked = f"{describe_holder(where, record)}; free after {seconds:g} s without a renewal"
             if self._name != self._owner:
                 self._ours.clear()
         else:

@@ -1,5 +1,7 @@
 """Two pipelines on one API server, each with a NATS of its own: all leaders are of one of them."""
 
+import asyncio
+
 import pytest
 
 from shared.errors import UserError
@@ -67,6 +69,21 @@ async def test_a_pipeline_that_replaces_a_dead_one_takes_the_snapshots_lease_fir
         assert snapshot.lead is not None
         await queue.leads()
         assert not [why for why in queue.context.health.reasons() if why.startswith(TERM)]
+        await queue.stop()
+        await snapshot.stop()
+
+
+async def test_leases_of_a_dead_pipeline_run_out_together() -> None:
+    """A candidate watches its own Lease while another pipeline still has the snapshot's: it waits once, not twice."""
+    seconds = 4
+    async with a_world() as world:
+        for lease in (SNAPSHOT, QUEUE):
+            left_behind(world, lease, seconds=seconds)
+        queue = await Candidate.stands(world, "queue-b", FAST, lease=QUEUE)
+        snapshot = await Candidate.stands(world, "snapshot-b", FAST, lease=SNAPSHOT)
+        await snapshot.leads()
+        async with asyncio.timeout(seconds - 0.5):
+            await queue.leads()
         await queue.stop()
         await snapshot.stop()
 
