@@ -116,7 +116,7 @@ def reason_of(cause: Exception) -> str:
     if isinstance(cause, aiohttp.ClientHttpProxyError):  # whose text has the proxy's URL
         return f"the proxy says {cause.status} {cause.message}"
     if isinstance(cause, aiohttp.ClientConnectorError) and getattr(cause.os_error, "reason", "") in NOT_TLS:
-        return "does not speak TLS; http://?"
+        return "does not support TLS; http://?"
     if isinstance(cause, aiohttp.ClientConnectorError):  # whose text has Python's own names of TLS objects
         return f"cannot be reached: {_words_of(cause.os_error)}"
     return str(cause) or type(cause).__name__

@@ -17,7 +17,7 @@ _ALERTS = {
     "BAD_CERTIFICATE": "it does not accept our certificate",
     "CERTIFICATE_UNKNOWN": "it does not accept our certificate",
     "HANDSHAKE_FAILURE": "it does not accept our certificate, or wants one",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "WRONG_VERSION_NUMBER": "the server does not support TLS",
 }
 
 

@@ -1,4 +1,4 @@
-"""The bus: typed messages over NATS. What may be lost is lost here, counted and never waited for."""
+"""The bus: typed messages over NATS. A message may be lost here; losses are counted, and nothing waits for them."""
 
 from shared.bus.access import NatsAccess
 from shared.bus.bus import Bus

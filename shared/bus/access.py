@@ -1,4 +1,4 @@
-"""Where NATS is, and what it takes to be let in."""
+"""Where NATS is and how to authenticate: the URL, TLS files, and credentials files as NATS's own tools write them."""
 
 import base64
 import binascii
@@ -13,16 +13,16 @@ from shared.tls import TlsFiles
 
 DEFAULT_PORT = 4222
 SCHEMES = ("nats", "tls")
-UNREADABLE = "the NATS URL cannot be read: nats://user:password@host:port, or several with commas between, is expected"
+UNREADABLE = "invalid NATS URL: expected nats://user:password@host:port, or several separated by commas"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsAccess:
     url: str = field(repr=False)
-    """Of one server, or of several with commas between. `tls://` insists on TLS, `nats://` has it where asked for."""
+    """One server, or several separated by commas. `tls://` requires TLS, `nats://` uses it if the server does."""
     files: TlsFiles = field(default_factory=TlsFiles)
     credentials: str | None = None
-    """A file with a user's JWT and seed; it counts where the server asks for that."""
+    """A file with a user's JWT and seed, used if the server asks for it."""
 
     @classmethod
     def of(cls, settings: Settings) -> "NatsAccess":
@@ -32,7 +32,7 @@ class NatsAccess:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What a URL says. Without `password`, `user` is a token."""
+    """The parts of a URL. Without `password`, `user` is a token."""
 
     urls: list[str]
     insists_on_tls: bool
@@ -41,16 +41,16 @@ class Servers:
 
     @property
     def where(self) -> str:
-        """host:port of each, which can be told to anybody."""
+        """host:port of each; contains no secret."""
         return ",".join(url.partition("://")[2] for url in self.urls)
 
 
 def read_url(url: str) -> Servers:
-    """UserError if it is none, or names several users."""
+    """UserError if the URL is invalid or names several users."""
     parts = [_split(each) for each in url.split(",")]
     users = {(each.username, each.password) for each in parts if each.username is not None}
     if len(users) > 1:
-        raise UserError("the NATS URL names several users: they have to be the same for all servers")
+        raise UserError("the NATS URL names several users: use the same one for all servers")
     user, password = users.pop() if users else (None, None)
     return Servers(
         [f"{each.scheme}://{_host(each)}" for each in parts],
@@ -61,7 +61,7 @@ def read_url(url: str) -> Servers:
 
 
 def where(url: str) -> str:
-    """As `Servers.where`; UserError if the URL is none."""
+    """Like `Servers.where`; UserError if the URL is invalid."""
     return read_url(url).where
 
 
@@ -84,7 +84,7 @@ def _host(parts: SplitResult) -> str:
 _JWT = re.compile(r"-+BEGIN NATS USER JWT-+\s+([\w.=-]+)\s+-+END")
 _SEED = re.compile(r"-+BEGIN USER NKEY SEED-+\s+([A-Z2-7]+)\s+-+END")
 SEED_OF_A_USER = (18 << 3, 20 << 3)
-"""What its first 13 bits say."""
+"""In the first 13 bits of a decoded seed."""
 KEY_BYTES = 32
 _SEED_BYTES = 2 + KEY_BYTES + 2
 
@@ -95,30 +95,30 @@ class Credentials:
     key: bytes = field(repr=False)
 
     def sign(self, nonce: str) -> bytes:
-        from nacl.signing import SigningKey  # few need it
+        from nacl.signing import SigningKey  # lazily: few processes need it
 
         return base64.b64encode(SigningKey(self.key).sign(nonce.encode()).signature)
 
 
 def read_credentials(path: str) -> Credentials:
-    """UserError where that is no such file."""
+    """UserError if the file is missing or invalid."""
     try:
         text = Path(path).read_text()
     except OSError as cause:
         raise UserError(f"{path}: {cause.strerror}") from cause
     except ValueError:
-        raise UserError(f"{path}: holds no JWT and seed of a NATS user") from None
+        raise UserError(f"{path}: not a NATS credentials file: it has no user JWT and seed") from None
     jwt, seed = _JWT.search(text), _SEED.search(text)
     if jwt is None or seed is None:
-        raise UserError(f"{path}: holds no JWT and seed of a NATS user")
+        raise UserError(f"{path}: not a NATS credentials file: it has no user JWT and seed")
     key = _decode_seed(seed[1])
     if key is None:
-        raise UserError(f"{path}: its seed is none of a user")
+        raise UserError(f"{path}: its seed is not that of a user")
     return Credentials(jwt[1], key)
 
 
 def _decode_seed(text: str) -> bytes | None:
-    """Base32 of: which kind of seed, the key, and a checksum over both."""
+    """Decode base32 of the kind of seed, the key, and a checksum over both."""
     try:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
     except binascii.Error:

@@ -1,7 +1,7 @@
-"""Bus: what a service sends and receives.
+"""Bus: sends and receives a service's messages.
 
-Every message may be lost: where there is no connection it is dropped and counted, never kept. Messages that one process
-sends stay in order. The connection comes back by itself, and subscriptions with it.
+Every message may be lost: without a connection it is dropped and counted, never kept. Messages of one process arrive in
+order. The connection and its subscriptions are restored automatically.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from shared.telemetry.tracing import TraceContext
 
 UNIQUE_BYTES = 12
 PATIENCE = 30.0
-"""Seconds that NATS may take to be there when a process starts."""
+"""Seconds to wait for NATS when a process starts."""
 MOST_PENDING = 1 << 16
-"""Messages that may wait for one handler; more are thrown away and counted."""
+"""Messages that may wait for one handler; further ones are dropped and counted."""
 MOST_PENDING_BYTES = 64 << 20
 ROOM_PATIENCE = 1.0
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
-"""As the server tells it; the client knows the subject in small letters only."""
+"""As the server reports it; nats-py passes the subject on in lower case."""
 
 M = TypeVar("M", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -48,7 +48,7 @@ E = TypeVar("E", bound=Message)
 
 
 class Bus:
-    """Made by `Bus.connect`."""
+    """Create it with `Bus.connect`."""
 
     def __init__(self, access: NatsAccess, prefix: str, name: str, telemetry: Telemetry) -> None:
         self._prefix = check_name(prefix, "the prefix") + "."
@@ -83,9 +83,9 @@ class Bus:
         role: str = CLI,
         patience: float = PATIENCE,
     ) -> "Bus":
-        """Answers come to an inbox of the `role`. A URL alone is as good as an access that holds nothing else.
+        """Replies come to an inbox of the `role`. `access` may be a plain URL.
 
-        UserError where the URL, a certificate or the credentials are wrong, ClusterError where nobody answers in time.
+        UserError if the URL, a certificate or the credentials are wrong, ClusterError if no server answers in time.
         """
         bus = cls(NatsAccess(url=access) if isinstance(access, str) else access, prefix, name, telemetry)
         await bus._connection.open(patience)
@@ -100,25 +100,25 @@ class Bus:
 
     @property
     def network(self) -> str:
-        """The identity of NATS: the same for all whom our messages can reach. Empty while there is no connection.
+        """The identity of NATS, equal for all processes that our messages can reach; empty without a connection.
 
-        A single server draws another one each time it starts; servers of a cluster have its name.
+        A single server draws a new one at each start; the servers of a cluster have the cluster's name.
         """
         return self._connection.client.network if self.connected else ""
 
     async def close(self) -> None:
-        """What was posted before still goes out, if that is quick."""
+        """Posted messages are still sent, if that is quick."""
         await self._connection.close()
         self._requests.fail()
 
     # Sending
 
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
-        """Send without ever waiting. A message that is too large is dropped, counted and logged."""
+        """Send without waiting. An oversized message is dropped, counted and logged."""
         self._send_whole(subject, message, trace)
 
     async def publish(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
-        """As `post`, and waits a bounded time where more is sent than the server takes."""
+        """Like `post`, but wait a bounded time if more is sent than the server accepts."""
         self.post(subject, message, trace=trace)
         await self._outbox.room(ROOM_PATIENCE)
 
@@ -132,9 +132,9 @@ class Bus:
         trace: TraceContext | None = None,
         ours: bool = True,
     ) -> M:
-        """The answer; NoAnswer where nobody listens or none comes in time, ProtocolError where it cannot be read.
+        """The reply; NoAnswer if nobody listens or none comes in time, ProtocolError if it cannot be read.
 
-        While there is no connection it is waited for, as long as the time allows.
+        Without a connection, waits for one as long as the timeout allows.
         """
         began = time.monotonic()
         try:
@@ -169,13 +169,13 @@ class Bus:
         self._send_whole(REPLY, message, trace, inbox)
 
     def _send_whole(self, subject: str, message: Message, trace: TraceContext | None, inbox: str = "") -> None:
-        """After a fault nothing goes out any more: the state behind it may be half of a change."""
+        """After a fault nothing is sent: the state behind it may be half changed."""
         if self._fault.found:
             return
         try:
             body = self._body(subject, message)
         except Refused as cause:
-            self._sparingly.error(f"{subject} {type(message).__name__}", "a message is lost: %s", cause)
+            self._sparingly.error(f"{subject} {type(message).__name__}", "a message was dropped: %s", cause)
             return
         if inbox:
             self._outbox.send_to(inbox, REPLY, headers_for(message, trace, self.pipeline.id), body)
@@ -259,10 +259,10 @@ class Bus:
         most_pending: int = MOST_PENDING,
         ours: bool = True,
     ) -> Subscription[Any]:
-        """Messages of these types, one at a time and in order, until the bus is closed; all others are refused.
+        """Handle messages of these types, one at a time and in order, until the bus is closed; refuse all others.
 
-        Of a `group` of subscribers, one gets each message. Returns once the server knows of it. Without `ours`,
-        messages of other pipelines are taken as well.
+        Of a `group` of subscribers, one gets each message. Returns once the server knows the subscription. Without
+        `ours`, messages of other pipelines are accepted as well.
         """
         reader = Reader(*(types if isinstance(types, tuple) else (types,)))
         subscription = Subscription(
@@ -314,19 +314,19 @@ class Bus:
         self._online.set()
 
     def _heard_error(self, error: Exception) -> None:
-        """Of what the client reports, the loss of the connection is told elsewhere."""
+        """Handle errors that nats-py reports, except lost connections."""
         if isinstance(error, SlowConsumerError):
             subscription = self._subscriptions.get(error.sub)
             if subscription is not None:
-                subscription.overflown()
+                subscription.overflowed()
         elif violation := _VIOLATION.search(str(error)):
             self._forbidden(*violation.groups())
 
     def _forbidden(self, direction: str, full_subject: str) -> None:
         subject = full_subject.removeprefix(self._prefix.lower())
         self._metrics.forbidden(direction, subject)
-        what = "send to" if direction == "publish" else "listen to"
-        self._sparingly.error(subject, "NATS does not let us %s %s: a permission is missing", what, full_subject)
+        what = "publish to" if direction == "publish" else "subscribe to"
+        self._sparingly.error(subject, "NATS denied to %s %s: a permission is missing", what, full_subject)
 
 
 def _admit_all(headers: Mapping[str, str] | None) -> None:

@@ -1,4 +1,4 @@
-"""nats-py's client, but for what it does not do, or does at too high a price."""
+"""NatsClient: nats-py's client, without its limits that matter here."""
 
 import asyncio
 import ssl
@@ -16,16 +16,16 @@ from shared.errors import UserError
 
 ROUND_TRIP_SECONDS = 1
 MOST_REMEMBERED_HEADERS = 256
-"""Bytes; longer ones are none of ours, and are read each time."""
+"""In bytes; longer headers are not ours, and are parsed each time."""
 
 
 class WithoutTls(errors.Error):
     def __str__(self) -> str:
-        return "it does not speak TLS"
+        return "the server does not support TLS"
 
 
 class _Transport(TcpTransport):
-    """Closes at once. A peer that is stuck would have the client wait until it takes what is left."""
+    """Closes at once; a stuck peer would make nats-py wait until it reads the rest."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -39,17 +39,18 @@ class _Transport(TcpTransport):
 
 
 class NatsClient(Client):
-    """nats-py's client gives up its connection for good on most errors that a server can tell; this one goes on.
+    """Survives most errors that a server can send, on which nats-py's client gives up its connection for good.
 
-    And it sends at a third of the cost, for those who know that what they send is well-formed. `tls` is asked for
-    each connection. Where it `insists` on TLS, a server without it learns nothing.
+    Sends well-formed messages at a third of the cost. `tls` is called for each connection. With `insists`, a server
+    without TLS learns nothing.
     """
 
     lost_by: Exception | None = None
     """Why the connection was lost the last time."""
     network = ""
-    """Which servers pass each other's messages on: the name of the cluster of the server that is, or was last, spoken
-    to, or the identity of that server alone."""
+    """The name of the cluster of the current or last server, or the identity of that server alone: servers with the
+    same value pass each other's messages on.
+    """
 
     def __init__(self, tls: Callable[[], ssl.SSLContext], *, insists: bool) -> None:
         super().__init__()
@@ -58,19 +59,19 @@ class NatsClient(Client):
 
     @property
     def server(self) -> str:
-        """host:port of the server that is, or was last, spoken to."""
+        """host:port of the current or last server."""
         return "" if self._current_server is None else self._current_server.uri.netloc
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """Made anew each time, for certificates may have been replaced."""
+        """Built anew each time, because certificates may have been rotated."""
         try:
             return self._tls()
         except UserError as cause:
             raise errors.Error(str(cause)) from cause
 
     def send(self, command: bytes) -> None:
-        """What `publish` does, without waiting and without reading the command."""
+        """Like `publish`, without waiting and without parsing the command."""
         assert self._flush_queue is not None
         self._pending.append(command)
         self._pending_data_size += len(command)
@@ -78,7 +79,7 @@ class NatsClient(Client):
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
     async def flushed(self, patience: float) -> None:
-        """Returns when what waits was given to the system, or `patience` is over."""
+        """Wait until pending data was given to the system, at most `patience`."""
         assert self._flush_queue is not None
         if not self._flush_queue.full():
             flush: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -86,16 +87,16 @@ class NatsClient(Client):
             await asyncio.wait((flush,), timeout=patience)
 
     async def round_trip(self) -> None:
-        """Returns when the server has read all that was sent before, or is not going to soon.
+        """Wait a bounded time until the server has read everything sent before.
 
-        The client's own `flush` alone would overtake what still waits to be given to the system.
+        The client's own `flush` alone would overtake pending data.
         """
         with suppress(errors.Error, OSError):
             await self.flushed(ROUND_TRIP_SECONDS)
             await self.flush(ROUND_TRIP_SECONDS)
 
     def forget_pending(self, kind: bytes) -> list[bytes]:
-        """Takes back what of this kind has not been given to the system yet. Nobody waits for it any more."""
+        """Take back pending commands of this kind; release whoever waits for them."""
         while self._flush_queue is not None and not self._flush_queue.empty():
             flush = self._flush_queue.get_nowait()
             if not flush.done():
@@ -110,7 +111,7 @@ class NatsClient(Client):
         return _parse_headers(raw) if len(raw) <= MOST_REMEMBERED_HEADERS else Client._parse_header_lines(raw)
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
-        """Headers that cannot be read are as good as none; the client would read nothing any more after them."""
+        """Unreadable headers count as none; nats-py would stop reading after them."""
         try:
             return await super()._process_headers(headers)
         except (ValueError, IndexError):
@@ -140,7 +141,7 @@ class NatsClient(Client):
         self._forget_servers_but(info.get("connect_urls") or [])
 
     def _forget_servers_but(self, told: list[str]) -> None:
-        """Of those that only other servers told of, some may be gone for good."""
+        """Forget discovered servers that the current one does not name: they may be gone for good."""
         self._server_pool = [
             each
             for each in self._server_pool
@@ -160,5 +161,5 @@ class NatsClient(Client):
 
 @lru_cache(maxsize=256)
 def _parse_headers(raw: bytes) -> dict[str, str]:
-    """The same few headers come again and again. Nobody changes what this returns."""
+    """The same few headers repeat. The result must not be modified."""
     return Client._parse_header_lines(raw)

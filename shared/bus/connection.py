@@ -1,4 +1,4 @@
-"""The connection to NATS: opened with patience, and once open, opened again for ever."""
+"""The connection to NATS: opened within a time limit, then restored for ever."""
 
 import asyncio
 import logging
@@ -23,19 +23,19 @@ RECONNECT_JITTER = 0.1
 OPENING_WAIT = 0.2
 """Seconds between two attempts to connect."""
 SAY_EVERY = 3.0
-"""Seconds between two log lines about a server that is not there."""
+"""Seconds between two log lines about an unreachable server."""
 PING_INTERVAL = 2
 MOST_PINGS = 2
-"""A connection is given up when it has been silent for PING_INTERVAL * (MOST_PINGS + 1) seconds."""
+"""A connection is given up after PING_INTERVAL * (MOST_PINGS + 1) seconds of silence."""
 FLUSH_SECONDS = 2.0
-"""What the client itself has to say, subscriptions mostly, is waited for so long."""
+"""Seconds to wait for the client's own commands, mostly subscriptions."""
 _REFUSES = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
 
 
 class Connection:
-    """`on_lost` and `on_back` are told each time; `on_error` hears what the client reports while it is open.
+    """`on_lost` and `on_back` are called each time, `on_error` for errors while the connection is open.
 
-    The server must take messages of `payload` bytes.
+    The server must accept messages of `payload` bytes.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Connection:
         return self._open and self.client.is_connected
 
     async def open(self, patience: float) -> None:
-        """Tries until a server answers; ClusterError when `patience` is over.
+        """Try until a server answers; ClusterError after `patience`.
 
-        UserError at once if all refuse us, or we them, or a file that this takes cannot be used.
+        UserError at once if all servers refuse us or we them, or a needed file is unusable.
         """
         self._access.files.check()
         if self._access.credentials is not None:
@@ -99,7 +99,7 @@ class Connection:
                 await self.client.close()
 
     async def close(self) -> None:
-        """What was sent before still arrives, if the server is well."""
+        """Messages sent before still arrive if the server works."""
         if self.connected:
             await self.client.round_trip()
         self._open = False
@@ -126,7 +126,7 @@ class Connection:
             raise UserError(f"NATS at {self.where}: {cause}") from cause
 
     def _authentication(self) -> dict[str, Any]:
-        """The client gives signature and JWT where the server sends something to sign, else user or token."""
+        """The client sends signature and JWT if the server sends a nonce, else user or token."""
         servers, path = self._servers, self._access.credentials
         options: dict[str, Any] = {}
         if servers.password is None:
@@ -153,7 +153,7 @@ class Connection:
             self._sparingly.warning("away", "NATS at %s cannot be reached yet: %s", self.where, self._reason(error))
 
     def _refusal(self, error: Exception) -> str:
-        """What follows the name of the server, if somebody has to put something right; empty otherwise."""
+        """What somebody has to correct, as the rest of a sentence about the server; empty otherwise."""
         if isinstance(error, ssl.SSLError) and self._access.files.refuses(error):
             return f": {self._access.files.problem(error)}"
         if isinstance(error, WithoutTls):
@@ -163,7 +163,7 @@ class Connection:
         return ""
 
     def _why_refused(self) -> str:
-        """Of several servers, each with its own reason where they differ."""
+        """For several servers, each reason with its server if they differ."""
         reasons = set(self._refusals.values())
         if len(reasons) == 1:
             return reasons.pop()
@@ -205,7 +205,7 @@ class Connection:
 
 
 def _as_told(read: Callable[[], bytes]) -> bytes:
-    """The client goes on after errors of its own, and breaks off at others."""
+    """nats-py continues after errors of its own and stops at others."""
     try:
         return read()
     except UserError as cause:
@@ -213,7 +213,7 @@ def _as_told(read: Callable[[], bytes]) -> bytes:
 
 
 def _next_server(servers: list[Server], info: dict[str, Any]) -> tuple[Server | None, float]:
-    """Any of those that failed the fewest times, after a wait, so that clients do not come back all at once."""
+    """One of the servers with the fewest failures, after a random wait, so that clients do not return together."""
     fewest = min(each.reconnects for each in servers)
     server = random.choice([each for each in servers if each.reconnects == fewest])
     return server, RECONNECT_WAIT + random.uniform(0, RECONNECT_JITTER)

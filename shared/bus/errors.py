@@ -1,4 +1,4 @@
-"""What can go wrong between a message and its reader."""
+"""Errors between a message's sender and its reader."""
 
 from enum import StrEnum
 
@@ -7,13 +7,13 @@ from shared.errors import FlotillaError, ProtocolError
 
 class Silence(StrEnum):
     NOBODY_LISTENS = "nobody listens"
-    """Known at once: wait before asking again."""
+    """Known at once: wait before retrying."""
     TOO_LATE = "no answer in time"
     NOT_CONNECTED = "not connected"
 
 
 class NoAnswer(FlotillaError):
-    """A request without an answer. Whether it was carried out is unknown, unless nobody listens."""
+    """A request without a reply. It may have been executed, unless nobody listens."""
 
     def __init__(self, subject: str, silence: Silence) -> None:
         self.subject = subject
@@ -27,13 +27,13 @@ class Refusal(StrEnum):
     UNDECODABLE = "undecodable"
     TOO_LARGE = "too large"
     PIPELINE = "pipeline"
-    """Of another one under the same prefix."""
+    """Of another pipeline with the same prefix."""
     SENSELESS = "senseless"
-    """It can be decoded, and says what cannot be."""
+    """It decodes, but its values are impossible."""
 
 
 class Refused(ProtocolError):
-    """A message that is not taken from the bus, or not given to it."""
+    """A message that was not accepted from the bus, or not sent."""
 
     def __init__(self, refusal: Refusal, problem: str) -> None:
         self.refusal = refusal

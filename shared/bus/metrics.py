@@ -1,4 +1,4 @@
-"""The bus's metrics. Their subjects are patterns without names of processes."""
+"""Metrics of the bus, by subject pattern without process names."""
 
 from functools import lru_cache
 
@@ -29,24 +29,24 @@ class BusMetrics:
         ways = ("direction", "subject")
         self.messages = counter("flotilla_bus_messages_total", "Messages received and sent.", ways)
         self.bytes = counter("flotilla_bus_bytes_total", "Bytes of messages received and sent, without headers.", ways)
-        self._refused = counter("flotilla_bus_refused_total", "Messages not taken, or not sent.", ("subject", "reason"))
+        self._refused = counter("flotilla_bus_refused_total", "Messages refused, when received or sent.", ("subject", "reason"))
         self._dropped = counter(
             "flotilla_bus_dropped_total", "Messages not sent: no connection, or no room.", ("subject",)
         )
         self._overflown = counter(
-            "flotilla_bus_overflown_total", "Messages received and thrown away: too many wait.", ("subject",)
+            "flotilla_bus_overflown_total", "Messages received and dropped: too many were waiting.", ("subject",)
         )
         self._forbidden = counter(
             "flotilla_bus_forbidden_total",
-            "How often NATS did not let us send or listen: a permission is missing.",
+            "Publications and subscriptions that NATS denied: a permission is missing.",
             ways,
         )
         self._unanswered = counter(
-            "flotilla_bus_unanswered_total", "Requests without an answer.", ("subject", "reason")
+            "flotilla_bus_unanswered_total", "Requests without a reply.", ("subject", "reason")
         )
-        self._lost = counter("flotilla_bus_connection_losses_total", "How often the connection was lost.")
+        self._lost = counter("flotilla_bus_connection_losses_total", "Lost connections.")
         self._latency = metrics.histogram(
-            "flotilla_bus_request_duration_seconds", "From a request to its answer.", ("subject",)
+            "flotilla_bus_request_duration_seconds", "From a request to its reply.", ("subject",)
         )
         self._received = lru_cache(maxsize=1024)(lambda subject: Traffic(self, "in", pattern(subject)))
         self._sent = lru_cache(maxsize=1024)(lambda subject: Traffic(self, "out", pattern(subject)))
@@ -63,11 +63,11 @@ class BusMetrics:
     def dropped(self, subject: str) -> None:
         self._dropped.labels(pattern(subject)).inc()
 
-    def overflown(self, subject: str) -> None:
+    def overflowed(self, subject: str) -> None:
         self._overflown.labels(pattern(subject)).inc()
 
     def forbidden(self, direction: str, subject: str) -> None:
-        """`direction`: as NATS calls it."""
+        """`direction`: in NATS's words."""
         self._forbidden.labels("out" if direction == "publish" else "in", pattern(subject)).inc()
 
     def unanswered(self, subject: str, silence: Silence) -> None:

@@ -1,4 +1,4 @@
-"""Outbox: what is to be sent goes out in order, is bounded, and never waits for a connection."""
+"""Outbox: sends in order, bounded, without waiting for a connection. Requests: pending requests and their replies."""
 
 import asyncio
 import itertools
@@ -13,11 +13,11 @@ from shared.bus.metrics import BusMetrics
 from shared.errors import ProtocolError
 
 MOST_WAITING = 32 << 20
-"""Bytes given to the client and not yet to the system; what comes when there are more is dropped."""
+"""Pending bytes in the client; with more, messages are dropped."""
 CROWDED = 4 << 20
-"""Bytes; who can wait, waits until there are less."""
+"""Pending bytes above which `room` waits."""
 MOST_SUBJECTS = 4096
-"""So many subjects are remembered as checked."""
+"""Subjects remembered as valid."""
 
 _PUBLISH = "HPUB"
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
@@ -32,12 +32,12 @@ class Outbox:
         self._full_subjects: dict[str, str] = {}
 
     def send(self, subject: str, headers: bytes, body: bytes, reply_to: str = "") -> None:
-        """Dropped and counted where there is no connection, or no room; ProtocolError if the subject is none."""
+        """Drop and count the message without a connection or room; ProtocolError if the subject is invalid."""
         full_subject = self._full_subjects.get(subject) or self._check(subject)
         self.send_to(full_subject, subject, headers, body, reply_to)
 
     def send_to(self, full_subject: str, counted_as: str, headers: bytes, body: bytes, reply_to: str = "") -> None:
-        """As `send`, to a subject that is known to be good."""
+        """Like `send`, for a subject known to be valid."""
         if not self._connection.connected or self._client.pending_data_size > MOST_WAITING:
             self._metrics.dropped(counted_as)
             return
@@ -47,18 +47,18 @@ class Outbox:
         self._metrics.sent(counted_as).count(len(body))
 
     async def room(self, patience: float) -> None:
-        """Returns once there is room, or `patience` is over."""
+        """Wait until there is room, at most `patience`."""
         if self._connection.connected and self._client.pending_data_size > CROWDED:
             await self._client.flushed(patience)
 
     def clear(self) -> None:
-        """The connection is lost, and with it all that waits: old news helps nobody."""
+        """Drop all pending messages: the connection is lost, and old news helps nobody."""
         for line in self._client.forget_pending(f"{_PUBLISH} ".encode()):
             self._metrics.dropped(line.split(b" ", 2)[1].decode(errors="replace").removeprefix(self._prefix))
 
     def _check(self, subject: str) -> str:
         if not _SUBJECT.fullmatch(subject):
-            raise ProtocolError(f"{subject!r} is no subject that can be sent to")
+            raise ProtocolError(f"{subject!r} is not a valid subject")
         if len(self._full_subjects) >= MOST_SUBJECTS:
             self._full_subjects.clear()
         full_subject = self._full_subjects[subject] = self._prefix + subject
@@ -67,7 +67,7 @@ class Outbox:
 
 STATUS_HEADER = "Status"
 NOBODY = "503"
-"""What NATS itself answers where nobody has subscribed."""
+"""NATS's own reply when nobody has subscribed."""
 
 
 class _Request(NamedTuple):
@@ -84,7 +84,7 @@ class Requests:
         self._waiting: dict[str, _Request] = {}
 
     def begin(self, subject: str, timeout: float) -> tuple[str, asyncio.Future[Msg]]:
-        """Where the answer is to go, and the answer; or NoAnswer, once the time is over."""
+        """Where the reply is to go, and the future reply; it fails with NoAnswer after the timeout."""
         loop = asyncio.get_running_loop()
         reply_to = f"{self._inbox}.{next(self._numbers)}"
         answer: asyncio.Future[Msg] = loop.create_future()
@@ -98,14 +98,14 @@ class Requests:
     async def take(self, msg: Msg) -> None:
         request = self._waiting.get(msg.subject)
         if request is None or request.answer.done():
-            return  # too late, or doubled
+            return  # late or duplicate
         if not msg.data and msg.headers and msg.headers.get(STATUS_HEADER) == NOBODY:
             _fail(request.subject, request.answer, Silence.NOBODY_LISTENS)
         else:
             request.answer.set_result(msg)
 
     def fail(self) -> None:
-        """The connection is lost; nothing that waits will be answered."""
+        """Fail all pending requests: the connection is lost."""
         for request in self._waiting.values():
             _fail(request.subject, request.answer, Silence.NOT_CONNECTED)
 

@@ -1,6 +1,6 @@
-"""Who may send and listen to what: as NATS's configuration, one user a service, and nothing more than each needs.
+"""Rights of each service on NATS: who may publish and subscribe to what, and nothing more.
 
-docs/nats.md has what is made from this; a service that says something new gets it here.
+docs/nats.md has the configuration made from this; a service that sends something new gets its right here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,14 +12,14 @@ from shared.bus.subjects import CLI, every_subject, inbox
 
 ANY_WORKER, ANY_BINDER = s.worker("*"), s.binder("*")
 ANSWERING = 'allow_responses: { max: 1, expires: "1m" }'
-"""Longer than anybody waits for an answer."""
+"""Longer than any request waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """`answers`: to those who asked, at the inbox that they named. `inbox`: whose its own inboxes are, if not its own.
+    """`answers`: may reply to requests, at their inboxes. `inbox`: the role of its own inboxes, if not its name.
 
-    Of a pattern, subjects with a meaning of their own are excepted unless they are named as well.
+    Subjects with a meaning of their own are excluded from a pattern unless they are named as well.
     """
 
     sends: tuple[str, ...] = ()
@@ -90,11 +90,11 @@ RIGHTS = {
     "reader": Rights(sends=(s.QUEUE_LIST, s.SNAPSHOT_LIST), inbox=CLI),
     "permitter": Rights(sends=(s.BINDER_PERMITS,), hears=(s.BINDER_BEATS, s.BINDER_WAITING), inbox=CLI),
 }
-"""By user: the services, then who runs `flotilla queue` and `dump`, and who runs `flotilla permit`."""
+"""By user: the services, then `flotilla queue` and `dump`, and `flotilla permit`."""
 
 
 def table() -> str:
-    """The rights as Markdown, without the prefix of the subjects."""
+    """The rights as a Markdown table, without the prefix."""
     rows = [
         f"| {user} | {_listed(rights.sends)} | {_listed((*rights.hears, *_inboxes(user)))} |"
         for user, rights in RIGHTS.items()
@@ -103,7 +103,9 @@ def table() -> str:
 
 
 def authorization(prefix: str = "flotilla", passwords: Mapping[str, str] | None = None) -> str:
-    """For nats-server's configuration. Without passwords, by user, the server's environment has them: NATS_QUEUE ..."""
+    """The authorization block of nats-server's configuration. Without passwords by user, it reads NATS_QUEUE and so on
+    from the server's environment.
+    """
     given = {user: f"$NATS_{user.upper()}" for user in RIGHTS}
     if passwords is not None:
         given = {user: f'"{passwords[user]}"' for user in RIGHTS}
@@ -121,7 +123,7 @@ def _users(prefix: str, passwords: Mapping[str, str]) -> Iterator[str]:
 
 
 def _inboxes(user: str) -> tuple[str, ...]:
-    """Every process listens to its own, also one that never asks."""
+    """Every process subscribes to its own, even if it never sends requests."""
     return (inbox(RIGHTS[user].inbox or user, "*") + ".*",)
 
 

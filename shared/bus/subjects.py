@@ -1,4 +1,4 @@
-"""The subjects of the pipeline, without the prefix that tells one Flotilla from another."""
+"""The subjects of a pipeline, without its prefix, and the inboxes where replies come."""
 
 import re
 from functools import lru_cache
@@ -77,12 +77,12 @@ def binder(name: str) -> str:
 
 
 def every_subject() -> frozenset[str]:
-    """But those of single processes."""
+    """All subjects except those of single processes."""
     return _SHARED
 
 
 def check_name(name: str, what: str) -> str:
-    """The name, if a process or a prefix may be called so; UserError otherwise."""
+    """The name, if a process or a prefix may have it; UserError otherwise."""
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise UserError(f"{what} {name!r}: must be 1 to 128 letters, digits, - and _, and none of the bus's own words")
     return name
@@ -90,16 +90,18 @@ def check_name(name: str, what: str) -> str:
 
 @lru_cache(maxsize=1024)
 def pattern(subject: str) -> str:
-    """The subject as metrics show it: without names of processes."""
+    """The subject without process names, as in metrics."""
     head, dot, _ = subject.partition(".")
     return subject if subject in _SHARED or not dot else f"{head}.*"
 
 
 INBOXES = "inbox."
 CLI = "cli"
-"""The role of the command line."""
+"""The command line's role."""
 
 
 def inbox(role: str, unique: str) -> str:
-    """Of one process; each answer comes on a subject of its own below this one."""
+    """The inbox of one process; each reply has a subject of its own below it. Inboxes are separate by role, so that no
+    service can read another's.
+    """
     return f"{INBOXES}{role}.{unique}"

@@ -1,4 +1,4 @@
-"""A subscription: reads what arrives on a subject and hands it on, one message at a time, in order."""
+"""Subscription: reads the messages of a subject and passes them to a handler, one at a time and in order."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ class Envelope:
 
     @property
     def epoch(self) -> int | None:
-        """The sender's, if the message has one."""
+        """The sender's epoch, if the message has one."""
         text = self._headers.get(EPOCH_HEADER, "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
@@ -46,13 +46,13 @@ class Envelope:
         return bool(self._reply_to)
 
     def respond(self, message: Message, *, trace: TraceContext | None = None) -> None:
-        """To whoever asked; now or at any later time. Nothing happens where nobody did."""
+        """Reply to a request, now or later; does nothing for other messages."""
         if self._reply_to:
             self._send(self._reply_to, message, trace)
 
 
 SLICE = 0.01
-"""Seconds for which messages that wait are handed on at a stretch, before others may have the loop."""
+"""Seconds of consecutive messages after which other tasks get a turn."""
 
 M = TypeVar("M", bound=Message)
 
@@ -60,9 +60,9 @@ Handler = Callable[[M, Envelope], Awaitable[None] | None]
 
 
 class Subscription(Generic[M]):
-    """What a handler raises ends the term (`fault`): no further message is handed on.
+    """An exception of the handler ends the term (`fault`): no further message is handled.
 
-    Answers are sent to `inboxes` only, whatever else somebody names: we may send where they may not.
+    Replies go only to `inboxes`, whatever address a message names, because we may publish where its sender may not.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class Subscription(Generic[M]):
         self._nats, self._forget = subscription, forget
 
     async def close(self) -> None:
-        """What waits is thrown away."""
+        """Waiting messages are dropped."""
         self._forget()
         if self._nats is not None:
-            with suppress(errors.Error):  # it is closed already, or the connection is
+            with suppress(errors.Error):  # closed already, or the connection is
                 await self._nats.unsubscribe()
 
     async def take(self, msg: Msg) -> None:
@@ -111,7 +111,7 @@ class Subscription(Generic[M]):
             message = self._reader.read(msg.data, msg.headers)
         except Refused as refused:
             self._metrics.refused(self.subject, refused.refusal)
-            self._sparingly.warning(refused.refusal, "%s: a message is refused: %s", self.subject, refused)
+            self._sparingly.warning(refused.refusal, "%s: a message was refused: %s", self.subject, refused)
             return
         try:
             waiting = self._handler(message, Envelope(msg.headers or {}, self._inbox(msg), self._send))
@@ -128,15 +128,15 @@ class Subscription(Generic[M]):
     def _inbox(self, msg: Msg) -> str:
         return msg.reply if msg.reply.startswith(self._inboxes) else ""
 
-    def overflown(self) -> None:
-        self._metrics.overflown(self.subject)
-        self._sparingly.error("overflow", "%s: too many messages wait; a message is thrown away", self.subject)
+    def overflowed(self) -> None:
+        self._metrics.overflowed(self.subject)
+        self._sparingly.error("overflow", "%s: a message was dropped: too many were waiting", self.subject)
 
     def _report(self, message: M, cause: BaseException) -> None:
         self._fault.report(f"{self.subject}: the handler of {type(message).__name__}", cause)
 
     async def _give_way(self) -> None:
-        """The client hands on all that waits without ever letting go of the loop."""
+        """nats-py passes on waiting messages without yielding to the loop."""
         if time.monotonic() - self._yielded > SLICE:
             await asyncio.sleep(0)
             self._yielded = time.monotonic()

@@ -1,4 +1,4 @@
-"""How a message travels: msgpack in the body, and in NATS headers what must be known before the body is read."""
+"""The wire format: msgpack in the body, and in NATS headers what is needed before the body is read."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,14 +19,14 @@ VERSION_HEADER = "Flotilla-Version"
 EPOCH_HEADER = "Flotilla-Epoch"
 TRACE_HEADER = "traceparent"
 MOST_BYTES = 8 << 20
-"""Of a message's body; what an embedded NATS server lets through, less the headers."""
+"""Of a message's body: the limit of an embedded NATS server less the headers."""
 HEADER_BYTES = 512
-"""More than our headers take; NATS counts them with the body."""
+"""More than our headers; NATS counts them with the body."""
 
 TERMS_BEGIN = 1767225600.0
 """The start of 2026, as for Leases (`shared/kube/election.py`)."""
 EPOCHS = ("epoch", "sender_epoch", "watch_epoch", "newest")
-"""Fields by which a reader may come to follow a later term."""
+"""The fields from which a reader may learn of a later term."""
 MOST_EPOCHS_AHEAD = 1 << 20
 """Two years of minutes."""
 
@@ -41,7 +41,7 @@ _TAG = msgspec.msgpack.Decoder(_Tag)
 
 
 def headers_for(message: Message, trace: TraceContext | None, pipeline: str = "") -> bytes:
-    """As they go over the wire."""
+    """The encoded headers."""
     headers = _common_headers(getattr(message, "epoch", None), pipeline)
     if trace is not None:
         headers += f"{TRACE_HEADER}: {trace.traceparent()}\r\n".encode()
@@ -59,16 +59,16 @@ def _common_headers(epoch: int | None, pipeline: str) -> bytes:
 
 
 def _check_epoch(epoch: int) -> None:
-    """Whoever hears of a later epoch follows it for good, so none is taken that nobody can have come to yet.
+    """Refuse epochs that nobody can have reached yet, because a follower never leaves a later epoch.
 
-    Terms are minutes since 2026, or more where a Lease is taken more often than once a minute.
+    Terms are minutes since 2026, or more if a Lease is taken more than once a minute.
     """
     if epoch > MOST_EPOCHS_AHEAD and epoch - MOST_EPOCHS_AHEAD > (time.time() - TERMS_BEGIN) / 60:
         raise ProtocolError(f"epoch {epoch} is years ahead")
 
 
 class Reader(Generic[M]):
-    """Reads messages of some types, and refuses everything else."""
+    """Reads messages of some types and refuses all others."""
 
     def __init__(self, *types: type[M]) -> None:
         self._decode: Callable[[bytes], M] = decoder(*types)
@@ -80,7 +80,7 @@ class Reader(Generic[M]):
             found = "no version" if version is None else f"version {version[:16]!r}"
             raise Refused(Refusal.VERSION, f"{found}; this is version {VERSION}")
         if len(raw) > MOST_BYTES:
-            raise Refused(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MOST_BYTES} are taken")
+            raise Refused(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MOST_BYTES} are accepted")
         try:
             message = self._decode(raw)
         except ProtocolError as cause:

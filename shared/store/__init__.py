@@ -1,1 +1,1 @@
-"""The snapshot's state in Redis: one writer, fenced by its epoch; workers read their shards. docs/redis.md says how."""
+"""The snapshot's state in Redis: one writer, fenced by its epoch; workers read their shards. See docs/redis.md."""

@@ -1,4 +1,4 @@
-"""What a Redis URL says: one server, or sentinels that know which one it is."""
+"""A parsed Redis URL: one server, or sentinels that know the master."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """`hosts`: the server, or sentinels for the one called `master`; none of them where there is a socket at `path`."""
+    """`hosts`: the server, or the sentinels of `master`; empty with a socket at `path`."""
 
     hosts: tuple[Host, ...] = ()
     path: str = ""
@@ -37,7 +37,7 @@ class Address:
 
     @property
     def where(self) -> str:
-        """What can be told to anybody."""
+        """The address without secrets."""
         if self.path:
             return self.path
         hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
@@ -45,7 +45,7 @@ class Address:
 
 
 def read_url(url: str) -> Address:
-    """UserError, which repeats nothing that may be a password."""
+    """UserError, without anything that may be a password."""
     scheme, _, _ = url.partition("://")
     if scheme in ("redis+cluster", "rediss+cluster"):
         raise UserError("redis URL: a Redis Cluster cannot be used: the state has to be on one server; use " + ACCEPTED)
@@ -104,7 +104,7 @@ def _tls(given: Mapping[str, str], *, asked_for: bool) -> TlsFiles | None:
 
 
 def _path(path: str, *, named: bool) -> tuple[str, str]:
-    """The master's name, where there is to be one, and the number of the database."""
+    """The master's name, if there is to be one, and the database number."""
     first, _, rest = path.strip("/").partition("/")
     if not named:
         return "", path.strip("/")

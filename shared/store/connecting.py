@@ -1,4 +1,4 @@
-"""Clients for an address. Each connection has its deadlines, and TLS is made anew for it from the files as they are."""
+"""Redis clients for an address, and the sentinels that they ask. Each connection reads its TLS files again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,17 +18,17 @@ from shared.tls import TlsFiles
 
 
 class UnknownMaster(RedisError):
-    """Sentinels answer, and have never heard of it."""
+    """The sentinels answer, but do not know this master."""
 
 
 class Sentinels:
-    """The next one is asked where one does not answer; whoever does not is asked last the next time."""
+    """Asks the next sentinel if one does not answer, and a silent one last the next time."""
 
     def __init__(self, clients: Iterable[Redis]) -> None:
         self._clients = list(clients)
 
     async def discover_master(self, name: str) -> Host:
-        """What a pool of connections calls."""
+        """Called by redis-py's connection pool."""
         silent: RedisError | None = None
         for client in tuple(self._clients):
             self._clients.remove(client)
@@ -57,14 +57,14 @@ async def _execute(client: Redis, *command: str) -> Any:
 
 
 CALL_PATIENCE = 5.0
-"""Seconds that Redis may take for one call: far longer than any takes, shorter than a lease."""
+"""Seconds for one call: far longer than any takes, shorter than a Lease."""
 SENTINEL_PATIENCE = 1.0
-"""Seconds for one sentinel: several are asked within one call."""
+"""Seconds for one sentinel; several are asked within one call."""
 MOST_CONNECTIONS = 8
 
 
 class _TlsConnection(SSLConnection):
-    """Trusts those only that it is told to."""
+    """Trusts only the given authorities."""
 
     def __init__(self, *, tls: TlsFiles, **options: Any) -> None:
         super().__init__(**options)
@@ -75,11 +75,11 @@ class _TlsConnection(SSLConnection):
 
 
 class _TlsToMaster(SentinelManagedConnection, _TlsConnection):
-    """Where sentinels say that the master is."""
+    """A connection to the master that the sentinels name."""
 
 
 def clients_for(address: Address) -> tuple[Redis, Sentinels | None]:
-    """The client of the server, and the sentinels that it asks if there are any. Whoever has them closes both."""
+    """The client, and the sentinels that it asks, if any. The caller closes both."""
     options = _options(address.login, address.tls, CALL_PATIENCE) | {"db": address.database}
     if address.path:
         pool = ConnectionPool(UnixDomainSocketConnection, path=address.path, **options)
@@ -107,7 +107,7 @@ def _kind(tls: TlsFiles | None) -> type[Connection]:
 
 
 def _options(login: Login, tls: TlsFiles | None, patience: float) -> dict[str, Any]:
-    """Calls have deadlines of their own, so reading has none."""
+    """Calls have their own deadlines, so reads have none."""
     options = {
         "username": login.user,
         "password": login.password,

@@ -1,21 +1,21 @@
-"""What can go wrong between the snapshot's state and Redis, told apart by what is to be done about it."""
+"""Errors of the snapshot's state in Redis, by what to do about them."""
 
 from shared.errors import ClusterError
 
 
 class StoreUnreachable(ClusterError):
-    """Redis does not answer, or refuses for now. What was under way may have been done or not: do it again."""
+    """Redis does not answer, or refuses for now. The call may have been executed: repeat it."""
 
 
 class StateLost(ClusterError):
-    """What this writer has written is not there any more (flushed, restarted empty, an older replica).
+    """What this writer wrote is gone (flushed, restarted empty, an older replica).
 
-    Nothing was written. A new term begins, and writes the state whole.
+    Nothing was written. Begin a new term, and write the state completely.
     """
 
 
 class Deposed(ClusterError):
-    """A newer term has begun: nothing was written, and whoever is told this is to stop."""
+    """A newer term has begun: nothing was written, and this writer must stop."""
 
     def __init__(self, epoch: int, newest: int) -> None:
         self.epoch = epoch

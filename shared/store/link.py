@@ -1,4 +1,4 @@
-"""The connection to Redis: every call has a deadline, and what fails is told in one line that holds no password."""
+"""The connection to Redis: every call has a deadline, and failures become errors that say whose fault they are."""
 
 import asyncio
 import logging
@@ -29,22 +29,22 @@ from shared.store.scripts import Script
 from shared.tls import TlsFiles
 
 CONNECT_PATIENCE = 30.0
-"""Seconds that an unreachable Redis is waited for: a restart takes less."""
+"""Seconds to wait for an unreachable Redis at the start; a restart takes less."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds between two attempts to connect; twice as long each time."""
+"""Seconds between two attempts to connect, doubled each time."""
 _NOT_IN_A_SCRIPT = re.compile("user executing the script can't|ACL failure in script")
-"""How Redis 6 and 7 say that a script does what its user may not."""
+"""How Redis 6 and 7 report that a script exceeds its user's rights."""
 
 T = TypeVar("T")
 Argument = str | bytes | int
 Refused = (AuthenticationError, AuthorizationError, NoPermissionError)
 OfCluster = (AskError, ClusterCrossSlotError, ClusterDownError)
-"""Moved is an Ask as well."""
+"""MovedError is an AskError as well."""
 Unreachable = (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError)
 
 
 class RedisLink:
-    """Nothing is sent a second time by itself: only the caller knows whether that does harm."""
+    """Never retries by itself: only the caller knows whether that does harm."""
 
     def __init__(self, client: Redis, where: str, tls: TlsFiles, sentinels: Sentinels | None = None) -> None:
         self.client = client
@@ -65,11 +65,11 @@ class RedisLink:
         return list(answer)
 
     async def info(self) -> dict[str, Any]:
-        """What the server says about itself."""
+        """The server's INFO."""
         return dict(await self.call("INFO"))
 
     async def within(self, patience: float, doing: Awaitable[T]) -> T:
-        """Whatever fails is a UserError if somebody has to change a setting, and a StoreUnreachable otherwise."""
+        """Convert failures: UserError if somebody has to change a setting, StoreUnreachable otherwise."""
         try:
             async with asyncio.timeout(patience):
                 return await doing
@@ -130,7 +130,7 @@ async def _wait_for_answer(link: RedisLink, log: logging.Logger, patience: float
 
 
 def _link(address: Address) -> RedisLink:
-    """Nothing is sent yet."""
+    """Nothing was sent yet."""
     tls = address.tls or TlsFiles()
     tls.check()
     client, sentinels = clients_for(address)
@@ -138,7 +138,7 @@ def _link(address: Address) -> RedisLink:
 
 
 def _root(error: BaseException) -> BaseException:
-    """What the server said, or TLS, also where the client tells of it as a connection that failed."""
+    """The server's or TLS's own error, also where redis-py reports it as a failed connection."""
     while isinstance(error.__cause__, RedisError):
         error = error.__cause__
     within = error.__context__

@@ -1,4 +1,4 @@
-"""How a worker gets the state of its shards."""
+"""How a worker loads the state of its shards."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -22,14 +22,14 @@ from shared.store.schema import (
 )
 
 LOAD_PATIENCE = 30.0
-"""Seconds that all shards at once may take to come over the network."""
+"""Seconds to transfer all shards."""
 AT_ONCE = 1 << 12
-"""Objects that are decoded before other tasks have their turn."""
+"""Objects decoded before other tasks get a turn."""
 _META = ("schema", "epoch", "seq", "shard_count", "pipeline")
 
 
 async def pipeline_of(link: RedisLink, prefix: str) -> str | None:
-    """Whose state this is: empty if it does not say, as that of the last release; None if there is none yet."""
+    """The pipeline that the state belongs to; empty if it does not say, None without a state."""
     epoch, pipeline = await link.call("HMGET", Keys(prefix).meta, "epoch", "pipeline")
     if epoch is None:
         return None
@@ -43,14 +43,13 @@ class Reader:
         self._keys = Keys(prefix)
 
     async def load(self, shards: Collection[int], shard_count: int, pipeline: str = "") -> State | None:
-        """All there is of these shards, and of the cluster, at one sequence number; None while no whole state is there.
+        """These shards and the cluster's objects, at one sequence number; None without a complete state.
 
-        UserError if the snapshot divides the nodes into another number of shards, the schema is unknown,
-        or the state is that of another `pipeline`.
-        Decoding makes room for other tasks now and then.
+        UserError if the snapshot uses another number of shards, the schema is unknown, or the state belongs to another
+        `pipeline`. Decoding yields to other tasks.
         """
         if self._version(await self._link.call("HMGET", self._keys.meta, *_META), shard_count, pipeline) is None:
-            return None  # whoever waits for a state asks often
+            return None  # callers that wait for a state poll often
         meta, (hostnames,), nominations, *replies = await self._fetch(sorted(shards))
         version = self._version(meta, shard_count, pipeline)
         if version is None:
@@ -75,7 +74,7 @@ class Reader:
         )
 
     def _version(self, meta: Sequence[bytes | None], shard_count: int, pipeline: str) -> tuple[int, int] | None:
-        """Epoch and sequence number of the state; None while no whole state is there. UserError if it is not for us."""
+        """Epoch and sequence number of the state; None without a complete one."""
         schema, epoch, seq, stored_count, whose = meta
         check_schema(self._prefix, schema)
         if whose and pipeline and whose.decode(errors="replace") != pipeline:
@@ -89,7 +88,7 @@ class Reader:
         return int(epoch), int(seq)
 
     async def _fetch(self, shards: list[int]) -> list[Any]:
-        """One transaction, so that all of it is of one moment."""
+        """One transaction, so that everything is of one moment."""
         async with self._link.client.pipeline(transaction=True) as transaction:
             transaction.execute_command("HMGET", self._keys.meta, *_META)
             transaction.execute_command("HMGET", self._keys.cluster, SHARED_HOSTNAMES)
@@ -112,7 +111,7 @@ class _Decoding:
         self._numbers: dict[bytes, int] = {}
 
     def add_shard(self, nodes: Mapping[bytes, bytes], pods: Mapping[bytes, bytes]) -> None:
-        """A pod whose node is not there does not count: it is told of anew when the node comes."""
+        """Ignore a pod whose node is missing; it is published again with its node."""
         on_node: dict[str, dict[str, PodState]] = {}
         for uid, raw in pods.items():
             pod = decode_pod(raw)

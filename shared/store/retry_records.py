@@ -1,9 +1,4 @@
-"""What the queue wants to find again when it is started anew: a record for each pod, of which only the queue knows what
-it means.
-
-Unlike the snapshot's state it may be lost, or be a little old: then pods wait a little less or more than they should,
-and that is all. So nothing has to be written in one step; only, no older queue writes over what a newer one wrote.
-"""
+"""The queue's retry records in Redis, which a restarted queue reads."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -13,12 +8,12 @@ from shared.store.scripts import CLAIM, REMEMBER, Script
 from shared.store.term import refuse
 
 LOAD_PATIENCE = 10.0
-"""Seconds that all records may take to come over the network."""
+"""Seconds to transfer all records."""
 MOST_AT_ONCE = 1 << 10
-"""Records in one command: Redis is busy with it for less than a millisecond."""
+"""Records per command, so that Redis is busy with one for less than a millisecond."""
 
 Records = Mapping[str, bytes | None]
-"""By pod; None: it is to be forgotten."""
+"""By pod; None deletes."""
 
 
 class Memory:
@@ -31,21 +26,20 @@ class Memory:
         self._owner = f"{prefix}:queue:pipeline"
 
     async def claim(self, epoch: int) -> None:
-        """From here on no queue of an earlier epoch writes. Deposed if a later one has claimed it.
-
-        UserError if it is another pipeline's.
-        """
+        """Shut out queues of earlier epochs. Deposed if a later one has claimed the records."""
         await self._run(CLAIM, epoch, [self._term, self._owner], [self._pipeline])
 
     async def load(self) -> dict[str, bytes]:
-        """StoreUnreachable if Redis does not tell."""
+        """Shut out queues of earlier epochs. Deposed if a later one has claimed the records, UserError if another
+        pipeline has.
+        """
         found: Mapping[bytes, bytes] = await self._link.call("HGETALL", self._records, patience=LOAD_PATIENCE)
         return {uid.decode(errors="replace"): record for uid, record in found.items()}
 
     async def write(self, epoch: int, records: Records) -> None:
-        """Deposed if a later queue has claimed it: then no more is written.
+        """Deposed, without writing more, if a later queue has claimed the records.
 
-        After StoreUnreachable some of it may be written; the same may be written again.
+        After StoreUnreachable a part may be written; the same write can be repeated.
         """
         for part in _parts(records):
             kept: list[Argument] = []

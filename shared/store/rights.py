@@ -1,19 +1,15 @@
-"""Who may do what in Redis: an ACL user for each service that uses it, with the keys and commands it needs.
-
-docs/redis.md shows the rules. Redis checks commands and keys inside scripts as well. Who may only run commands that
-read cannot write, on any key.
-"""
+"""Rights in Redis: an ACL user for each service that uses it, with no more than it needs."""
 
 from dataclasses import dataclass
 
 EVERYBODY = ("ping", "select")
 STATE = ("meta", "cluster", "nominations", "nodes:*", "pods:*", "objects:*")
-"""What workers load."""
+"""The keys that workers load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """`keys`: patterns, behind the prefix and a colon."""
+    """`keys`: patterns behind the prefix and a colon."""
 
     keys: tuple[str, ...]
     commands: tuple[str, ...]
@@ -43,13 +39,13 @@ RIGHTS = {
     ),
     "worker": Rights(STATE, ("multi", "exec", "hmget", "hvals", "hgetall")),
 }
-"""By user. The other services have none: they never connect."""
+"""By user. The other services never connect."""
 NOBODY = "default on nopass resetkeys resetchannels -@all +ping"
-"""Who gives no password may ask whether the server is there, as health checks do."""
+"""Without a password only PING is allowed, as health checks use it."""
 
 
 def rule(user: str, password: str, prefix: str = "flotilla") -> str:
-    """What follows `user` in an ACL file, or ACL SETUSER. `password`: `>secret`, or `#` and its SHA-256."""
+    """The rule of an ACL file or ACL SETUSER, after the user's name. `password`: with `>` or `#` in front."""
     rights = RIGHTS[user]
     keys = " ".join(f"~{prefix}:{key}" for key in rights.keys)
     commands = " ".join(f"+{command}" for command in (*EVERYBODY, *rights.commands))

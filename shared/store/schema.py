@@ -1,7 +1,7 @@
-"""What stands where in Redis. docs/redis.md shows it as a table.
+"""Keys and values in Redis; docs/redis.md has the table.
 
-A change that another version would misread takes a new schema number. Each version reads the ledger and the answer of
-those from OLDEST_READABLE on; everything else is written anew when a term begins.
+A change that another release would misread takes a new schema number. Each release reads the ledger and the answer of
+schemas from OLDEST_READABLE on; everything else is rewritten when a term begins.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Keys:
 
     @property
     def next_ledger(self) -> str:
-        """The ledger of a state that is being rewritten: until that is whole, the one before still counts."""
+        """The ledger of a state that is being rewritten; until that is complete, the previous ledger counts."""
         return f"{self.prefix}:ledger:next"
 
     @property
@@ -51,7 +51,7 @@ class Keys:
 
     @property
     def cluster(self) -> str:
-        """What is to be known of the cluster as a whole."""
+        """State of the cluster as a whole."""
         return f"{self.prefix}:cluster"
 
     def objects(self, kind: ObjectKind) -> str:
@@ -65,7 +65,7 @@ class Keys:
 
 
 class StoredPod(msgspec.Struct, array_like=True, gc=False):
-    """Where a pod is, or is to have room. The load stays encoded: there are far fewer different ones than pods."""
+    """Where a pod is, or is nominated. The load stays encoded: distinct loads are far fewer than pods."""
 
     node: str
     load: msgspec.Raw
@@ -133,7 +133,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], raw: bytes, what: str) -> T:
 
 
 def check_schema(prefix: str, stored: bytes | None) -> None:
-    """UserError where what stands in Redis is of a version that this one does not read."""
+    """UserError if Redis holds a schema that this release cannot read."""
     if stored is None:
         return
     text = stored.decode(errors="replace")
@@ -146,7 +146,7 @@ def check_schema(prefix: str, stored: bytes | None) -> None:
 
 
 def others(prefix: str, where: str, pipeline: str) -> str:
-    """What is wrong where these keys are those of another pipeline."""
+    """The error message if these keys belong to another pipeline."""
     cluster, _, namespace = pipeline.partition("/")
     return (
         f"Redis keys {prefix}:* at {where} belong to the pipeline of cluster {cluster} with its Leases in namespace"

@@ -1,9 +1,8 @@
-"""What is done in Redis in one step. Every script that writes checks first that it may.
+"""Lua scripts: each is one atomic step in Redis. A script that writes first checks that it may.
 
-Answers are a list that begins with a word: done, deposed (and the newer epoch), lost, schema (and which one),
-pipeline (and whose the keys are).
-Sequence numbers stay text: they are beyond what a Lua number holds exactly. Nothing is written before the checks, and
-`meta` last, so that a write that Redis breaks off does not pass for done.
+An answer is a list that begins with a word: done, deposed (and the newer epoch), lost, schema (and which one), pipeline
+(and the owner). Sequence numbers stay text, because they exceed what a Lua number holds exactly. Nothing is written
+before the checks, and `meta` last, so that an interrupted write does not count as done.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The beginning of a term: earlier leaders are shut out, and what they left is read."""
+"""The beginning of a term: shuts out earlier leaders and recovers what they left."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -17,13 +17,12 @@ EVICTING = "allkeys-"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the terms before have left. `epoch` is that of the last one, 0 if there was none or Redis has lost it.
+    """What earlier terms left. `epoch`: of the last one, 0 if there was none or Redis has lost it.
 
-    The ledger is in the order of its deadlines. `lost`: what earlier terms have assumed, if there were any, is not
-    known: no whole state was written since Redis had none, or since it was another process than the one that was
-    written to, which may have gone on without the last writes, or something has been removed from the ledger. Then
-    ledger and answer are left out; `doubtful` is what could be read of the ledger. `evicts`: by which policy the server
-    may remove keys that it has been given.
+    The ledger is ordered by its deadlines. `lost`: the assumptions of earlier terms are unknown, because no complete
+    state was written since Redis had none, or since it is another process than the one written to, which may lack the
+    last writes, or because something was removed from the ledger. Ledger and answer are then empty, and `doubtful` has
+    the readable part of the ledger. `evicts`: the policy by which the server may evict our keys.
     """
 
     epoch: int
@@ -35,11 +34,11 @@ class Recovered:
 
 
 async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = "") -> Recovered:
-    """From here on nobody of an earlier epoch writes, and there is no state to be read until this term's is whole.
+    """Shut out earlier epochs; there is no state to read until this term's is complete.
 
-    Deposed if the stored epoch is not older. After StoreUnreachable the term may have been opened or not; an epoch
-    opens once, so the next attempt takes a new one. UserError, and nothing is touched, if the schema is unknown, or the
-    keys belong to another `pipeline`; keys of nobody become its own.
+    Deposed if the stored epoch is not older. After StoreUnreachable the term may have been opened; an epoch opens once,
+    so the next attempt takes a new one. UserError, without writing, if the schema is unknown or the keys belong to
+    another `pipeline`; keys without an owner become its own.
     """
     keys = Keys(prefix)
     told = await link.info()
@@ -66,7 +65,7 @@ def _readable(entries: Iterable[bytes]) -> Iterator[LedgerEntry]:
 
 
 async def history_of(link: RedisLink) -> str:
-    """What differs once the server may have gone back: its process, and the history of writes that it takes part in."""
+    """Identifies a server whose data cannot have gone back: its process, and its replication history."""
     return _history(await link.info())
 
 
@@ -75,13 +74,13 @@ def _history(told: Mapping[str, Any]) -> str:
 
 
 def _evicts(told: Mapping[str, Any]) -> str:
-    """Only keys that expire are removed by the other policies, and none of ours does."""
+    """The other policies evict only keys that expire, and ours do not."""
     policy = str(told.get("maxmemory_policy", ""))
     return policy if policy.startswith(EVICTING) else ""
 
 
 def refuse(answer: list[object], prefix: str, epoch: int, where: str = "") -> None:
-    """Raises what a script's answer says, unless that is `done`."""
+    """Raises the error that a script's answer names, unless that is `done`."""
     match answer:
         case [b"deposed", bytes(newest)]:
             raise Deposed(epoch, int(newest))

@@ -1,6 +1,6 @@
-"""What one write does to Redis, put together before anything is sent.
+"""WriteBatch: collects what one write does to Redis before anything is sent.
 
-Of several changes to one field the last one counts, so no order has to be kept when they are written at once.
+Of several changes to one field the last one counts, so order does not matter within one write.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from shared.store.link import Argument
 from shared.store.schema import SHARED_HOSTNAMES, Keys, encode, encode_names, encode_pod
 
 Fields = dict[str, bytes | None]
-"""None: the field goes."""
+"""None deletes the field."""
 
 
 class Persisted(Protocol):
@@ -45,7 +45,7 @@ class Persisted(Protocol):
 
 
 class Group:
-    """`shards` tells where pods are to be found so far; `moved` where they are once this is written (None: nowhere)."""
+    """`shards`: where pods are now. `moved`: where they are after this write; None for nowhere."""
 
     def __init__(self, keys: Keys, shard_count: int, shards: Mapping[str, int]) -> None:
         self.hashes: dict[str, Fields] = {}
@@ -100,7 +100,7 @@ class Group:
         self.size += len(value)
 
     def arguments(self) -> tuple[list[str], list[Argument]]:
-        """The hashes' keys, and what the script is told about each in turn."""
+        """The hashes' keys, and the script's arguments for each in turn."""
         arguments: list[Argument] = []
         for fields in self.hashes.values():
             sets: list[Argument] = []
@@ -115,7 +115,7 @@ class Group:
             arguments += removes
         return list(self.hashes), arguments
 
-    # Inside
+    # Internals
 
     def _add_delta(self, delta: Delta) -> None:
         loads = _Encoded(delta.loads)

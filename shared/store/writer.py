@@ -1,13 +1,4 @@
-"""The one writer of a term: it writes the state whole once, and from then on what changes.
-
-    opened --rewrite--> whole --write--> whole
-                          |
-                          +-- Deposed, StateLost: over, a new term is needed
-
-Every write carries a number. Redis remembers the last one, so a write is refused if another one is missing before it,
-and one that was done already does nothing. What was written with an unknown outcome is written again, alone or with
-what came after it: all of it says what is, not what changes, so twice is as good as once.
-"""
+"""The writer of a term: writes the complete state once, and from then on what changes."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -24,11 +15,11 @@ from shared.store.term import refuse
 from shared.store.write_batch import Group, Persisted
 
 CHUNK = 512 << 10
-"""Bytes of values that a rewrite sends at once: Redis is busy with it for about ten milliseconds."""
+"""Bytes of values that a rewrite sends per command, so that Redis is busy for milliseconds."""
 
 
 class Writer:
-    """Not to be used by several tasks at once."""
+    """Not for concurrent use."""
 
     def __init__(self, link: RedisLink, prefix: str, epoch: int, shard_count: int) -> None:
         self.epoch = epoch
@@ -44,7 +35,7 @@ class Writer:
 
     @classmethod
     async def open(cls, link: RedisLink, prefix: str, epoch: int, shard_count: int) -> Self:
-        """The term has been opened before, by open_term."""
+        """`open_term` has opened the term before."""
         schema, stored = await link.call("HMGET", Keys(prefix).meta, "schema", "epoch")
         check_schema(prefix, schema)
         if stored is None or int(stored) < epoch:
@@ -54,9 +45,9 @@ class Writer:
         return cls(link, prefix, epoch, shard_count)
 
     async def rewrite(self, state: State, ledger: Iterable[LedgerEntry], answer: Committed | None) -> None:
-        """Replaces all there is. Until it is whole there is no state to be read, and the ledger before still counts.
+        """Replace everything. Until it is complete readers see no state, and the previous ledger counts.
 
-        After StoreUnreachable it is to be done again from the start.
+        After StoreUnreachable, start again.
         """
         if state.epoch != self.epoch:
             raise InvariantBroken(f"the writer of epoch {self.epoch} is given a state of epoch {state.epoch}")
@@ -73,9 +64,9 @@ class Writer:
         self._whole = True
 
     async def write(self, persisted: Sequence[Persisted]) -> None:
-        """All of these, in order and at once, in one round trip; or an error, and the state is as it was.
+        """Write all of these in order, in one round trip; on an error the state is unchanged.
 
-        After StoreUnreachable, and only then, it is not known which; the same is to be written again, before any other.
+        After StoreUnreachable, and only then, the outcome is unknown: repeat the same write before any other.
         """
         if not self._whole:
             raise InvariantBroken("a term begins with the whole state")
@@ -86,7 +77,7 @@ class Writer:
             group.add(each)
         await self._apply(group)
 
-    # Inside
+    # Internals
 
     def _group(self) -> Group:
         return Group(self._keys, self.shard_count, self._shards)
@@ -109,14 +100,14 @@ class Writer:
         await self._apply(group)
 
     async def _full(self, group: Group) -> Group:
-        """The one to go on with: the same, or a new one once this one is large enough to be written."""
+        """The batch to continue with: this one, or a new one once this one is large enough to be written."""
         if group.size < CHUNK:
             return group
         await self._apply(group)
         return self._group()
 
     async def _write_ledger(self, ledger: Iterable[LedgerEntry]) -> int:
-        """How many entries it has."""
+        """The number of entries."""
         group, uids = self._group(), set[str]()
         for entry in ledger:
             uids.add(entry.uid)
@@ -143,7 +134,7 @@ class Writer:
         answer: Committed | None,
         arguments: Sequence[Argument] = (),
     ) -> None:
-        """The next number. Anything from the last one known done up to it may be the last one that Redis has."""
+        """The next number. Any number from the last confirmed one up to it may be the last one in Redis."""
         self._last += 1
         told: list[Argument] = [
             self.epoch,

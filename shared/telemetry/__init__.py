@@ -1,4 +1,4 @@
-"""What a process tells about itself: metrics, traces, logs and its fault. Knows nothing of messages or services."""
+"""A process's metrics, traces, logs and fault. Knows nothing of messages or services."""
 
 import logging
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Where spans go: an OTLP/HTTP collector, by way of a bounded queue and a thread. Its failures disturb nobody."""
+"""SpanSink: exports spans to an OTLP/HTTP collector, by a bounded queue and a thread. Failures affect nothing else."""
 
 import logging
 import threading
@@ -11,18 +11,18 @@ from shared.telemetry.logs import QUIET_SECONDS, AtMostEvery
 
 TRACES_PATH = "/v1/traces"
 MOST_WAITING = 4096
-"""Of more spans, the oldest are dropped."""
+"""Waiting spans; with more, the oldest are dropped."""
 BATCH = 512
 DELAY_MILLISECONDS = 1000.0
 EXPORT_SECONDS = 3.0
-"""One batch is tried for so long."""
+"""Seconds for one batch, retries included."""
 CLOSE_SECONDS = 1.5
 LAST_SECONDS = 0.5
-"""To notice that there is no time left."""
+"""Seconds to notice that the time is over."""
 
 
 class _Exporter(OTLPSpanExporter):
-    """May be shut down twice: by who has no more time, and by the processor in the end."""
+    """May be shut down twice: when the time is over, and by the processor."""
 
     def shutdown(self) -> None:
         if not self._shutdown:
@@ -31,7 +31,7 @@ class _Exporter(OTLPSpanExporter):
 
 class SpanSink:
     def __init__(self, endpoint: str) -> None:
-        """`endpoint` is a collector's base URL, as OTEL_EXPORTER_OTLP_ENDPOINT has it."""
+        """`endpoint`: a collector's base URL, as in OTEL_EXPORTER_OTLP_ENDPOINT."""
         _quieten_exporter()
         self._exporter = _Exporter(endpoint=endpoint.rstrip("/") + TRACES_PATH, timeout=EXPORT_SECONDS)
         self._processor = BatchSpanProcessor(
@@ -45,7 +45,7 @@ class SpanSink:
         self._processor.on_end(span)
 
     def close(self) -> None:
-        """What cannot be sent within CLOSE_SECONDS is lost. Whoever still waits for an answer then ends by himself."""
+        """Spans that cannot be sent within CLOSE_SECONDS are lost, and a request in progress is abandoned."""
         closer = threading.Thread(target=self._processor.shutdown, daemon=True)
         closer.start()
         closer.join(CLOSE_SECONDS)
@@ -55,7 +55,7 @@ class SpanSink:
 
 
 def _quieten_exporter() -> None:
-    """A collector that is away is worth a line now and then, not one for every batch and try."""
+    """Log an unreachable collector now and then, not for every batch and retry."""
     for name in ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal"):
         logger = logging.getLogger(name)
         if not any(isinstance(known, AtMostEvery) for known in logger.filters):

@@ -1,4 +1,4 @@
-"""Logs: JSON lines for machines, readable text on a terminal. And how to say now and then what happens all the time."""
+"""Logs: JSON lines for machines, text on a terminal; and rate limits for repeated messages."""
 
 import json
 import logging
@@ -10,10 +10,10 @@ from typing import IO
 from shared.errors import UserError
 
 ROOT = "flotilla"
-"""Flotilla's loggers are children of this one."""
+"""The parent of all loggers of Flotilla."""
 QUIET_SECONDS = 30.0
 MOST_KEYS = 256
-"""So many kinds of repeated problems are told apart."""
+"""Distinct repeated messages that are remembered."""
 FORMATS = ("auto", "json", "text")
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -24,7 +24,7 @@ _TIME = "%Y-%m-%dT%H:%M:%S"
 def set_up(
     service: str, name: str, *, format: str = "auto", level: str = "info", stream: IO[str] | None = None
 ) -> None:
-    """All of this process's logging goes to one stream, standard error by default; UserError for what there is not."""
+    """Send all logging of this process to one stream, standard error by default; UserError for unknown options."""
     if format not in FORMATS or level.lower() not in LEVELS:
         raise UserError(f"logs: the format is one of {', '.join(FORMATS)}, the level one of {', '.join(LEVELS)}")
     stream = sys.stderr if stream is None else stream
@@ -42,7 +42,7 @@ def logger(service: str) -> logging.Logger:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line. What is given as `extra` (trace_id, span_id, pod ...) becomes further fields."""
+    """One object a line. `extra` fields (trace_id, span_id, pod ...) are added."""
 
     def __init__(self, service: str, name: str) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def _extra(record: logging.LogRecord) -> dict[str, object]:
 
 
 class Repeated:
-    """Says the same thing at most once in a while, and then how often it has happened meanwhile."""
+    """Logs the same message at most once in `every` seconds, then with the number of repeats."""
 
     def __init__(
         self, log: logging.Logger, every: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic
@@ -114,7 +114,7 @@ class Repeated:
 
 
 class AtMostEvery(logging.Filter):
-    """For loggers of others: each of their messages at most once in so many seconds, whatever it is filled with."""
+    """For other libraries' loggers: each message at most once in so many seconds, whatever its arguments."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

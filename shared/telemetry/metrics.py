@@ -1,6 +1,6 @@
-"""Metrics of this process, as Prometheus reads them.
+"""Prometheus metrics of this process.
 
-Names and labels are kube-scheduler's where it has the same metric; the others begin with `flotilla_`.
+Metrics that kube-scheduler has keep its names and labels; the others begin with `flotilla_`.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from prometheus_client.gc_collector import GCCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Buckets for anything from a request over the loopback interface to a time-out."""
+"""Buckets from a loopback request to a time-out."""
 
 
 class Metrics:
-    """One registry for a process, with its CPU time, memory, open files and garbage collections."""
+    """One registry per process, with its CPU time, memory, open files and garbage collections."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

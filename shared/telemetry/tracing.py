@@ -1,7 +1,7 @@
-"""Traces: spans that are told after the fact, with ids and times that the teller knows.
+"""Traces: spans recorded after the fact, with given ids and times.
 
-A pod's trace needs no introduction: its ids, and whether it is sampled, follow from the pod's uid, so that every
-service knows them alike. The spans of a trace come from several processes and meet at the collector.
+A pod's trace ids, and whether it is sampled, are derived from the pod's uid, so that all services agree on them without
+communication. Its spans come from several processes and meet at the collector.
 """
 
 import random
@@ -17,7 +17,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
-if TYPE_CHECKING:  # it takes a while to be loaded, and few processes export
+if TYPE_CHECKING:  # lazily: slow to import, and few processes export
     from shared.telemetry.export import SpanSink
 
 
@@ -32,7 +32,7 @@ _UNSET, _LENGTHS = Status(StatusCode.UNSET), (2, 32, 16, 2)
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """A span's place: its trace, its own id, and whether the trace is sampled."""
+    """A span's identity: its trace, its own id, and whether the trace is sampled."""
 
     trace_id: int
     span_id: int
@@ -43,12 +43,12 @@ class TraceContext:
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
 
     def fields(self) -> dict[str, str]:
-        """For a log line: what leads from it to the trace."""
+        """Fields of a log line that lead to the trace."""
         return {"trace_id": f"{self.trace_id:032x}", "span_id": f"{self.span_id:016x}"}
 
     @staticmethod
     def parse(header: str) -> "TraceContext | None":
-        """What a W3C traceparent says; None where it is invalid. Later versions may have further fields."""
+        """Parse a W3C traceparent; None if it is invalid. Later versions may have further fields."""
         version, *fields = header.split("-")
         if [len(version), *map(len, fields[:3])] != list(_LENGTHS) or version == "ff":
             return None
@@ -59,14 +59,14 @@ class TraceContext:
 
 
 def unix_time(at: float) -> float:
-    """Of a moment of `time.monotonic`, by the wall clock as it is now."""
+    """The Unix time that corresponds to a time of `time.monotonic`."""
     return time.time() - (time.monotonic() - at)
 
 
 class Tracer:
-    """Without a sink nothing is recorded, and `enabled` says so to whoever would have to work for it.
+    """Records nothing without a sink; `enabled` tells callers to skip the work.
 
-    Spans are recorded in seconds of the monotonic clock; `date` makes Unix seconds of them, for the collector.
+    Spans have times of the monotonic clock; `date` converts them to Unix time.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Tracer:
         self._resource = Resource({"service.name": f"flotilla-{service}", "service.instance.id": name})
 
     def pod(self, uid: str) -> TraceContext:
-        """The root of a pod's trace; the same in all processes that have the same ratio."""
+        """The root of a pod's trace; equal in all processes with the same ratio."""
         digest = blake2b(uid.encode(errors="surrogatepass"), digest_size=24, person=b"flotilla-trace").digest()
         trace_id, span_id = int.from_bytes(digest[:16]), int.from_bytes(digest[16:])
         sampled = trace_id & ((1 << _SAMPLING_BITS) - 1) < self._threshold
         return TraceContext(trace_id or 1, span_id or 1, sampled)
 
     def new(self, sampled: bool) -> TraceContext:
-        """The root of a trace of its own."""
+        """The root of a new trace."""
         return TraceContext(self._ids.getrandbits(128) or 1, self._ids.getrandbits(64) or 1, sampled)
 
     def child(self, parent: TraceContext) -> TraceContext:
@@ -112,7 +112,7 @@ class Tracer:
         links: Sequence[TraceContext] = (),
         failed: str = "",
     ) -> None:
-        """A span that is over. `failed`: why; such a span is recorded even if not sampled."""
+        """A finished span. `failed`: why it failed; such a span is recorded even if it is not sampled."""
         if self._sink is None or not (context.sampled or failed):
             return
         began = self._date(start)
@@ -133,13 +133,13 @@ class Tracer:
         )
 
     def close(self) -> None:
-        """Sends what is waiting to be sent, and takes a bounded time for it."""
+        """Export what is waiting, within a bounded time."""
         if self._sink is not None:
             self._sink.close()
 
 
 def _span_context(context: TraceContext, *, remote: bool) -> SpanContext:
-    """With the flag that says: to be exported."""
+    """With the sampled flag, so that it is exported."""
     return SpanContext(context.trace_id, context.span_id, is_remote=remote, trace_flags=_SAMPLED)
 
 

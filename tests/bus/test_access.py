@@ -73,7 +73,7 @@ async def test_a_url_names_servers_and_one_user() -> None:
     "url", ["nats://one,", "nats://a:b@one,http://two", "nats://one/x", "nats://one?tls=1", "nats://a:b/c@one", "x:0"]
 )
 async def test_an_invalid_nats_url_is_reported(url: str) -> None:
-    with pytest.raises(UserError, match=r"^the NATS URL cannot be read"):
+    with pytest.raises(UserError, match=r"^invalid NATS URL"):
         read_url(url)
 
 
@@ -121,7 +121,7 @@ async def test_expired_credentials_are_read_again(tmp_path: Path, caplog: pytest
             await until(lambda: "refuses the credentials" in caplog.text)
             assert not bus.connected
             file.write_text("half writ")
-            await until(lambda: "holds no JWT" in str(bus._connection._last))
+            await until(lambda: "has no user JWT" in str(bus._connection._last))
             file.write_text(operator.credentials())
             await until(lambda: bus.connected)
             assert await answers(bus)
@@ -131,10 +131,10 @@ async def test_expired_credentials_are_read_again(tmp_path: Path, caplog: pytest
     ("text", "problem"),
     [
         (None, "No such file or directory"),
-        ("", "holds no JWT and seed of a NATS user"),
-        ("\udcff", "holds no JWT and seed of a NATS user"),
-        ("SU", "its seed is none of a user"),
-        ("SA", "its seed is none of a user"),
+        ("", "it has no user JWT and seed"),
+        ("\udcff", "it has no user JWT and seed"),
+        ("SU", "its seed is not that of a user"),
+        ("SA", "its seed is not that of a user"),
     ],
 )
 async def test_an_invalid_credentials_file_is_reported_at_once(tmp_path: Path, text: str | None, problem: str) -> None:

@@ -58,7 +58,7 @@ async def test_a_bad_message_is_refused_and_the_next_one_handled(
     assert sample(telemetry, "flotilla_bus_refused_total", subject="snapshot.deltas", reason=reason) == 3
     refusals = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert len(refusals) == 1
-    assert refusals[0].startswith("snapshot.deltas: a message is refused: ")
+    assert refusals[0].startswith("snapshot.deltas: a message was refused: ")
 
 
 async def test_unreadable_headers_count_as_none() -> None:
@@ -114,7 +114,7 @@ async def test_an_oversized_message_is_dropped_and_logged(caplog: pytest.LogCapt
         with pytest.raises(ProtocolError, match=rf"watcher\.relist: a Relist of {MOST_BYTES + 24} bytes"):
             await bus.request("watcher.relist", Relist("x" * MOST_BYTES), Received, timeout=1)
     assert sample(telemetry, "flotilla_bus_refused_total", subject="watcher.relist", reason="too large") == 2
-    assert f"a message is lost: watcher.relist: a Relist of {MOST_BYTES + 24} bytes" in caplog.text
+    assert f"a message was dropped: watcher.relist: a Relist of {MOST_BYTES + 24} bytes" in caplog.text
 
 
 async def test_replies_go_only_to_inboxes() -> None:
@@ -195,7 +195,7 @@ async def test_the_queue_of_a_slow_handler_is_bounded(caplog: pytest.LogCaptureF
         overflown = sample(telemetry, "flotilla_bus_overflown_total", subject="snapshot.deltas")
     assert overflown == 90
     assert seen == list(range(11))
-    assert sum("too many messages wait" in record.getMessage() for record in caplog.records) == 1
+    assert sum("too many were waiting" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_a_flood_of_messages_yields_to_other_tasks() -> None:

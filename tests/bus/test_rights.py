@@ -55,8 +55,8 @@ async def test_a_reader_can_only_read(caplog: pytest.LogCaptureFixture) -> None:
             await reader.request("queue.take", Take(1, 1, 1), Received, timeout=0.3)
         assert reader.connected and not got
     told = [record.getMessage() for record in caplog.records if record.name == LOG.name]
-    assert "NATS does not let us send to flotilla.queue.outcomes: a permission is missing" in told
-    assert "NATS does not let us listen to flotilla.watch: a permission is missing" in told
+    assert "NATS denied to publish to flotilla.queue.outcomes: a permission is missing" in told
+    assert "NATS denied to subscribe to flotilla.watch: a permission is missing" in told
     assert len(told) == 5
 
 

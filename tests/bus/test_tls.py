@@ -117,7 +117,7 @@ async def test_with_required_tls_a_server_without_it_learns_no_password(folder: 
 
     async with await asyncio.start_server(pretend, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        assert await refused(f"tls://{USER}@127.0.0.1:{port}", files(folder)) == ": it does not speak TLS"
+        assert await refused(f"tls://{USER}@127.0.0.1:{port}", files(folder)) == ": the server does not support TLS"
     assert not heard
 
 

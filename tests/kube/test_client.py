@@ -269,7 +269,7 @@ async def test_https_where_the_server_speaks_http_says_so() -> None:
     async with api_server() as server:
         client = await KubeClient.open(ApiSettings(server=server.url.replace("http:", "https:")))
         try:
-            with pytest.raises(Unreachable, match=r"does not speak TLS; http://\?$"):
+            with pytest.raises(Unreachable, match=r"does not support TLS; http://\?$"):
                 await client.call("GET", "/api", timeout=20.0)
         finally:
             await client.close()
