@@ -29,7 +29,7 @@ class BusMetrics:
         ways = ("direction", "subject")
         self.messages = counter("flotilla_bus_messages_total", "Messages received and sent.", ways)
         self.bytes = counter("flotilla_bus_bytes_total", "Bytes of messages received and sent, without headers.", ways)
-        self._refused = counter("flotilla_bus_refused_total", "Messages refused, when received or sent.", ("subject", "reason"))
+        self._refused = counter("flotilla_bus_refused_total", "Messages refused.", ("subject", "reason"))
         self._dropped = counter(
             "flotilla_bus_dropped_total", "Messages not sent: no connection, or no room.", ("subject",)
         )
@@ -41,9 +41,7 @@ class BusMetrics:
             "Publications and subscriptions that NATS denied: a permission is missing.",
             ways,
         )
-        self._unanswered = counter(
-            "flotilla_bus_unanswered_total", "Requests without a reply.", ("subject", "reason")
-        )
+        self._unanswered = counter("flotilla_bus_unanswered_total", "Requests without a reply.", ("subject", "reason"))
         self._lost = counter("flotilla_bus_connection_losses_total", "Lost connections.")
         self._latency = metrics.histogram(
             "flotilla_bus_request_duration_seconds", "From a request to its reply.", ("subject",)
