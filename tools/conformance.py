@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.cli.numbers import at_least, several
+from tools.cli.arguments import at_least, numbers
 
 if TYPE_CHECKING:
     from testing.inprocess.comparison import GroupResult
@@ -22,7 +22,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases, .jsonl or .jsonl.gz")
     command.add_argument(
         "--shards",
-        type=several(1),
+        type=numbers(1),
         default=[1],
         metavar="N[,N...]",
         help="spread the nodes over N workers; each number is a run of its own",

@@ -4,10 +4,7 @@ A strategic merge patch knows which lists are keyed, and by which field. Lists t
 tolerations and taints, are replaced as a whole.
 """
 
-from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from testing.simulator.errors import ApiError, bad_request
 from testing.simulator.resources import Object
@@ -61,123 +58,15 @@ def json_patch(document: Any, operations: Any) -> Any:
         raise ApiError(
             413, "RequestEntityTooLarge", f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}"
         )
-    for operation in operations:
-        document = _apply(document, operation)
-    return document
+    import jsonpatch
 
-
-def _apply(document: Any, operation: Any) -> Any:
-    if not isinstance(operation, dict):
-        raise bad_request("a JSON patch is a list of objects")
-    name, path = operation.get("op"), operation.get("path")
-    if not isinstance(path, str) or name not in _OPERATIONS:
-        raise bad_request(f"JSON patch: unexpected kind of operation: {name!r} at {path!r}")
-    return _OPERATIONS[name](document, _pointer(path), operation)
-
-
-def _pointer(path: str) -> list[str]:
-    if not path:
-        return []
-    if not path.startswith("/"):
-        raise bad_request(f"JSON patch: {path!r} is not a JSON pointer")
-    return [step.replace("~1", "/").replace("~0", "~") for step in path[1:].split("/")]
-
-
-def _refused(operation: str, steps: list[str]) -> ApiError:
-    path = "/" + "/".join(steps)
-    return ApiError(
-        422, "Invalid", f"the server rejected our request due to an error in our request: {operation} {path}"
-    )
-
-
-def _child(holder: Any, step: str, steps: list[str]) -> Any:
-    if isinstance(holder, dict) and step in holder:
-        return holder[step]
-    if isinstance(holder, list):
-        return holder[_index(step, len(holder) - 1, steps)]
-    raise _refused("no such path:", steps)
-
-
-def _index(step: str, last: int, steps: list[str]) -> int:
-    if not step.isdecimal() or int(step) > last:
-        raise _refused("no such path:", steps)
-    return int(step)
-
-
-def _get(document: Any, steps: list[str]) -> Any:
-    for step in steps:
-        document = _child(document, step, steps)
-    return document
-
-
-def _put(document: Any, steps: list[str], value: Any) -> Any:
-    if not steps:
-        return value
-    holder = _get(document, steps[:-1])
-    last = steps[-1]
-    if isinstance(holder, dict):
-        holder[last] = value
-    elif isinstance(holder, list):
-        holder.insert(len(holder) if last == "-" else _index(last, len(holder), steps), value)
-    else:
-        raise _refused("cannot add at", steps)
-    return document
-
-
-def _take(document: Any, steps: list[str]) -> Any:
-    """Remove what is there, and return it."""
-    if not steps:
-        raise _refused("cannot remove", steps)
-    holder = _get(document, steps[:-1])
-    found = _child(holder, steps[-1], steps)
-    if isinstance(holder, dict):
-        del holder[steps[-1]]
-    else:
-        del holder[int(steps[-1])]
-    return found
-
-
-def _add(document: Any, steps: list[str], operation: Object) -> Any:
-    return _put(document, steps, operation.get("value"))
-
-
-def _remove(document: Any, steps: list[str], operation: Object) -> Any:
-    _take(document, steps)
-    return document
-
-
-def _replace(document: Any, steps: list[str], operation: Object) -> Any:
-    if steps:
-        _take(document, steps)
-    return _put(document, steps, operation.get("value"))
-
-
-def _move(document: Any, steps: list[str], operation: Object) -> Any:
-    source = _pointer(str(operation.get("from")))
-    if steps[: len(source)] == source and steps != source:
-        raise _refused("cannot move into itself:", steps)
-    return _put(document, steps, _take(document, source))
-
-
-def _copy(document: Any, steps: list[str], operation: Object) -> Any:
-    found = _get(document, _pointer(str(operation.get("from"))))
-    return _put(document, steps, msgspec.json.decode(msgspec.json.encode(found)))
-
-
-def _test(document: Any, steps: list[str], operation: Object) -> Any:
-    if _get(document, steps) != operation.get("value"):
-        raise _refused("testing path", steps)
-    return document
-
-
-_OPERATIONS: dict[str, Callable[[Any, list[str], Object], Any]] = {
-    "add": _add,
-    "remove": _remove,
-    "replace": _replace,
-    "move": _move,
-    "copy": _copy,
-    "test": _test,
-}
+    try:
+        return jsonpatch.apply_patch(document, operations, in_place=True)
+    except jsonpatch.InvalidJsonPatch as error:
+        raise bad_request(f"JSON patch: {error}") from None
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+        reason = f"the server rejected our request due to an error in our request: {error}"
+        raise ApiError(422, "Invalid", reason) from None
 
 
 def strategic_patch(target: Object, patch: Any) -> Object:

@@ -85,7 +85,7 @@ def test_what_is_in_force_is_shown(file: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("action", ["validate", "show", "convert"])
 def test_a_file_that_is_not_there_is_told(action: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("config", action, "/no/such") == 2
-    assert capsys.readouterr() == ("", "flotilla: /no/such: cannot be read: No such file or directory\n")
+    assert capsys.readouterr() == ("", "flotilla: cannot read /no/such: No such file or directory\n")
 
 
 @pytest.mark.parametrize("action", ["show", "convert"])

@@ -1,4 +1,4 @@
-"""flotilla demo: what it makes up, what it shows, and a small one from start to end."""
+"""flotilla demo: its workload, its output, and a small run from start to end."""
 
 import io
 import signal
@@ -10,11 +10,11 @@ from shared.errors import UserError
 from testing.auditor.violations import Invariant, Violation
 from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
-from tools.cli.demo.overtaking import Late, Overtaken, overtaken_lines
-from tools.cli.demo.queues import pods_by_place
-from tools.cli.demo.report import Result, report
-from tools.cli.demo.screen import Progress, Screen, block, one_line, table
-from tools.cli.demo.workload import Workload
+from tools.cli.output import Screen
+from tools.demo.preemption import PreemptionResult, Preemptor
+from tools.demo.progress import Progress, pods_by_place
+from tools.demo.report import Result, report
+from tools.demo.workload import Workload
 
 PROGRESS = Progress(
     pods=1_000,
@@ -28,8 +28,8 @@ PROGRESS = Progress(
 
 
 def result(*violations: Violation, bound: int = 1_000) -> Result:
-    cpu = {"cycle": 0.1, "queue": 0.2, "simulator": 0.3}
-    return Result(1_000, bound, 2.0, 500.0, 0.5, 1.5, cpu, violations)
+    cpu = {"cycle": 0.1, "worker-0": 0.1, "worker-1": 0.2, "simulator": 0.3}
+    return Result(1_000, bound, 2.0, 0.5, 1.5, cpu, violations)
 
 
 def test_the_workload_is_the_same_for_the_same_seed() -> None:
@@ -38,7 +38,7 @@ def test_the_workload_is_the_same_for_the_same_seed() -> None:
     assert one != other
 
 
-def test_the_workload_has_something_of_everything() -> None:
+def test_the_workload_has_all_features() -> None:
     work = Workload(1_000, 10_000, 50, 1)
     nodes, specs = list(work.make_nodes()), [pod["spec"] for pod in work.make_pods()]
     assert len(nodes) == 1_000
@@ -50,7 +50,7 @@ def test_the_workload_has_something_of_everything() -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 9, 10, 50])
-def test_every_kind_of_pod_has_a_node_and_all_fit_in_total(nodes: int) -> None:
+def test_every_kind_of_pod_has_a_node_and_all_pods_fit(nodes: int) -> None:
     work = Workload(nodes, 60 * nodes, 50, 1)
     labels = [node["metadata"]["labels"] for node in work.make_nodes() if not node["spec"]["taints"]]
     milli = 0
@@ -62,8 +62,8 @@ def test_every_kind_of_pod_has_a_node_and_all_fit_in_total(nodes: int) -> None:
     assert milli < 0.75 * room
 
 
-def test_more_pods_than_fit_are_refused() -> None:
-    with pytest.raises(UserError, match="--pods: takes at most 60 a node, 60 here, not 61"):
+def test_more_pods_than_fit_are_rejected() -> None:
+    with pytest.raises(UserError, match="--pods: must be at most 60 per node, 60 here, not 61"):
         Workload(1, 61, 1, 1)
 
 
@@ -77,14 +77,14 @@ def test_queue_depths_are_read_from_metrics() -> None:
     assert pods_by_place("") == {}
 
 
-def test_without_a_terminal_there_are_plain_lines_now_and_then() -> None:
+def test_without_a_terminal_progress_lines_are_rare() -> None:
     output = io.StringIO()
     screen = Screen(output)
     for _ in range(3):
-        screen.show(PROGRESS)
+        screen.progress(PROGRESS.block(), PROGRESS.line())
     screen.clear()
-    assert output.getvalue() == one_line(PROGRESS) + "\n"
-    assert one_line(PROGRESS) == "  2.0 s  created     900  bound     500     250/s  CPU  75 %  active 1,234"
+    assert output.getvalue() == PROGRESS.line() + "\n"
+    assert PROGRESS.line() == "  2.0 s  created     900  bound     500     250/s  CPU  75 %  queue: active 1,234"
 
 
 class Terminal(io.StringIO):
@@ -92,112 +92,108 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_a_block_is_painted_over_itself() -> None:
+def test_on_a_terminal_the_block_is_repainted() -> None:
     output = Terminal()
     screen = Screen(output)
-    screen.show(PROGRESS)
-    lines = len(block(PROGRESS))
+    screen.progress(PROGRESS.block(), PROGRESS.line())
+    lines = len(PROGRESS.block())
     output.truncate(0)
-    screen.show(PROGRESS)
+    screen.progress(PROGRESS.block(), PROGRESS.line())
     assert output.getvalue().lstrip("\0").startswith(f"\x1b[{lines}F")
     output.truncate(0)
     screen.clear()
     assert output.getvalue().lstrip("\0") == f"\x1b[{lines}F\x1b[J\x1b[?25h"
 
 
-def test_the_block_shows_how_far_it_is() -> None:
-    text = "\n".join(block(PROGRESS))
+def test_the_block_shows_progress_queue_and_cpu() -> None:
+    text = "\n".join(PROGRESS.block())
     assert "█" * 20 + "░" * 20 + "  500 of 1,000 bound" in text
     assert "CPU      cycle   50 %    queue   25 %" in text
     assert "queue    active 1,234" in text
 
 
-def test_tables_are_aligned() -> None:
-    assert table([("a", "1"), ("long", "1,000")]) == ["  a         1", "  long  1,000"]
-
-
-def test_the_report_has_the_cost_a_pod() -> None:
-    text = "\n".join(report(result()))
-    assert "pods bound" in text
-    assert "✗" not in text
-    costs = [line.split() for line in text.splitlines() if "µs" in line]
-    assert costs == [
-        ["cycle", "100", "µs"],
-        ["queue", "200", "µs"],
-        ["all", "services", "300", "µs"],
-        ["simulator", "300", "µs"],
-        ["everything", "600", "µs"],
+def test_the_report_has_rate_latency_and_cpu_per_pod() -> None:
+    lines = report(result())
+    assert lines[1:4] == [
+        "  1,000 of 1,000 pods bound in 2.0 s: 500 pods/s, latency 0.50 s (median), 1.50 s (p99)",
+        "  CPU per pod, services: 400 µs (cycle 100, worker 300)",
+        "  CPU per pod, servers: 300 µs (simulator 300)",
     ]
-    assert result().held
+    assert not [line for line in lines if "✗" in line]
+    assert result().passed
 
 
-def test_what_did_not_hold_is_shown_with_an_example() -> None:
+def test_a_failed_check_is_shown_with_an_example() -> None:
     broken = [Violation(Invariant.CAPACITY, 0.0, "too much", node=f"node-{i}", story=("a story",)) for i in range(3)]
     text = "\n".join(report(result(*broken)))
-    assert "  ✗ no node holds more than its allocatable\n      capacity: node node-0: too much (and 2 more)" in text
+    assert "  ✗ no node exceeds its capacity" in text
+    assert "\n      capacity: node node-0: too much (and 2 more)" in text
     assert text.count("✗") == 1
-    assert not result(*broken).held
+    assert not result(*broken).passed
 
 
 @pytest.mark.parametrize("invariant", list(Invariant))
-def test_every_invariant_is_shown_when_broken(invariant: Invariant) -> None:
+def test_every_violated_invariant_fails_a_check(invariant: Invariant) -> None:
     assert any("✗" in line for line in report(result(Violation(invariant, 0.0, "broken"))))
 
 
-def test_pods_that_are_not_bound_do_not_pass() -> None:
-    assert not result(bound=999).held
+def test_unbound_pods_do_not_pass() -> None:
+    assert not result(bound=999).passed
 
 
-def overtaken(**changes: Late) -> Overtaken:
-    late = {
-        "late-0": Late("0", 0.1, "n0", 0.2, ["a", "b"], {"n0"}),
-        "late-1": Late("1", 0.1, "n1", 0.3, ["d", "e"], {"n1"}),
+def preemption(**changes: Preemptor) -> PreemptionResult:
+    preemptors = {
+        "late-0": Preemptor("0", 0.1, "n0", 0.2, ["a", "b"], {"n0"}),
+        "late-1": Preemptor("1", 0.1, "n1", 0.4, ["d", "e"], {"n1"}),
     }
     priorities = {"a": 1, "b": 1, "c": 5, "d": 1, "e": 1, "f": 1}
-    places = {"a": "n0", "b": "n0", "c": "n0", "d": "n1", "e": "n1", "f": "n1"}
-    return Overtaken(late | changes, priorities, places)
+    nodes = {"a": "n0", "b": "n0", "c": "n0", "d": "n1", "e": "n1", "f": "n1"}
+    return PreemptionResult(preemptors | changes, priorities, nodes)
 
 
-def test_the_second_scene_tells_who_made_way_for_whom() -> None:
-    lines = overtaken_lines(overtaken())
-    first = "  late-0  on n0: nominated after 0.10 s, bound after 0.20 s, instead of a (priority 1), b (priority 1)"
-    assert first in lines
-    assert "pods that made way 4" in [" ".join(line.split()) for line in lines]
-    assert overtaken().held
+def test_the_preemption_report_counts_victims() -> None:
+    lines = preemption().report()
+    assert lines[0] == "  2 of 2 pods bound, 4 victims evicted; nominated after 0.10 s, bound after 0.30 s (median)"
+    assert preemption().passed
     assert not [line for line in lines if "✗" in line]
 
 
+PLACE, VAIN, LOWEST = range(3)
+"""The checks, by their order."""
+
+
 @pytest.mark.parametrize(
-    ("late", "complaint"),
+    ("late", "failing"),
     [
-        (Late("1"), "every pod of high priority is bound"),
-        (Late("1", 0.1, "n0", 0.3, ["d", "e"], {"n1"}), "each got the node on which others made way for it"),
-        (Late("1", 0.1, "n1", 0.3, ["d", "e", "f"], {"n1"}), "nobody made way in vain"),
-        (Late("1", 0.1, "n1", 0.3, ["a", "e"], {"n1"}), "nobody made way for two"),
-        (Late("1", 0.1, "n0", 0.3, ["c", "e"], {"n0", "n1"}), "each got the node on which others made way for it"),
+        (Preemptor("1"), {PLACE, VAIN}),
+        (Preemptor("1", 0.1, "n0", 0.3, ["d", "e"], {"n1"}), {PLACE}),
+        (Preemptor("1", 0.1, "n1", 0.3, ["d", "e", "f"], {"n1"}), {VAIN}),
+        (Preemptor("1", 0.1, "n1", 0.3, ["a", "e"], {"n1"}), {VAIN}),
+        (Preemptor("1", 0.1, "n0", 0.3, ["c", "e"], {"n0", "n1"}), {PLACE}),
     ],
 )
-def test_what_did_not_hold_in_the_second_scene_is_shown(late: Late, complaint: str) -> None:
-    broken = overtaken(**{"late-1": late})
-    assert f"  ✗ {complaint}" in overtaken_lines(broken)
-    assert not broken.held
+def test_a_wrong_preemption_fails_its_check(late: Preemptor, failing: set[int]) -> None:
+    broken = preemption(**{"late-1": late})
+    assert {number for number, (_, passed) in enumerate(broken.checks()) if not passed} == failing
+    assert not broken.passed
 
 
-def test_somebody_important_who_made_way_is_noticed() -> None:
-    broken = overtaken(**{"late-0": Late("0", 0.1, "n0", 0.2, ["a", "c"], {"n0"})})
-    assert "  ✗ on each node the least important made way" in overtaken_lines(broken)
+def test_a_victim_of_higher_priority_than_a_survivor_is_reported() -> None:
+    broken = preemption(**{"late-0": Preemptor("0", 0.1, "n0", 0.2, ["a", "c"], {"n0"})})
+    assert [passed for _, passed in broken.checks()] == [True, True, False]
+    assert "  ✗ the victims are the lowest-priority pods of their nodes" in broken.report()
 
 
 @pytest.mark.asyncio
-async def test_a_small_demo_binds_all_checks_all_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_small_demo_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
     arguments = ("demo", "--nodes", "30", "--pods", "300", "--kinds", "25", "--workers", "1", "--round-size", "64")
     async with flotilla(tmp_path, *arguments, "--late", "4") as command:
         code = await command.ends()
         text = "\n".join(command.lines)
         assert code == 0, text
         assert "300 of 300" in text
-        assert text.count("✓") == 6 + 5 + 6
-        assert "pods of high priority bound 4 of 4" in [" ".join(line.split()) for line in command.lines]
+        assert text.count("✓") == 4 + 3 + 4
+        assert "  4 of 4 pods bound, 8 victims evicted" in text
         assert "✗" not in text
         assert "INFO" not in text
         assert list(tmp_path.iterdir()) == []

@@ -341,7 +341,7 @@ async def test_it_writes_a_line_for_each_thing_that_is_held(operator: Operator) 
         operator.reaches(server)
         said = await operator.types("dump")
     written = [json.loads(line) for line in said.lines]
-    assert (said.code, said.err) == (0, "the cache agrees with 1 nodes and 1 pods that the API server lists\n")
+    assert (said.code, said.err) == (0, "the cache matches the 1 nodes and 1 pods of the API server\n")
     assert [each["kind"] for each in written] == ["queue", "node", "assumed", "summary"]
     assert (written[0]["name"], written[0]["place"]) == ("web", "unschedulable")
     assert written[1]["pods"][0] == {"uid": uid, "key": "shop/p", "assumed": False}
@@ -363,9 +363,9 @@ async def test_closed_nodes_are_named_with_the_reason_a_line_each(operator: Oper
     assert (said.code, said.err.splitlines()) == (
         0,
         [
-            "node m is closed and gets no further pod: spec.taints: what is that?",
-            "node o is closed and gets no further pod: pod shop/p: spec.containers: what is that?",
-            "the cache agrees with 3 nodes and 0 pods that the API server lists",
+            "node m is closed and gets no more pods: spec.taints: what is that?",
+            "node o is closed and gets no more pods: pod shop/p: spec.containers: what is that?",
+            "the cache matches the 3 nodes and 0 pods of the API server",
         ],
     )
 
@@ -381,7 +381,7 @@ async def test_files_are_written_and_differences_end_it_with_1(operator: Operato
         assert (said.code, said.out) == (1, "")
         assert said.err.splitlines() == [
             f"{folder}: 1 queue, 2 node, 0 assumed",
-            "the cache differs in 1 from 1 nodes and 0 pods that the API server lists",
+            "the cache differs from the 1 nodes and 0 pods of the API server in 1 objects",
         ]
         (tmp_path / "file").touch()
         bad = await operator.types("dump", "--output", str(tmp_path / "file"))
@@ -400,7 +400,7 @@ async def test_a_service_that_is_not_there_is_named(operator: Operator) -> None:
         operator.reaches(server)
         said = await operator.types("dump")
     assert (said.code, said.err.count("\n")) == (1, 1)
-    assert said.err.startswith("flotilla: the queue does not answer: nobody listens")
+    assert said.err.startswith("flotilla: no reply from the queue: nobody listens")
 
 
 def test_nothing_of_a_pods_spec_is_told() -> None:

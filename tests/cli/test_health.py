@@ -68,8 +68,8 @@ def test_a_url_may_name_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (None, "does not answer in time"),
-        (b"SSH-2.0\r\n\r\n", "does not answer in HTTP; it may speak TLS: https://127.0.0.1:{port}"),
+        (None, "no response in time"),
+        (b"SSH-2.0\r\n\r\n", "the response is not HTTP; for TLS use https://127.0.0.1:{port}"),
     ],
 )
 def test_one_that_does_not_answer(answer: bytes | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ def test_it_reads_the_settings_of_the_service_beside_it(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "flotilla: it is not known where the service answers: say --port PORT, or set FLOTILLA_HTTP_PORT"),
+        ([], "flotilla: unknown port of the service: use --port PORT, or set FLOTILLA_HTTP_PORT"),
         (["--port", "0"], "flotilla: --port: takes a whole number from 1 to 65535, not '0'"),
         (["ftp://u:p@h"], "flotilla: URL: takes a URL like http://HOST or https://HOST, not 'ftp://***@h'"),
     ],

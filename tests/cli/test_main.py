@@ -27,9 +27,9 @@ def ended(*arguments: str) -> int:
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["demo", "--workers", "0"], "flotilla demo: argument --workers: must be at least 1, not 0"),
         (["demo", "--round-size", "0"], "argument --round-size: must be at least 1, not 0"),
-        (["demo", "--pods", "many"], "argument --pods: 'many' is no whole number"),
+        (["demo", "--pods", "many"], "argument --pods: must be a whole number, not 'many'"),
         (["demo", "--config", "x"], "flotilla: unrecognized arguments: --config x"),
-        (["demo", "--nodes", "2", "--pods", "121"], "flotilla: --pods: takes at most 60 a node, 120 here, not 121"),
+        (["demo", "--nodes", "2", "--pods", "121"], "flotilla: --pods: must be at most 60 per node, 120 here, not 121"),
         (["demo", "--workers", "65"], "flotilla: 65 workers cannot share 64 shards: each needs at least one"),
         (
             ["up", "--workers", "3", "--shards", "2"],
@@ -39,7 +39,7 @@ def ended(*arguments: str) -> int:
         (["up", "--kubeconfig", "/no/such"], "flotilla: --kubeconfig: takes a file that can be read (No such"),
         (
             ["up", "--in-cluster", "--server", "http://a"],
-            "--in-cluster: takes the API server around this pod, so leave",
+            "--in-cluster: cannot be combined with --server or --kubeconfig",
         ),
         (["up", "--nats", "nats://u:secret@h"], "set FLOTILLA_NATS_URL instead"),
         (["run"], "flotilla run: the following arguments are required: SERVICE"),
@@ -54,8 +54,8 @@ def ended(*arguments: str) -> int:
             ["simulate", "--token-file", "/no"],
             "flotilla: --token-file: cannot read '/no': No such",
         ),
-        (["bench", "--nodes", "5,x"], "argument --nodes: 'x' is no whole number"),
-        (["bench", "--load", "5"], "argument --load: takes 2 numbers with commas between them, not '5'"),
+        (["bench", "--nodes", "5,x"], "argument --nodes: must be a whole number, not 'x'"),
+        (["bench", "--load", "5"], "argument --load: must be 2 comma-separated numbers, not '5'"),
         (["conformance"], "required: FILE"),
         (["conformance", "--shards", "0", "x"], "argument --shards: must be at least 1, not 0"),
         (["conformance", "no-such-file"], "flotilla: no-such-file: No such file or directory"),
@@ -239,5 +239,5 @@ def test_a_full_disk_is_said_in_a_line(words: tuple[str, ...]) -> None:
         )
     assert (ended.returncode, ended.stderr) == (
         1,
-        "flotilla: the output cannot be written: No space left on device\n",
+        "flotilla: cannot write the output: No space left on device\n",
     )

@@ -60,12 +60,14 @@ async def test_an_operator_sees_and_moves_what_waits(pipeline: Pipeline, operato
         await corner.cluster.create(corner.pod("web").label(BY_HAND), corner.pod("other").label(BY_HAND))
         await says(operator, "shop/other", "permit", "list")
         allowed = await operator.types("permit", "allow", "shop/web")
-        assert allowed.lines == ["shop/web: allowed for ByHand; binder-0 goes on to bind it to n"]
+        assert allowed.lines == ["shop/web: allowed for ByHand; binder-0 is binding it to n"]
         await corner.lands("web", "n")
         assumed = [json.loads(line) for line in (await operator.types("dump")).lines]
         assert [each["key"] for each in assumed if each["kind"] == "assumed"] == ["shop/other"]
         rejected = await operator.types("permit", "reject", "other", "-n", "shop", "--reason", "not today")
-        assert rejected.lines[0].startswith("shop/other: rejected for ByHand (not today); binder-0 gives up n")
+        assert rejected.lines[0].startswith(
+            "shop/other: rejected for ByHand (not today); back in the queue, no longer assumed on n"
+        )
         await says(operator, "not today", "queue", "shop/other")
         await corner.cluster.delete_pod("shop", "other")
         corner.left = {"large", "gated"}

@@ -115,13 +115,13 @@ async def test_a_pod_is_allowed_by_one_plugin_or_by_all(operator: Operator) -> N
         operator.reaches(server)
         wrong = await operator.types("permit", "allow", "shop/web", "--plugin", "Nobody")
         assert (wrong.code, wrong.out) == (1, "")
-        assert wrong.err.startswith("flotilla: shop/web does not wait for Nobody, but for Approval")
+        assert wrong.err.startswith("flotilla: shop/web is not waiting for Nobody, but for Approval")
         one = await operator.types("permit", "allow", "web", "-n", "shop", "--plugin", "Gang")
-        assert one.lines == ["shop/web: allowed for Gang; at binder-0 it still waits for Approval (55 s left)"]
+        assert one.lines == ["shop/web: allowed for Gang; still waiting at binder-0 for Approval (55 s left)"]
         rest = await operator.types("permit", "allow", "shop/web")
-        assert rest.lines == ["shop/web: allowed for Approval; binder-0 goes on to bind it to node-1"]
+        assert rest.lines == ["shop/web: allowed for Approval; binder-0 is binding it to node-1"]
         gone = await operator.types("permit", "allow", "shop/web")
-        assert (gone.code, gone.err) == (1, "flotilla: shop/web waits for no permit (binders: 2)\n")
+        assert (gone.code, gone.err) == (1, "flotilla: shop/web is not waiting for a permit (2 binders)\n")
 
 
 @pytest.mark.asyncio
@@ -130,7 +130,7 @@ async def test_a_pod_is_rejected_and_its_owner_told_why(operator: Operator) -> N
         operator.reaches(server)
         said = await operator.types("permit", "reject", "shop/db", "--reason", "not today")
         assert said.lines == [
-            "shop/db: rejected for Approval (not today); binder-1 gives up node-1, the queue has it back"
+            "shop/db: rejected for Approval (not today); back in the queue, no longer assumed on node-1"
         ]
         assert two.rejected == ["Approval: not today"]
 
@@ -142,7 +142,7 @@ async def test_a_binder_that_does_nothing_about_it_is_told_on(operator: Operator
         one.obeys = False
         said = await operator.types("permit", "allow", "shop/web")
         assert (said.code, said.out) == (1, "")
-        assert said.err.startswith("flotilla: shop/web waits all the same, at binder-0")
+        assert said.err.startswith("flotilla: shop/web is still waiting at binder-0")
 
 
 @pytest.mark.asyncio
@@ -151,7 +151,7 @@ async def test_binders_that_do_not_answer_are_named(operator: Operator) -> None:
         operator.reaches(server)
         none = await operator.types("permit", "list")
         assert (none.code, none.out) == (1, "")
-        assert none.err.startswith("flotilla: no binder answers within 3 s (NATS at 127.0.0.1:")
+        assert none.err.startswith("flotilla: no binder replied within 3 s (NATS at 127.0.0.1:")
         full, deaf = Binder(bus, "binder-0", more=2000), Binder(bus, "binder-1", deaf=True)
         await bus.subscribe(BINDER_PERMITS, (ListPermits, PermitAnswer), full.hear)
         await bus.subscribe(BINDER_PERMITS, (ListPermits, PermitAnswer), deaf.hear)
@@ -159,17 +159,17 @@ async def test_binders_that_do_not_answer_are_named(operator: Operator) -> None:
             listed = await operator.types("permit", "list")
             missing = await operator.types("permit", "allow", "web")
         assert listed.lines == [
-            "no pod waits for a permit (binders: 1)", "2,000 more", "binder-1 lives and does not answer",
+            "no pod is waiting for a permit (1 binders)", "2,000 more", "binder-1 is alive but does not reply",
         ]  # fmt: skip
         assert missing.err == (
-            "flotilla: default/web waits for no permit (binders: 1), or is one of 2,000 that were not named; "
-            "binder-1 did not answer\n"
+            "flotilla: default/web is not waiting for a permit (1 binders), or is one of 2,000 pods not listed; "
+            "binder-1 did not reply\n"
         )
 
 
 def test_whoever_was_told_and_says_nothing_any_more_leaves_it_open() -> None:
     before = Held("binder-0", waits("web", "Approval"))
-    with pytest.raises(ClusterError, match="binder-0 has been told, and does not say what became of it"):
+    with pytest.raises(ClusterError, match="sent to binder-0, which does not reply"):
         outcome(before, Gathered([], 1, ["binder-0"], 0), ["Approval"], "", allow=True)
 
 

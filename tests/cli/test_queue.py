@@ -25,8 +25,9 @@ from testing.builders import PodBuilder, pod
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator
 from tests.servers import nats_server
-from tools.cli.pods import PodName, age
-from tools.cli.queue import in_full, row
+from tools.cli.arguments import PodName
+from tools.cli.output import age
+from tools.cli.queue import details, row
 from tools.supervisor.servers import NatsServer
 
 FRAMEWORK = load_frameworks(None)[DEFAULT_SCHEDULER]
@@ -111,7 +112,7 @@ def test_a_gate_that_breaks_down_has_no_name() -> None:
     info.gating_plugin = ""
     told = describe(info, "")
     assert told.gate == "-"
-    assert "breaks down" in row(told, NOW)[4]
+    assert "failing" in row(told, NOW)[4]
 
 
 def test_who_does_not_say_what_it_waits_for_waits_for_anything() -> None:
@@ -142,8 +143,8 @@ def test_a_pod_that_rests_or_is_with_others_tells_until_when() -> None:
     away.deadline, away.node = 1030.0, "node-1"
     told = describe(away, "")
     assert (told.rests_until, told.deadline, told.node) == (None, 1030.0, "node-1")
-    assert row(told, NOW)[5] == "being bound to node-1, 30 s at most"
-    assert row(describe(resting, ""), NOW)[5] == "the end of its rest, 3.0 s"
+    assert row(told, NOW)[5] == "binding to node-1, at most 30 s"
+    assert row(describe(resting, ""), NOW)[5] == "end of its back-off, 3.0 s"
 
 
 # Pages
@@ -237,14 +238,14 @@ async def test_it_prints_a_line_a_pod(operator: Operator) -> None:
         code, out, err = await operator.types("queue")
         lines = out.splitlines()
         assert (code, err) == (0, "")
-        assert lines[0] == "the queue: 1 unschedulable, 1 active"
-        assert lines[1].split() == ["POD", "PLACE", "SINCE", "TRIED", "WHY", "WAITS", "FOR"]
+        assert lines[0] == "queue: 1 unschedulable, 1 active"
+        assert lines[1].split() == ["POD", "PLACE", "SINCE", "ATTEMPTS", "WHY", "WAITS", "FOR"]
         assert lines[2].split()[:2] == ["default/next", "active"]
         assert lines[3].split()[:5] == ["shop/web", "unschedulable", "1m5s", "2", "NodeAffinity"]
         assert "NodeAdd" in lines[3]
         assert len((await operator.types("queue", "--place", "active")).lines) == 3
         assert (await operator.types("queue", "--limit", "1")).lines[-1] == "1 more"
-        assert (await operator.types("queue", "-n", "nowhere")).lines == ["the queue: 1 unschedulable, 1 active"]
+        assert (await operator.types("queue", "-n", "nowhere")).lines == ["queue: 1 unschedulable, 1 active"]
 
 
 @pytest.mark.asyncio
@@ -253,7 +254,7 @@ async def test_it_shows_one_pod_in_full(operator: Operator) -> None:
         operator.reaches(server)
         by_key = await operator.types("queue", "shop/web")
         assert by_key.code == 0
-        assert "Said last:    0/3 nodes are available: 3 node(s) didn't match (1m5s ago)" in by_key.lines
+        assert "Condition:    0/3 nodes are available: 3 node(s) didn't match (1m5s ago)" in by_key.lines
         assert "Rejected by:  NodeAffinity" in by_key.lines
         assert by_key.lines[-1].split()[2:] == ["unschedulable", "ScheduleAttemptFailure"]
         assert (await operator.types("queue", "web", "-n", "shop")).out == by_key.out
@@ -283,7 +284,7 @@ async def test_nobody_there_is_one_line_and_exit_code_1(operator: Operator, monk
         said = await operator.types("queue")
         assert said.code == 1
         assert said.err == (
-            f"flotilla: the queue does not answer: nobody listens "
+            f"flotilla: no reply from the queue: nobody listens "
             f"(NATS at 127.0.0.1:{server.url.rpartition(':')[2]}, prefix 'test')\n"
         )
         monkeypatch.setenv("FLOTILLA_NATS_URL", server.url.replace("flotilla:", "flotilla:wrong"))
@@ -302,10 +303,10 @@ async def test_nobody_there_is_one_line_and_exit_code_1(operator: Operator, monk
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["a/b/c"], "'a/b/c' is no pod: NAMESPACE/POD is expected, or POD"),
-        (["shop/"], "'shop/' is no pod"),
-        (["/web"], "'/web' is no pod"),
-        (["shop/web", "-n", "other"], "--namespace: 'other' is not that of shop/web"),
+        (["a/b/c"], "'a/b/c': expected NAMESPACE/POD or POD"),
+        (["shop/"], "'shop/': expected"),
+        (["/web"], "'/web': expected"),
+        (["shop/web", "-n", "other"], "--namespace: 'other' contradicts shop/web"),
         (["--nats", "nats://u:secret@h"], "set FLOTILLA_NATS_URL instead"),
     ],
 )
@@ -344,9 +345,9 @@ def test_a_pod_whose_victims_are_going_waits_for_that() -> None:
     told = describe(info, "node-1")
     assert row(told, NOW)[4:] == (
         "gate DefaultPreemption; nominated to node-1",
-        "the victims of its preemption being told to go",
+        "eviction of its victims",
     )
-    assert "Nominated to: node-1" in list(in_full(told, NOW))
+    assert "Nominated to: node-1" in list(details(told, NOW))
 
 
 def test_names_of_pods() -> None:

@@ -4,17 +4,17 @@ from itertools import pairwise
 
 import pytest
 
-from tools.cli.faults.load import (
-    CALM_SHARE,
+from tools.faults.plan import OF_CALLS, OF_SERVICES, Fault, plan
+from tools.faults.workload import (
     FILLER,
-    FILLERS_A_NODE,
+    FILLERS_PER_NODE,
+    INITIAL_SHARE,
     MISFITS,
     URGENT,
-    Load,
     Object,
+    Workload,
     kind_of,
 )
-from tools.cli.faults.plan import OF_CALLS, OF_SERVICES, Fault, plan
 from tools.supervisor.options import PipelineOptions
 
 SERVICES = list(PipelineOptions(workers=2, binders=2, standbys=True).services())
@@ -54,22 +54,22 @@ def test_an_injection_says_what_it_does() -> None:
 @SEEDS
 @pytest.mark.parametrize(("pods", "nodes"), [(300, 20), (5_000, 200)])
 def test_the_pods_are_those_of_their_seed_and_as_many_as_were_asked_for(seed: int, pods: int, nodes: int) -> None:
-    load = Load(pods, nodes, seed)
-    waves = [load.calm(), *load.waves(10)]
-    assert waves == [load.calm(), *load.waves(10)]
-    assert waves != [Load(pods, nodes, seed + 1).calm(), *Load(pods, nodes, seed + 1).waves(10)]
+    load = Workload(pods, nodes, seed)
+    waves = [load.initial(), *load.waves(10)]
+    assert waves == [load.initial(), *load.waves(10)]
+    assert waves != [Workload(pods, nodes, seed + 1).initial(), *Workload(pods, nodes, seed + 1).waves(10)]
     names = [made["metadata"]["name"] for wave in waves for made in wave.created]
     assert len(names) == len(set(names)) == pods
-    assert len(waves[0].created) >= CALM_SHARE * pods
+    assert len(waves[0].created) >= INITIAL_SHARE * pods
 
 
 @SEEDS
 def test_pods_go_after_they_came_and_each_once(seed: int) -> None:
     there: set[str] = set()
-    load = Load(1_000, 40, seed)
-    for wave in [load.calm(), *load.waves(10)]:
+    load = Workload(1_000, 40, seed)
+    for wave in [load.initial(), *load.waves(10)]:
         there |= {made["metadata"]["name"] for made in wave.created}
-        gone = [*wave.fleeting, *wave.leaving]
+        gone = wave.deleted
         assert there.issuperset(gone)
         assert len(set(gone)) == len(gone)
         there -= set(gone)
@@ -79,12 +79,12 @@ def test_pods_go_after_they_came_and_each_once(seed: int) -> None:
 @pytest.mark.parametrize(("pods", "nodes"), [(100, 20), (300, 20), (5_000, 200)])
 def test_each_zone_of_wide_nodes_has_room_for_more_than_may_go_to_all(pods: int, nodes: int) -> None:
     """So every pod that is to be there fits, whatever was placed before it."""
-    load = Load(pods, nodes, 1)
-    made = [each for wave in [load.calm(), *load.waves(10)] for each in wave.created]
+    load = Workload(pods, nodes, 1)
+    made = [each for wave in [load.initial(), *load.waves(10)] for each in wave.created]
     wanted = [_milli(each) for each in made if _kind(each) not in (FILLER, URGENT, *MISFITS)]
     assert sum(wanted) < load.wide // 3 * 16_000
     assert len(wanted) < load.wide // 3 * 110
-    assert sum(_kind(each) == FILLER for each in load.calm().created) == FILLERS_A_NODE * load.tight
+    assert sum(_kind(each) == FILLER for each in load.initial().created) == FILLERS_PER_NODE * load.tight
 
 
 def _kind(made: Object) -> str:

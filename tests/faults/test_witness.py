@@ -10,8 +10,9 @@ from testing.auditor.usage import Demand
 from testing.simulator.cluster import Cluster
 from testing.simulator.resources import NAMESPACES, NODES, PODS
 from testing.simulator.subresources import bind
-from tools.cli.faults.attendants import CLAIMS, VOLUMES, ClaimController
-from tools.cli.faults.load import (
+from tools.faults.controllers import CLAIMS, VOLUMES, ClaimController
+from tools.faults.witness import Witness
+from tools.faults.workload import (
     APART,
     CLAIMING,
     GANG,
@@ -20,13 +21,12 @@ from tools.cli.faults.load import (
     STUCK,
     TIGHT,
     TOGETHER,
-    Load,
     Object,
+    Workload,
     claim_of,
     pod,
     storage,
 )
-from tools.cli.faults.witness import Witness
 
 WIDE_A, WIDE_B, TIGHT_A = "wide-0000", "wide-0001", "tight-0018"
 
@@ -39,7 +39,7 @@ def cluster() -> Cluster:
 @pytest.fixture
 def witness(cluster: Cluster) -> Iterator[Witness]:
     cluster.create(NAMESPACES, "", {"metadata": {"name": NAMESPACE}})
-    for node in Load(100, 20, 1).make_nodes():
+    for node in Workload(100, 20, 1).make_nodes():
         cluster.create(NODES, "", node)
     yield Witness(cluster)
 
@@ -50,7 +50,7 @@ def place(cluster: Cluster, made: Object, node: str) -> None:
     bind(cluster, NAMESPACE, name, {"target": {"name": node}})
 
 
-def test_nothing_is_held_against_pods_that_fit(cluster: Cluster, witness: Witness) -> None:
+def test_correct_bindings_are_no_violations(cluster: Cluster, witness: Witness) -> None:
     for i in range(4):
         place(cluster, pod("filler", i), TIGHT_A)
     place(cluster, pod(APART, 0), WIDE_A)
@@ -59,15 +59,15 @@ def test_nothing_is_held_against_pods_that_fit(cluster: Cluster, witness: Witnes
     assert witness.moved == witness.overfull == witness.misplaced == []
 
 
-def test_a_node_that_holds_too_much_is_told(cluster: Cluster, witness: Witness) -> None:
+def test_an_overcommitted_node_is_reported(cluster: Cluster, witness: Witness) -> None:
     for i in range(5):
         place(cluster, pod("filler", i), TIGHT_A)
     (what,) = witness.overfull
     assert what.startswith("pod filler-00004 (")
-    assert f"is bound to node {TIGHT_A}, which is over what it has: {{'cpu requested': 5000" in what
+    assert f"is bound to node {TIGHT_A}, which exceeds its capacity: {{'cpu requested': 5000" in what
 
 
-def test_who_is_gone_takes_no_room(cluster: Cluster, witness: Witness) -> None:
+def test_a_deleted_pod_frees_its_resources(cluster: Cluster, witness: Witness) -> None:
     for i in range(8):
         place(cluster, pod("filler", i), TIGHT_A)
         cluster.delete(PODS, cluster.find(PODS, NAMESPACE, f"filler-{i:05}"), 0)
@@ -75,7 +75,7 @@ def test_who_is_gone_takes_no_room(cluster: Cluster, witness: Witness) -> None:
     assert (witness.gone, len(witness.pods)) == (8, 0)
 
 
-def test_a_pod_that_moves_is_told(cluster: Cluster, witness: Witness) -> None:
+def test_a_pod_that_moves_is_reported(cluster: Cluster, witness: Witness) -> None:
     place(cluster, pod("small", 0), WIDE_A)
     moved = cluster.find(PODS, NAMESPACE, "small-00000").decode()
     moved["spec"]["nodeName"] = WIDE_B
@@ -87,12 +87,12 @@ def test_a_pod_that_moves_is_told(cluster: Cluster, witness: Witness) -> None:
 @pytest.mark.parametrize(
     ("kind", "node", "complaint"),
     [
-        (APART, WIDE_A, "and is to be apart from pod apart-00000"),
-        (TOGETHER, WIDE_B, "and is to be in one zone with pod together-00000"),
-        (PORTED, WIDE_A, "where a pod has its host port"),
+        (APART, WIDE_A, "but must not share it with pod apart-00000"),
+        (TOGETHER, WIDE_B, "but must be in the zone of pod together-00000"),
+        (PORTED, WIDE_A, "where its host port is in use"),
     ],
 )
-def test_a_pod_where_another_keeps_it_out_is_told(
+def test_a_binding_against_another_pod_is_reported(
     kind: str, node: str, complaint: str, cluster: Cluster, witness: Witness
 ) -> None:
     place(cluster, pod(kind, 0), WIDE_A)
@@ -101,12 +101,12 @@ def test_a_pod_where_another_keeps_it_out_is_told(
     assert complaint in what
 
 
-def test_a_node_that_does_not_exist_has_nothing(cluster: Cluster, witness: Witness) -> None:
+def test_a_binding_to_a_missing_node_is_reported(cluster: Cluster, witness: Witness) -> None:
     place(cluster, pod("small", 0), "nowhere")
     assert len(witness.overfull) == 1
 
 
-def test_room_is_found_where_there_is_some(cluster: Cluster, witness: Witness) -> None:
+def test_has_room_finds_a_node_with_capacity(cluster: Cluster, witness: Witness) -> None:
     one = Demand({"cpu": 1000, "pods": 1})
     assert witness.has_room(one, TIGHT) == TIGHT_A
     for i in range(4):
@@ -134,49 +134,49 @@ def reserve(cluster: Cluster, volume: str, claim: str) -> None:
     cluster.store.put(VOLUMES, found)
 
 
-def test_a_gang_of_which_only_some_are_bound_is_told(cluster: Cluster, witness: Witness) -> None:
+def test_a_partially_bound_gang_is_reported(cluster: Cluster, witness: Witness) -> None:
     place(cluster, pod(GANG, 0), WIDE_A)
     place(cluster, pod(GANG, 1), WIDE_A)
-    assert witness.halves() == ["gang-0: 2 of 3 bound"]
+    assert witness.partial_gangs() == ["gang-0: 2 of 3 bound"]
     place(cluster, pod(GANG, 2), WIDE_B)
-    assert witness.halves() == witness.torn == []
+    assert witness.partial_gangs() == witness.torn == []
 
 
-def test_a_member_of_a_gang_that_does_not_fit_is_told(cluster: Cluster, witness: Witness) -> None:
+def test_a_bound_member_of_a_stuck_gang_is_reported(cluster: Cluster, witness: Witness) -> None:
     place(cluster, pod(STUCK, 0), WIDE_A)
     (what,) = witness.torn
-    assert what.endswith("though its gang has a member that fits nowhere")
+    assert what.endswith("but its gang has a member that fits nowhere")
 
 
-def test_a_claim_gets_the_volume_that_is_reserved_for_it(cluster: Cluster, witness: Witness) -> None:
+def test_a_claim_is_bound_to_its_reserved_volume(cluster: Cluster, witness: Witness) -> None:
     store(cluster, storage(2))
     controller = ClaimController(cluster)
     reserve(cluster, "volume-00000", claim_of(0))
-    controller.look()
+    controller.reconcile()
     assert witness.volumes.bound == {claim_of(0): "volume-00000"}
     place(cluster, pod(CLAIMING, 0), WIDE_A)
     assert (witness.misplaced, witness.volumes.broken) == ([], [])
     reserve(cluster, "volume-00003", claim_of(0))
-    controller.look()
+    controller.reconcile()
     assert "claimRef" not in cluster.find(VOLUMES, "", "volume-00003").decode()["spec"]
     assert witness.volumes.bound == {claim_of(0): "volume-00000"}
 
 
-def test_a_pod_out_of_reach_of_its_volume_is_told(cluster: Cluster, witness: Witness) -> None:
+def test_a_pod_in_another_zone_than_its_volume_is_reported(cluster: Cluster, witness: Witness) -> None:
     store(cluster, storage(2))
     place(cluster, pod(CLAIMING, 1), WIDE_A)
     reserve(cluster, "volume-00001", claim_of(0))
-    ClaimController(cluster).look()
+    ClaimController(cluster).reconcile()
     place(cluster, pod(CLAIMING, 0), WIDE_A)
     without, elsewhere = witness.misplaced
-    assert without.endswith("and its claim claim-00001 has no volume yet")
+    assert without.endswith("but its claim claim-00001 has no volume yet")
     assert elsewhere.endswith("and its volume volume-00001 is in zone b, not in a")
 
 
-def test_a_volume_that_goes_to_two_claims_is_told(cluster: Cluster, witness: Witness) -> None:
+def test_a_volume_bound_to_two_claims_is_reported(cluster: Cluster, witness: Witness) -> None:
     store(cluster, storage(2))
     reserve(cluster, "volume-00000", claim_of(0))
-    ClaimController(cluster).look()
+    ClaimController(cluster).reconcile()
     reserve(cluster, "volume-00000", claim_of(1))
     claim = cluster.find(CLAIMS, NAMESPACE, claim_of(1)).decode()
     claim["spec"]["volumeName"] = "volume-00000"
@@ -185,7 +185,7 @@ def test_a_volume_that_goes_to_two_claims_is_told(cluster: Cluster, witness: Wit
     moved["spec"]["volumeName"] = "volume-00002"
     cluster.store.put(CLAIMS, moved)
     assert witness.volumes.broken == [
-        "volume volume-00000 was reserved for claim claim-00000, and is for claim-00001 now",
+        "volume volume-00000 was reserved for claim claim-00000 and now for claim-00001",
         "volume volume-00000 belongs to claim claim-00000, and to claim-00001 as well",
         "claim claim-00000 had volume volume-00000 and has volume-00002 now",
     ]

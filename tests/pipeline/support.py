@@ -19,7 +19,7 @@ from shared.telemetry.tracing import Tracer
 from testing.auditor.service import Auditor
 from testing.auditor.violations import Limits
 from testing.builders import NodeBuilder, PodBuilder, pod
-from tools.cli.demo.creating import Creator
+from tools.api_objects import ObjectWriter
 from tools.supervisor.pipeline import Pipeline
 
 Object = dict[str, Any]
@@ -40,7 +40,7 @@ class Cluster:
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self._url = url
         self._session = session
-        self._creator = Creator(url)
+        self._creator = ObjectWriter(url)
 
     async def create(self, *made: PodBuilder | NodeBuilder, **spec: object) -> None:
         """One after the other, so that they are of different age. `spec`: what no builder has."""

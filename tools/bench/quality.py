@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from tools.cli.numbers import at_least, several
+from tools.cli.arguments import at_least, numbers
 
 DESCRIPTION = """\
 Decides the same pods one by one and in larger rounds, on a dozen clusters made up for it, and compares what came out.
@@ -26,7 +26,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command.add_argument("--nodes", type=at_least(1), default=300, metavar="N", help="in each cluster (default 300)")
     command.add_argument("--pods", type=at_least(1), default=2_000, metavar="N", help="in each case (default 2000)")
     command.add_argument(
-        "--rounds", type=several(1), default=[1, 16, 256], metavar="N,...", help="round sizes (default 1,16,256)"
+        "--rounds", type=numbers(1), default=[1, 16, 256], metavar="N,...", help="round sizes (default 1,16,256)"
     )
     command.add_argument("--only", default="", metavar="TEXT", help="only cases whose name has this in it")
     command.set_defaults(run=run)

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from tools.cli.numbers import at_least, several
+from tools.cli.arguments import at_least, numbers
 
 A = ParamSpec("A")
 T = TypeVar("T")
@@ -24,7 +24,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     command.add_argument(
         "--nodes",
-        type=several(1),
+        type=numbers(1),
         default=[5_000, 20_000, 100_000],
         metavar="N,...",
         help="cluster sizes (default all)",
@@ -34,7 +34,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     command.add_argument(
         "--load",
-        type=several(0, 2),
+        type=numbers(0, 2),
         default=[100_000, 500_000],
         metavar="NODES,PODS",
         help="cluster to load (0,0: none)",

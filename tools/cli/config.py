@@ -1,32 +1,40 @@
 """flotilla config: look at a KubeSchedulerConfiguration, make one of an old Policy, and look at settings."""
 
 import argparse
+import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.config.commandline import BAD_USAGE
+from shared.config.sources import SOURCES, Given, Kind, add_flags, all_given, settings_of
 from shared.errors import UserError
-from tools.cli import settings
+from tools.cli.arguments import add_output
+from tools.cli.output import table
 
 if TYPE_CHECKING:
     from shared.config.reading import ConfigFile
 
 Action = Callable[[argparse.Namespace], int]
-
 STDIN = "-"
-
+SETTINGS_EXAMPLES = """\
+examples:
+  flotilla config settings                             settings of services started from here
+  flotilla config settings --settings flotilla.yaml    the same with this settings file
+  flotilla config settings -o markdown                 a table of all settings
+"""
 EXAMPLES = """\
 examples:
-  flotilla config validate scheduler.yaml          ok, or everything that is wrong; exit code 2
-  flotilla config show                             the defaults, as a file to start from
-  flotilla config show scheduler.yaml -o json      what is in force once defaults are filled in
-  flotilla config convert policy.json > new.yaml   a Policy (kube-scheduler before v1.23) as a profile
-  flotilla config settings                         what is set by flags, variables and a file
+  flotilla config validate scheduler.yaml          report every error, or ok
+  flotilla config show                             print the defaults, as a file to start from
+  flotilla config show scheduler.yaml -o json      print the file with all defaults
+  flotilla config convert policy.json > new.yaml   convert a Policy (kube-scheduler before v1.23)
+  flotilla config settings                         show settings from flags, variables and a file
   kubectl get configmap scheduler -o jsonpath='{.data.config}' | flotilla config validate -
 
-A file with one profile that moves a weight and leaves everything else alone:
+A file that changes one weight:
 
   apiVersion: kubescheduler.config.k8s.io/v1
   kind: KubeSchedulerConfiguration
@@ -43,23 +51,23 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command = commands.add_parser(
         "config",
         help="check, show or convert a scheduler configuration file; show settings",
-        description="Works on the file that --config takes: a KubeSchedulerConfiguration, in YAML or JSON. And shows\n"
-        "the settings, which say where services run and what they talk to.",
+        description="Works with the file for --config, a KubeSchedulerConfiguration in YAML or JSON, and with the\n"
+        "settings, which say where services run and what they connect to.",
         epilog=EXAMPLES,
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_validate(actions)
     _add_show(actions)
     _add_convert(actions)
-    settings.add_to(actions)
+    _add_settings(actions)
 
 
 def _add_validate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     action = actions.add_parser(
         "validate",
-        help="say whether a file can be used",
-        description="Prints FILE: ok, or every error in a line with the path of the field, its value and what is "
-        "allowed. What has no meaning in Flotilla is noted. Exit code 2 on errors.",
+        help="check a file",
+        description="Prints `FILE: ok`, or each error with the path of the field, its value and what is allowed. "
+        "Notes fields that have no effect in Flotilla. Exit code 2: errors.",
     )
     action.add_argument("file", metavar="FILE", help="the file, - for standard input")
     action.set_defaults(run=_with_errors_in_lines(validate))
@@ -68,12 +76,12 @@ def _add_validate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_show(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     action = actions.add_parser(
         "show",
-        help="print what is in force, defaults filled in",
+        help="print a file with all defaults",
         description="Prints the configuration with all defaults; without a file, the defaults themselves. "
-        "Keys of extenders that stand in the file are printed, too.",
+        "The output includes the keys of extenders, if the file contains any.",
     )
     action.add_argument("file", metavar="FILE", nargs="?", help="the file, - for standard input")
-    action.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default yaml")
+    add_output(action, "yaml", "json")
     action.set_defaults(run=_with_errors_in_lines(show))
 
 
@@ -81,8 +89,8 @@ def _add_convert(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
     action = actions.add_parser(
         "convert",
         help="print a Policy file as a KubeSchedulerConfiguration",
-        description="Reads a Policy (kind: Policy, apiVersion: v1) and prints a profile that does the same. What is "
-        "not carried over, or not as it was, is said on standard error, a line each.",
+        description="Reads a Policy (kind: Policy, apiVersion: v1) and prints an equivalent profile. Reports what is "
+        "dropped or changed on standard error.",
     )
     action.add_argument("file", metavar="FILE", help="the Policy, - for standard input")
     action.set_defaults(run=_with_errors_in_lines(convert))
@@ -144,7 +152,7 @@ def _with_errors_in_lines(action: Action) -> Action:
 
 
 def _read(text: bytes) -> "ConfigFile":
-    """With the plugins of installed packages."""
+    """Includes the plugins of installed packages."""
     from shared.config.building import flotilla_plugins
     from shared.config.reading import read_config_text
     from shared.plugins.entrypoints import Registry
@@ -159,8 +167,57 @@ def _text(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+        raise UserError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _shown_name(file: str) -> str:
     return "standard input" if file == STDIN else file
+
+
+def _add_settings(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    action = actions.add_parser(
+        "settings",
+        help="show all settings and where they come from",
+        description="Prints each setting with its value and its source: the default, a file, a variable or a flag.\n"
+        "Passwords and tokens are masked.",
+        epilog=SETTINGS_EXAMPLES,
+    )
+    add_output(action, "text", "json", "yaml", "markdown")
+    add_flags(action)
+    action.set_defaults(run=show_settings)
+
+
+def show_settings(options: argparse.Namespace) -> int:
+    if options.output == "markdown":
+        from shared.config.sources import settings_table
+
+        print(settings_table())
+        return 0
+    shown = _settings(options)
+    if options.output == "json":
+        print(json.dumps(shown, indent=2))
+    elif options.output == "yaml":
+        from shared.config.kubernetes_yaml import write_yaml
+
+        print(write_yaml(shown), end="")
+    else:
+        rows = [
+            (field, str(each["value"]), f"{each['from']} {each['origin']}".strip()) for field, each in shown.items()
+        ]
+        rows = [(field, "-" if value in ("", "None") else value, place) for field, value, place in rows]
+        print("\n".join(table([("SETTING", "VALUE", "FROM"), *rows])))
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> dict[str, dict[str, object]]:
+    given = all_given(os.environ, vars(options))
+    settings = settings_of({field: each.value for field, each in given.items()})
+    shown: dict[str, dict[str, object]] = {}
+    for source in SOURCES:
+        place = given.get(source.field) or Given(source.default, Kind.DEFAULT, "")
+        shown[source.field] = {
+            "value": source.in_force(settings),
+            "from": str(place.kind),
+            "origin": place.origin,
+        }
+    return shown

@@ -1,4 +1,4 @@
-"""flotilla credentials: users, passwords and certificates for NATS and Valkey, each service's own."""
+"""flotilla credentials: create users, passwords and certificates for NATS and Valkey, separate for each service."""
 
 import argparse
 import hashlib
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from shared.config import values
 from shared.errors import UserError
-from tools.cli.numbers import at_least
+from tools.cli.arguments import at_least
 
 if TYPE_CHECKING:
     from shared.certificates import Pair
@@ -26,11 +26,11 @@ EXAMPLES = """\
 examples:
   flotilla credentials compose                                files in deploy/secrets, for deploy/docker-compose.yml
   flotilla credentials kubernetes | kubectl create -f -       Secrets, for k8s/overlays
-  flotilla credentials compose --folder - | tar -xkC deploy   the same where Flotilla runs in a container only
+  flotilla credentials compose --folder - | tar -xkC deploy   if flotilla is available in a container only
 
-Each service gets a user of its own on NATS, with exactly the subjects it needs, and where it uses it, one on Valkey,
-with exactly its keys. Both servers get a certificate. The authority that signs them is made for this and forgotten:
-its key is written nowhere. --ca-cert and --ca-key name one of yours instead. Nothing that exists is replaced.
+Each service gets its own user on NATS, restricted to the subjects that it needs, and if it uses Valkey, its own user
+there, restricted to its keys. Both servers get a certificate, signed by a temporary authority whose key is discarded,
+or by yours with --ca-cert and --ca-key. Existing files are never replaced.
 """
 NAMESPACE = "flotilla-system"
 FOLDER = "deploy/secrets"
@@ -38,29 +38,31 @@ DAYS = 5 * 365
 PASSWORD_BYTES = 24
 IN_KUBERNETES = "/etc/flotilla-credentials"
 IN_COMPOSE = "/run/secrets"
-"""Where services find what is theirs."""
+"""Where services find their credentials."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "credentials",
-        help="make users, passwords and certificates for NATS and Valkey",
-        description="Makes what each service needs to reach NATS and Valkey, and what these need to let it in.",
+        help="create users, passwords and certificates for NATS and Valkey",
+        description="Creates credentials of all services for NATS and Valkey, and the users file of each server.",
         epilog=EXAMPLES,
     )
-    command.add_argument("where", choices=("compose", "kubernetes"), help="what to make it for")
+    command.add_argument("where", choices=("compose", "kubernetes"), help="format of the credentials")
     command.add_argument(
         "--folder",
         default=FOLDER,
         metavar="FOLDER",
-        help=f"of the files for compose; -: a tar archive (default {FOLDER})",
+        help=f"folder for compose; - writes a tar archive to standard output (default {FOLDER})",
     )
-    command.add_argument("--ca-cert", type=Path, metavar="FILE", help="certificate of an authority of yours, PEM")
-    command.add_argument("--ca-key", type=Path, metavar="FILE", help="its key, PEM, not encrypted")
+    command.add_argument("--ca-cert", type=Path, metavar="FILE", help="certificate of your own authority, PEM")
+    command.add_argument("--ca-key", type=Path, metavar="FILE", help="key of your own authority, PEM, unencrypted")
     command.add_argument(
-        "--days", type=at_least(1), default=DAYS, metavar="N", help=f"that certificates are valid (default {DAYS})"
+        "--days", type=at_least(1), default=DAYS, metavar="N", help=f"validity of certificates in days (default {DAYS})"
     )
-    command.add_argument("--prefix", default="flotilla", metavar="WORD", help="the setting of all services")
+    command.add_argument(
+        "--prefix", default="flotilla", metavar="WORD", help="the prefix setting of all services (default flotilla)"
+    )
     command.set_defaults(run=run)
 
 

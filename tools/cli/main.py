@@ -1,4 +1,4 @@
-"""The flotilla command. What a command needs is imported when it runs, so that help and mistakes are instant."""
+"""The flotilla command. Each command imports what it needs when it runs, so that help and usage errors are instant."""
 
 import argparse
 import errno
@@ -14,25 +14,25 @@ from tools.cli.version import Version
 
 EXAMPLES = """\
 first steps:
-  flotilla demo                             a made-up cluster, 10,000 pods, all services; checks what came out
-  flotilla up                               the same, empty and yours: prints how kubectl reaches it
-  flotilla up --kubeconfig ~/.kube/config   all services here, for a real cluster
-  flotilla run worker --nats nats://host    one service, as in a container
-  flotilla config validate scheduler.yaml   is the scheduler's configuration file right?
-  flotilla config settings                  what is set, and where it comes from
-  flotilla credentials kubernetes           users, passwords and certificates for NATS and Valkey
+  flotilla demo                             schedule 10,000 pods on a simulated cluster and check the result
+  flotilla up                               run all services with an empty simulated cluster for kubectl
+  flotilla up --kubeconfig ~/.kube/config   run all services on this machine for a real cluster
+  flotilla run worker --nats nats://host    run one service, as in a container
+  flotilla config validate scheduler.yaml   check a scheduler configuration file
+  flotilla config settings                  show all settings and where they come from
+  flotilla credentials kubernetes           create users, passwords and certificates for NATS and Valkey
 
-into one that runs:
-  flotilla queue                            what waits to be scheduled, why, and for what
-  flotilla permit list                      which pods wait to be allowed to be bound
-  flotilla dump --output folder             all that it holds, and whether the cluster is so
-  flotilla health --port 8080               whether a service is ready, for health checks of containers
+inspect a running Flotilla:
+  flotilla queue                            list pending pods, why they are pending and what would help
+  flotilla permit list                      list pods that wait for a permit before they are bound
+  flotilla dump --output folder             write the whole state, and compare it with the cluster
+  flotilla health --port 8080               check whether a service is ready, for container health checks
 
-flotilla COMMAND --help tells more about a command.
+Run flotilla COMMAND --help for more about a command.
 """
 
 COMMANDS = {
-    "demo": "tools.cli.demo",
+    "demo": "tools.demo",
     "up": "tools.cli.up",
     "run": "tools.cli.run",
     "health": "tools.cli.health",
@@ -42,7 +42,7 @@ COMMANDS = {
     "config": "tools.cli.config",
     "credentials": "tools.cli.credentials",
     "simulate": "testing.simulator.__main__",
-    "faults": "tools.cli.faults",
+    "faults": "tools.faults",
     "simulation": "tools.cli.simulation",
     "conformance": "tools.conformance",
     "bench": "tools.bench.rounds",
@@ -52,14 +52,14 @@ COMMANDS = {
     "completion": "tools.cli.completion",
     "version": "tools.cli.version",
 }
-"""The module of each command, in the order of the help."""
+"""Modules by command, in the order of the help."""
 
 CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
-"""Errors of a disk that is full, or of a limit: mistakes of nobody's code."""
+"""Errors of a full disk or a file size limit: reported in one line, without a traceback."""
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Of all commands, or of one, which is known sooner."""
+    """The parser of all commands, or of one only, which is faster to import."""
     top = Parser(prog="flotilla", description="A Kubernetes scheduler that scales out.", epilog=EXAMPLES)
     top.add_argument("--version", action=Version, help="print the version and exit")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -69,14 +69,19 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    if "_ARGCOMPLETE" in os.environ:
+        from tools.cli.completion import complete
+
+        _, *typed = os.environ.get("COMP_LINE", "").split(" ")
+        complete(parser(typed[0] if len(typed) > 1 and typed[0] in COMMANDS else None))
     words = sys.argv[1:] if arguments is None else arguments
     command = words[0] if words and words[0] in COMMANDS else None
     options = parser(command).parse_args(words)
     try:
         code: int = options.run(options)
         print(end="", flush=True)
-    except UserError as mistake:
-        for line in mistake.lines():
+    except UserError as error:
+        for line in error.lines():
             print(f"flotilla: {line}", file=sys.stderr)
         return BAD_USAGE
     except FlotillaError as error:
@@ -89,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in CANNOT_WRITE:
             raise
         _discard_output()
-        print(f"flotilla: the output cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"flotilla: cannot write the output: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -97,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Drop what is still buffered, so that the interpreter does not fail on it again when it ends."""
+    """Drop buffered output, so that the interpreter does not fail on it again at exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""flotilla permit: which pods wait for a permit, and to give or refuse it by hand."""
+"""flotilla permit: list pods that wait for a permit; allow or reject them."""
 
 import argparse
 import asyncio
@@ -6,53 +6,59 @@ import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from tools.cli.pods import PodName, add_nats_flags, add_pod, age, pod_name, table
+from tools.cli.arguments import PodName, add_nats_flags, add_pod, pod_name
+from tools.cli.output import age, table
 
 if TYPE_CHECKING:
     from shared.messages.permits import PermitPending, Permits
-    from tools.cli.asking import Asker
+    from tools.cli.service_client import ServiceClient
 
-GATHERING = 1.2
-"""Seconds until every binder has been heard of: each beats twice a second."""
-PATIENCE = 3.0
-"""Seconds that a binder which lives may take to answer."""
-LOOK = 0.02
+DISCOVERY = 1.2
+"""Seconds in which every binder is heard: each sends two heartbeats a second."""
+REPLY_TIMEOUT = 3.0
+"""Seconds for a live binder to reply."""
+POLL = 0.02
 HEAD = ("POD", "NODE", "BINDER", "SINCE", "WAITS FOR")
-BY_HAND = "rejected by hand"
+DEFAULT_REASON = "rejected by hand"
 
 EXAMPLES = """\
 examples:
   flotilla permit list
-  flotilla permit allow shop/web-1                        whatever it waits for
-  flotilla permit allow shop/web-1 --plugin Approval      this plugin's permit alone
-  flotilla permit reject shop/web-1 --reason "not today"  back to the queue
+  flotilla permit allow shop/web-1                        for all plugins that it waits for
+  flotilla permit allow shop/web-1 --plugin Approval      for this plugin only
+  flotilla permit reject shop/web-1 --reason "not today"  send it back to the queue
 """
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "permit",
-        help="show pods that wait for a permit, allow or reject them",
-        description="A Permit plugin can have a pod that is decided wait before it is bound. Exit code 1: the pod\n"
-        "does not wait, or no binder answers.",
+        help="list, allow or reject pods that wait for a permit",
+        description="A Permit plugin can make a scheduled pod wait before it is bound. Exit code 1: the pod is not\n"
+        "waiting, or no binder replies.",
         epilog=EXAMPLES,
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="show who waits, where, for what and for how long")
-    listing.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default table")
+    listing = actions.add_parser("list", help="list waiting pods, their nodes, binders and plugins")
+    listing.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="table or json (default table)"
+    )
     add_nats_flags(listing)
     listing.set_defaults(run=run_list)
-    allowing = actions.add_parser(
-        "allow", help="let a pod be bound", description="Gives a pod the permit it waits for."
-    )
+    allowing = actions.add_parser("allow", help="let a pod be bound", description="Grants a waiting pod its permit.")
     rejecting = actions.add_parser(
-        "reject", help="send a pod back to the queue", description="Refuses a pod the permit it waits for."
+        "reject", help="send a pod back to the queue", description="Denies a waiting pod its permit."
     )
     for action in (allowing, rejecting):
         add_pod(action)
-        action.add_argument("--plugin", metavar="PLUGIN", help="in whose name (default: all that it waits for)")
+        action.add_argument("--plugin", metavar="PLUGIN", help="only for this plugin (default: all that it waits for)")
         add_nats_flags(action)
-    rejecting.add_argument("--reason", default=BY_HAND, metavar="TEXT", help=f"told to its owner (default {BY_HAND})")
+    rejecting.add_argument(
+        "--reason",
+        default=DEFAULT_REASON,
+        metavar="TEXT",
+        help=f"shown to its owner (default {DEFAULT_REASON})",
+    )
     allowing.set_defaults(run=run_allow)
     rejecting.set_defaults(run=run_reject)
 
@@ -70,14 +76,14 @@ def run_reject(options: argparse.Namespace) -> int:
 
 
 class Held(NamedTuple):
-    """A pod that waits, and the binder that has it."""
+    """A waiting pod and its binder."""
 
     binder: str
     pod: "PermitPending"
 
 
 class Gathered(NamedTuple):
-    """`silent`: binders that live and have not answered. `more`: pods that wait and were not named."""
+    """`silent`: live binders that have not replied. `more`: waiting pods that were not listed."""
 
     held: list[Held]
     binders: int
@@ -85,8 +91,8 @@ class Gathered(NamedTuple):
     more: int
 
 
-async def gather(asker: "Asker") -> Gathered:
-    """Asks all binders; ClusterError if there is none."""
+async def gather(client: "ServiceClient") -> Gathered:
+    """Ask all binders; ClusterError if none replies."""
     import secrets
 
     from shared.bus import Envelope
@@ -99,32 +105,32 @@ async def gather(asker: "Asker") -> Gathered:
     answers: dict[str, Permits] = {}
     living: set[str] = set()
 
-    def hear(message: Permits, envelope: Envelope) -> None:
+    def on_reply(message: Permits, envelope: Envelope) -> None:
         if message.id == question.id:
             answers[message.binder] = message
 
-    def notice(beat: BinderBeat, envelope: Envelope) -> None:
+    def on_beat(beat: BinderBeat, envelope: Envelope) -> None:
         living.add(beat.binder)
 
     subscriptions = (
-        await asker.bus.subscribe(BINDER_WAITING, Permits, hear),
-        await asker.bus.subscribe(BINDER_BEATS, BinderBeat, notice),
+        await client.bus.subscribe(BINDER_WAITING, Permits, on_reply),
+        await client.bus.subscribe(BINDER_BEATS, BinderBeat, on_beat),
     )
-    asker.bus.post(BINDER_PERMITS, question)
+    client.bus.post(BINDER_PERMITS, question)
     began = time.monotonic()
-    while (waited := time.monotonic() - began) < PATIENCE:
-        if waited > GATHERING and answers and living <= answers.keys():
+    while (waited := time.monotonic() - began) < REPLY_TIMEOUT:
+        if waited > DISCOVERY and answers and living <= answers.keys():
             break
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(POLL)
     for subscription in subscriptions:
         await subscription.close()
     if not answers:
-        raise ClusterError(f"no binder answers within {PATIENCE:g} s ({asker.where})")
+        raise ClusterError(f"no binder replied within {REPLY_TIMEOUT:g} s ({client.where})")
     return _gathered(answers, living)
 
 
 def _gathered(answers: "dict[str, Permits]", living: set[str]) -> Gathered:
-    """The one that has waited longest first."""
+    """Longest wait first."""
     held = [Held(binder, pod) for binder, answer in answers.items() for pod in answer.waiting]
     held.sort(key=lambda each: (-_waited(each.pod), each.pod.namespace, each.pod.name))
     more = sum(answer.more for answer in answers.values())
@@ -132,72 +138,70 @@ def _gathered(answers: "dict[str, Permits]", living: set[str]) -> Gathered:
 
 
 async def _list(options: argparse.Namespace) -> int:
-    from tools.cli.asking import asking
+    from tools.cli.service_client import connected
 
-    async with asking(options) as asker:
-        found = await gather(asker)
+    async with connected(options) as client:
+        found = await gather(client)
     if options.output == "json":
         print(_as_json(found))
         return 0
     if found.held:
         print("\n".join(table([HEAD, *map(_row, found.held)])))
     else:
-        print(f"no pod waits for a permit (binders: {found.binders})")
+        print(f"no pod is waiting for a permit ({found.binders} binders)")
     if found.more:
         print(f"{found.more:,} more")
     for binder in found.silent:
-        print(f"{binder} lives and does not answer")
+        print(f"{binder} is alive but does not reply")
     return 0
 
 
 async def _answer(options: argparse.Namespace, wanted: PodName, *, allow: bool) -> int:
     from shared.bus.subjects import BINDER_PERMITS
     from shared.messages.binding import PermitAnswer
-    from tools.cli.asking import asking
+    from tools.cli.service_client import connected
 
-    async with asking(options) as asker:
-        before = _find(await gather(asker), wanted, options.plugin)
+    async with connected(options) as client:
+        before = _find(await gather(client), wanted, options.plugin)
         plugins = [options.plugin] if options.plugin else list(before.pod.plugins)
         reason = "" if allow else options.reason
         for plugin in plugins if allow else plugins[:1]:
-            asker.bus.post(BINDER_PERMITS, PermitAnswer(before.pod.uid, plugin, allow, reason))
-        after = await gather(asker)  # on the same subject, so it is read after what was posted before
+            client.bus.post(BINDER_PERMITS, PermitAnswer(before.pod.uid, plugin, allow, reason))
+        after = await gather(client)  # on the same subject, so binders read it after the answers
     print(outcome(before, after, plugins, reason, allow=allow))
     return 0
 
 
 def outcome(before: Held, after: Gathered, plugins: list[str], reason: str, *, allow: bool) -> str:
-    """What has become of it; ClusterError if that is nothing."""
+    """The result of an answer; ClusterError if it had no effect."""
     from shared.errors import ClusterError
 
     pod, binder = before.pod, before.binder
     name = f"{pod.namespace}/{pod.name}"
     still = next((each for each in after.held if each.pod.uid == pod.uid), None)
     if binder in after.silent:
-        raise ClusterError(f"{name}: {binder} has been told, and does not say what became of it")
+        raise ClusterError(f"{name}: sent to {binder}, which does not reply; the result is unknown")
+    if still is not None and (not allow or any(plugin in still.pod.plugins for plugin in plugins)):
+        raise ClusterError(f"{name} is still waiting at {still.binder}: {_plugins(still.pod)}")
     if not allow:
-        if still is not None:
-            raise ClusterError(f"{name} waits all the same, at {still.binder}: {_plugins(still.pod)}")
-        return f"{name}: rejected for {plugins[0]} ({reason}); {binder} gives up {pod.node}, the queue has it back"
+        return f"{name}: rejected for {plugins[0]} ({reason}); back in the queue, no longer assumed on {pod.node}"
     if still is None:
-        return f"{name}: allowed for {', '.join(plugins)}; {binder} goes on to bind it to {pod.node}"
-    if any(plugin in still.pod.plugins for plugin in plugins):
-        raise ClusterError(f"{name} waits all the same, at {still.binder}: {_plugins(still.pod)}")
-    return f"{name}: allowed for {', '.join(plugins)}; at {still.binder} it still waits for {_plugins(still.pod)}"
+        return f"{name}: allowed for {', '.join(plugins)}; {binder} is binding it to {pod.node}"
+    return f"{name}: allowed for {', '.join(plugins)}; still waiting at {still.binder} for {_plugins(still.pod)}"
 
 
 def _find(found: Gathered, wanted: PodName, plugin: str | None) -> Held:
-    """The newest, should a binder not know yet that it has lost it."""
+    """The newest wait, in case a former binder still lists the pod."""
     from shared.errors import ClusterError
 
     held = [each for each in found.held if (each.pod.namespace, each.pod.name) == wanted]
     if not held:
-        unnamed = f", or is one of {found.more:,} that were not named" if found.more else ""
-        silent = f"; {', '.join(found.silent)} did not answer" if found.silent else ""
-        raise ClusterError(f"{wanted} waits for no permit (binders: {found.binders}){unnamed}{silent}")
+        unlisted = f", or is one of {found.more:,} pods not listed" if found.more else ""
+        silent = f"; {', '.join(found.silent)} did not reply" if found.silent else ""
+        raise ClusterError(f"{wanted} is not waiting for a permit ({found.binders} binders){unlisted}{silent}")
     newest = held[-1]
     if plugin and plugin not in newest.pod.plugins:
-        raise ClusterError(f"{wanted} does not wait for {plugin}, but for {_plugins(newest.pod)}")
+        raise ClusterError(f"{wanted} is not waiting for {plugin}, but for {_plugins(newest.pod)}")
     return newest
 
 

@@ -1,4 +1,4 @@
-"""flotilla queue: what waits to be scheduled, where, why, and for what."""
+"""flotilla queue: list pending pods, why they are pending and what would have them tried again."""
 
 import argparse
 import asyncio
@@ -6,31 +6,31 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tools.cli.numbers import at_least
-from tools.cli.pods import PodName, add_nats_flags, add_pod, age, pod_name, table
+from tools.cli.arguments import PodName, add_nats_flags, add_pod, at_least, pod_name
+from tools.cli.output import age, table
 
 if TYPE_CHECKING:
     from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
-    from tools.cli.asking import Asker
+    from tools.cli.service_client import ServiceClient
 
 PLACES = ("active", "backoff", "error-backoff", "unschedulable", "gated", "in-flight", "binding")
 PREEMPTION = "DefaultPreemption"
-HEAD = ("POD", "PLACE", "SINCE", "TRIED", "WHY", "WAITS FOR")
+HEAD = ("POD", "PLACE", "SINCE", "ATTEMPTS", "WHY", "WAITS FOR")
 
 EXAMPLES = """\
 places:
-  active         is taken next, in this order
-  backoff        was rejected, and rests before the next attempt; taken earlier when nothing is active
-  error-backoff  an attempt failed by an error; rests
-  unschedulable  was rejected; waits for something that may help, 5 minutes at most
-  gated          a plugin, or a scheduling gate, keeps it out
-  in-flight      is being decided
-  binding        is decided, and on its way to be bound
+  active         next to be scheduled, in this order
+  backoff        rejected, and backing off before the next attempt; retried earlier when nothing is active
+  error-backoff  failed with an error, and backing off
+  unschedulable  rejected, and waiting for an event that may help, at most 5 minutes
+  gated          held back by a scheduling gate or a PreEnqueue plugin
+  in-flight      being scheduled
+  binding        scheduled, and being bound
 
 examples:
-  flotilla queue --place unschedulable           what fits nowhere, and which events would have it tried again
+  flotilla queue --place unschedulable           pods that fit nowhere, and the events that would retry them
   flotilla queue -n shop                         the pods of a namespace
-  flotilla queue shop/web-1                      all about one pod, with its story
+  flotilla queue shop/web-1                      everything about one pod, with its history
   flotilla queue -o json | jq '.pods[] | select(.attempts > 5) | .name'
 """
 
@@ -38,17 +38,19 @@ examples:
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "queue",
-        help="show what waits to be scheduled, and for what",
-        description="Shows the pods that wait, in queue order: where, since when, how often they were tried, what\n"
-        "rejected them, and which events would have them tried again. Exit code 1: no such pod, or no queue.",
+        help="list pending pods and why they are pending",
+        description="Lists pending pods in queue order: place, time there, attempts, the plugins that rejected\n"
+        "them and the events would retry them. Exit code 1: no such pod, or no reply from the queue.",
         epilog=EXAMPLES,
     )
     add_pod(command, optional=True)
     command.add_argument(
-        "--place", action="append", choices=PLACES, metavar="PLACE", help="only pods there; may be repeated"
+        "--place", action="append", choices=PLACES, metavar="PLACE", help="only pods in this place; repeatable"
     )
-    command.add_argument("--limit", type=at_least(1), metavar="N", help="pods at most (default all)")
-    command.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default table")
+    command.add_argument("--limit", type=at_least(1), metavar="N", help="at most N pods (default all)")
+    command.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="table or json (default table)"
+    )
     add_nats_flags(command)
     command.set_defaults(run=run)
 
@@ -62,34 +64,32 @@ def run(options: argparse.Namespace) -> int:
     return asyncio.run(_show(options, wanted, ListQueue(places=places, namespace=namespace, name=name)))
 
 
-async def listed(asker: "Asker", asked: "ListQueue", limit: int | None = None) -> "AsyncIterator[QueueListed]":
-    """Page after page, until all is listed or so many pods."""
+async def queue_pages(
+    client: "ServiceClient", request: "ListQueue", limit: int | None = None
+) -> "AsyncIterator[QueueListed]":
+    """All pages of the queue, or those of the first `limit` pods."""
     import msgspec
 
     from shared.bus.subjects import QUEUE_LIST
-    from shared.errors import ClusterError
     from shared.messages.inspection import MOST_PODS, QueueListed
-    from tools.cli.asking import ANSWER_PATIENCE
 
     left = limit
-    while True:
-        asked = msgspec.structs.replace(asked, limit=MOST_PODS if left is None else min(left, MOST_PODS))
-        page = await asker.ask("queue", QUEUE_LIST, asked, QueueListed, ANSWER_PATIENCE)
-        if not page.listing:
-            raise ClusterError("the queue has begun anew while it was listed; ask again")
-        yield page
-        left = None if left is None else left - len(page.pods)
-        if not page.next or left == 0:
+    if limit is not None:
+        request = msgspec.structs.replace(request, limit=min(limit, MOST_PODS))
+    async for page in client.pages("queue", QUEUE_LIST, request, QueueListed):
+        shown: QueueListed = msgspec.structs.replace(page, pods=page.pods[:left])
+        yield shown
+        left = None if left is None else left - len(shown.pods)
+        if left == 0:
             return
-        asked = msgspec.structs.replace(asked, listing=page.listing, after=page.next)
 
 
-async def _show(options: argparse.Namespace, wanted: PodName | None, asked: "ListQueue") -> int:
+async def _show(options: argparse.Namespace, wanted: PodName | None, request: "ListQueue") -> int:
     from shared.errors import ClusterError
-    from tools.cli.asking import asking
+    from tools.cli.service_client import connected
 
-    async with asking(options) as asker:
-        pages = listed(asker, asked, options.limit)
+    async with connected(options) as client:
+        pages = queue_pages(client, request, options.limit)
         if options.output == "json":
             print(await _as_json(pages))
         elif wanted is None:
@@ -98,11 +98,11 @@ async def _show(options: argparse.Namespace, wanted: PodName | None, asked: "Lis
             found = [(pod, page.now) async for page in pages for pod in page.pods]
             if not found:
                 raise ClusterError(
-                    f"{wanted} is not in the queue: it is bound, gone, not ours to schedule, "
-                    "or cannot be read, which kubectl describe pod tells"
+                    f"{wanted} is not in the queue: it is bound, deleted, for another scheduler, "
+                    "or unreadable (see kubectl describe pod)"
                 )
             for pod, now in found:
-                print("\n".join(in_full(pod, now)))
+                print("\n".join(details(pod, now)))
     return 0
 
 
@@ -111,7 +111,7 @@ async def _print_table(pages: "AsyncIterator[QueueListed]") -> None:
     async for page in pages:
         if not shown:
             counts = ", ".join(f"{count:,} {place}" for place, count in page.counts.items() if count)
-            print(f"the queue: {counts or 'empty'}")
+            print(f"queue: {counts or 'empty'}")
         if page.pods:
             print("\n".join(table([HEAD, *(row(pod, page.now) for pod in page.pods)])))
         shown, total = shown + len(page.pods), page.total
@@ -129,7 +129,7 @@ async def _as_json(pages: "AsyncIterator[QueueListed]") -> str:
 
 
 def plain(pod: "DescribedPod") -> dict[str, Any]:
-    """With every field, also those that say nothing."""
+    """The pod as JSON, with all fields."""
     fields = {field: getattr(pod, field) for field in pod.__struct_fields__}
     return fields | {"story": [{"at": move.at, "place": move.place, "why": move.why} for move in pod.story]}
 
@@ -145,7 +145,7 @@ def row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
     )
 
 
-def in_full(pod: "DescribedPod", now: float) -> Iterator[str]:
+def details(pod: "DescribedPod", now: float) -> Iterator[str]:
     def since(at: float) -> str:
         return f"{age(now - at)} ago"
 
@@ -156,17 +156,17 @@ def in_full(pod: "DescribedPod", now: float) -> Iterator[str]:
         ("Priority", str(pod.priority)),
         ("Place", f"{pod.place}, since {age(now - pod.since)} ({pod.why})"),
         ("First seen", since(pod.first_seen)),
-        ("Tried", f"{_times(pod.attempts)}; rejected {_times(pod.rejections)}, errors in a row: {pod.errors}"),
+        ("Attempts", f"{pod.attempts} ({pod.rejections} rejected, {pod.errors} errors in a row)"),
         ("Rejected by", ", ".join(plugin for plugin in pod.plugins if plugin != pod.gate)),
         ("Gate", _gate(pod)),
         ("Nominated to", pod.nominated),
         ("Waits for", _waits_for(pod, now)),
-        ("Said last", f"{pod.message} ({since(pod.said_at or now)})" if pod.message else ""),
+        ("Condition", f"{pod.message} ({since(pod.said_at or now)})" if pod.message else ""),
     ]
     for title, text in rows:
         if text:
             yield f"{title + ':':<14}{text}"
-    yield "Story:"
+    yield "History:"
     for move in pod.story:
         yield f"  {since(move.at):<12}{move.place:<15}{move.why}"
 
@@ -177,24 +177,20 @@ def _why(pod: "DescribedPod") -> str:
     parts += [rejecting] if rejecting else []
     parts += [f"nominated to {pod.nominated}"] if pod.nominated else []
     if not parts and pod.errors:
-        parts.append("an error")
+        parts.append("error")
     return "; ".join(parts)
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
 def _gate(pod: "DescribedPod") -> str:
-    return "a PreEnqueue plugin that breaks down" if pod.gate == "-" else pod.gate
+    return "a failing PreEnqueue plugin" if pod.gate == "-" else pod.gate
 
 
 def _waits_for(pod: "DescribedPod", now: float) -> str:
     if pod.gate == PREEMPTION:
-        return "the victims of its preemption being told to go"
+        return "eviction of its victims"
     if pod.rests_until is not None:
-        return f"the end of its rest, {max(0.0, pod.rests_until - now):.1f} s"
+        return f"end of its back-off, {max(0.0, pod.rests_until - now):.1f} s"
     if pod.deadline is not None:
-        what = "a decision" if pod.place == "in-flight" else f"being bound{f' to {pod.node}' if pod.node else ''}"
-        return f"{what}, {max(0.0, pod.deadline - now):.0f} s at most"
+        what = "decision" if pod.place == "in-flight" else f"binding{f' to {pod.node}' if pod.node else ''}"
+        return f"{what}, at most {max(0.0, pod.deadline - now):.0f} s"
     return "any event" if "*All" in pod.awaits else ", ".join(pod.awaits)

@@ -1,32 +1,36 @@
-"""flotilla run: one service, as a container runs it."""
+"""flotilla run: run one service, as in a container."""
 
 import argparse
 import importlib
 import os
+from typing import TYPE_CHECKING
 
 from shared.config.sources import SOURCES, add_flags, settings_from
+
+if TYPE_CHECKING:
+    from shared.config.settings import Settings
 
 SERVICES = ("watcher", "queue", "snapshot", "cycle", "worker", "binder")
 
 EXAMPLES = f"""\
 services:
-  watcher    lists and watches the API server, tells the others
-  queue      holds the pods that wait, hands them out in order
-  snapshot   the state of the cluster and the ledger of assumed pods
-  cycle      decides, in rounds
-  worker     filters and scores the nodes of its shards; as many as you like
-  binder     binds decided pods, writes events; as many as you like
+  watcher    lists and watches the API server, and publishes every change
+  queue      holds pending pods and hands them out in order
+  snapshot   holds the cluster's state and the ledger of assumed pods
+  cycle      decides pods in rounds
+  worker     filters and scores the nodes of its shards; run any number
+  binder     binds decided pods and writes Events; run any number
 
 examples:
   flotilla run watcher --kubeconfig ~/.kube/config
   flotilla run worker --name worker-7 --nats nats://nats:4222 --redis redis://redis:6379/0
   FLOTILLA_NATS_URL=nats://user:password@nats:4222 flotilla run cycle --config scheduler.yaml
 
-Every setting can come from the environment as well, or from a file (--settings FILE or FLOTILLA_SETTINGS).
-A flag wins over its variable, and that over the file; flotilla config settings shows what is in force. Variables:
+Each setting can be a flag, an environment variable or a line in a file (--settings FILE or FLOTILLA_SETTINGS), in
+this order of precedence; flotilla config settings shows what is in force. Variables:
   {f"{chr(10)}  ".join(source.variable for source in SOURCES)}
-What is secret (FLOTILLA_NATS_URL, FLOTILLA_REDIS_URL, FLOTILLA_TOKEN) can also stand in a file that
-FLOTILLA_NATS_URL_FILE, FLOTILLA_REDIS_URL_FILE or FLOTILLA_TOKEN_FILE names.
+Secrets (FLOTILLA_NATS_URL, FLOTILLA_REDIS_URL, FLOTILLA_TOKEN) can also be read from a file: set the variable of the
+same name with _FILE appended, such as FLOTILLA_TOKEN_FILE.
 """
 
 
@@ -34,7 +38,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command = commands.add_parser(
         "run",
         help="run one service, as in a container",
-        description="Runs one service until it is told to end (SIGTERM, Ctrl-C). Exit code 2: bad configuration.",
+        description="Runs one service until SIGTERM or Ctrl-C. Exit code 2: bad configuration.",
         epilog=EXAMPLES,
     )
     command.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
@@ -45,8 +49,15 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(options: argparse.Namespace) -> int:
     settings = settings_from(os.environ, vars(options))
     from shared.runtime import host
-    from tools.cli.checking import check_config
 
     check_config(settings)
     code: int = host(options.service, settings, importlib.import_module(f"services.{options.service}.service").main)
     return code
+
+
+def check_config(settings: "Settings") -> None:
+    """UserError if the scheduler's configuration file, or a plugin's part of it, is invalid."""
+    from shared.config.document import read_config
+    from shared.plugins.frameworks import load_frameworks
+
+    load_frameworks(read_config(settings.config))

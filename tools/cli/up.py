@@ -1,4 +1,4 @@
-"""flotilla up: everything on this machine."""
+"""flotilla up: run everything on this machine."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from shared.config import values
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import Given, add_flags, all_given, environment_of, read_values, settings_of
 from shared.errors import ClusterError, FlotillaError, UserError
-from tools.cli.numbers import at_least
+from tools.cli.arguments import at_least
 
 if TYPE_CHECKING:
     from tools.supervisor.options import PipelineOptions
@@ -21,61 +21,63 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  flotilla up                                         with a made-up, empty cluster; prints how kubectl reaches it
-  flotilla up --kubeconfig ~/.kube/config             for the cluster of that file
+  flotilla up                                         with an empty simulated cluster; prints a kubectl command
+  flotilla up --kubeconfig ~/.kube/config             for the cluster of this kubeconfig
   flotilla up --in-cluster --workers 8 --binders 2    in a pod, with its service account
   FLOTILLA_TOKEN=... flotilla up --server https://10.0.0.1:6443
   flotilla up --nats nats://nats:4222 --redis redis://redis:6379/0
 
-Every setting can come from the environment as well: see flotilla run --help.
+Each setting can also be an environment variable: see flotilla run --help.
 """
 
 IGNORED = ("http_host", "http_port", "http_scheme")
-EACH_ITS_OWN = frozenset({"name", "http"})
-REACHING = frozenset(f"FLOTILLA_{name}" for name in ("PREFIX", "NATS_CA", "NATS_CERT", "NATS_KEY", "NATS_CREDENTIALS"))
-"""Variables without which NATS cannot be asked for what is there, beside its URL."""
+PER_SERVICE = frozenset({"name", "http"})
+NATS_VARIABLES = frozenset(
+    f"FLOTILLA_{name}" for name in ("PREFIX", "NATS_CA", "NATS_CERT", "NATS_KEY", "NATS_CREDENTIALS")
+)
+"""Variables that other commands need to reach NATS, besides its URL."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "up",
         help="run all services on this machine",
-        description="Runs all services, and NATS, Redis and an API server where none is given. What crashes is\n"
-        "started again. Ctrl-C ends it all and leaves nothing behind.",
+        description="Runs all services, plus NATS, Redis and a simulated API server unless given. Restarts processes\n"
+        "that crash. Ctrl-C stops everything and leaves nothing behind.",
         epilog=EXAMPLES,
     )
-    command.add_argument("--workers", type=at_least(1), default=2, metavar="N", help="default 2")
-    command.add_argument("--binders", type=at_least(1), default=1, metavar="N", help="default 1")
-    command.add_argument("--in-cluster", action="store_true", help="the API server of the cluster that this runs in")
-    add_flags(command, without=EACH_ITS_OWN)
+    command.add_argument("--workers", type=at_least(1), default=2, metavar="N", help="number of workers (default 2)")
+    command.add_argument("--binders", type=at_least(1), default=1, metavar="N", help="number of binders (default 1)")
+    command.add_argument("--in-cluster", action="store_true", help="use the API server of the surrounding cluster")
+    add_flags(command, without=PER_SERVICE)
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from tools.cli.interruptible import SIGNALS, interruptible
+    from tools.cli.processes import SIGNALS, interruptible
 
     given = all_given(os.environ, vars(options))
     pipeline_options = options_of(options)
-    pipeline_options.services()  # complains before anything starts
+    pipeline_options.services()  # validates the options before anything starts
     ready = asyncio.Event()
     try:
         code = interruptible(_up(pipeline_options, ready, ignored(given)))
     except FlotillaError as cause:
         raise _with_origin(cause, given) from cause
     by_signal = code - 128 in SIGNALS
-    return 0 if by_signal and ready.is_set() else code  # a signal is how this ends; during the start it cuts it short
+    return 0 if by_signal and ready.is_set() else code  # a signal is the normal end, except during the start
 
 
 def ignored(given: Mapping[str, Given]) -> str:
-    """The settings that are given and have no effect here; empty if there are none."""
+    """A warning about settings that have no effect here; empty if there are none."""
     origins = [given[field].origin for field in IGNORED if field in given]
     if not origins:
         return ""
-    return f"{', '.join(origins)}: ignored, as services of flotilla up serve HTTP on free ports of 127.0.0.1"
+    return f"{', '.join(origins)}: ignored, because services of flotilla up serve HTTP on free ports of 127.0.0.1"
 
 
 def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaError:
-    """Name the place that the NATS URL comes from in a complaint about that server."""
+    """Add where the NATS URL comes from to an error about NATS."""
     told = given.get("nats_url")
     if told is None or "NATS" not in str(cause) or told.origin in str(cause):
         return cause
@@ -90,7 +92,7 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
     settings = settings_of(given)
     reachable = any(given.get(field) for field in ("server", "kubeconfig"))
     if options.in_cluster and reachable:
-        raise UserError("--in-cluster: takes the API server around this pod, so leave out --server and --kubeconfig")
+        raise UserError("--in-cluster: cannot be combined with --server or --kubeconfig")
     api = settings.api if reachable else ApiSettings() if options.in_cluster else None
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stdout.isatty())
     return PipelineOptions(
@@ -114,8 +116,8 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str) ->
 
             asyncio.run(find_access(options.api))
         if options.settings.config is None:
-            return  # the defaults are right
-        from tools.cli.checking import check_config  # takes a while to be imported: the services get a head start
+            return  # the defaults are valid
+        from tools.cli.run import check_config  # slow to import, so start the services first
 
         check_config(options.settings)
 
@@ -126,15 +128,15 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str) ->
         ready.set()
         pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
         for name, leader in (await pipeline.standing_by()).items():
-            pipeline.tell(f"  {name} is standing by: {leader} leads")
-        for line in (*whereabouts(pipeline), f"look: {looking(pipeline)} flotilla queue"):
+            pipeline.tell(f"  {name} is on standby: {leader} leads")
+        for line in (*addresses(pipeline), f"inspect: {environment(pipeline)} flotilla queue"):
             pipeline.tell(f"  {line}")
         await pipeline.failure
     return 0
 
 
-def whereabouts(pipeline: "Pipeline") -> list[str]:
-    """What runs where, without secrets."""
+def addresses(pipeline: "Pipeline") -> list[str]:
+    """Where each process can be reached, without secrets."""
     options, pids = pipeline.options, pipeline.processes
     rows = [("nats", address_of(pipeline.nats_url), pids.get("nats-server"))]
     rows.append(("redis", address_of(pipeline.redis_url), pids.get("redis-server")))
@@ -149,20 +151,20 @@ def whereabouts(pipeline: "Pipeline") -> list[str]:
     return lines
 
 
-def looking(pipeline: "Pipeline") -> str:
-    """The variables by which other commands reach this pipeline. The URL, which may hold a password, is in a file."""
+def environment(pipeline: "Pipeline") -> str:
+    """Variables with which other commands reach this pipeline. The URL, which may contain a password, is in a file."""
     from tools.supervisor.servers import write_secret
 
     file = pipeline.folder / "nats.url"
     write_secret(file, pipeline.nats_url)
     set_here = environment_of(pipeline.options.settings)
-    told = {variable: value for variable, value in set_here.items() if variable in REACHING}
+    told = {variable: value for variable, value in set_here.items() if variable in NATS_VARIABLES}
     if pipeline.options.settings.prefix == Settings().prefix:
         del told["FLOTILLA_PREFIX"]
     return shlex.join(f"{key}={value}" for key, value in {"FLOTILLA_NATS_URL_FILE": str(file), **told}.items())
 
 
 def address_of(url: str) -> str:
-    """Hosts or path, without user and password."""
+    """The host or path, without user and password."""
     shown = values.masked(url).rpartition("@")[2].partition("?")[0]
     return shown.partition("://")[2] or shown

@@ -6,7 +6,7 @@ import sys
 
 from shared.config.sources import settings_from
 from shared.errors import UserError
-from tools.cli.numbers import at_least, several
+from tools.cli.arguments import at_least, numbers
 from tools.cli.run import SERVICES
 
 EXAMPLES = """\
@@ -37,9 +37,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     command.add_argument("--modes", type=_modes, default=["without", "with"], metavar="MODE,...",
         help="`with` or `without` API calls; without them a pod counts as bound at once (default both)")  # fmt: skip
-    command.add_argument("--rounds", type=several(1), default=[256, 1], metavar="N,...",
+    command.add_argument("--rounds", type=numbers(1), default=[256, 1], metavar="N,...",
         help="round sizes; 1 is strict (default 256,1)")  # fmt: skip
-    command.add_argument("--classes", type=several(1), default=[1, 50], metavar="N,...",
+    command.add_argument("--classes", type=numbers(1), default=[1, 50], metavar="N,...",
         help="kinds of pods, interleaved (default 1,50)")  # fmt: skip
     command.add_argument(
         "--workloads",
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     from testing.inprocess.workloads import WORKLOADS
     from tools.bench.pipeline.bench import Bench
     from tools.bench.pipeline.cases import Case, check
-    from tools.cli.interruptible import interruptible
+    from tools.cli.processes import interruptible
     from tools.supervisor.options import PipelineOptions
 
     cases = [

@@ -16,7 +16,8 @@ from tools.bench.pipeline import table
 from tools.bench.pipeline.cases import Case, Figures
 from tools.bench.pipeline.measuring import Measuring, options_of
 from tools.bench.pipeline.profiling import Profiling
-from tools.cli.demo.screen import Screen
+from tools.cli.output import Screen
+from tools.cli.processes import root_cause
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 
@@ -42,9 +43,9 @@ class Bench:
                     self._show(case, runs[-1])
                     complete &= runs[-1].decided >= case.pods
                 if repeat > 1:
-                    self._screen.settle(table.spread(runs))
+                    self._screen.say(table.spread(runs))
         finally:
-            self._screen.leave()
+            self._screen.release()
         return 0 if complete else 1
 
     async def profile(self, case: Case, service: str) -> int:
@@ -55,15 +56,15 @@ class Bench:
                 options = replace(self._options, variables=profiling.variables)
                 figures = await self._measure(case, f"with a profiler in {name}", options, profiling)
                 self._show(case, figures)
-                self._screen.settle()
+                self._screen.say()
                 for line in profiling.report():
                     self._screen.say(line)
         finally:
-            self._screen.leave()
+            self._screen.release()
         return 0
 
     def _show(self, case: Case, run: Figures) -> None:
-        self._screen.settle(table.row(case, run))
+        self._screen.say(table.row(case, run))
         if run.decided < case.pods:
             self._screen.say(table.shortfall(case, run))
 
@@ -71,7 +72,7 @@ class Bench:
         self, case: Case, which: str, options: PipelineOptions, profiling: Profiling | None = None
     ) -> Figures:
         def say(text: str) -> None:
-            self._screen.passing(f"{which}: {text}")
+            self._screen.status(f"{which}: {text}")
 
         say("starting NATS, Redis, the simulated API server and all services")
         async with Pipeline.running(options_of(case, options)) as pipeline:
@@ -82,10 +83,10 @@ class Bench:
                 if profiling is not None:
                     await profiling.written()
             except (FlotillaError, BaseExceptionGroup) as error:
-                self._screen.settle("the last that the services said:")
+                self._screen.say("the last that the services said:")
                 for line in pipeline.log_lines[-LAST_LINES:]:
                     self._screen.say(f"  {line}")
-                raise _the_cause(error) from error
+                raise root_cause(error) from error
             return figures
 
     async def _head(self, pipeline: Pipeline) -> None:
@@ -94,24 +95,18 @@ class Bench:
             return
         self._headed = True
         options = pipeline.options
-        self._screen.settle(
+        self._screen.say(
             f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, "
             f"NATS {await nats_version(pipeline.nats_url)}, Redis {await redis_version(pipeline.redis_url)}; "
             f"workers: {options.workers}, binders: {options.binders}"
         )
-        self._screen.settle("processes: microseconds of CPU a pod; total: without the simulator")
-        self._screen.settle()
-        self._screen.settle(table.heading())
+        self._screen.say("processes: microseconds of CPU a pod; total: without the simulator")
+        self._screen.say()
+        self._screen.say(table.heading())
 
 
 def _nothing() -> None:
     """There is no profiler."""
-
-
-def _the_cause(error: BaseException) -> BaseException:
-    """The first of our errors in a group; else the error itself."""
-    ours = error.subgroup(FlotillaError) if isinstance(error, BaseExceptionGroup) else None
-    return error if ours is None else _the_cause(ours.exceptions[0])
 
 
 async def nats_version(url: str) -> str:

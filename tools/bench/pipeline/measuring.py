@@ -21,10 +21,10 @@ from shared.telemetry.logs import logger
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
 from testing.inprocess.workloads import NAMESPACE
+from tools.api_objects import ObjectWriter
 from tools.bench.pipeline.cases import Case, Figures
 from tools.bench.pipeline.window import Window
-from tools.cli.demo.creating import Creator
-from tools.cli.demo.queues import pods_by_place
+from tools.demo.progress import pods_by_place
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 from tools.supervisor.probe import get
@@ -84,7 +84,7 @@ class Measuring:
     async def _fill(self) -> None:
         """All nodes and pods exist, and the queue has them."""
         case = self._case
-        creator = Creator(self._pipeline.api_url or "")
+        creator = ObjectWriter(self._pipeline.api_url or "")
         self._say(f"creating {case.nodes:,} nodes")
         await creator.create("/api/v1/namespaces", [{"metadata": {"name": NAMESPACE}}])
         await creator.create("/api/v1/nodes", case.make_nodes())

@@ -6,7 +6,7 @@ import os
 from shared.config.settings import ApiSettings
 from shared.config.sources import settings_from
 from shared.errors import UserError
-from tools.cli.numbers import at_least
+from tools.cli.arguments import at_least
 
 DESCRIPTION = """\
 Fills a made-up API server with a cluster, starts a pipeline for it, and says how long it takes until all of it is
@@ -37,7 +37,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def run(options: argparse.Namespace) -> int:
     from tools.bench.start.cluster import Cluster
-    from tools.cli.interruptible import interruptible
+    from tools.cli.processes import interruptible
 
     cluster = Cluster(options.nodes, options.pods, options.pending)
     if options.restart:

@@ -3,9 +3,9 @@
 import asyncio
 import time
 
+from tools.api_objects import ObjectWriter
 from tools.bench.start.cluster import Cluster
-from tools.cli.demo.creating import Creator
-from tools.cli.resident import MIB, resident
+from tools.cli.processes import MIB, resident_memory
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 
@@ -20,7 +20,7 @@ async def measure(cluster: Cluster, workers: int) -> int:
     services = PipelineOptions(workers=workers).services()
     options = PipelineOptions(workers=workers, start_patience=PATIENCE, held=frozenset(services))
     async with Pipeline.running(options) as pipeline:
-        creator = Creator(pipeline.api_url or "")
+        creator = ObjectWriter(pipeline.api_url or "")
         await creator.create("/api/v1/nodes", cluster.nodes())
         await creator.create("/api/v1/namespaces/default/pods", cluster.pods())
         kind = "that fit nowhere" if cluster.pending else "on them"
@@ -40,7 +40,7 @@ async def measure(cluster: Cluster, workers: int) -> int:
 
 
 async def _look(pipeline: Pipeline, most: dict[str, int]) -> None:
-    for name, held in resident(pipeline.processes).items():
+    for name, held in resident_memory(pipeline.processes).items():
         most[name] = max(most.get(name, 0), held)
     await asyncio.sleep(LOOK)
 
@@ -48,5 +48,5 @@ async def _look(pipeline: Pipeline, most: dict[str, int]) -> None:
 def _tell(pipeline: Pipeline, most: dict[str, int]) -> None:
     print(f"{'':<14}{'CPU s':>8}{'most MB':>9}{'MB':>7}")
     spent = pipeline.cpu()
-    for name, held in resident(pipeline.processes).items():
+    for name, held in resident_memory(pipeline.processes).items():
         print(f"{name:<14}{spent[name]:>8.1f}{max(most.get(name, 0), held) / MIB:>9.0f}{held / MIB:>7.0f}")

@@ -19,8 +19,8 @@ from shared.config.sources import environment_of, without_settings
 from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.outcome import CallOutcome
+from tools.api_objects import ObjectWriter
 from tools.bench.start.cluster import Cluster
-from tools.cli.demo.creating import Creator
 from tools.supervisor.children import Simulator, environment_for
 from tools.supervisor.offspring import Nursery
 from tools.supervisor.relay import Relay
@@ -69,7 +69,7 @@ async def measure_restarts(cluster: Cluster, workers: int, api: ApiSettings | No
         await _measure(api, workers)
         return 0
     async with _simulator() as server:
-        creator = Creator(server)
+        creator = ObjectWriter(server)
         await creator.create("/api/v1/nodes", cluster.nodes())
         await creator.create(PODS, cluster.pods())
         kind = "that fit nowhere" if cluster.pending else "on them"

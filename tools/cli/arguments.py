@@ -1,0 +1,93 @@
+"""Arguments that several commands share: numbers, pods, and how to reach NATS."""
+
+import argparse
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from shared.config.sources import SOURCES, add_flags
+from shared.errors import UserError
+
+DEFAULT_NAMESPACE = "default"
+NATS_SETTINGS = frozenset({"nats_url", "prefix"})
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, not {value}")
+        return value
+
+    return number
+
+
+def numbers(least: int, count: int | None = None) -> Callable[[str], list[int]]:
+    """Comma-separated numbers; exactly `count` of them if given."""
+
+    def parse(text: str) -> list[int]:
+        values = [at_least(least)(part) for part in text.split(",")]
+        if count is not None and len(values) != count:
+            raise argparse.ArgumentTypeError(f"must be {count} comma-separated numbers, not {text!r}")
+        return values
+
+    return parse
+
+
+def names(known: Callable[[], Collection[str]]) -> Callable[[str], list[str]]:
+    """Comma-separated names. `known` is called only when the argument is given."""
+
+    def parse(text: str) -> list[str]:
+        chosen = text.split(",")
+        for name in chosen:
+            if name not in known():
+                raise argparse.ArgumentTypeError(f"must be any of {', '.join(known())}, not {name!r}")
+        return chosen
+
+    return parse
+
+
+def add_numbers(command: argparse.ArgumentParser, flags: Iterable[tuple[str, int, int, str]]) -> None:
+    """Add flags that take a number: name, default, minimum, help."""
+    for flag, default, least, text in flags:
+        command.add_argument(
+            flag, type=at_least(least), default=default, metavar="N", help=f"{text} (default {default})"
+        )
+
+
+def add_output(command: argparse.ArgumentParser, *formats: str) -> None:
+    """Add -o/--output; the first format is the default."""
+    text = f"{', '.join(formats)} (default {formats[0]})"
+    command.add_argument("-o", "--output", choices=formats, default=formats[0], metavar="FORMAT", help=text)
+
+
+class PodName(NamedTuple):
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def add_nats_flags(command: argparse.ArgumentParser) -> None:
+    add_flags(command, without=frozenset({source.field for source in SOURCES} - NATS_SETTINGS | {"http"}))
+
+
+def add_pod(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    command.add_argument("pod", nargs="?" if optional else None, metavar="[NAMESPACE/]POD", help="name of the pod")
+    only = ", or only pods of this one" if optional else ""
+    command.add_argument(
+        "-n", "--namespace", metavar="NAMESPACE", help=f"namespace of the pod (default {DEFAULT_NAMESPACE}){only}"
+    )
+
+
+def pod_name(options: argparse.Namespace) -> PodName:
+    given: str = options.pod
+    namespace, slash, name = given.rpartition("/")
+    if not name or "/" in namespace or (slash and not namespace):
+        raise UserError(f"{given!r}: expected NAMESPACE/POD or POD")
+    if namespace and options.namespace not in (None, namespace):
+        raise UserError(f"--namespace: {options.namespace!r} contradicts {given}")
+    return PodName(namespace or options.namespace or DEFAULT_NAMESPACE, name)

@@ -1,0 +1,53 @@
+"""flotilla demo: schedule pods on a simulated cluster and check the result."""
+
+import argparse
+import os
+import sys
+
+from shared.config.sources import settings_from
+from tools.cli.arguments import add_numbers
+
+EXAMPLES = """\
+examples:
+  flotilla demo                                10,000 pods of 50 kinds on 1,000 nodes
+  flotilla demo --nodes 100 --pods 1000        a small one
+  flotilla demo --round-size 1                 one pod at a time, exactly as kube-scheduler decides
+
+Exit code 0: every pod was bound and every check passed; 1: otherwise; 130: Ctrl-C.
+"""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "demo",
+        help="schedule pods on a simulated cluster and check the result",
+        description="Starts NATS, Redis, a simulated API server and all services on this machine, creates nodes and\n"
+        "pods, shows how the pods are scheduled, and checks the result. Leaves nothing behind.",
+        epilog=EXAMPLES,
+    )
+    numbers = (
+        ("--nodes", 1_000, 1, "nodes of three sizes in three zones"),
+        ("--pods", 10_000, 1, "pods to schedule"),
+        ("--late", 20, 0, "high-priority pods created at the end, which have to preempt others"),
+        ("--kinds", 50, 1, "kinds of pods: requests, selectors, affinity, tolerations, ports, priorities, images"),
+        ("--workers", 2, 1, "worker processes"),
+        ("--binders", 1, 1, "binder processes"),
+        ("--round-size", 256, 1, "maximum pods decided per round"),
+        ("--seed", 1, 0, "seed of the cluster and of ties"),
+    )
+    add_numbers(command, numbers)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from tools.cli.processes import interruptible
+    from tools.demo.runner import Demo
+    from tools.demo.workload import Workload
+    from tools.supervisor.options import PipelineOptions
+
+    workload = Workload(options.nodes, options.pods, options.kinds, options.seed, options.late)
+    kept = {key: value for key, value in os.environ.items() if key in ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT")}
+    settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
+    pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)
+    pipeline.services()  # validates the options before anything starts
+    return interruptible(Demo(workload, pipeline, sys.stdout).play())

@@ -1,0 +1,149 @@
+"""How far the demo is, and what it costs."""
+
+import re
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from testing.auditor.service import Auditor
+from tools.api_objects import ObjectWriter
+from tools.supervisor.pipeline import Pipeline
+
+POLL_INTERVAL = 1.0
+"""Seconds between polls of the queue and of CPU times."""
+RATE_WINDOW = 3.0
+"""Seconds over which the displayed rate is averaged."""
+BAR = 40
+CELLS_PER_LINE = 4
+PLACES = ("active", "backoff", "unschedulable", "gated", "in flight", "binding")
+_SAMPLE = re.compile(
+    r'^(?:scheduler_pending_pods\{queue|flotilla_queue_pods\{place)="(?P<place>[^"]+)"\} (?P<count>\S+)$', re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`rate`: recent bindings a second. `cpu`: current share of one CPU by process."""
+
+    pods: int
+    created: int
+    bound: int
+    seconds: float
+    rate: float
+    queues: Mapping[str, int] = field(default_factory=dict)
+    cpu: Mapping[str, float] = field(default_factory=dict)
+
+    def block(self) -> list[str]:
+        """Several lines, for a terminal."""
+        bar = "█" * round(BAR * self.bound / max(1, self.pods))
+        lines = [
+            f"  {bar:░<{BAR}}  {self.bound:,} of {self.pods:,} bound",
+            "",
+            f"  created  {self.created:,}",
+            f"  rate     {self.rate:,.0f} pods/s   after {self.seconds:.0f} s",
+            f"  queue    {self._queues()}",
+        ]
+        width = max(map(len, self.cpu), default=0)
+        cells = [f"{name:<{width}} {100 * share:>4.0f} %" for name, share in self.cpu.items()]
+        rows = ["    ".join(cells[begin : begin + CELLS_PER_LINE]) for begin in range(0, len(cells), CELLS_PER_LINE)]
+        return lines + [f"  {'' if i else 'CPU':<7}  {row}" for i, row in enumerate(rows)]
+
+    def line(self) -> str:
+        return (
+            f"{self.seconds:5.1f} s  created {self.created:>7,}  bound {self.bound:>7,}  "
+            f"{self.rate:>6,.0f}/s  CPU {100 * sum(self.cpu.values()):>3.0f} %  queue: {self._queues()}"
+        )
+
+    def _queues(self) -> str:
+        return "  ".join(f"{name} {count:,}" for name, count in self.queues.items()) or "empty"
+
+
+class Gauges:
+    """Measures progress and CPU times from its creation on."""
+
+    def __init__(self, pipeline: Pipeline, auditor: Auditor, writer: ObjectWriter, pods: int) -> None:
+        self._pipeline = pipeline
+        self._auditor = auditor
+        self._writer = writer
+        self._pods = pods
+        self._began = time.monotonic()
+        self._created_before = writer.created
+        self._cpu_before = pipeline.cpu()
+        self._last_cpu = (self._began, self._cpu_before)
+        self._cpu_shares: dict[str, float] = {}
+        self._queues: dict[str, int] = {}
+        self._next_poll = self._began
+        self._bound: deque[tuple[float, int]] = deque([(self._began, 0)])
+
+    @property
+    def bound(self) -> int:
+        return self._auditor.counts().bound
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The failure of the pipeline, if any."""
+        failure = self._pipeline.failure
+        return failure.exception() if failure.done() else None
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU seconds by process since the beginning."""
+        return {name: seconds - self._cpu_before.get(name, 0.0) for name, seconds in self._pipeline.cpu().items()}
+
+    async def poll(self) -> None:
+        now = time.monotonic()
+        self._bound.append((now, self.bound))
+        while now - self._bound[0][0] > RATE_WINDOW:
+            self._bound.popleft()
+        if now >= self._next_poll:
+            self._next_poll = now + POLL_INTERVAL
+            self._measure_cpu(now)
+            await self._poll_queue()
+
+    def progress(self) -> Progress:
+        (first, before), (last, now) = self._bound[0], self._bound[-1]
+        return Progress(
+            pods=self._pods,
+            created=self._writer.created - self._created_before,
+            bound=self.bound,
+            seconds=self.seconds,
+            rate=(now - before) / max(last - first, 0.001),
+            queues=self._queues,
+            cpu=self._cpu_shares,
+        )
+
+    async def idle(self) -> bool:
+        """Whether no pod is assumed or queued."""
+        await self._poll_queue()
+        return self._auditor.counts().assumed == 0 and not any(self._queues.values())
+
+    async def explanation(self) -> str:
+        """Why pods are not bound yet."""
+        await self._poll_queue()
+        queued = ", ".join(f"{count:,} {name}" for name, count in self._queues.items()) or "empty"
+        unready = await self._pipeline.unready()
+        services = ", ".join(f"{name} is not ready ({reason})" for name, reason in unready.items())
+        return f"{self.bound:,} of {self._pods:,} bound; queue: {queued}; {services or 'all services are ready'}"
+
+    async def _poll_queue(self) -> None:
+        answer = await self._pipeline.ask("queue", "/metrics")
+        self._queues = pods_by_place(answer.body) if answer is not None else {}
+
+    def _measure_cpu(self, now: float) -> None:
+        before, old = self._last_cpu
+        current = self._pipeline.cpu()
+        if now > before:
+            self._cpu_shares = {name: (current[name] - old.get(name, 0.0)) / (now - before) for name in current}
+        self._last_cpu = (now, current)
+
+
+def pods_by_place(exposition: str) -> dict[str, int]:
+    """The queue's non-empty places and their pods, from its metrics."""
+    found = {
+        m["place"].replace("_", " ").replace("-", " "): int(float(m["count"])) for m in _SAMPLE.finditer(exposition)
+    }
+    return {place: found[place] for place in PLACES if found.get(place)}

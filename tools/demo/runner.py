@@ -1,0 +1,165 @@
+"""The demo from start to verdict."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TextIO
+
+from shared.bus import Bus
+from shared.errors import ClusterError, FlotillaError
+from testing.auditor.service import Auditor
+from tools.api_objects import ObjectWriter
+from tools.cli.output import Screen
+from tools.cli.processes import local_telemetry, root_cause
+from tools.cli.up import environment
+from tools.demo.preemption import PreemptionScene
+from tools.demo.progress import Gauges
+from tools.demo.report import Result, report, verdicts
+from tools.demo.workload import NAMESPACE, Workload
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
+
+REPAINT_INTERVAL = 0.2
+STALL_TIMEOUT = 30.0
+"""Seconds without a binding that end the demo."""
+IDLE_TIMEOUT = 10.0
+"""Seconds for the ledger and the queue to be empty once all pods are bound."""
+LOG_LINES = 20
+"""Last log lines of the services, shown after a failure."""
+
+
+class Demo:
+    def __init__(self, workload: Workload, options: PipelineOptions, output: TextIO) -> None:
+        self._workload = workload
+        self._options = options
+        self._screen = Screen(output)
+
+    async def play(self) -> int:
+        """The exit code: 0 only if every pod is bound and every check passes."""
+        work, options, screen = self._workload, self._options, self._screen
+        screen.say(
+            f"Flotilla demo: {work.pods:,} pods of {work.kinds:,} kinds on {work.nodes:,} nodes "
+            f"({options.workers} workers, {options.binders} binders, rounds of {options.settings.round_size})\n"
+        )
+        screen.status("starting NATS, Redis, a simulated API server and all services")
+        began = time.monotonic()
+        try:
+            async with Pipeline.running(options) as pipeline:
+                screen.say(f"  {len(pipeline.processes)} processes ready in {time.monotonic() - began:.1f} s")
+                screen.say(f"  inspect: {environment(pipeline)} flotilla queue")
+                async with self._logs_on_failure(pipeline):
+                    result = await self._schedule(pipeline)
+                    for line in report(result):
+                        screen.say(line)
+                    passed = result.passed and await self._preempt(pipeline)
+                screen.clear()
+        finally:
+            screen.release()
+        return 0 if passed else 1
+
+    @asynccontextmanager
+    async def _auditing(self, pipeline: Pipeline) -> AsyncIterator[Auditor]:
+        prefix = self._options.settings.prefix
+        bus = await Bus.connect(pipeline.nats_url, prefix, "demo", local_telemetry("demo"))
+        try:
+            async with Auditor.watching(pipeline.api, redis_url=pipeline.redis_url, bus=bus, prefix=prefix) as auditor:
+                yield auditor
+        finally:
+            await bus.close()
+
+    @asynccontextmanager
+    async def _logs_on_failure(self, pipeline: Pipeline) -> AsyncIterator[None]:
+        """Show the last log lines if something fails."""
+        handler = _PipelineLog(pipeline)
+        logging.getLogger().addHandler(handler)
+        try:
+            yield
+        except (FlotillaError, BaseExceptionGroup) as error:
+            self._screen.release()
+            self._screen.say("\nlast log lines:")
+            for line in pipeline.log_lines[-LOG_LINES:]:
+                self._screen.say(f"  {line}")
+            self._screen.say()
+            raise root_cause(error) from error
+        finally:
+            logging.getLogger().removeHandler(handler)
+
+    async def _schedule(self, pipeline: Pipeline) -> Result:
+        work, screen = self._workload, self._screen
+        async with self._auditing(pipeline) as auditor:
+            writer = ObjectWriter(pipeline.api_url or "")
+            screen.status(f"creating {work.nodes:,} nodes")
+            for path, each in work.preparations():
+                await writer.create(path, [each])
+            await writer.create("/api/v1/nodes", work.make_nodes())
+            screen.say()
+            gauges = Gauges(pipeline, auditor, writer, work.pods)
+            creating = writer.create(f"/api/v1/namespaces/{NAMESPACE}/pods", work.make_pods())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(creating)
+                group.create_task(self._watch(gauges))
+            return await self._result(gauges, auditor)
+
+    async def _preempt(self, pipeline: Pipeline) -> bool:
+        """The second scene; returns whether every check passed."""
+        work, screen = self._workload, self._screen
+        if work.late == 0:
+            return True
+        screen.say(f"\nPreemption: {work.late:,} high-priority pods on {work.late:,} nodes full of low-priority ones\n")
+        async with self._auditing(pipeline) as auditor:
+            scene = PreemptionScene(
+                pipeline, ObjectWriter(pipeline.api_url or ""), screen, late=work.late, seed=work.seed
+            )
+            result = await scene.play()
+            violations = await auditor.finish()
+        for line in [*result.report(), *verdicts(violations)]:
+            screen.say(line)
+        return result.passed and not violations
+
+    async def _watch(self, gauges: Gauges) -> None:
+        """Until all pods are bound; ClusterError without progress."""
+        bound, progressed = 0, time.monotonic()
+        while gauges.bound < self._workload.pods:
+            await gauges.poll()
+            self._show(gauges)
+            if gauges.failure is not None:
+                raise gauges.failure
+            if gauges.bound > bound:
+                bound, progressed = gauges.bound, time.monotonic()
+            elif time.monotonic() - progressed > STALL_TIMEOUT:
+                raise ClusterError(f"no pod was bound for {STALL_TIMEOUT:g} s: {await gauges.explanation()}")
+            await asyncio.sleep(REPAINT_INTERVAL)
+
+    def _show(self, gauges: Gauges) -> None:
+        progress = gauges.progress()
+        self._screen.progress(progress.block(), progress.line())
+
+    async def _result(self, gauges: Gauges, auditor: Auditor) -> Result:
+        seconds = gauges.seconds
+        deadline = time.monotonic() + IDLE_TIMEOUT
+        while not await gauges.idle() and time.monotonic() < deadline:
+            self._show(gauges)
+            await asyncio.sleep(REPAINT_INTERVAL)
+        violations = await auditor.finish()
+        return Result(
+            pods=self._workload.pods,
+            bound=gauges.bound,
+            seconds=seconds,
+            median=auditor.latency(0.5),
+            p99=auditor.latency(0.99),
+            cpu=gauges.cpu_seconds(),
+            violations=violations,
+        )
+
+
+class _PipelineLog(logging.Handler):
+    """Adds this process's warnings to the log lines of the services."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        super().__init__(logging.WARNING)
+        self._pipeline = pipeline
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._pipeline.tell(f"{record.name}: {record.getMessage()}")

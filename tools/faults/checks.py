@@ -1,0 +1,195 @@
+"""The checks at the end of a fault run. Each says how much it has checked."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from shared.errors import FlotillaError
+from testing.auditor.violations import Invariant, Violation
+from tools.cli.processes import MIB
+from tools.faults.environment import Environment
+from tools.faults.inspection import IDLE, Inspector
+
+CRASHES = ("Traceback (most recent call last)", "InvariantBroken")
+"""What no service may log, whatever the faults."""
+RECENT = 2.0
+"""Seconds for which a binder's reply about permits counts."""
+MAX_GROWTH, MAX_GROWTH_MIB = 0.25, 16
+"""Allowed memory growth of a process: this share plus this many MiB."""
+MAX_SHOWN = 5
+MAX_DETAIL = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`broken`: failures with their evidence; `pods`: names of pods whose history is worth keeping."""
+
+    what: str
+    count: str
+    broken: Sequence[str] = ()
+    pods: Sequence[str] = field(default=())
+
+
+class Checks:
+    """`nodes`: the number of nodes."""
+
+    def __init__(self, environment: Environment, inspector: Inspector, nodes: int) -> None:
+        self._environment = environment
+        self._inspector = inspector
+        self._nodes = nodes
+
+    async def all(self, activity: str) -> list[Check]:
+        """`activity`: what has not become idle."""
+        may_wait = {pod.uid for pod in self._inspector.waiting() if self._inspector.misfit(pod) is not None}
+        found = await self._environment.auditor.finish(unbound=lambda record: record.uid in may_wait)
+        checks = [
+            Check("everything becomes idle, and all services are ready", "", [activity] if activity else []),
+            self._bound(found),
+            self._waiting(),
+            self._once(found),
+            self._within(found),
+            self._allowed(found),
+            self._gangs(),
+            self._volumes(),
+            self._permits(found),
+        ]
+        for what, check in (
+            ("the ledger of assumed pods is empty", self._ledger),
+            ("the snapshot's cache matches the API server", self._cache),
+            ("the queue holds the pending pods and no others", self._queue),
+            ("no nomination is left over", self._nominations),
+        ):
+            checks.append(await _answered(what, check, found))
+        return [*checks, self._no_crash()]
+
+    def _bound(self, found: Iterable[Violation]) -> Check:
+        fitting = [pod for pod in self._inspector.waiting() if self._inspector.misfit(pod) is None]
+        bound = sum(bool(seen.node) for seen in self._environment.witness.pods.values())
+        broken = [f"pod {pod.name} ({pod.uid}) fits, but is not bound" for pod in fitting]
+        broken += _told(found, Invariant.ALL_BOUND)
+        return Check("every pod that fits is bound", f"{bound:,} pods", broken, [pod.name for pod in fitting])
+
+    def _waiting(self) -> Check:
+        expected = [pod for pod in self._inspector.waiting() if self._inspector.misfit(pod) is not None]
+        broken = {pod.name: what for pod in expected if (what := self._inspector.wrong_condition(pod))}
+        what = "every pod that does not fit is pending, and its condition says why"
+        return Check(what, f"{len(expected):,} pods", list(broken.values()), list(broken))
+
+    def _once(self, found: Iterable[Violation]) -> Check:
+        witness = self._environment.witness
+        broken = [*witness.moved, *_told(found, Invariant.BOUND_ONCE)]
+        return Check("no pod was bound twice", f"{witness.bindings:,} bindings", broken)
+
+    def _within(self, found: Iterable[Violation]) -> Check:
+        broken = [*self._environment.witness.overfull, *_told(found, Invariant.CAPACITY)]
+        what = "no node ever exceeded its capacity"
+        return Check(what, f"{self._nodes:,} nodes", broken)
+
+    def _allowed(self, found: Iterable[Violation]) -> Check:
+        broken = [*self._environment.witness.misplaced, *_told(found, Invariant.CONSTRAINTS, Invariant.HOST_PORTS)]
+        what = "every binding met its constraints: labels, taints, host ports, affinity, volumes"
+        return Check(what, f"{self._environment.witness.bindings:,} bindings", broken)
+
+    def _gangs(self) -> Check:
+        witness = self._environment.witness
+        what = "every gang is bound completely or not at all"
+        return Check(what, f"{len(witness.gangs()):,} gangs", [*witness.torn, *witness.partial_gangs()])
+
+    def _volumes(self) -> Check:
+        volumes = self._environment.witness.volumes
+        what = "no volume was bound to two claims, and every claim kept its volume"
+        return Check(what, f"{len(volumes.bound):,} claims", volumes.broken)
+
+    def _permits(self, found: Iterable[Violation]) -> Check:
+        """The approver polls both binders several times a second."""
+        waiting = [f"pod {key} is waiting for a permit" for key in self._environment.approver.waiting(RECENT)]
+        told = _told(found, Invariant.PERMIT_ENDS)
+        return Check(
+            "every wait for a permit ends", f"{self._environment.approver.allowed:,} permits", [*waiting, *told]
+        )
+
+    async def _ledger(self, what: str, found: Iterable[Violation]) -> Check:
+        assumed = await self._inspector.assumed()
+        broken = [*assumed, *_told(found, Invariant.LEDGER_ENDS)]
+        return Check(what, f"{len(assumed)} entries", broken)
+
+    async def _cache(self, what: str, found: Iterable[Violation]) -> Check:
+        compared = await self._inspector.compared()
+        broken = [str(difference) for difference in compared.differences]
+        broken += [f"{compared.more} more"] if compared.more else []
+        broken += [compared.failure] if compared.failure else []
+        names = [difference.name.rpartition("/")[2] for difference in compared.differences if difference.kind == "pod"]
+        return Check(what, f"{compared.nodes:,} nodes, {compared.pods:,} pods", broken, names)
+
+    async def _queue(self, what: str, found: Iterable[Violation]) -> Check:
+        waiting = {pod.uid: pod.name for pod in self._inspector.waiting()}
+        queue = {pod.uid: pod for pod, _ in await self._inspector.queue()}
+        missing = {uid: name for uid, name in waiting.items() if uid not in queue}
+        broken = {name: f"pod {name} ({uid}) is pending, but missing" for uid, name in missing.items()}
+        for uid, pod in queue.items():
+            if uid not in waiting:
+                broken[pod.name] = f"pod {pod.name} ({uid}) is not pending, but {pod.place}"
+            elif pod.place not in IDLE:
+                broken[pod.name] = f"pod {pod.name} ({uid}) is {pod.place}"
+        told = _told(found, Invariant.ACCOUNTED_FOR, Invariant.QUEUED_AND_BOUND)
+        return Check(what, f"{len(queue):,} pods", [*broken.values(), *told], list(broken))
+
+    async def _nominations(self, what: str, found: Iterable[Violation]) -> Check:
+        """All preemptors are bound by now, so there should be none."""
+        kept = [f"{node} is reserved for pod {pod.key} ({pod.uid})" for node, pod in await self._inspector.nominated()]
+        said = [
+            f"pod {pod.name} ({pod.uid}) is nominated to {pod.status.nominated_node_name}"
+            for pod in self._inspector.waiting()
+            if pod.status.nominated_node_name
+        ]
+        return Check(what, f"{len(kept) + len(said)} nominations", [*kept, *said])
+
+    def _no_crash(self) -> Check:
+        lines = self._environment.pipeline.log_lines
+        broken = [before for before, line in pairwise(lines) if any(text in line for text in CRASHES)]
+        return Check("no service crashed by itself", f"{len(lines):,} log lines", broken)
+
+
+async def _answered(
+    what: str, check: Callable[[str, Iterable[Violation]], Awaitable[Check]], found: Iterable[Violation]
+) -> Check:
+    """The check fails if a service does not reply."""
+    try:
+        return await check(what, found)
+    except FlotillaError as cause:
+        return Check(what, "", [str(cause)])
+
+
+def _told(found: Iterable[Violation], *invariants: Invariant) -> list[str]:
+    return [str(violation) for violation in found if violation.invariant in invariants]
+
+
+def memory_growth(before: Mapping[str, int], after: Mapping[str, int]) -> Check:
+    broken: list[str] = []
+    for name, bytes_before in before.items():
+        bytes_after = after.get(name)
+        if bytes_after is None:
+            broken.append(f"{name} is no longer running")
+        elif bytes_after > bytes_before * (1 + MAX_GROWTH) + MAX_GROWTH_MIB * MIB:
+            broken.append(f"{name} grew from {_mib(bytes_before)} to {_mib(bytes_after)}")
+    count = f"{_mib(sum(before.values()))} before, {_mib(sum(after.values()))} after"
+    return Check("no process has grown", count, broken)
+
+
+def memory_table(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    return [f"{name:<16} {_mib(before[name]):>10} {_mib(after.get(name, 0)):>10}" for name in before]
+
+
+def _mib(count: int) -> str:
+    return f"{count / MIB:,.0f} MiB"
+
+
+def verdicts(checks: Sequence[Check]) -> list[str]:
+    lines: list[str] = []
+    for check in checks:
+        count = f" ({check.count})" if check.count else ""
+        lines.append(f"  {'✗' if check.broken else '✓'} {check.what}{count}")
+        lines += [f"      {text.splitlines()[0][:MAX_DETAIL]}" for text in check.broken[:MAX_SHOWN]]
+        if len(check.broken) > MAX_SHOWN:
+            lines.append(f"      and {len(check.broken) - MAX_SHOWN} more")
+    return lines

@@ -1,0 +1,214 @@
+"""The environment of a fault run: a whole pipeline in which every part can fail.
+
+Two API servers serve one cluster: the services use the faulty one, the workload and the checks the reliable one. So the
+checks see what happened, not what could be seen through the faults. Leases are short, and a plugin, installed like any
+out-of-tree plugin, makes some pods wait for a permit.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.bus import Bus
+from shared.config.settings import ApiSettings, Settings
+from shared.store.link import connect
+from shared.telemetry.logs import logger
+from testing.auditor.service import Auditor
+from testing.auditor.violations import Limits
+from testing.simulator.service import Simulator, SimulatorOptions
+from tools.cli.processes import local_telemetry
+from tools.faults.controllers import Approver, ClaimController
+from tools.faults.nats_links import LOOPBACK, Link
+from tools.faults.witness import Witness
+from tools.faults.workload import PERMIT_PLUGIN, PERMIT_TIMEOUT
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
+from tools.supervisor.servers import NatsServer, RedisServer, temporary_folder
+
+WORKERS, BINDERS = 2, 2
+LIMITS = Limits(patience=60.0)
+"""Longer than the longest failover: that of Redis and the snapshot together, which takes 37 s."""
+LEASE, RENEW, RETRY = 8, 6, 1
+"""Seconds. A leader that pauses for ten loses its Lease to its standby."""
+_PLUGIN = f'''
+from flotilla.results import Code, Permission, Status
+from shared.framework.plugin import PermitPlugin, PodParts
+
+
+class {PERMIT_PLUGIN}(PermitPlugin):
+    name = "{PERMIT_PLUGIN}"
+    reads_of_pod = PodParts.TEMPLATE
+
+    def permit(self, state, node):
+        waits = state.pod.name.startswith("permitted-")
+        return Permission(Status(Code.WAIT), {PERMIT_TIMEOUT}) if waits else Permission()
+'''
+_CONFIG = f"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {{leaderElect: true, leaseDuration: {LEASE}s, renewDeadline: {RENEW}s, retryPeriod: {RETRY}s}}
+profiles:
+- plugins:
+    permit: {{enabled: [{{name: {PERMIT_PLUGIN}}}]}}
+"""
+DUMP, BACKUP = "dump.rdb", "backup.rdb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """`api`: the reliable API server; `faulty_api`: that of the services. `links`: their connections to NATS."""
+
+    api: Simulator
+    faulty_api: Simulator
+    nats: NatsServer
+    redis: "RewindableRedis"
+    links: dict[str, Link]
+    pipeline: Pipeline
+    auditor: Auditor
+    witness: Witness
+    approver: Approver
+    bus: Bus
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Pids by name: services, NATS and Redis."""
+        servers = {each.name: each.process for each in (self.nats, self.redis)}
+        running = {name: process.pid for name, process in servers.items() if process and process.returncode is None}
+        return running | self.pipeline.processes
+
+
+@asynccontextmanager
+async def running_environment(seed: int, logs: Path, limits: Limits = LIMITS) -> AsyncIterator[Environment]:
+    """Yields when everything is ready and the cluster is empty. Logs of the processes go to files in `logs`."""
+    async with AsyncExitStack() as stack:
+        folder = await stack.enter_async_context(temporary_folder())
+        nats, redis = NatsServer(folder), RewindableRedis(folder)
+        for server in (nats, redis):
+            stack.push_async_callback(server.stop)
+            await server.start()
+        api = await stack.enter_async_context(_running(Simulator()))
+        port = stack.enter_context(_reserved_port())
+        faulty_api = await stack.enter_async_context(
+            _running(Simulator(SimulatorOptions(port=port, kubelet=False), cluster=api.cluster))
+        )
+        config = stack.enter_context(configured(folder))
+        settings = Settings(seed=seed, api=ApiSettings(server=faulty_api.url), config=str(config))
+        members = PipelineOptions(workers=WORKERS, binders=BINDERS, standbys=True).services()
+        links = {name: Link(lambda: nats.url) for name in members}
+        for link in links.values():
+            stack.push_async_callback(link.stop)
+            await link.start()
+        options = PipelineOptions(
+            workers=WORKERS,
+            binders=BINDERS,
+            standbys=True,
+            settings=settings,
+            nats_url=nats.url,
+            redis_url=redis.url,
+            api=settings.api,
+            output=stack.enter_context((logs / "services.log").open("w")),
+            variables={name: {"FLOTILLA_NATS_URL": link.url} for name, link in links.items()},
+        )
+        pipeline = await stack.enter_async_context(Pipeline.running(options))
+        bus = await Bus.connect(nats.url, settings.prefix, "faults", local_telemetry("faults"))
+        stack.push_async_callback(bus.close)
+        auditor = await stack.enter_async_context(
+            Auditor.watching(
+                ApiSettings(server=api.url),
+                redis_url=redis.url,
+                bus=bus,
+                prefix=settings.prefix,
+                limits=limits,
+            )
+        )
+        approver = Approver(bus)
+        for work in (approver.run(bus), ClaimController(api.cluster).run()):
+            stack.push_async_callback(_cancel, asyncio.create_task(work))
+        yield Environment(
+            api=api,
+            faulty_api=faulty_api,
+            nats=nats,
+            redis=redis,
+            links=links,
+            pipeline=pipeline,
+            auditor=auditor,
+            witness=Witness(api.cluster),
+            approver=approver,
+            bus=bus,
+        )
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel the task and wait for it; raises if it had failed."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+@asynccontextmanager
+async def _running(simulator: Simulator) -> AsyncIterator[Simulator]:
+    try:
+        await simulator.start()
+        yield simulator
+    finally:
+        await simulator.stop()
+
+
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    """A port that stays reserved while nothing listens on it, so that connections are refused."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((LOOPBACK, 0))
+        yield holder.getsockname()[1]
+
+
+@contextmanager
+def configured(folder: Path) -> Iterator[Path]:
+    """The path of the configuration file, for services started in this context."""
+    site = folder / "site"
+    about = site / "flotilla_faults-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "flotilla_faults.py").write_text(_PLUGIN)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: flotilla-faults\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[flotilla.plugins]\n{PERMIT_PLUGIN} = flotilla_faults:{PERMIT_PLUGIN}\n")
+    config = folder / "faults.yaml"
+    config.write_text(_CONFIG)
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), before]))
+    try:
+        yield config
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+class RewindableRedis(RedisServer):
+    """A Redis that can return to an earlier state, like one that saves now and then, or a lagging replica.
+
+    After a restart it is empty, unless it is rolled back.
+    """
+
+    async def back_up(self) -> None:
+        link = await connect(self.url, logger("faults"))
+        try:
+            await link.call("SAVE")
+        finally:
+            await link.close()
+        (self.folder / DUMP).replace(self.folder / BACKUP)
+
+    async def roll_back(self) -> None:
+        """Kill it and start it again with the backup."""
+        await self.kill()
+        shutil.copyfile(self.folder / BACKUP, self.folder / DUMP)
+        try:
+            await self.start()
+        finally:
+            (self.folder / DUMP).unlink(missing_ok=True)

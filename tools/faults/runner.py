@@ -1,0 +1,180 @@
+"""A fault run from start to verdict."""
+
+import asyncio
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+
+from shared.errors import ClusterError, FlotillaError
+from tools.api_objects import ObjectWriter
+from tools.cli.processes import resident_memory, root_cause
+from tools.cli.queue import details
+from tools.faults.checks import Check, Checks, memory_growth, memory_table, verdicts
+from tools.faults.environment import Environment, running_environment
+from tools.faults.injector import Injector
+from tools.faults.inspection import Inspector, inspecting
+from tools.faults.plan import plan
+from tools.faults.workload import NAMESPACE, NODES_PATH, PODS_PATH, Wave, Workload, pod_path
+
+WAVE_INTERVAL = 0.5
+MIN_WAVES = 4
+INITIAL_TIMEOUT = 60.0
+"""Seconds for the initial pods to be bound, without faults."""
+IDLE_TIMEOUT = 150.0
+"""Seconds to become idle after the faults; the longest failover takes 37."""
+MAX_HISTORIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRun:
+    """`seconds`: the duration of the faults."""
+
+    seconds: float
+    workload: Workload
+    output: TextIO
+
+    async def play(self) -> int:
+        """The exit code: 0 only if all checks pass. Otherwise the logs stay in a folder that the output names."""
+        logs = Path(tempfile.mkdtemp(prefix=f"flotilla-faults-{self.workload.seed}-"))
+        with _logging_to(logs / "observer.log"), (logs / "run.log").open("w") as log:
+            run = _Run(self, logs, log)
+            before = {process.pid for process in psutil.Process().children(recursive=True)}
+            try:
+                checks = [*await run.checks(), _leftover_processes(before)]
+            except asyncio.CancelledError:
+                shutil.rmtree(logs, ignore_errors=True)
+                raise
+            except (FlotillaError, BaseExceptionGroup) as error:
+                run.say(f"the run did not finish; logs: {logs}")
+                raise root_cause(error) from error
+            for line in verdicts(checks):
+                run.say(line)
+            passed = not any(check.broken for check in checks)
+            run.say("all checks passed" if passed else f"checks failed; logs and histories of pods: {logs}")
+        if passed:
+            shutil.rmtree(logs, ignore_errors=True)
+        return 0 if passed else 1
+
+
+class _Run:
+    def __init__(self, run: FaultRun, logs: Path, log: TextIO) -> None:
+        self._seconds = run.seconds
+        self._workload = run.workload
+        self._outputs = (run.output, log)
+        self._logs = logs
+
+    def say(self, text: str = "") -> None:
+        for output in self._outputs:
+            print(text, file=output, flush=True)
+
+    async def checks(self) -> list[Check]:
+        work = self._workload
+        self.say(f"seed {work.seed}: {self._seconds:g} s of faults, {work.pods:,} pods, {work.nodes:,} nodes")
+        began = time.monotonic()
+        async with (
+            running_environment(work.seed, self._logs) as environment,
+            inspecting(environment, work.nodes) as inspector,
+        ):
+            witness, writer = environment.witness, ObjectWriter(environment.api.url)
+            self.say(f"{len(environment.processes)} processes ready in {time.monotonic() - began:.1f} s")
+            await self._start(environment, inspector, writer)
+            first = {seen.name for seen in witness.pods.values()}
+            before = resident_memory(environment.processes)
+            await self._inject(environment, writer)
+            began = time.monotonic()
+            activity = await inspector.wait_until_idle(IDLE_TIMEOUT)
+            self.say(f"{'not idle' if activity else 'idle'} {time.monotonic() - began:.1f} s after the last fault")
+            if inspector.last_activity:
+                self.say(f"  idle last: {inspector.last_activity}")
+            checks = await Checks(environment, inspector, work.nodes).all(activity)
+            await self._keep_evidence(checks, inspector, environment)
+            await writer.delete(pod_path(seen.name) for seen in list(witness.pods.values()) if seen.name not in first)
+            activity = await inspector.wait_until_idle(IDLE_TIMEOUT)
+            after = resident_memory(environment.processes)
+            for line in memory_table(before, after):
+                self.say(f"  {line}")
+            return [
+                *checks,
+                Check("everything becomes idle after the new pods are deleted", "", [activity] if activity else []),
+                memory_growth(before, after),
+            ]
+
+    async def _start(self, environment: Environment, inspector: Inspector, writer: ObjectWriter) -> None:
+        """Create the cluster and the initial pods. ClusterError if these are not scheduled."""
+        await create_cluster(writer, self._workload)
+        began = time.monotonic()
+        await write_wave(writer, self._workload.initial())
+        activity = await inspector.wait_until_idle(INITIAL_TIMEOUT)
+        if activity:
+            raise ClusterError(f"before the first fault: {activity}")
+        bound = environment.witness.bindings
+        self.say(f"{bound:,} pods bound and idle after {time.monotonic() - began:.1f} s; injecting faults")
+
+    async def _inject(self, environment: Environment, writer: ObjectWriter) -> None:
+        waves = self._workload.waves(max(MIN_WAVES, round(self._seconds / WAVE_INTERVAL)))
+        injector = Injector(environment, lambda text: self.say(f"  {text}"))
+        schedule = plan(self._workload.seed, self._seconds, list(environment.links))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_write_waves(writer, waves, self._seconds / len(waves)))
+            group.create_task(injector.run(schedule))
+        witness = environment.witness
+        self.say(
+            f"{len(schedule)} faults of {len(injector.injected)} kinds; pods so far: {witness.created:,} created, "
+            f"{writer.deleted:,} deleted, {witness.gone - writer.deleted:,} preempted, {witness.bindings:,} bindings"
+        )
+
+    async def _keep_evidence(self, checks: list[Check], inspector: Inspector, environment: Environment) -> None:
+        """Write the histories of suspicious pods, as `flotilla queue` shows them, and the servers' logs."""
+        if not any(check.broken for check in checks):
+            return
+        names = list(dict.fromkeys(name for check in checks for name in check.pods))[:MAX_HISTORIES]
+        with (self._logs / "histories.txt").open("w") as file, suppress(FlotillaError):
+            for name in names:
+                for pod, page in await inspector.queue(name, NAMESPACE):
+                    print("\n".join(details(pod, page.now)), end="\n\n", file=file)
+        for server in (environment.nats, environment.redis):
+            with suppress(OSError):
+                shutil.copy(server.folder / f"{server.name}.log", self._logs)
+
+
+async def create_cluster(writer: ObjectWriter, workload: Workload) -> None:
+    for path, made in workload.preparations():
+        await writer.create(path, [made])
+    await writer.create(NODES_PATH, workload.make_nodes())
+
+
+async def write_wave(writer: ObjectWriter, wave: Wave) -> None:
+    await writer.create(PODS_PATH, wave.created)
+    await writer.delete(pod_path(name) for name in wave.deleted)
+
+
+async def _write_waves(writer: ObjectWriter, waves: Iterable[Wave], interval: float) -> None:
+    for wave in waves:
+        await write_wave(writer, wave)
+        await asyncio.sleep(interval)
+
+
+def _leftover_processes(before: set[int]) -> Check:
+    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    return Check("no process is left over", f"{len(left)} processes", [str(process) for process in left])
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Log this process's records to a file instead of its output."""
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()

@@ -1,0 +1,277 @@
+"""The workload of a fault run: pods of kinds that are known to fit, or not to fit. A pure function of a seed.
+
+Wide nodes have more capacity than is ever requested, so every pod for them fits. Tight nodes are full of fillers, which
+urgent pods preempt; a filler that is created late may not fit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from shared.model.wellknown import HOSTNAME, ZONE
+
+Object = dict[str, Any]
+
+NAMESPACE = "faults"
+PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CLAIMS_PATH = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
+NODES_PATH = "/api/v1/nodes"
+ZONES = ("a", "b", "c")
+POOL = "pool"
+WIDE, TIGHT = "wide", "tight"
+TIGHT_SHARE = 10
+"""One node in this many is tight."""
+FILLERS_PER_NODE = 4
+"""Each requests one CPU; a tight node has as many CPUs."""
+FILLER, URGENT, APART, TOGETHER, PORTED = "filler", "urgent", "apart", "together", "ported"
+HUGE, NOWHERE = "huge", "nowhere"
+PERMITTED, CLAIMING, GANG, STUCK = "permitted", "claiming", "gang", "stuck"
+PERMIT_PLUGIN = "FaultsPermit"
+PERMIT_TIMEOUT = 5.0
+"""Seconds until a wait for a permit ends as rejected and the pod is retried."""
+MEMBERS = 3
+"""Pods per gang; in a stuck gang the last one fits nowhere."""
+STUCK_GANGS = 2
+STORAGE = "static"
+SPARE_VOLUMES = 3
+"""Volumes in each zone beyond the number of claims."""
+MISFITS = {HUGE: "Insufficient cpu", NOWHERE: "didn't match Pod's node affinity/selector", STUCK: ""}
+"""Kinds that fit nowhere, and what their condition must contain."""
+FILLER_MISFIT = "Insufficient cpu"
+PRIORITIES = {FILLER: 1, URGENT: 1000}
+INITIAL_SHARE = 0.2
+"""Share of the pods that are created before the first fault."""
+DELETED_AT_ONCE, DELETED_LATER = 0.08, 0.25
+"""Shares of pods deleted right after their creation, and some waves later."""
+MIN_AGE = 2
+"""Waves that pods live before they are deleted later."""
+FILL_KINDS = ("small", "large", "zonal", "spread", "loose", "drawn")
+"""Kinds that make up the rest of the number of pods."""
+
+
+@dataclass(slots=True)
+class Wave:
+    """`deleted`: names of pods to delete, created in this wave or earlier ones."""
+
+    created: list[Object] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    pods: int
+    nodes: int
+    seed: int
+
+    @property
+    def tight(self) -> int:
+        return max(2, self.nodes // TIGHT_SHARE)
+
+    @property
+    def wide(self) -> int:
+        return self.nodes - self.tight
+
+    def preparations(self) -> list[tuple[str, Object]]:
+        """Objects that must exist before the pods, as (path, object)."""
+        classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        made = [(classes, {"metadata": {"name": name}, "value": value}) for name, value in PRIORITIES.items()]
+        groups = [(GANG, number) for number in range(self.gangs)] + [(STUCK, number) for number in range(STUCK_GANGS)]
+        return [
+            ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
+            *made,
+            *storage(self.claims),
+            *(group_of(kind, number) for kind, number in groups),
+        ]
+
+    @property
+    def claims(self) -> int:
+        """Pods with a claim, each for a volume of its own that is bound with the pod."""
+        return self.pods // 20
+
+    @property
+    def gangs(self) -> int:
+        return max(1, self.pods // 150)
+
+    def make_nodes(self) -> Iterator[Object]:
+        for i in range(self.nodes):
+            tight = i >= self.wide
+            name = f"{TIGHT if tight else WIDE}-{i:04}"
+            labels = {POOL: TIGHT if tight else WIDE, ZONE: ZONES[i % len(ZONES)], HOSTNAME: name}
+            amounts = {"cpu": str(FILLERS_PER_NODE if tight else 16), "memory": "64Gi", "pods": "110"}
+            taints = [{"key": POOL, "value": TIGHT, "effect": "NoSchedule"}] if tight else []
+            yield {
+                "metadata": {"name": name, "labels": labels},
+                "spec": {"taints": taints},
+                "status": {
+                    "capacity": amounts,
+                    "allocatable": amounts,
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            }
+
+    def initial(self) -> Wave:
+        """Pods before the first fault: some of all kinds, and all fillers that fit."""
+        return Wave([*self._fillers(), *(pod(kind, i) for kind, i in self._ordered()[: self._initial_count])])
+
+    def waves(self, count: int) -> list[Wave]:
+        """The remaining pods, during the faults."""
+        chance = Random(f"waves {self.seed}")
+        rest = self._ordered()[self._initial_count :] + self._late()
+        chance.shuffle(rest)
+        waves = [Wave() for _ in range(count)]
+        for number, (kind, i) in enumerate(rest):
+            index = number * count // len(rest)
+            made = pod(kind, i)
+            waves[index].created.append(made)
+            if kind not in (FILLER, URGENT, GANG, STUCK):
+                _schedule_deletion(chance, waves, index, made["metadata"]["name"])
+        return waves
+
+    @property
+    def _initial_count(self) -> int:
+        return round(INITIAL_SHARE * self.pods)
+
+    def _fillers(self) -> Iterator[Object]:
+        return (pod(FILLER, i) for i in range(FILLERS_PER_NODE * self.tight))
+
+    def _late(self) -> list[tuple[str, int]]:
+        """Pods that are created only during the faults: gangs, and pods for the tight nodes.
+
+        Urgent pods need half of the tight nodes' capacity, so some late fillers may not fit.
+        """
+        first = FILLERS_PER_NODE * self.tight
+        tight = [(URGENT, i) for i in range(self.tight)] + [(FILLER, first + i) for i in range(self.tight)]
+        gangs = [(GANG, i) for i in range(MEMBERS * self.gangs)] + [(STUCK, i) for i in range(MEMBERS * STUCK_GANGS)]
+        return tight + gangs
+
+    def _ordered(self) -> list[tuple[str, int]]:
+        """Kinds and numbers of all pods for wide nodes, in the order of their creation."""
+        chance = Random(f"kinds {self.seed}")
+        some = min(self.wide // 2, self.pods // 20)
+        counts = {APART: some, PORTED: some, TOGETHER: self.pods // 20, HUGE: self.pods // 50, NOWHERE: self.pods // 50}
+        counts |= {PERMITTED: self.pods // 20, CLAIMING: self.claims}
+        left = self.pods - sum(counts.values()) - FILLERS_PER_NODE * self.tight - len(self._late())
+        for number, kind in enumerate(FILL_KINDS):
+            counts[kind] = max(0, left * (number + 1) // len(FILL_KINDS) - left * number // len(FILL_KINDS))
+        names = [(kind, i) for kind, count in counts.items() for i in range(count)]
+        chance.shuffle(names)
+        return names
+
+
+def _schedule_deletion(chance: Random, waves: list[Wave], index: int, name: str) -> None:
+    draw = chance.random()
+    if draw < DELETED_AT_ONCE:
+        waves[index].deleted.append(name)
+    elif draw < DELETED_AT_ONCE + DELETED_LATER and index + MIN_AGE < len(waves):
+        waves[chance.randrange(index + MIN_AGE, len(waves))].deleted.append(name)
+
+
+def pod_path(name: str) -> str:
+    return f"{PODS_PATH}/{name}"
+
+
+def kind_of(name: str) -> str:
+    """The kind of a pod, by its name."""
+    return name.partition("-")[0]
+
+
+def pod(kind: str, number: int) -> Object:
+    labels = {"kind": kind}
+    cpu = {"large": "500m", FILLER: "1", URGENT: "2", HUGE: "1000"}.get(kind, "100m")
+    container: Object = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": cpu, "memory": "128Mi"}}}
+    spec: Object = {"containers": [container], **_particular(kind, number)}
+    if kind == PORTED:
+        container["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    if kind == STUCK and number % MEMBERS == MEMBERS - 1:
+        container["resources"]["requests"]["cpu"] = "1000"
+    if kind in (GANG, STUCK) and _is_labelled(number // MEMBERS):
+        labels["scheduling.x-k8s.io/pod-group"] = _group(kind, number // MEMBERS)
+    return {"metadata": {"name": f"{kind}-{number:05}", "namespace": NAMESPACE, "labels": labels}, "spec": spec}
+
+
+def gang_of(name: str) -> str:
+    """The group of a gang member, by the member's name."""
+    kind, _, number = name.partition("-")
+    return _group(kind, int(number) // MEMBERS)
+
+
+def group_of(kind: str, number: int) -> tuple[str, Object]:
+    """A PodGroup of one of the two APIs, as (path, object)."""
+    metadata, folder = {"name": _group(kind, number)}, "scheduling.k8s.io/v1alpha2"
+    spec: Object = {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}}
+    if _is_labelled(number):
+        folder, spec = "scheduling.x-k8s.io/v1alpha1", {"minMember": MEMBERS, "scheduleTimeoutSeconds": 1}
+    return f"/apis/{folder}/namespaces/{NAMESPACE}/podgroups", {"metadata": metadata, "spec": spec}
+
+
+def storage(claims: int) -> Iterator[tuple[str, Object]]:
+    """A storage class without provisioner, volumes in each zone, and the claims, as (path, object)."""
+    first = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    yield "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": STORAGE}, **first}
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": STORAGE}
+    for i in range(claims + SPARE_VOLUMES * len(ZONES)):
+        zone = {"key": ZONE, "operator": "In", "values": [ZONES[i % len(ZONES)]]}
+        spec = {
+            **common,
+            "capacity": {"storage": "10Gi"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
+            "csi": {"driver": "disk.example.com", "volumeHandle": f"disk-{i}"},
+        }
+        volume = {"metadata": {"name": f"volume-{i:05}"}, "spec": spec, "status": {"phase": "Available"}}
+        yield "/api/v1/persistentvolumes", volume
+    for i in range(claims):
+        wanted = {**common, "resources": {"requests": {"storage": "5Gi"}}}
+        yield CLAIMS_PATH, {"metadata": {"name": claim_of(i)}, "spec": wanted}
+
+
+def claim_of(number: int) -> str:
+    return f"claim-{number:05}"
+
+
+def _group(kind: str, number: int) -> str:
+    return f"{kind}-{number}"
+
+
+def _is_labelled(group: int) -> bool:
+    """Every second group uses the API of the coscheduling plugin."""
+    return bool(group % 2)
+
+
+def _particular(kind: str, number: int) -> Object:
+    """What a kind has besides its requests."""
+    own = {"labelSelector": {"matchLabels": {"kind": kind}}}
+    match kind:
+        case "zonal":
+            return {"nodeSelector": {ZONE: ZONES[number % len(ZONES)]}}
+        case "spread":
+            return {"topologySpreadConstraints": [_spread(ZONE, "DoNotSchedule", own)]}
+        case "loose":
+            return {"topologySpreadConstraints": [_spread(HOSTNAME, "ScheduleAnyway", own)]}
+        case "drawn":
+            wanted = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
+            preferred = [{"weight": 10, "preference": wanted}]
+            return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+        case "apart":
+            return {"affinity": {"podAntiAffinity": _required(HOSTNAME, own)}}
+        case "together":
+            return {"affinity": {"podAffinity": _required(ZONE, own)}}
+        case "filler" | "urgent":
+            tolerated = [{"key": POOL, "operator": "Exists"}]
+            return {"nodeSelector": {POOL: TIGHT}, "tolerations": tolerated, "priorityClassName": kind}
+        case "claiming":
+            source = {"persistentVolumeClaim": {"claimName": claim_of(number)}}
+            return {"volumes": [{"name": "data", **source}]}
+        case "gang" | "stuck" if not _is_labelled(number // MEMBERS):
+            return {"schedulingGroup": {"podGroupName": _group(kind, number // MEMBERS)}}
+        case "nowhere":
+            return {"nodeSelector": {POOL: "none"}}
+    return {}
+
+
+def _spread(key: str, otherwise: str, own: Object) -> Object:
+    return {"maxSkew": 2, "topologyKey": key, "whenUnsatisfiable": otherwise, **own}
+
+
+def _required(key: str, own: Object) -> Object:
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key, **own}]}
