@@ -20,11 +20,11 @@ def left_in(folder: Path) -> list[str]:
 async def test_it_tells_what_runs_where_as_json_and_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
         await command.prints(lambda line: "ready in" in line)
-        look = await command.prints(lambda line: "look: " in line)
+        look = await command.prints(lambda line: "inspect: " in line)
         said = [json.loads(line) for line in command.lines]
         ours = [entry["message"].split()[0] for entry in said if entry["service"] == "flotilla"]
         assert ours[1:] == [
-            "nats", "redis", "api", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "try:", "look:",
+            "nats", "redis", "api", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "try:", "inspect:",
         ]  # fmt: skip
         secret = Path(look.partition("FLOTILLA_NATS_URL_FILE=")[2].partition(" ")[0])
         assert secret.stat().st_mode & 0o777 == 0o600

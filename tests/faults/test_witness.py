@@ -170,7 +170,7 @@ def test_a_pod_in_another_zone_than_its_volume_is_reported(cluster: Cluster, wit
     place(cluster, pod(CLAIMING, 0), WIDE_A)
     without, elsewhere = witness.misplaced
     assert without.endswith("but its claim claim-00001 has no volume yet")
-    assert elsewhere.endswith("and its volume volume-00001 is in zone b, not in a")
+    assert elsewhere.endswith("but its volume volume-00001 is in zone b, not a")
 
 
 def test_a_volume_bound_to_two_claims_is_reported(cluster: Cluster, witness: Witness) -> None:
@@ -186,6 +186,6 @@ def test_a_volume_bound_to_two_claims_is_reported(cluster: Cluster, witness: Wit
     cluster.store.put(CLAIMS, moved)
     assert witness.volumes.broken == [
         "volume volume-00000 was reserved for claim claim-00000 and now for claim-00001",
-        "volume volume-00000 belongs to claim claim-00000, and to claim-00001 as well",
+        "volume volume-00000 is bound to claim claim-00000 and to claim-00001",
         "claim claim-00000 had volume volume-00000 and has volume-00002 now",
     ]

@@ -32,18 +32,19 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    import argcomplete
+    from argcomplete.shell_integration import shellcode
 
-    print(argcomplete.shellcode(["flotilla"], shell=options.shell), end="")
+    print(shellcode(["flotilla"], shell=options.shell), end="")
     return 0
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
     """Answer the shell's request for completions, which is in the environment, and exit."""
     import argcomplete
+    from argcomplete.completers import SuppressCompleter
 
     _annotate(parser)
-    argcomplete.autocomplete(parser, default_completer=argcomplete.SuppressCompleter())
+    argcomplete.autocomplete(parser, default_completer=SuppressCompleter())
 
 
 def _annotate(parser: argparse.ArgumentParser) -> None:
@@ -63,4 +64,4 @@ def _annotate(parser: argparse.ArgumentParser) -> None:
             action.completer = completers[action.metavar]()  # type: ignore[attr-defined]
         for name in action.option_strings:
             if isinstance(setting := settings.get(name), values.OneOf):
-                action.completer = ChoicesCompleter(list(setting.allowed))  # type: ignore[attr-defined, arg-type]
+                action.completer = ChoicesCompleter(dict.fromkeys(setting.allowed, ""))  # type: ignore[attr-defined]
