@@ -10,8 +10,8 @@ import pytest
 from shared.config.settings import Settings
 
 PLUGINS = """
-from shared.framework.plugin import Permission, PermitPlugin, ReservePlugin
-from shared.framework.status import SUCCESS, Code, Status
+from flotilla.results import SUCCESS, Code, Permission, Status
+from shared.framework.plugin import PermitPlugin, ReservePlugin
 
 
 class ByHand(PermitPlugin):
