@@ -187,5 +187,5 @@ def test_a_volume_bound_to_two_claims_is_reported(cluster: Cluster, witness: Wit
     assert witness.volumes.broken == [
         "volume volume-00000 was reserved for claim claim-00000 and now for claim-00001",
         "volume volume-00000 is bound to claim claim-00000 and to claim-00001",
-        "claim claim-00000 had volume volume-00000 and has volume-00002 now",
+        "claim claim-00000 had volume volume-00000 and now has volume-00002",
     ]
