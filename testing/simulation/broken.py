@@ -4,7 +4,7 @@ Each says which scene and which mishaps bring it to light, so that a few seeds a
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 import services.binder.binding.api_calls as api_calls
 import services.binder.binding.bind_steps as bind_steps
+import services.snapshot.commit as commit
 import services.snapshot.dispatch.pod_lookups as pod_lookups
-import services.watcher.bodies as fitting
+import services.watcher.bodies as bodies
 import shared.plugins.preemption.choice as choice
 import shared.store.term as term
 import shared.store.writer as writer
@@ -24,17 +25,22 @@ from services.cycle.preempting import Search
 from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import Judge
 from services.snapshot.core import SnapshotCore
+from services.snapshot.dispatch.term_end import Settling
 from services.snapshot.owner import Owner
+from services.snapshot.store.terms import Terms
 from services.watcher.kind_state import VersionOrder
 from shared.bus.errors import Refusal, Refused
 from shared.bus.wire import Reader
-from shared.errors import UserError
+from shared.errors import InvariantBroken, UserError
 from shared.kube.fencing import Fenced
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.codec import encode
-from shared.runtime.leadership import Leadership
+from shared.runtime.leadership import LaterTerm, Leadership
 from shared.store import scripts
+from shared.store.errors import StateLost, StoreUnreachable
 from shared.telemetry.fault import Fault
+from shared.watch.reader import WatchReader
+from testing.simulation.processes import Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +157,38 @@ def _unknown_fields_refused() -> AbstractContextManager[object]:
 
 
 def _large_weigh_nothing() -> AbstractContextManager[object]:
-    load_outline = fitting.load_outline
+    load_outline = bodies.load_outline
 
     def without_load(pod: Any) -> Any:
         outline = load_outline(pod)
         return replace(outline, spec=replace(outline.spec, containers=[]))
 
-    return patch.object(fitting, "load_outline", without_load)
+    return patch.object(bodies, "load_outline", without_load)
+
+
+def _watches_skip() -> AbstractContextManager[object]:
+    return patch.object(WatchReader, "_miss", lambda self, newest, effects, now: setattr(self, "_seq", newest))
+
+
+async def _write_once(self: Any, persists: Any) -> bool:
+    with suppress(StoreUnreachable):
+        await self._writer.write(persists)
+    return True
+
+
+async def _never_lost(self: Any, persists: Any) -> bool:
+    with suppress(StateLost, InvariantBroken):
+        await self._writer.write(persists)
+    return True
+
+
+@contextmanager
+def _ends_marked() -> Iterator[None]:
+    async def run(_: Any) -> None:
+        pass
+
+    with patch.object(Settling, "run", run), patch.object(Settling, "settled", True):
+        yield
 
 
 BROKEN: Mapping[str, Broken] = {
@@ -237,6 +268,49 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"lies"}),
         lambda: patch.object(Owner, "decision", lambda *_: None),
+    ),
+    "stops-settled": Broken(
+        "A snapshot that is asked to end says at once that nothing it ordered is under way",
+        "plain",
+        frozenset({"stop", "late_calls"}),
+        _ends_marked,
+    ),
+    "gaps-unnoticed": Broken(
+        "The snapshot and the queue read on where messages of the watcher are missing",
+        "plain",
+        frozenset({"partition", "bus_down"}),
+        _watches_skip,
+    ),
+    "unwritten-counts": Broken(
+        "A write that Redis has not answered counts as done",
+        "plain",
+        frozenset({"redis_down", "kill", "late_calls"}),
+        lambda: patch.object(Terms, "write", _write_once),
+    ),
+    "losses-ignored": Broken(
+        "The snapshot goes on with its term where Redis has lost the state",
+        "plain",
+        frozenset({"redis_flushed", "kill"}),
+        lambda: patch.object(Terms, "write", _never_lost),
+    ),
+    "terms-fall-back": Broken(
+        "A leader whose term was used before goes on in it",
+        "plain",
+        frozenset({"delete_lease", "kill"}),
+        lambda: patch.object(LaterTerm, "leave", lambda *_: None),
+        first=20,
+    ),
+    "gangs-in-parts": Broken(
+        "The snapshot takes decisions of one gang one by one",
+        "gangs",
+        frozenset({"messages", "pause"}),
+        lambda: patch.object(commit, "units", lambda decisions: [[each] for each in decisions]),
+    ),
+    "clocks-of-day": Broken(
+        "Processes count deadlines by the time of day",
+        "waits",
+        frozenset({"clock"}),
+        lambda: patch.object(Process, "clock", Process.wall),
     ),
     "permits-endless": Broken(
         "A wait for a permit does not end when its time is over",
