@@ -1,54 +1,53 @@
-"""Cycle: runs rounds. It asks the workers for proposals, merges them, decides, and has the snapshot commit.
+"""The cycle's core: runs rounds. It asks the workers, merges their answers, decides, and has the snapshot commit.
 
     idle --pods--> asking --all answered, guesses right--> committing --committed--> idle
                      |  ^                                      |
-                     +--+ a guess was wrong, or a worker late  +--> asked again after its deadline
+                     +--+ a guess was wrong, or a worker late  +--> sent again after its deadline
 
-While one round is committed the next one is asked about, if it is a full one: smaller ones cost more a pod, and more
-pods will have come by the time the commit is answered. It is decided once that commit is answered, and only on what
-was judged after it: a worker that answered too early is asked again, and after a conflict the whole round waits, so
-that the pod that lost goes first. What a search has found is committed between two rounds.
+While one round is committed the next one is asked about, if it is a full one: smaller rounds cost more per pod, and
+more pods will have come by the time of the answer. It is decided once that commit is answered, and only by answers that
+have seen it. After a conflict the whole round waits, so that the pod that lost goes first. What a preemption search has
+found is committed between two rounds.
 
-A pod is with the cycle from the batch that brought it until an outcome is told: decided, unfit, failed, or superseded
-(it turned out to hold a place already). Stale pods and lost conflicts wait at the head for the next round: that is the
-scheduler's affair, not the pod's.
+The cycle holds a pod from the batch that brought it until its outcome: decided, unschedulable, failed, or superseded
+(it was placed already). Stale pods and lost conflicts wait at the head of the backlog for the next round.
 """
 
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from services.cycle.committing import Committing, Found
-from services.cycle.conflicts import CONFLICTS, Conflicts, faults_of
+import msgspec
+
+from services.cycle.answer_checks import AnswerChecks
+from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
 from services.cycle.events import (
     Ask,
-    Batch,
+    ConfirmTerm,
     Decided,
     Effect,
     Event,
     Failed,
     Superseded,
+    TermConfirmed,
     Tick,
     Unschedulable,
     WorkerFault,
     Workers,
 )
-from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, plain_class
-from services.cycle.filling import MOST_POD_BYTES, classes_asked, next_pods
-from services.cycle.gang import GangRound, take_gang
-from services.cycle.intake import Intake
-from services.cycle.knowledge import Knowledge
-from services.cycle.narrowing import VictimsAnswered
-from services.cycle.round import Round
-from services.cycle.searching import Progress, Searching
-from services.cycle.settling import MOST_ASKS, Settling
-from services.cycle.verifying import Verifying
-from services.cycle.walk import QueuedPod, Walk, walk
+from services.cycle.extenders import AskExtenders, Extenders, ExtendersAnswered, VictimsAnswered
+from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
+from services.cycle.round.admission import Admission, PodInfo
+from services.cycle.round.assign import RoundResult
+from services.cycle.round.class_cache import ClassCache
+from services.cycle.round.gang import GangRound, take_gang
+from services.cycle.round.round import MAX_ASKS, MAX_POD_BYTES, Round, next_pods
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
-from shared.messages.rounds import Proposals, Propose
-from shared.messages.state import EPOCH_SHIFT, Commit, Committed, Conflict, Heartbeat
+from shared.messages.queue import Batch
+from shared.messages.rounds import Proposals
+from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
 
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
@@ -63,12 +62,12 @@ class CycleCore:
         round_size: int = 256,
         ties: Ties | None = None,
         pace: float = 0.0,
-        extending: Extending | None = None,
+        extenders: Extenders | None = None,
         incarnation: str = "",
     ) -> None:
-        """`pace`: seconds between two rounds that are not full; pods that come meanwhile share the second one.
+        """`pace`: seconds between two rounds that are not full, so that pods that come meanwhile share the second one.
 
-        `incarnation`: by which the snapshot tells this cycle from another one of the same epoch.
+        `incarnation` distinguishes this cycle from another one of the same epoch.
         """
         if round_size < 1:
             raise InvalidConfig("roundSize", f"must be at least 1, not {round_size}")
@@ -80,27 +79,28 @@ class CycleCore:
         self.pace = pace
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self.rounds = 0
-        self._backlog: deque[QueuedPod] = deque()
+        self._extenders = extenders or Extenders()
+        self._backlog: deque[PodInfo] = deque()
         self._held: set[str] = set()
         self._workers: Mapping[str, frozenset[int]] = {}
-        self._knowledge = Knowledge()
-        self._extending = extending or Extending()
-        self._settling = Settling(self._knowledge, frameworks)
-        self._intake = Intake(frameworks, self._extending)
-        self._searching = Searching(
+        self._admission = Admission(frameworks, self._extenders)
+        self._cache = ClassCache()
+        self._checks = AnswerChecks()
+        self._commits = Commits(epoch, incarnation, self._checks)
+        self._conflicts = ConflictCounts()
+        self._searches = SearchQueue(
             epoch,
             frameworks,
             self.ties,
-            self._extending.narrowing,
+            self._extenders,
             at_once=round_size,
-            stands_alone=self._knowledge.stands_alone,
+            stands_alone=self._cache.stands_alone,
         )
-        self._verifying = Verifying()
-        self._conflicts = Conflicts()
-        self._committing = Committing(epoch, incarnation, self._intake.goes_along, self._verifying)
         self._min_seq = 0
+        """The sequence number of the last commit's answer."""
         self._batch_seq = 0
         self._newest_seq = 0
+        """The newest sequence number that a worker has seen."""
         self._not_before = 0.0
         self._begin_at: float | None = None
         self._ask_by: float | None = None
@@ -110,7 +110,7 @@ class CycleCore:
     # Events
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """InvariantBroken if it can no longer account for the pods it holds: whoever runs it is to begin anew."""
+        """InvariantBroken: the core can no longer account for its pods, and must not be used further."""
         try:
             return self._handle(event, now)
         except FlotillaError:
@@ -130,76 +130,88 @@ class CycleCore:
                 return self._on_candidates(event, now)
             case Committed():
                 return self._on_committed(event, now)
-            case Heartbeat(seq=seq):
-                self._verifying.on_heartbeat(seq)
-                return []
+            case Heartbeat():
+                return self._on_heartbeat(event, now)
+            case ConfirmTerm():
+                self._commits.confirm_term()
+                return [*self._commits.send_planned(now)]
             case ExtendersAnswered():
                 return self._on_extenders(event, now)
             case VictimsAnswered():
-                return self._searched(self._searching.on_victims(event), now)
+                return self._on_search(self._searches.on_victims(event), now)
             case Tick():
                 return self._on_tick(now)
 
     def next_deadline(self) -> float | None:
         own = (self._ask_by, self._extend_by, self._begin_at)
-        deadlines = (*own, self._committing.deadline, self._searching.deadline)
+        deadlines = (*own, self._commits.deadline, self._searches.deadline)
         return min((by for by in deadlines if by is not None), default=None)
 
     @property
     def pods_held(self) -> int:
-        """How many pods wait here for an outcome; what the queue may still send is its credit less this."""
+        """Pods without an outcome. What the queue may still send is its credit less this."""
         return len(self._held)
 
     @property
-    def under_way(self) -> set[int]:
-        """The rounds that are being asked about or committed."""
+    def rounds_under_way(self) -> set[int]:
+        """The rounds that are asked about or committed."""
         asked = set() if self._round is None else {self._round.number}
-        committing = self._committing.under_way
-        return asked if committing is None else asked | {committing.round}
-
-    @property
-    def _commit(self) -> Commit | None:
-        """What is being committed."""
-        return None if self._committing.under_way is None else self._committing.under_way.commit
+        return asked if self._commits.pending is None else asked | {self._commits.pending.round}
 
     @property
     def asked_pods(self) -> list[str]:
-        """The uids of the pods that are being asked about."""
-        return [] if self._round is None else [queued.pod.uid for queued in self._round.pods]
+        """The uids of the pods that are asked about."""
+        return [] if self._round is None else [info.uid for info in self._round.pods]
+
+    @property
+    def _is_committing(self) -> bool:
+        return self._commits.pending is not None
 
     def _on_batch(self, batch: Batch, now: float) -> list[Effect]:
         self._batch_seq = max(self._batch_seq, batch.seq)
-        self._verifying.hear(batch.seq)
+        self._checks.learn(batch.seq)
         effects: list[Effect] = []
-        for pod in batch.pods:
-            if pod.uid in self._held:
+        for queued in batch.pods:
+            try:
+                info, failure = self._admission.admit(queued, now)
+            except msgspec.DecodeError as cause:
+                self.refused.append(ProtocolError(f"a batch has a body that is no pod: {cause}"))
                 continue
-            taken = self._intake.take(pod, batch.gangs.get(pod.uid))
-            if isinstance(taken, Failed):
-                effects.append(taken)
-                self._committing.denominate(pod)
+            if info.uid in self._held:
                 continue
-            self._held.add(pod.uid)
-            self._backlog.append(taken)
+            if failure is not None:
+                effects.append(Failed(info.uid, failure, pod=info))
+                self._commits.denominate(info)
+                continue
+            self._held.add(info.uid)
+            self._backlog.append(info)
         return effects + self._go_ahead(now)
 
     def _on_workers(self, event: Workers, now: float) -> list[Effect]:
-        """Whoever is new is asked; who is gone is not waited for. The round in flight is asked again."""
+        """Lost workers are not waited for, and the round in flight is asked again of the present ones."""
         self._workers = dict(event.shards) if event.complete else {}
-        self._knowledge.keep_workers(self._workers)
-        self._verifying.on_workers(event)
-        effects = self._searching.on_workers(self._workers, now)
+        self._cache.keep_workers(self._workers)
+        self._checks.on_workers(event)
+        effects = self._searches.on_workers(self._workers, now)
         if self._round is None:
             return effects + self._search(now) + self._begin(now)
         self._round.start_over()
         self._extend_by = None
         return effects + self._ask(self._round, now)
 
+    def _on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[Effect]:
+        """A snapshot that has just begun its term has not heard the pending commit."""
+        is_new = heartbeat.seq >> EPOCH_SHIFT > self._checks.known_seq >> EPOCH_SHIFT
+        self._checks.on_heartbeat(heartbeat.seq)
+        return [*self._commits.resend(now)] if is_new else []
+
     def _on_tick(self, now: float) -> list[Effect]:
-        effects: list[Effect] = [*self._committing.tick(now)]
+        effects: list[Effect] = []
+        if self._commits.deadline is not None and now >= self._commits.deadline:
+            effects += self._commits.resend(now)
         if self._round is not None and self._ask_by is not None and now >= self._ask_by:
             effects += self._send(self._round, now)
-        effects += self._searched(self._searching.on_tick(self._workers, now), now)
+        effects += self._on_search(self._searches.on_tick(self._workers, now), now)
         if self._round is not None and self._extend_by is not None and now >= self._extend_by:
             silence = ExtendersAnswered(self._round.number, self._round.ask, self._round.silence())
             effects += self._on_extenders(silence, now)
@@ -213,10 +225,10 @@ class CycleCore:
     def _begin(self, now: float) -> list[Effect]:
         if self._round is not None or not self._backlog or not self._workers:
             return []
-        if self.round_size == 1 and (self._searching.is_busy or self._committing.awaits_search):
-            return []  # one after another: the next is to meet the room that this one gets
+        if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
+            return []  # strict mode: the next pod must see this one's nomination
         if len(self._backlog) < self.round_size:
-            if self._commit is not None:
+            if self._is_committing:
                 return []
             if now < self._not_before:
                 self._begin_at = self._not_before
@@ -224,7 +236,7 @@ class CycleCore:
         effects: list[Effect] = []
         while self._backlog:
             gang = take_gang(self._backlog)
-            refused = None if gang is None else gang.refused(MOST_POD_BYTES)
+            refused = None if gang is None else gang.refused(MAX_POD_BYTES)
             if refused is None:
                 self._begin_at, self._not_before = None, now + self.pace
                 return effects + self._begin_round(gang, now)
@@ -232,38 +244,27 @@ class CycleCore:
         return effects
 
     def _begin_round(self, gang: GangRound | None, now: float) -> list[Effect]:
-        """One of a gang is another step with what is left open of it."""
+        """For a gang: the next step, with its open members."""
         self.rounds += 1
         waiting = self._backlog if gang is None else gang.open
-        pods = next_pods(waiting, self.round_size, self._knowledge, self._settling.nodes)
-        self._round = Round(self.rounds, pods, gang)
-        self._round.topologies = self._knowledge.topologies(self._round.classes)
+        pods = next_pods(waiting, self.round_size, self._cache)
+        self._round = Round(self.rounds, pods, self._cache, gang)
         return self._ask(self._round, now)
 
     def _ask(self, round_: Round, now: float) -> list[Effect]:
         round_.next_ask()
-        for class_id in round_.open:
-            guess = self._knowledge.guess(round_.remembered_as(class_id))
-            round_.guesses[class_id] = guess or self._knowledge.borrowed(round_.classes[class_id].profile)
-            round_.borrowed[class_id] = guess is None
         return self._send(round_, now)
 
     def _send(self, round_: Round, now: float) -> list[Effect]:
-        """Asks every worker that has not answered yet about the classes that are open."""
+        """Asks every worker that has not answered yet."""
         self._ask_by = now + ASK_DEADLINE
-        return [Ask(worker, self._propose(round_, worker)) for worker in self._workers if worker not in round_.answered]
+        return [self._ask_worker(round_, worker) for worker in self._workers if worker not in round_.answered]
 
-    def _propose(self, round_: Round, worker: str) -> Propose:
-        asks = classes_asked(round_, worker, len(self._workers), self._knowledge)
-        # What is being committed will most likely be the next that the workers see.
-        wanted = self._min_seq if self._commit is None else max(self._min_seq, self._newest_seq + 1)
-        round_.is_to_see(max(wanted, self._batch_seq))
-        round_.asked_keys = round_.keys
-        keys = list(round_.asked_keys)
-        given, loads = ([], []) if round_.gang is None else round_.gang.given()
-        return Propose(
-            self.epoch, round_.number, round_.ask, round_.min_seq, self.ties, asks, keys, given=given, loads=loads
-        )
+    def _ask_worker(self, round_: Round, worker: str) -> Ask:
+        # The pending commit will most likely be the next change that workers see.
+        seq = max(self._min_seq, self._newest_seq + 1) if self._is_committing else self._min_seq
+        seq = max(seq, self._batch_seq)
+        return Ask(worker, round_.propose(self.epoch, self.ties, seq, worker, len(self._workers)))
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
         round_, worker = self._round, proposals.worker
@@ -276,82 +277,64 @@ class CycleCore:
             return []  # late or doubled
         if self._is_refused(proposals):
             return []
-        fault = self._verifying.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys)
+        fault = self._checks.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys)
         if fault is not None:
-            return [fault, Ask(worker, self._propose(round_, worker))]
-        self._knowledge.remember_known(proposals)
+            return [fault, self._ask_worker(round_, worker)]
+        self._cache.remember_known(proposals)
         self._newest_seq = max(self._newest_seq, proposals.seq)
-        if self._commit is None and proposals.seq < self._min_seq:
-            return [Ask(worker, self._propose(round_, worker))]  # judged before the commit, and overtaken by its answer
+        if not self._is_committing and proposals.seq < self._min_seq:
+            return [self._ask_worker(round_, worker)]  # judged before the commit, but arrived after its answer
         round_.answered[worker] = proposals
-        return self._look(round_, now)
+        return self._try_to_decide(round_, now)
 
     def _is_refused(self, answer: Proposals | Candidates) -> bool:
-        why = self._verifying.refusal(answer)
+        why = self._checks.refusal(answer)
         if why:
             self.refused.append(ProtocolError(why))
         return bool(why)
 
-    def _look(self, round_: Round, now: float) -> list[Effect]:
-        """Has everybody answered, and is the round before decided?"""
-        if not self._workers:
+    def _try_to_decide(self, round_: Round, now: float) -> list[Effect]:
+        """Waits for every worker and for the pending commit; then asks again what is open, or decides."""
+        if not self._workers or len(round_.answered) < len(self._workers):
             return []
-        if len(round_.answered) < len(self._workers) or self._commit is not None:
-            if len(round_.answered) == len(self._workers):
-                self._ask_by = None
+        if self._is_committing:
+            self._ask_by = None
             return []
         try:
-            self._settling.gather(round_, len(self._workers))
+            round_.settle(self.frameworks, len(self._workers))
         except Exception as cause:
             return self._blame(round_, cause, now)
-        if not set(round_.keys) <= set(round_.asked_keys):
-            round_.open = set(round_.classes)  # whatever was proposed, its domains are to be told as well
-        if round_.open and round_.ask < MOST_ASKS:
+        if round_.open and round_.ask < MAX_ASKS:
             return self._ask(round_, now)
         questions = round_.questions()
         if questions:
-            self._ask_by, self._extend_by = None, now + self._extending.patience(questions)
+            self._ask_by, self._extend_by = None, now + self._extenders.patience(questions)
             return [AskExtenders(round_.number, round_.ask, questions)]
         return self._decide(round_, now)
 
     def _blame(self, round_: Round, cause: Exception, now: float) -> list[Effect]:
-        """Ask workers with unusable answers again; re-raise if every answer is usable."""
-        effects: list[Effect] = []
-        for worker in (unusable := round_.unusable(self.frameworks)):
-            del round_.answered[worker]
-            effects.append(WorkerFault(worker, "answer", "what it tells of its nodes cannot be read"))
+        """Asks workers with unusable answers again; re-raises if every answer is usable."""
+        unusable = round_.unusable(self.frameworks)
         if not unusable:
             raise cause
-        return effects + self._send(round_, now)
+        for worker in unusable:
+            del round_.answered[worker]
+        faults = [WorkerFault(worker, "answer", "its summaries cannot be merged") for worker in unusable]
+        return [*faults, *self._send(round_, now)]
 
     def _on_extenders(self, answered: ExtendersAnswered, now: float) -> list[Effect]:
         round_ = self._round
         if round_ is None or self._extend_by is None or (answered.round, answered.ask) != (round_.number, round_.ask):
             return []
         self._extend_by = None
-        again = round_.take_judgements(answered.judgements)
-        if not again:
-            return self._decide(round_, now)
-        for class_id in again:
-            expected = self._knowledge.guess(plain_class(class_id))
-            if expected is not None:
-                self._knowledge.expect(class_id, round_.classes[class_id].profile, expected)
-        return self._ask(round_, now)
-
-    # Its end
+        return self._ask(round_, now) if round_.take_judgements(answered.judgements) else self._decide(round_, now)
 
     def _decide(self, round_: Round, now: float) -> list[Effect]:
         try:
-            round_.follow(self.frameworks)
-            verdicts = {class_id: round_.verdict(class_id) for class_id in round_.classes}
-            result = walk(round_.pods, verdicts, round_.trackers, round_.promised)
+            result = round_.decide(self.frameworks)
         except Exception as cause:
             return self._blame(round_, cause, now)
         self._round = self._ask_by = None
-        if result.decided:
-            for class_id in round_.trackers:
-                profile = round_.classes[class_id].profile
-                self._knowledge.expect(round_.remembered_as(class_id), profile, round_.prediction(class_id))
         if round_.gang is not None:
             round_.gang.take(result)
             if not round_.gang.is_over:
@@ -360,120 +343,128 @@ class CycleCore:
         effects = self._end(result)
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:
-            effects.append(self._committing.write_round(round_.number, result, now))
+            effects.append(self._commits.send_round(round_.number, result, now))
         return effects + self._go_ahead(now)
 
-    def _end(self, result: Walk) -> list[Effect]:
-        """Tells who has got no place, or has it searched for."""
-        hopeless = [(queued, unfit) for queued, unfit in result.unfit if self._searching.concerns(queued, unfit)]
-        unfit = [(queued, unfit) for queued, unfit in result.unfit if not self._searching.concerns(queued, unfit)]
-        self._searching.add(hopeless)
-        effects: list[Effect] = [Unschedulable(queued.pod.uid, why) for queued, why in unfit]
-        effects += [Failed(queued.pod.uid, status) for queued, status in result.failed]
-        for queued, _ in (*unfit, *result.failed):
-            self._held.discard(queued.pod.uid)
-            self._committing.denominate(queued.pod)
-        return effects
+    def _end(self, result: RoundResult) -> list[Effect]:
+        """Ends the attempts of failed and unfit pods, or has preemption candidates searched for them."""
+        self._searches.add([(info, unfit) for info, unfit in result.unfit if self._searches.applies_to(info, unfit)])
+        unfit = [(info, unfit) for info, unfit in result.unfit if not self._searches.applies_to(info, unfit)]
+        for info, _ in (*unfit, *result.failed):
+            self._held.discard(info.uid)
+            self._commits.denominate(info)
+        effects: list[Effect] = [Unschedulable(info.uid, why, pod=info) for info, why in unfit]
+        return effects + [Failed(info.uid, status, pod=info) for info, status in result.failed]
 
     def _go_ahead(self, now: float) -> list[Effect]:
-        """What was found is committed, something is searched for, and a round begun: as far as each may be now."""
-        return [*self._committing.write_found(now), *self._search(now), *self._begin(now)]
+        """Commits nominations, begins a search and a round, as far as each is possible now."""
+        return [*self._commits.send_planned(now), *self._search(now), *self._begin(now)]
+
+    # Preemption
 
     def _search(self, now: float) -> list[Effect]:
-        """Once what was decided last is committed, so that it is seen."""
-        if self._commit is not None:
+        """Once the last decisions are committed, so that workers see them."""
+        if self._is_committing:
             return []
-        return self._searching.begin(self._workers, max(self._min_seq, self._batch_seq), now)
+        return self._searches.begin(self._workers, max(self._min_seq, self._batch_seq), now)
 
     def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
-        if not self._searching.awaits(candidates) or self._is_refused(candidates):
+        if not self._searches.awaits(candidates) or self._is_refused(candidates):
             return []
-        fault = self._verifying.candidates(candidates, *self._searching.asked)
+        fault = self._checks.candidates(candidates, *self._searches.asked)
         if fault is not None:
-            return [fault, *self._searching.ask_again(candidates.worker)]
-        progress = self._searching.on_candidates(candidates, self._workers, now)
+            return [fault, *self._searches.ask_again(candidates.worker)]
+        progress = self._searches.on_candidates(candidates, self._workers, now)
         self._newest_seq = max(self._newest_seq, candidates.seq)
-        return self._searched(progress, now)
+        return self._on_search(progress, now)
 
-    def _searched(self, progress: Progress, now: float) -> list[Effect]:
-        for queued in progress.denominated:
-            self._committing.denominate(queued.pod)
-        self._held.difference_update(queued.pod.uid for queued in progress.told)
+    def _on_search(self, progress: SearchProgress, now: float) -> list[Effect]:
+        for info in progress.denominated:
+            self._commits.denominate(info)
+        self._held.difference_update(info.uid for info in progress.ended)
         self._backlog.extendleft(reversed(progress.again))
-        self._committing.add(progress.found)
+        self._commits.plan(progress.nominations)
         return progress.effects + self._go_ahead(now)
 
+    # The answer to a commit
+
     def _on_committed(self, committed: Committed, now: float) -> list[Effect]:
-        if committed.seq >> EPOCH_SHIFT < self._verifying.known >> EPOCH_SHIFT:
+        if committed.seq >> EPOCH_SHIFT < self._checks.known_seq >> EPOCH_SHIFT:
             self.refused.append(ProtocolError(f"commit {committed.round} is answered by a snapshot of an earlier term"))
             return []
-        ended = self._committing.take(committed)
-        if ended is None:
+        answered = self._commits.take(committed)
+        if answered is None:
             return []
-        effects: list[Effect] = [*self._verifying.committed(committed.seq), *faults_of(ended.commit, committed)]
+        faults = [*self._checks.on_committed(committed.seq), *faults_of(answered.commit, committed)]
         self._min_seq = committed.seq
-        self._newest_seq = committed.seq if effects else max(self._newest_seq, committed.seq)
+        self._newest_seq = committed.seq if faults else max(self._newest_seq, committed.seq)
+        effects: list[Effect] = [*faults]
+        if answered.confirms:
+            effects.append(TermConfirmed())
         conflicts = {conflict.uid: conflict for conflict in committed.conflicts}
-        effects += self._end_search(ended.found, conflicts, committed.seq)
-        if ended.walked is not None:
-            effects += self._end_round(ended.walked, conflicts)
-        effects += [*self._committing.write_found(now), *self._search(now)]
+        effects += self._end_nominations(answered.nominations, conflicts, committed.seq)
+        if answered.result is not None:
+            effects += self._end_round(answered.result, conflicts)
+        effects += [*self._commits.send_planned(now), *self._search(now)]
         if self._round is None:
             return effects + self._begin(now)
-        return effects if self._commit is not None else effects + self._go_on(self._round, now)
+        return effects if self._is_committing else effects + self._resume(self._round, now)
 
-    def _end_round(self, result: Walk, conflicts: Mapping[str, Conflict]) -> list[Effect]:
+    def _end_round(self, result: RoundResult, conflicts: Mapping[str, Conflict]) -> list[Effect]:
         effects: list[Effect] = []
-        lost: dict[str, QueuedPod] = {}
-        for queued, rung in result.decided:
-            uid = queued.pod.uid
+        lost: dict[str, PodInfo] = {}
+        for info, placement in result.decided:
+            conflict = conflicts.get(info.uid)
+            if conflict is not None and not conflict.placed:
+                lost[info.uid] = info
+                continue
+            self._held.discard(info.uid)
+            self._conflicts.won(info)
+            decided = Decided(info.uid, placement.node, pod=info)
+            effects.append(decided if conflict is None else Superseded(info.uid, pod=info))
+        if not lost:
+            return effects + self._end(RoundResult(result.order, unfit=result.withheld))
+        again, tired = self._conflicts.after_round(result, lost, self._held)
+        self._put_back(result, again)
+        return effects + self._end(RoundResult(result.order, failed=tired))
+
+    def _end_nominations(
+        self, nominations: Iterable[PlannedNomination], conflicts: Mapping[str, Conflict], number: int
+    ) -> list[Effect]:
+        """Nominated pods wait in the queue for the evictions; the others of the class are decided again."""
+        effects: list[Effect] = []
+        again: list[PodInfo] = []
+        for planned in nominations:
+            info, uid = planned.info, planned.info.uid
             conflict = conflicts.get(uid)
             if conflict is not None and not conflict.placed:
-                lost[uid] = queued
-            else:
-                self._held.discard(uid)
-                self._conflicts.won(queued)
-                effects.append(Decided(uid, rung.node) if conflict is None else Superseded(uid))
-        if lost:
-            again, tired = self._conflicts.again(result, lost, self._held)
-            self._put_back(result, again)
-            return effects + self._end(Walk(result.order, failed=tired))
-        return effects + self._end(Walk(result.order, unfit=result.withheld))
-
-    def _end_search(self, found: Iterable[Found], conflicts: Mapping[str, Conflict], number: int) -> list[Effect]:
-        """Who has got room by now rests, until pods have left; the others of the class are decided anew."""
-        effects: list[Effect] = []
-        again: list[QueuedPod] = []
-        for each in found:
-            uid = each.queued.pod.uid
-            conflict = conflicts.get(uid)
-            if conflict is not None and not conflict.placed:
-                if self._conflicts.lost(each.queued, self._held):
-                    effects += self._end(Walk([uid], failed=[(each.queued, CONFLICTS)]))
-                    again += each.others
+                if self._conflicts.lost(info, self._held):
+                    effects += self._end(RoundResult([uid], failed=[(info, CONFLICTS)]))
+                    again += planned.others
                 else:
-                    again += each.pods
+                    again += planned.pods
                 continue
             self._held.discard(uid)
-            self._conflicts.won(each.queued)
-            again += each.others
+            self._conflicts.won(info)
+            again += planned.others
             if conflict is None:
-                effects.append(Unschedulable(uid, each.unfit, each.preemption, number if each.evicts else 0))
+                evicting = number if planned.evicts else 0
+                effects.append(Unschedulable(uid, planned.unfit, planned.preemption, evicting, pod=info))
             else:
-                effects.append(Superseded(uid))
+                effects.append(Superseded(uid, pod=info))
         self._backlog.extendleft(reversed(again))
         return effects
 
-    def _put_back(self, result: Walk, lost: dict[str, QueuedPod]) -> None:
-        """The pods that lost a conflict, and those deferred in the same round, before all others and in their order."""
+    def _put_back(self, result: RoundResult, lost: dict[str, PodInfo]) -> None:
+        """Pods that lost a conflict, and those deferred in the same round, go before all others, in their order."""
         if self._round is not None:
             self._backlog.extendleft(reversed(self._round.held))
             self._round = self._ask_by = self._extend_by = None
-        waiting = lost | {queued.pod.uid: self._backlog.popleft() for queued in result.deferred}
+        waiting = lost | {info.uid: self._backlog.popleft() for info in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
 
-    def _go_on(self, round_: Round, now: float) -> list[Effect]:
-        """The commit before this round is done: asks again whoever judged without it, or waits for what never was."""
+    def _resume(self, round_: Round, now: float) -> list[Effect]:
+        """The commit before this round is answered: asks workers again that judged without it, or that wait in vain."""
         in_vain = max(self._min_seq, self._batch_seq) < round_.min_seq
         early = {worker for worker, proposals in round_.answered.items() if proposals.seq < self._min_seq}
         for worker in early:
@@ -481,14 +472,14 @@ class CycleCore:
         again = [w for w in self._workers if w in early or (in_vain and w not in round_.answered)]
         if again:
             self._ask_by = now + ASK_DEADLINE
-            return [Ask(worker, self._propose(round_, worker)) for worker in again]
-        return self._look(round_, now)
+            return [self._ask_worker(round_, worker) for worker in again]
+        return self._try_to_decide(round_, now)
 
     def validate(self) -> None:
-        """Every pod held is in the backlog, or in the round or commit in flight, and once."""
-        where = [queued.pod.uid for queued in self._backlog]
+        """Raises InvariantBroken unless every held pod is in the backlog, a round, a search or a commit, and once."""
+        where = [info.uid for info in self._backlog]
         if self._round is not None:
-            where += [queued.pod.uid for queued in self._round.held]
-        where += [queued.pod.uid for queued in (*self._searching.held(), *self._committing.held())]
+            where += [info.uid for info in self._round.held]
+        where += [info.uid for info in (*self._searches.held(), *self._commits.held())]
         if len(where) != len(set(where)) or set(where) != self._held:
             raise InvariantBroken(f"cycle holds {len(self._held)} pods and can account for {len(where)}")

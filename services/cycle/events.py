@@ -1,38 +1,24 @@
-"""What the cycle is told, and what it wants done."""
+"""The events that the cycle's core handles, and the effects that its shell carries out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flotilla.results import Status
-from services.cycle.extending import AskExtenders, ExtendersAnswered
-from services.cycle.narrowing import AskAboutVictims, VictimsAnswered
-from services.cycle.preempting import Preemption
-from services.cycle.walk import Unfit
+from services.cycle.extenders import AskAboutVictims, AskExtenders, ExtendersAnswered, VictimsAnswered
+from services.cycle.preemption.candidate_search import Preemption
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.assign import Unfit
 from shared.messages.preemption import Candidates, Preempt
-from shared.messages.queue import Gang
+from shared.messages.queue import Batch
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed, Heartbeat
-from shared.model.objects import Pod
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Event: pods to decide, in queue order. Whether a pod is to be scheduled at all is the queue's to know.
-
-    `seq`: they are not to be judged on an older state than this. `gangs`: by uid, of those that are to be placed
-    together; the pods of a gang follow each other.
-    """
-
-    pods: list[Pod]
-    seq: int = 0
-    gangs: Mapping[str, Gang] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Event: who holds which shards now. Nothing is decided while not every shard is held, and by one worker only.
+    """Event: the workers and their shards. Nothing is decided while a shard has no holder, or two.
 
-    `incarnations`: of the workers whose answers tell theirs.
+    `incarnations`: of the workers whose answers name theirs.
     """
 
     shards: Mapping[str, frozenset[int]]
@@ -42,6 +28,11 @@ class Workers:
     @property
     def complete(self) -> bool:
         return sorted(shard for held in self.shards.values() for shard in held) == list(range(self.shard_count))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmTerm:
+    """Event: make sure that the snapshot accepts this cycle's commits. Answered by TermConfirmed, or by Outdated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +49,56 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """Effect: send this to the snapshot. `round`: that whose decisions it has; 0 if it is of none."""
+class SendCommit:
+    """Effect: send this to the snapshot. `round`: the round whose decisions it has, or 0."""
 
     message: Commit
     round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
+class TermConfirmed:
+    """Effect: the snapshot has accepted a commit that was sent after ConfirmTerm."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
-    """Effect: this pod is assumed to be on this node, and on its way to be bound."""
+    """Effect: the pod is assumed on this node, and will be bound."""
 
     uid: str
     node: str
+    pod: PodInfo | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Effect: no node is feasible for this pod. `preemption`: what was found that could be done about it.
+    """Effect: no node is feasible for the pod. `preemption`: what its PostFilter plugins found.
 
-    `number`: that of its nomination, if others are made to leave for it.
+    `number`: of its nomination, if victims are evicted for it.
     """
 
     uid: str
     unfit: Unfit
     preemption: Preemption | None = None
     number: int = 0
+    pod: PodInfo | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Effect: a plugin failed on this pod, or the pod cannot be read."""
+    """Effect: a plugin failed on the pod, or the pod cannot be read."""
 
     uid: str
     status: Status
+    pod: PodInfo | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Effect: this pod holds a place already; there is nothing to decide."""
+    """Effect: the pod is placed already."""
 
     uid: str
+    pod: PodInfo | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +111,7 @@ class WorkerFault:
     counted: bool = False
 
 
-Event = Batch | Workers | Proposals | Candidates | Committed | Heartbeat | ExtendersAnswered | VictimsAnswered | Tick
-Effect = Ask | AskExtenders | AskAboutVictims | Write | Decided | Unschedulable | Failed | Superseded | WorkerFault
+Message = Batch | Proposals | Candidates | Committed | Heartbeat
+Event = Message | Workers | ConfirmTerm | ExtendersAnswered | VictimsAnswered | Tick
+Outcome = Decided | Unschedulable | Failed | Superseded
+Effect = Ask | AskExtenders | AskAboutVictims | SendCommit | TermConfirmed | Outcome | WorkerFault

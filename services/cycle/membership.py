@@ -1,15 +1,18 @@
-"""Membership: which workers there are, and which shards each of them holds.
+"""Membership: which workers there are, which shards each of them holds, and which workers are trusted with any.
 
-Whoever beats is a member; whoever does not for a while is none, and its shards go to others. So do at once those of a
-member that says that it leaves. Shards move as little as can be: a member keeps what it holds, up to its fair share. A
-new cycle learns from the beats what is held already. Of two processes of one name the beats of one count.
+A worker is a member while it beats. The shards of a lost or leaving member go to others at once. As few shards as
+possible move: a member keeps what it holds, up to its fair share. A new cycle learns from the beats which shards are
+held already. Of two processes of one name only one counts.
+
+Shards are assigned once the snapshot has confirmed the cycle's term, so the snapshot knows of every cycle whose shards
+a worker can hold. A beat that names the assignment of a later cycle proves nothing: the snapshot is asked again, and if
+it confirms the term, the beat was wrong.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
-from services.cycle.events import Workers
-from services.cycle.trust import Trust
+from services.cycle.events import WorkerFault, Workers
 from shared.errors import MOST_REMEMBERED
 from shared.messages.identity import NameTaken
 from shared.messages.workers import Assign, WorkerBeat
@@ -18,17 +21,89 @@ from shared.runtime.names import Names
 WORKER_PATIENCE = 5.0
 """Seconds without a beat after which a worker counts as lost: longer than it takes to load what it holds."""
 LOADING_PATIENCE = 30.0
-"""Seconds that a worker may take to load its shards, while others have loaded theirs: then these get them."""
+"""Seconds for loading shards, while others have loaded theirs; after that the shards go to others."""
+EXCLUSION = 60.0
+"""Seconds for which a worker that has not loaded its shards gets none."""
 REPEAT = 4.0
-"""Seconds after which a worker is told again which shards it holds: less than it waits for that."""
-BENCH = 60.0
-"""Seconds for which such a worker gets none."""
+"""Seconds between two repetitions of an assignment: less than a worker waits for one."""
 SETTLING = 0.5
-"""Seconds after the first beat until shards are given out, unless all expected workers beat before: workers that start
-together get their shards once. The first of many would otherwise load all shards, without the memory for them.
+"""Seconds from the first beat until shards are assigned, unless all expected workers beat before: workers that start
+together get their shards once. Otherwise the first of many would load all shards, without the memory for them.
 """
-LONGEST_SETTLING = 5.0
-"""Of a fleet of which one after the other comes."""
+MAX_SETTLING = 5.0
+"""The same for workers that come one after the other."""
+
+MAX_FAULTS = 3
+FORGIVEN = 600.0
+"""Seconds without a fault after which earlier ones count no more."""
+FIRST_PAUSE = 30.0
+"""Seconds without shards for a worker that is distrusted for the second time; each further time twice as long."""
+MAX_PAUSE = 3600.0
+RELAPSE = 86_400.0
+"""Seconds without a fault after which earlier distrust counts no more."""
+MAX_NAMES = 1 << 10
+
+
+@dataclass(slots=True)
+class _Record:
+    faults: int = 0
+    last: float = 0.0
+    distrusted: str = ""
+    times: int = 0
+    until: float = 0.0
+    why: str = ""
+
+
+class WorkerTrust:
+    """Which workers are trusted.
+
+        trusted --MAX_FAULTS within FORGIVEN--> distrusted --another process, and its pause is over--> trusted
+
+    A fault is a defect or a lie. A worker with a defect loads its state again when it restarts, which may mend it. One
+    that lies claims to have restarted whenever that helps it, so each pause is longer than the one before.
+    """
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[str, _Record] = OrderedDict()
+
+    def fault(self, worker: str, incarnation: str, why: str, now: float) -> bool:
+        """True if that was one too many."""
+        record = self._records.setdefault(worker, _Record())
+        self._records.move_to_end(worker)
+        if len(self._records) > MAX_NAMES:
+            self._records.popitem(last=False)
+        if now - record.last > FORGIVEN:
+            record.faults = 0
+        if now - record.last > RELAPSE:
+            record.times = 0
+        record.faults += 1
+        record.last = now
+        if record.faults < MAX_FAULTS:
+            return False
+        pause = 0.0 if not record.times else min(FIRST_PAUSE * 2.0 ** (record.times - 1), MAX_PAUSE)
+        record.faults, record.times = 0, record.times + 1
+        record.distrusted, record.until, record.why = incarnation, now + pause, why
+        return True
+
+    def is_distrusted(self, worker: str, incarnation: str) -> bool:
+        """Whether this very process had too many faults; another one of the name may only have to wait."""
+        record = self._records.get(worker)
+        return record is not None and record.times > 0 and record.distrusted == incarnation
+
+    def refusal(self, worker: str, incarnation: str, now: float) -> str:
+        """Why this process gets no shards; empty if it may have some."""
+        record = self._records.get(worker)
+        if record is None or not record.times:
+            return ""
+        if self.is_distrusted(worker, incarnation):
+            return f"{MAX_FAULTS} faults, the last of them: {record.why}"
+        if now < record.until:
+            return f"distrusted {record.times} times, waits {record.until - now:.0f} s more: {record.why}"
+        return ""
+
+    def distrusted(self, now: float) -> list[str]:
+        """The workers that must restart or wait."""
+        return [name for name, of in self._records.items() if of.times and self.refusal(name, of.distrusted, now)]
 
 
 @dataclass(slots=True)
@@ -38,38 +113,50 @@ class _Member:
     shards: set[int] = field(default_factory=set)
     assignment: int = 0
     told_at: float = 0.0
-    """When it was last told its assignment."""
+    """When the assignment was last sent."""
     loaded_at: float = 0.0
-    """When it was last heard to have all it holds, or was given it."""
+    """When it was last heard to have loaded all its shards, or was assigned them."""
     has_loaded: bool = False
     leaving: bool = False
     signs: bool = False
 
 
 class Membership:
-    """The methods answer with what is to be sent, by worker; `changed`: `workers` is to be looked at again.
+    """The methods return what to send, by worker."""
 
-    `refused`: who is to be told that another process has its name; the caller takes them out.
-    """
+    def __init__(self, epoch: int, shard_count: int, expected: int = 0, *, confirmed: bool = True) -> None:
+        """`expected`: workers that start together, 0 if unknown; when all of them beat, no other is waited for.
 
-    def __init__(self, epoch: int, shard_count: int, expected: int = 0) -> None:
-        """`expected`: workers that start together; once all of them beat, no other is waited for. 0: unknown."""
+        `confirmed`: whether the snapshot has confirmed this epoch; before, no shards are assigned.
+        """
         self.epoch = epoch
         self.shard_count = shard_count
-        self.expected = expected
         self.changed = False
+        """Whether `workers` has changed since it was last read."""
         self.refused: deque[NameTaken] = deque(maxlen=MOST_REMEMBERED)
+        """Messages to processes whose name another one has; the caller takes them out."""
+        self._expected = expected
+        self._confirmed = confirmed
         self._members: dict[str, _Member] = {}
-        self._benched: dict[str, float] = {}
-        self._trust = Trust()
+        self._excluded: dict[str, float] = {}
+        self._trust = WorkerTrust()
         self._names = Names()
         self._number = 0
-        self._nothing_at = 0.0
-        """When nobody was last known to have loaded anything."""
+        self._claims: dict[str, str] = {}
+        """By worker, why its beat is not believed, until the snapshot is asked."""
+        self._asked_claims: dict[str, str] | None = None if confirmed else {}
+        """The claims about which the snapshot is being asked; None if it is not."""
+        self._none_loaded_at = 0.0
+        """When last no member was known to have loaded anything."""
         self._begun_at: float | None = None
         self._settled_at: float | None = None
 
     def beat(self, beat: WorkerBeat, now: float) -> list[tuple[str, Assign]]:
+        if (beat.epoch, beat.assignment) > (self.epoch, self._number):
+            said = f"its beat names assignment {beat.assignment} of epoch {beat.epoch}"
+            if len(self._claims) < MAX_NAMES:
+                self._claims[beat.worker] = f"{said}, and the snapshot accepts no later cycle than that of {self.epoch}"
+            return []
         of = (beat.worker, beat.incarnation, now)
         ruling = self._names.beat(*of, epoch=self.epoch, uptime=beat.uptime, leaving=beat.leaving)
         if not ruling.counts:
@@ -77,7 +164,7 @@ class Membership:
                 self.refused.append(ruling.taken)
             return []
         self._settle(beat, now)
-        if now < self._benched.get(beat.worker, 0.0):
+        if now < self._excluded.get(beat.worker, 0.0):
             return []
         refused = self._trust.refusal(beat.worker, beat.incarnation, now)
         if refused:
@@ -86,7 +173,7 @@ class Membership:
         if member is None:
             claimed = self._claim(beat)
             self._members[beat.worker] = _Member(beat.incarnation, now, claimed, leaving=beat.leaving, signs=beat.signs)
-            if self._is_complete():
+            if 0 < self._expected <= sum(not member.leaving for member in self._members.values()):
                 self._settled_at = now
             return self._share(now)
         member.signs = beat.signs
@@ -96,7 +183,7 @@ class Membership:
             member.loaded_at = now
         if member.incarnation != beat.incarnation:
             member.incarnation = beat.incarnation
-            self.changed = True  # it has begun anew: what it was asked is lost
+            self.changed = True  # it has restarted: asks to it are lost
         if member.leaving != beat.leaving:
             member.leaving = beat.leaving
             return self._share(now)
@@ -105,12 +192,21 @@ class Membership:
             return [(beat.worker, self._assign(member, now))]
         return []
 
-    def outdated_by(self, beat: WorkerBeat) -> bool:
-        """Whether another cycle has given the worker its shards, in no earlier term: it refuses what this one says."""
-        return (beat.epoch, beat.assignment) > (self.epoch, self._number)
+    def wants_confirmation(self) -> bool:
+        """Whether the snapshot must be asked about claims now; its answer is `on_confirmed`."""
+        if self._asked_claims is not None or not self._claims:
+            return False
+        self._asked_claims, self._claims = self._claims, {}
+        return True
+
+    def on_confirmed(self, now: float) -> tuple[list[WorkerFault], list[tuple[str, Assign]]]:
+        """The snapshot accepts this cycle: beats that named a later one before it was asked were wrong."""
+        wrong, self._asked_claims = self._asked_claims or {}, None
+        self._confirmed = True
+        return [WorkerFault(worker, "epoch", why) for worker, why in wrong.items()], self.tick(now)
 
     def fault(self, worker: str, why: str, now: float) -> list[tuple[str, Assign]]:
-        """Its answers cannot have been right. After too many of them its shards go to others until it starts again."""
+        """An answer was wrong. After too many faults the worker's shards go to others until it restarts."""
         member = self._members.get(worker)
         if member is None or not self._trust.fault(worker, member.incarnation, why, now):
             return []
@@ -123,10 +219,10 @@ class Membership:
         return self._trust.distrusted(now)
 
     def tick(self, now: float) -> list[tuple[str, Assign]]:
-        """To be called now and then: notices who is lost."""
-        self._benched = {name: until for name, until in self._benched.items() if now < until}
-        idle = self._never_load(now)
-        self._benched.update((name, now + BENCH) for name in idle)
+        """Called regularly: finds lost workers, and those that do not load their shards."""
+        self._excluded = {name: until for name, until in self._excluded.items() if now < until}
+        idle = self._never_loaded(now)
+        self._excluded.update((name, now + EXCLUSION) for name in idle)
         lost = [
             name for name, member in self._members.items() if now - member.heard_at > WORKER_PATIENCE or name in idle
         ]
@@ -136,7 +232,6 @@ class Membership:
         return self._share(now) if lost or unsettled else []
 
     def workers(self) -> Workers:
-        """Who is to be asked."""
         self.changed = False
         shards = {name: frozenset(m.shards) for name, m in self._members.items() if m.assignment and m.shards}
         signed = {name: member.incarnation for name, member in self._members.items() if member.signs}
@@ -152,32 +247,28 @@ class Membership:
         return Assign(self.epoch, self._number, [], self.shard_count, why, ends)
 
     def _settle(self, beat: WorkerBeat, now: float) -> None:
-        """Each that is new and holds nothing may be followed by another."""
+        """A new worker without shards may be followed by another one."""
         if self._begun_at is None or self._settled_at is None:
             self._begun_at, self._settled_at = now, now + SETTLING
         elif not (self._number or beat.shards or beat.worker in self._members):
-            self._settled_at = min(now + SETTLING, self._begun_at + LONGEST_SETTLING)
+            self._settled_at = min(now + SETTLING, self._begun_at + MAX_SETTLING)
 
-    def _is_complete(self) -> bool:
-        staying = sum(not member.leaving for member in self._members.values())
-        return 0 < self.expected <= staying
-
-    def _never_load(self, now: float) -> list[str]:
-        """Who cannot load what others can. While nobody can, there is nothing to be loaded, and no time passes."""
+    def _never_loaded(self, now: float) -> list[str]:
+        """Members that do not load what others can. While nobody has loaded anything, no time passes."""
         if not any(member.has_loaded for member in self._members.values()):
-            self._nothing_at = now
-        waits = {name: max(m.loaded_at, self._nothing_at) for name, m in self._members.items() if m.assignment}
+            self._none_loaded_at = now
+        waits = {name: max(m.loaded_at, self._none_loaded_at) for name, m in self._members.items() if m.assignment}
         return [name for name, since in waits.items() if now - since > LOADING_PATIENCE]
 
     def _claim(self, beat: WorkerBeat) -> set[int]:
-        """What it holds already, unless others do, or it was divided otherwise."""
+        """The shards that the worker holds already, except others' and those of another shard count."""
         if beat.shard_count != self.shard_count:
             return set()
         taken = set[int]().union(*(member.shards for member in self._members.values()))
         return {shard for shard in beat.shards if 0 <= shard < self.shard_count} - taken
 
     def _share(self, now: float) -> list[tuple[str, Assign]]:
-        if self._settled_at is None or now < self._settled_at:
+        if not self._confirmed or self._settled_at is None or now < self._settled_at:
             return []
         before = {name: frozenset(member.shards) for name, member in self._members.items()}
         self._balance()
@@ -191,7 +282,7 @@ class Membership:
         return sends
 
     def _balance(self) -> None:
-        """Nobody holds more than its fair share, rounded up, and everything is held, as long as somebody stays."""
+        """While a member stays, every shard is held, and no member holds more than its fair share, rounded up."""
         members = [self._members[name] for name in sorted(self._members)]
         for member in members:
             if member.leaving:
@@ -201,16 +292,14 @@ class Membership:
             return
         least, more = divmod(self.shard_count, len(members))
         members.sort(key=lambda member: -len(member.shards))
-        free = set(range(self.shard_count)).difference(*(member.shards for member in members))
-        for place, member in enumerate(members):
-            share = least + (place < more)
-            for shard in sorted(member.shards, reverse=True)[: max(0, len(member.shards) - share)]:
-                member.shards.discard(shard)
-                free.add(shard)
-        for place, member in enumerate(members):
-            for shard in sorted(free)[: least + (place < more) - len(member.shards)]:
-                member.shards.add(shard)
-                free.discard(shard)
+        shares = [least + (place < more) for place in range(len(members))]
+        for member, share in zip(members, shares, strict=True):
+            member.shards = set(sorted(member.shards)[:share])
+        free = sorted(set(range(self.shard_count)).difference(*(member.shards for member in members)))
+        for member, share in zip(members, shares, strict=True):
+            missing = share - len(member.shards)
+            member.shards.update(free[:missing])
+            del free[:missing]
 
     def _assign(self, member: _Member, now: float) -> Assign:
         member.told_at = now

@@ -1,4 +1,4 @@
-"""Cycle's shell: pods from the queue, asks to the workers, commits to the snapshot, outcomes back to the queue."""
+"""The cycle's shell: pods from the queue, asks to the workers, commits to the snapshot, outcomes back to the queue."""
 
 import asyncio
 import logging
@@ -6,28 +6,24 @@ import random
 import secrets
 from collections.abc import Iterable
 
-from services.cycle.asking import Asking
 from services.cycle.core import CycleCore
 from services.cycle.events import (
     Ask,
-    Batch,
-    Decided,
+    ConfirmTerm,
     Effect,
     Event,
-    Failed,
-    Superseded,
+    Outcome,
+    SendCommit,
+    TermConfirmed,
     Tick,
     Unschedulable,
     WorkerFault,
-    Write,
 )
-from services.cycle.extending import AskExtenders, Extending
-from services.cycle.feed import Feed
-from services.cycle.fullobjects import NODES, WholeObjects
+from services.cycle.extender_calls import NODES, ExtenderCalls, FullObjects
+from services.cycle.extenders import AskAboutVictims, AskExtenders, Extenders
 from services.cycle.membership import Membership
-from services.cycle.narrowing import AskAboutVictims
-from services.cycle.outcomes import outcome_of
-from services.cycle.spans import RoundSpans
+from services.cycle.metrics import CycleMetrics, RoundSpans
+from services.cycle.queue_client import QueueClient, outcome_of
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.extenders.client import ExtenderClient
@@ -35,9 +31,8 @@ from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListWatch
 from shared.messages.evaluation import Ties
-from shared.messages.preemption import Candidates, Preempt
-from shared.messages.queue import Batch as PulledBatch
-from shared.messages.queue import Outcome, QueuedPod, Verdict
+from shared.messages.preemption import Candidates
+from shared.messages.queue import Verdict
 from shared.messages.rounds import Explained, Proposals, Propose
 from shared.messages.state import Committed, Heartbeat, Outdated
 from shared.messages.workers import Assign, WorkerBeat
@@ -52,17 +47,10 @@ from shared.runtime.stopping import CYCLE_PODS
 from shared.telemetry.logs import Repeated
 
 PACE = 0.02
-"""Seconds between two rounds that are not full: fewer and fuller ones cost less a pod."""
-LOOK = 0.25
-"""Seconds between two looks at who is lost."""
-FINISH_LOOK = 0.01
-RESULTS = {
-    Verdict.DECIDED: "scheduled",
-    Verdict.UNSCHEDULABLE: "unschedulable",
-    Verdict.FAILED: "error",
-    Verdict.SUPERSEDED: "scheduled",
-}
-"""As kube-scheduler labels them."""
+"""Seconds between two rounds that are not full: fewer and fuller ones cost less per pod."""
+LOOK_INTERVAL = 0.25
+"""Seconds between two checks for lost workers, and between two updates of metrics."""
+FINISH_INTERVAL = 0.01
 
 
 async def main(context: Context) -> None:
@@ -84,7 +72,7 @@ async def main(context: Context) -> None:
                     round_size=settings.round_size,
                     ties=Ties(seed=settings.seed),
                     pace=PACE,
-                    extending=Extending(extenders.extenders),
+                    extenders=Extenders(extenders.extenders),
                     incarnation=secrets.token_hex(8),
                 )
                 await lead.during(Shell(context, core, extenders, client, LaterTerm(context, lead.raise_term)).run())
@@ -104,87 +92,69 @@ class Shell:
         later_term: LaterTerm,
     ) -> None:
         settings = context.settings
-        self._later_term = later_term
-        self._client = client
-        self._whole = WholeObjects(client)
-        self._asking = Asking(extenders, self._whole, self._handle, self._trouble, context.fault)
         self._context = context
+        self._bus = context.bus
         self._core = core
-        self._membership = Membership(core.epoch, settings.shard_count, settings.expected_workers)
-        self._pods: dict[str, tuple[QueuedPod, float]] = {}
-        """With the time at which each was taken."""
-        self._feed = Feed(
-            context.bus, core.epoch, settings.round_size, lambda: core.pods_held, self._take, core.refused.append
+        self._client = client
+        self._later_term = later_term
+        self._full_objects = FullObjects(client)
+        self._calls = ExtenderCalls(extenders, self._full_objects, self._handle, self._on_trouble, context.fault)
+        self._membership = Membership(core.epoch, settings.shard_count, settings.expected_workers, confirmed=False)
+        self._queue = QueueClient(
+            context.bus, core.epoch, settings.round_size, lambda: core.pods_held, self._handle, core.refused.append
         )
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
         )
         self._spans = RoundSpans(context.tracer)
+        self._metrics = CycleMetrics(context.metrics)
         self._clocks = ClockOffsets(context)
         self._snapshot = Watchdog(context.health, context.clock, "snapshot", "no snapshot has answered the commit")
         self._snapshot.stop()
         self._sparingly = Repeated(context.log)
         self._rounds_before = 0
-        metrics = context.metrics
-        self._rounds = metrics.counter("flotilla_rounds_total", "Rounds begun.")
-        self._refused = metrics.counter("flotilla_cycle_refused_total", "Messages that were not taken.")
-        self._held = metrics.gauge("flotilla_cycle_pods", "Pods that wait for an outcome.")
-        self._workers = metrics.gauge("flotilla_workers", "Workers that hold shards.")
-        self._faults = metrics.counter(
-            "flotilla_worker_faults_total",
-            "Answers that cannot have been right when they were given.",
-            ["worker", "reason"],
-        )
-        self._attempts = metrics.histogram(
-            "scheduler_scheduling_attempt_duration_seconds",
-            "From a pod's leaving the queue to its outcome.",
-            ["result", "profile"],
-        )
 
     async def run(self) -> None:
-        bus = self._context.bus
         self._context.health.wait_for("workers", "no workers hold the shards yet")
         self._context.health.ready()
-        await bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Explained, Candidates), self._on_answer)
-        await bus.subscribe(subjects.CYCLE_COMMITTED, (Committed, Outdated, Heartbeat), self._on_committed)
-        await bus.subscribe(subjects.WORKER_BEATS, WorkerBeat, self._on_beat)
+        await self._bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Explained, Candidates), self._on_answer)
+        await self._bus.subscribe(subjects.CYCLE_COMMITTED, (Committed, Outdated, Heartbeat), self._on_committed)
+        self._handle(ConfirmTerm())
+        await self._bus.subscribe(subjects.WORKER_BEATS, WorkerBeat, self._on_beat)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._feed.pull())
-                tasks.create_task(self._feed.report())
-                tasks.create_task(every(LOOK, self._look))
+                tasks.create_task(self._queue.pull())
+                tasks.create_task(self._queue.report())
+                tasks.create_task(every(LOOK_INTERVAL, self._look))
                 tasks.create_task(self._context.fault.raised())
-                if self._asking.sends_nodes:
-                    tasks.create_task(ListWatch(self._client, NODES, self._whole.hear, random.Random()).run())
+                if self._calls.sends_nodes:
+                    tasks.create_task(ListWatch(self._client, NODES, self._full_objects.hear, random.Random()).run())
         except asyncio.CancelledError:
             await self._finish()
             raise
         finally:
             self._runner.close()
-            await self._asking.close()
+            await self._calls.close()
 
     async def _finish(self) -> None:
-        """What is under way comes to its end, if it does soon. What does not, the queue hands to the next cycle."""
-        telling = asyncio.create_task(self._feed.report())
+        """Completes what is under way, if that is soon. The queue hands the other pods to the next cycle."""
+        reporting = asyncio.create_task(self._queue.report())
         try:
             async with asyncio.timeout(CYCLE_PODS):
                 while self._core.pods_held:
-                    await asyncio.sleep(FINISH_LOOK)
-                await self._feed.all_told()
+                    await asyncio.sleep(FINISH_INTERVAL)
+                await self._queue.all_reported()
         except TimeoutError:
             self._context.log.warning("%d pods are left to the next cycle", self._core.pods_held)
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
 
-    # What comes in
+    # Messages
 
-    def _take(self, batch: PulledBatch) -> None:
-        now = self._context.clock()
-        for queued in batch.pods:
-            self._pods[queued.pod.uid] = (queued, now)
-        gangs = {queued.pod.uid: queued.gang for queued in batch.pods if queued.gang is not None}
-        self._handle(Batch([queued.pod for queued in batch.pods], batch.seq, gangs))
+    def _handle(self, event: Event) -> None:
+        self._runner.feed(event)
+        self._spans.end(self._core.rounds_under_way, self._context.clock())
 
     def _on_answer(self, message: Proposals | Explained | Candidates, envelope: Envelope) -> None:
         if not isinstance(message, Explained):
@@ -192,132 +162,114 @@ class Shell:
 
     def _on_committed(self, message: Committed | Outdated | Heartbeat, envelope: Envelope) -> None:
         if isinstance(message, Outdated):
-            self._on_outdated(message)
+            epoch, newest = self._core.epoch, message.newest
+            if (message.epoch, message.cycle) == (epoch, self._core.incarnation):
+                self._later_term.leave(newest, f"another cycle has committed in term {newest}, and ours is {epoch}")
             return
         if isinstance(message, Committed) and message.epoch >= self._core.epoch:
             self._snapshot.stop()
         self._handle(message)
 
-    def _on_outdated(self, outdated: Outdated) -> None:
-        if (outdated.epoch, outdated.cycle) == (self._core.epoch, self._core.incarnation):
-            self._leave(outdated.newest, "has committed")
-
-    def _leave(self, newest: int, what: str) -> None:
-        self._later_term.leave(newest, f"another cycle {what} in term {newest}, and ours is {self._core.epoch}")
-
     def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.worker, beat.at)
-        if self._membership.outdated_by(beat):
-            self._leave(beat.epoch, f"has given {beat.worker} its shards")
-            return
         self._send(self._membership.beat(beat, self._context.clock()))
+        if self._membership.wants_confirmation():
+            self._handle(ConfirmTerm())
 
     def _look(self) -> None:
         self._send(self._membership.tick(self._context.clock()))
         for error in list(self._core.refused):
-            self._refused.inc()
+            self._metrics.refused.inc()
             self._sparingly.warning("refused", "refused: %s", error)
         self._core.refused.clear()
-        self._rounds.inc(self._core.rounds - self._rounds_before)
+        self._metrics.rounds.inc(self._core.rounds - self._rounds_before)
         self._rounds_before = self._core.rounds
-        self._held.set(self._core.pods_held)
+        self._metrics.held.set(self._core.pods_held)
 
-    def _handle(self, event: Event) -> None:
-        self._runner.feed(event)
-        self._spans.end(self._core.under_way, self._context.clock())
-
-    def _trouble(self, text: str) -> None:
-        """With an extender, that fails nobody's attempt."""
+    def _on_trouble(self, text: str) -> None:
+        """An extender misbehaves in a way that fails no attempt."""
         self._sparingly.warning(text, "%s", text)
 
-    # What goes out
+    # Workers
 
     def _send(self, sends: Iterable[tuple[str, Assign]]) -> None:
         for worker, assign in sends:
-            self._context.bus.post(subjects.worker(worker), assign)
+            self._bus.post(subjects.worker(worker), assign)
         while self._membership.refused:
             taken = self._membership.refused.popleft()
             self._sparingly.warning(f"name {taken.name}", "%s", name_conflict("worker", taken))
-            self._context.bus.post(subjects.worker(taken.name), taken)
-        if self._membership.changed:
-            workers = self._membership.workers()
-            self._workers.set(len(workers.shards))
-            if workers.complete:
-                self._context.health.clear("workers")
-                shares = ", ".join(f"{name} {len(shards)}" for name, shards in sorted(workers.shards.items()))
-                self._context.log.info("shards: %s", shares)
-            else:
-                self._context.health.wait_for("workers", self._why_nobody())
-            self._handle(workers)
-
-    def _why_nobody(self) -> str:
-        distrusted = self._membership.distrusted(self._context.clock())
-        which = f"; {', '.join(distrusted)}: at fault too often, and to start again" if distrusted else ""
-        return f"no worker is left{which}"
+            self._bus.post(subjects.worker(taken.name), taken)
+        if not self._membership.changed:
+            return
+        workers = self._membership.workers()
+        self._metrics.workers.set(len(workers.shards))
+        if workers.complete:
+            self._context.health.clear("workers")
+            shares = ", ".join(f"{name} {len(shards)}" for name, shards in sorted(workers.shards.items()))
+            self._context.log.info("shards: %s", shares)
+        else:
+            distrusted = ", ".join(self._membership.distrusted(self._context.clock()))
+            why = f"; {distrusted}: too many faults, must restart" if distrusted else ""
+            self._context.health.wait_for("workers", f"no worker is left{why}")
+        self._handle(workers)
 
     def _on_fault(self, fault: WorkerFault) -> None:
-        """Faults that the snapshot found were counted and logged there."""
+        """The snapshot has counted and logged the faults that it found."""
         worker, kind = fault.worker, fault.kind
-        if not fault.counted:
-            self._faults.labels(worker, kind).inc()
-            said = "worker %s is at fault (%s): %s"
-            self._sparingly.error(f"fault {worker} {kind}", said, worker, kind, fault.reason)
+        self._log_fault(fault)
         sends = self._membership.fault(worker, f"{kind}: {fault.reason}", self._context.clock())
         if sends:
-            self._context.log.error("worker %s gets no shards until it has started again", worker)
+            self._context.log.error("worker %s gets no shards until it has restarted", worker)
             self._send(sends)
+
+    def _log_fault(self, fault: WorkerFault) -> None:
+        if not fault.counted:
+            worker, kind = fault.worker, fault.kind
+            self._metrics.faults.labels(worker, kind).inc()
+            said = "worker %s is at fault (%s): %s"
+            self._sparingly.error(f"fault {worker} {kind}", said, worker, kind, fault.reason)
+
+    def _on_term_confirmed(self) -> None:
+        """A wrong beat costs its worker nothing more than that: another one could have sent it in its name."""
+        faults, sends = self._membership.on_confirmed(self._context.clock())
+        for fault in faults:
+            self._log_fault(fault)
+        self._send(sends)
+
+    # Effects
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Ask(worker=worker, message=Preempt() as preempt):
-                self._context.bus.post(subjects.worker(worker), preempt)
             case Ask(worker=worker, message=Propose() as propose):
                 trace = self._spans.context(propose.round, self._core.asked_pods, self._context.clock())
-                self._context.bus.post(subjects.worker(worker), propose, trace=trace)
+                self._bus.post(subjects.worker(worker), propose, trace=trace)
+            case Ask(worker=worker, message=preempt):
+                self._bus.post(subjects.worker(worker), preempt)
             case AskExtenders() | AskAboutVictims():
-                self._asking.ask(effect)
-            case Write(message=commit, round=number):
+                self._calls.ask(effect)
+            case SendCommit(message=commit, round=number):
                 trace = self._spans.context(number, (), self._context.clock()) if number else None
                 self._snapshot.start()
-                self._context.bus.post(subjects.SNAPSHOT_COMMITS, commit, trace=trace)
-            case Decided(uid=uid, node=node):
-                self._tell(Outcome(uid, Verdict.DECIDED, node))
-            case Unschedulable():
-                self._say_who_makes_way(effect)
-                self._tell(outcome_of(effect, self._has_nomination(effect.uid)))
-            case Failed(uid=uid):
-                self._tell(outcome_of(effect, self._has_nomination(uid)))
-            case Superseded(uid=uid):
-                self._tell(Outcome(uid, Verdict.SUPERSEDED))
+                self._bus.post(subjects.SNAPSHOT_COMMITS, commit, trace=trace)
+            case TermConfirmed():
+                self._on_term_confirmed()
             case WorkerFault():
                 self._on_fault(effect)
+            case _:
+                self._tell(effect)
 
-    def _has_nomination(self, uid: str) -> bool:
-        held = self._pods.get(uid)
-        return held is not None and bool(held[0].pod.status.nominated_node_name)
-
-    def _say_who_makes_way(self, told: Unschedulable) -> None:
-        held, preemption = self._pods.get(told.uid), told.preemption
-        if held is not None and preemption is not None and preemption.victims:
-            victims = ", ".join(victim.key for victim in preemption.victims)
-            said = "%s: nominated to node %s; these pods make way: %s"
-            self._context.log.info(said, held[0].pod.key, preemption.nominated, victims)
-
-    def _tell(self, outcome: Outcome) -> None:
-        held = self._pods.pop(outcome.uid, None)
-        if held is not None:
-            (queued, taken_at), now = held, self._context.clock()
-            profile = queued.pod.spec.scheduler_name
-            self._attempts.labels(RESULTS[outcome.verdict], profile).observe(now - taken_at)
-            self._spans.attempt(queued, outcome, taken_at, now)
-            self._log(queued, outcome)
-        self._feed.tell(outcome)
-
-    def _log(self, queued: QueuedPod, outcome: Outcome) -> None:
-        """Each outcome, with the trace of its pod; what is not a plugin's fault only if somebody wants to know."""
+    def _tell(self, effect: Outcome) -> None:
+        info, now, log = effect.pod, self._context.clock(), self._context.log
+        outcome = outcome_of(effect, info is not None and bool(info.template.nominated_node))
+        self._queue.tell(outcome)
+        if info is None:
+            return
+        self._metrics.attempt(info, outcome, now)
+        self._spans.attempt(info, outcome, now)
+        if isinstance(effect, Unschedulable) and effect.preemption is not None and effect.preemption.victims:
+            victims = ", ".join(victim.key for victim in effect.preemption.victims)
+            log.info("%s: nominated to node %s; victims: %s", info.key, effect.preemption.nominated, victims)
         level = logging.WARNING if outcome.verdict is Verdict.FAILED else logging.DEBUG
-        log = self._context.log
         if log.isEnabledFor(level):
-            said = outcome.message or outcome.node
-            trace = self._context.tracer.pod(outcome.uid).fields()
-            log.log(level, "%s: %s: %s", queued.pod.key, outcome.verdict, said, extra=trace)
+            trace = self._context.tracer.pod(info.uid).fields()
+            log.log(level, "%s: %s: %s", info.key, outcome.verdict, outcome.message or outcome.node, extra=trace)

@@ -213,7 +213,7 @@ class QueueCore:
             if isinstance(together, Status):
                 self._queue.hold(first, together.plugin, now)
                 continue
-            added = sum(info.size for info in together.pods)
+            added = sum(len(info.body) for info in together.pods)
             if together.gang is not None and added > MAX_GANG_BYTES:
                 too_large = f"its pods take {added} bytes, and only {MAX_GANG_BYTES} can be placed together"
                 effects += self._fail_gang(together.pods, f"pod group {together.gang.key}: {too_large}", now)
@@ -236,8 +236,8 @@ class QueueCore:
     def _hand_out(self, info: QueuedPodInfo, gang: Gang | None, now: float) -> QueuedPod:
         self._queue.pop(info, now)
         info.snapshot_epoch = self._snapshot_epoch
-        pod = self._queue.nominator.applied(info.pod)
-        return QueuedPod(pod, info.attempts, self._date(info.seen_at), self._date(now), gang)
+        body = info.encoded(self._queue.nominator.applied(info.pod))
+        return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang)
 
     def _check_cycle(self, epoch: int, now: float) -> None:
         """A new cycle does not know what an earlier one had in flight: takes it back."""

@@ -14,11 +14,11 @@ from shared.model.objects import Pod
 
 
 class PodPending(msgspec.Struct, frozen=True):
-    """Event: the watch shows a pod without a node. `size`: its bytes in a message."""
+    """Event: the watch shows a pod without a node. `body`: the pod as the watcher encoded it, if it is at hand."""
 
     pod: Pod
     seen_at: float
-    size: int = 0
+    body: msgspec.Raw = msgspec.Raw(b"")
 
 
 class PodBound(msgspec.Struct, frozen=True):

@@ -12,9 +12,6 @@ from shared.model.objects import ObjectMeta, OwnerReference, Pod
 
 PLAIN = "tuple, str, bytes, int, bool and None"
 
-# Quantities are integers of their own kind; their digits will do where nobody is to read them.
-_TEXT = msgspec.msgpack.Encoder(enc_hook=int.__repr__)
-
 
 class PluginFailed(FlotillaError):
     """A plugin raised, or answered with something that cannot be; names the plugin."""
@@ -44,18 +41,10 @@ def about(pod: Pod) -> Iterator[None]:
         raise InvalidObject(cause.kind, pod.key, cause.field, cause.reason) from cause
 
 
-def template_text(pod: Pod) -> bytes:
-    """Encode the template of a pod: equal for pods that a plugin which reads nothing else cannot tell apart."""
-    meta = pod.metadata
-    owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
-    name = (meta.name, pod.uid) if _is_personal(pod) else None
-    return _TEXT.encode((meta.namespace, meta.labels, owner, meta.deletion_timestamp, pod.spec, pod.status, name))
-
-
 def template_of(pod: Pod) -> Pod:
-    """The pod without anything that `template_text` leaves out."""
+    """The pod with only what pods of one template have in common."""
     meta = pod.metadata
-    name, uid = (meta.name, meta.uid) if _is_personal(pod) else ("", "")
+    name, uid = (meta.name, meta.uid) if is_personal(pod) else ("", "")
     template = ObjectMeta(
         name=name,
         namespace=meta.namespace,
@@ -89,8 +78,8 @@ def plain(key: Hashable) -> Hashable:
     return key
 
 
-def _is_personal(pod: Pod) -> bool:
-    """Whether the pod's name matters to its template: claims are called after it, or a node is kept for it."""
+def is_personal(pod: Pod) -> bool:
+    """Whether the pod's name is part of its template: claims are named after it, or it is nominated to a node."""
     if pod.status.nominated_node_name:
         return True
     return bool(pod.spec.volumes) and any(volume.ephemeral is not None for volume in pod.spec.volumes)

@@ -8,8 +8,6 @@ from enum import StrEnum
 
 import msgspec
 
-from shared.model.objects import Pod
-
 
 class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
     """From cycle: up to `most` pods, please. Number n says that batch n - 1 has arrived; `epoch` is cycle's.
@@ -33,13 +31,13 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`attempt` counts from 1. `queued_at` is when the pod was first seen, `taken_at` when it left the active queue:
-    Unix times by the queue's clock, for readers of the last release.
+    """`pod`: the Pod as msgpack, as the watcher sent it. `attempt` counts from 1. `queued_at` is when the pod was first
+    seen, `taken_at` when it left the active queue: Unix times by the queue's clock, for readers of the last release.
 
     Pods of one gang follow each other in a batch.
     """
 
-    pod: Pod
+    pod: msgspec.Raw
     attempt: int
     queued_at: float
     taken_at: float

@@ -57,6 +57,7 @@ _JSON_ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 _MSGPACK_ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 _POD_DECODER = msgspec.json.Decoder(Pod, dec_hook=dec_hook)
 _NODE_DECODER = msgspec.json.Decoder(Node, dec_hook=dec_hook)
+_POD_FROM_MSGPACK = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 
 
 def encode_json(obj: object) -> bytes:
@@ -76,6 +77,11 @@ def decode_pod(raw: bytes) -> Pod:
     except msgspec.DecodeError:
         pod = retry("Pod", Pod, plain("Pod", raw))
     return _finish_pod(pod)
+
+
+def pod_from_msgpack(raw: bytes | msgspec.Raw) -> Pod:
+    """The pod in a message of the watcher, which has filled and checked it; raises DecodeError."""
+    return _POD_FROM_MSGPACK.decode(raw)
 
 
 def decode_node(raw: bytes) -> Node:

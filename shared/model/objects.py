@@ -38,6 +38,7 @@ from shared.model.codec import (
     encode_msgpack,
     node_from,
     pod_from,
+    pod_from_msgpack,
 )
 from shared.model.devices import DeviceClass, DeviceClassSpec, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from shared.model.kinds import ObjectKind
@@ -242,5 +243,6 @@ __all__ = [
     "object_from",
     "object_from_msgpack",
     "pod_from",
+    "pod_from_msgpack",
     "validate_node",
 ]

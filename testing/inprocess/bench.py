@@ -25,6 +25,7 @@ from shared.messages.rounds import Proposals
 from shared.messages.state import Commit, State
 from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
 from shared.plugins.frameworks import load_frameworks
+from testing.inprocess.batches import batch_of
 from testing.inprocess.workloads import WORKLOADS, Object, node
 
 T = TypeVar("T")
@@ -131,7 +132,7 @@ class Bench:
         """Decides all of them, in batches of a round."""
         size = self.cycle.round_size
         for start in range(0, len(pods), size):
-            batch = cycle.Batch(pods[start : start + size])
+            batch = batch_of(pods[start : start + size])
             effects = self._timed("cycle", partial(self.cycle.handle, batch, 0.0))
             while effects:
                 effects = self._carry_out(effects)
@@ -155,7 +156,7 @@ class Bench:
                     for answer in self._timed("evaluate", partial(self.workers[name].handle, propose, 0.0)):
                         if isinstance(answer, worker.Answer) and isinstance(answer.message, Proposals):
                             following += self._timed("cycle", partial(self.cycle.handle, answer.message, 0.0))
-                case cycle.Write(message=commit):
+                case cycle.SendCommit(message=commit):
                     following += self._commit(commit)
                 case cycle.Decided():
                     pass

@@ -15,8 +15,7 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
-from services.cycle.extending import AskExtenders
-from services.cycle.narrowing import AskAboutVictims
+from services.cycle.extenders import AskAboutVictims, AskExtenders
 from services.snapshot import events as snapshot
 from services.snapshot.checks import Checks
 from services.snapshot.core import SnapshotCore
@@ -33,12 +32,13 @@ from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod
 from shared.plugins.frameworks import load_frameworks
+from testing.inprocess.batches import batch_of
 from testing.inprocess.leaving import nominated
 
 Fate = Callable[[object], Sequence[float]]
 """For a message: after how many seconds each of its copies arrives. No copy: lost."""
 
-Outcome = cycle.Decided | cycle.Unschedulable | cycle.Failed | cycle.Superseded
+Outcome = cycle.Outcome
 
 
 def reliable(message: object) -> Sequence[float]:
@@ -116,7 +116,7 @@ class Pipeline:
         """Pods to schedule, in queue order. `seq`: they are not to be judged on an older state than this."""
         self._pods.update((pod.uid, pod) for pod in pods)
         self._shown.update((pod.uid, pod) for pod in pods)
-        self._carry_out_cycle(self.cycle.handle(cycle.Batch(list(pods), seq), self.now))
+        self._carry_out_cycle(self.cycle.handle(batch_of(pods, seq), self.now))
 
     def explain(self, ask: Explain) -> list[Explained]:
         """How every worker's nodes fare for a pod, as of now."""
@@ -178,12 +178,14 @@ class Pipeline:
             match effect:
                 case cycle.Ask(worker=name, message=propose):
                     self._send(propose, partial(self._to_worker, name))
-                case cycle.Write(message=commit):
+                case cycle.SendCommit(message=commit):
                     self._send(commit, self.observe)
                 case AskExtenders() | AskAboutVictims():
                     raise InvariantBroken("extenders are asked, and none was configured")
                 case cycle.WorkerFault(worker=name, reason=reason):
                     raise InvariantBroken(f"{name} is blamed: {reason}")
+                case cycle.TermConfirmed():
+                    pass
                 case outcome:
                     self.outcomes[outcome.uid] = outcome
                     if self._binds:

@@ -7,8 +7,7 @@ from functools import partial
 import msgspec
 
 from flotilla.events import Action, Resource
-from services.cycle import events as cycle
-from services.cycle.outcomes import outcome_of
+from services.cycle.queue_client import outcome_of
 from services.queue import events as queue
 from services.queue.core import QueueCore
 from services.queue.scheduling.cluster_event import ClusterChange
@@ -17,10 +16,10 @@ from shared.framework.clusterevents import ClusterEvent
 from shared.framework.profile import Framework
 from shared.messages.binding import Evict, Evicted
 from shared.messages.evaluation import Ties
-from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take, Verdict
-from shared.messages.queue import Outcome as Told
+from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
+from testing.inprocess.batches import pods_in
 from testing.inprocess.leaving import going, nominated
 from testing.inprocess.pipeline import Fate, Outcome, Pipeline, reliable
 
@@ -100,14 +99,13 @@ class Queued(Pipeline):
                     self._later(0.0, partial(self._hear, pending))
 
     def _hand_out(self, batch: Batch) -> None:
-        self._pods.update((queued.pod.uid, queued.pod) for queued in batch.pods)
-        event = cycle.Batch([queued.pod for queued in batch.pods], batch.seq)
-        self._carry_out_cycle(self.cycle.handle(event, self.now))
+        self._pods.update((pod.uid, pod) for pod in pods_in(batch))
+        self._carry_out_cycle(self.cycle.handle(batch, self.now))
         self._hear()
 
     def _tell(self, outcome: Outcome) -> None:
         self._reported += 1
-        told = _told(outcome, bool(self._pods[outcome.uid].status.nominated_node_name))
+        told = outcome_of(outcome, bool(self._pods[outcome.uid].status.nominated_node_name))
         self._hear(Outcomes(self.cycle.epoch, self._reported, [told]))
 
     def _on_forgotten(self, forgotten: ForgottenPod) -> None:
@@ -161,13 +159,3 @@ class Queued(Pipeline):
         if due is not None and due <= self.now:
             self._hear(queue.Tick())
         return went_on
-
-
-def _told(outcome: Outcome, has_nomination: bool) -> Told:
-    match outcome:
-        case cycle.Decided(uid=uid, node=node):
-            return Told(uid, Verdict.DECIDED, node)
-        case cycle.Superseded(uid=uid):
-            return Told(uid, Verdict.SUPERSEDED)
-        case _:
-            return outcome_of(outcome, has_nomination)

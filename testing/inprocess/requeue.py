@@ -31,6 +31,7 @@ from shared.model.objects import ObjectKind, Pod, key_of, node_from, object_from
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.frameworks import load_frameworks
 from shared.plugins.hints.devices import usable_claims
+from testing.inprocess.batches import pods_in
 from testing.inprocess.comparison import Difference, GroupResult
 from testing.inprocess.objectlists import objects_of
 
@@ -147,9 +148,9 @@ class Script:
         (batch,) = (
             effect.batch for effect in self._tell(Take(EPOCH, self._numbers, 1)) if isinstance(effect, SendBatch)
         )
-        (queued,) = batch.pods
-        self._taken[queued.pod.key] = queued.pod.uid
-        return {"popped": queued.pod.key, "attempts": queued.attempt}
+        (queued,), (pod,) = batch.pods, pods_in(batch)
+        self._taken[pod.key] = pod.uid
+        return {"popped": pod.key, "attempts": queued.attempt}
 
     def _fail(self, op: Op) -> State:
         uid = self._taken.pop(op["pod"])

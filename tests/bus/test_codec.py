@@ -12,6 +12,7 @@ import shared.messages
 from shared.errors import ProtocolError
 from shared.messages import binding, queue, state, watch, workers
 from shared.messages.codec import Message, copy, decoder, encode
+from shared.model.objects import encode_msgpack
 from testing.builders import pod
 
 POD = pod("p").build()
@@ -55,7 +56,7 @@ def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
 
 
 def test_a_batch_brings_its_pods() -> None:
-    batch = queue.Batch(1, 2, [queue.QueuedPod(POD, 1, 2.0, 3.0)])
+    batch = queue.Batch(1, 2, [queue.QueuedPod(msgspec.Raw(encode_msgpack(POD)), 1, 2.0, 3.0)])
     assert copy(batch) == batch
 
 

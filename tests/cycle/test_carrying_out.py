@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from flotilla.results import error, unschedulable
-from services.cycle.committing import COMMIT_DEADLINE
+from services.cycle.commits import COMMIT_DEADLINE
 from services.cycle.core import CycleCore
 from services.cycle.events import Ask, Effect, Failed, Superseded, Tick, Unschedulable, Workers
-from services.cycle.outcomes import outcome_of
-from services.cycle.preempting import Preemption
-from services.cycle.walk import Unfit
+from services.cycle.preemption.candidate_search import Preemption
+from services.cycle.queue_client import outcome_of
+from services.cycle.round.assign import Unfit
 from shared.messages.evaluation import Rejections
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
 from shared.messages.queue import Outcome, Verdict
@@ -174,7 +174,7 @@ def test_what_is_found_waits_for_the_commit_of_a_round() -> None:
     preempt = searched(unfit(script, script.submit(P)))
     asks = script.submit(BIG)
     assert asks, "rounds go on while somebody searches"
-    first = written(script.settle(asks, until="Write", w0=[("b", 5)]))
+    first = written(script.settle(asks, until="SendCommit", w0=[("b", 5)]))
     assert find(script, preempt, ROOM) == []
     effects = script.committed(first, seq=8)
     second = written(effects)
@@ -197,7 +197,7 @@ def test_a_round_that_is_asked_about_meanwhile_is_decided_on_what_was_judged_aft
     assert kinds(effects) == ["Unschedulable", "Ask"]
     again = asked(effects)["w0"]
     assert again.min_seq == 8
-    effects = script.settle({"w0": again}, until="Write", w0=[("b", 5)])
+    effects = script.settle({"w0": again}, until="SendCommit", w0=[("b", 5)])
     assert placements(effects) == {"big": "b"}
 
 
@@ -225,7 +225,7 @@ def test_where_nothing_helps_a_nomination_ends() -> None:
     script = script_with("w0")
     preempt = searched(unfit(script, script.submit(nominated(P))))
     effects = find(script, preempt)
-    assert kinds(effects) == ["Unschedulable", "Write"]
+    assert kinds(effects) == ["Unschedulable", "SendCommit"]
     assert denominated(script, effects) == [P.uid]
 
 
@@ -234,7 +234,7 @@ def test_where_the_attempt_fails_a_nomination_ends() -> None:
     asks = script.submit(nominated(P))
     (ask,) = asks["w0"].classes
     effects = script.answer(asks["w0"], "w0", ClassAnswer(ask.class_id, failure=error("broken")))
-    assert kinds(effects) == ["Failed", "Write"]
+    assert kinds(effects) == ["Failed", "SendCommit"]
     assert denominated(script, effects) == [P.uid]
 
 

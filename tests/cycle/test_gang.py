@@ -7,15 +7,22 @@ from dataclasses import replace
 import pytest
 
 from flotilla.results import error
-from services.cycle.gang import MOST_GANG, MOST_IDLE_STEPS, GangRound, bound_together, decided_anew, take_gang
-from services.cycle.gangvolumes import Promised
-from services.cycle.race import Race, Rung
-from services.cycle.walk import QueuedPod, Unfit, Walk, walk
+from services.cycle.round.admission import PodInfo, needed
+from services.cycle.round.assign import RoundResult, Unfit, VolumeReservations, assign
+from services.cycle.round.gang import (
+    MAX_IDLE_STEPS,
+    MAX_MEMBERS,
+    GangRound,
+    take_gang,
+    undecided,
+)
+from services.cycle.round.ladder_merge import LadderMerge, Placement
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Ladder
 from shared.model.load import PodLoad, load_of
 from testing.builders import pod
+from testing.inprocess.batches import pod_info
 
 G = Gang("ns/g", 2)
 LOAD = PodLoad("default", {"app": "g"}, {"cpu": 1000})
@@ -24,18 +31,18 @@ BUSY = Unfit("0/1 nodes are available: 1 node(s) had a taint.", ("TaintToleratio
 PLENTY = 1 << 20
 
 
-def member(name: str, gang: Gang | None = G, class_id: str = "c", size: int = 0) -> QueuedPod:
-    return QueuedPod(pod(name).build(), class_id, LOAD, "default-scheduler", gang=gang, size=size)
+def member(name: str, gang: Gang | None = G, class_id: str = "c", size: int = 0) -> PodInfo:
+    return pod_info(pod(name).build(), class_id, load=LOAD, gang=gang, size=size)
 
 
 A, B, C = member("a"), member("b"), member("c")
 
 
-def on(node: str, volumes: VolumeDecision | None = None) -> Rung:
-    return Rung(node, 1, 7, volumes=volumes)
+def on(node: str, volumes: VolumeDecision | None = None) -> Placement:
+    return Placement(node, 1, 7, volumes=volumes)
 
 
-def step(gang: GangRound, result: Walk) -> None:
+def step(gang: GangRound, result: RoundResult) -> None:
     """A step with all that are open."""
     gang.open.clear()
     result.order = result.order or [
@@ -50,7 +57,7 @@ def step(gang: GangRound, result: Walk) -> None:
     gang.take(result)
 
 
-def told(found: Sequence[tuple[QueuedPod, Unfit]]) -> dict[str, Unfit]:
+def told(found: Sequence[tuple[PodInfo, Unfit]]) -> dict[str, Unfit]:
     return {queued.pod.name: unfit for queued, unfit in found}
 
 
@@ -74,21 +81,21 @@ def test_a_pod_by_itself_is_no_gang() -> None:
 
 
 def test_who_depends_on_nobody_any_more_is_a_pod_by_itself() -> None:
-    assert bound_together(Gang("ns/g", 0)) is None
-    assert bound_together(None) is None
-    assert bound_together(G) is G
+    assert needed(Gang("ns/g", 0)) is None
+    assert needed(None) is None
+    assert needed(G) is G
 
 
 def test_what_cannot_be_decided_together_fails() -> None:
-    def failure(*members: QueuedPod) -> str:
+    def failure(*members: PodInfo) -> str:
         refused = GangRound(members).refused(PLENTY)
         assert refused is not None
         assert [queued for queued, _ in refused.failed] == list(members)
         return refused.failed[0][1].message
 
-    assert "at most 1024 pods" in failure(*(member(f"p{i}") for i in range(MOST_GANG + 1)))
+    assert "at most 1024 pods" in failure(*(member(f"p{i}") for i in range(MAX_MEMBERS + 1)))
     assert "pods take 1048577 bytes, and at most 1048576" in failure(member("a", size=PLENTY), member("b", size=1))
-    mixed = failure(A, replace(B, profile="other"))
+    mixed = failure(A, pod_info(pod("b").scheduler("other").build(), "c", gang=G))
     assert mixed.endswith('.spec.schedulerName set, got: "default-scheduler" and "other"')
     assert GangRound([A, B]).refused(PLENTY) is None
 
@@ -98,11 +105,11 @@ def test_what_cannot_be_decided_together_fails() -> None:
 
 def test_who_is_deferred_is_decided_in_another_step_with_the_others_given() -> None:
     gang = GangRound([A, B, C])
-    step(gang, Walk([], decided=[(A, on("n1"))], deferred=[B, C]))
+    step(gang, RoundResult([], decided=[(A, on("n1"))], deferred=[B, C]))
     assert not gang.is_over
     assert list(gang.open) == [B, C]
     assert gang.given() == ([Given(A.pod.uid, "n1", 0)], [LOAD])
-    step(gang, Walk([], decided=[(B, on("n1")), (C, on("n2"))]))
+    step(gang, RoundResult([], decided=[(B, on("n1")), (C, on("n2"))]))
     assert gang.is_over
     assert gang.given()[1] == [LOAD]
     assert [(queued.pod.name, rung.node) for queued, rung in gang.outcome().decided] == [
@@ -114,19 +121,22 @@ def test_who_is_deferred_is_decided_in_another_step_with_the_others_given() -> N
 
 def test_a_gang_of_which_nothing_is_found_out_fails_at_last() -> None:
     gang = GangRound([A, B])
-    for _ in range(MOST_IDLE_STEPS - 1):
-        step(gang, Walk([], deferred=[A, B]))
+    for _ in range(MAX_IDLE_STEPS - 1):
+        step(gang, RoundResult([], deferred=[A, B]))
         assert not gang.is_over
-    step(gang, Walk([], deferred=[A, B]))
+    step(gang, RoundResult([], deferred=[A, B]))
     assert gang.is_over
-    assert gang.outcome().failed[0][1].message == 'pod group "ns/g": nothing was found out in 8 steps'
+    assert gang.outcome().failed[0][1].message == 'pod group "ns/g": no member was decided in 8 steps'
 
 
 def test_any_progress_starts_the_count_of_idle_steps_anew() -> None:
     gang = GangRound([A, B, C])
-    for found in (Walk([], decided=[(A, on("n"))], deferred=[B, C]), Walk([], unfit=[(B, FULL)], deferred=[C])):
-        for _ in range(MOST_IDLE_STEPS - 1):
-            step(gang, Walk([], deferred=list(gang.open)))
+    for found in (
+        RoundResult([], decided=[(A, on("n"))], deferred=[B, C]),
+        RoundResult([], unfit=[(B, FULL)], deferred=[C]),
+    ):
+        for _ in range(MAX_IDLE_STEPS - 1):
+            step(gang, RoundResult([], deferred=list(gang.open)))
         step(gang, found)
     assert not gang.is_over
 
@@ -136,7 +146,7 @@ def test_any_progress_starts_the_count_of_idle_steps_anew() -> None:
 
 def test_enough_members_are_placed_and_the_others_wait_for_the_commit() -> None:
     gang = GangRound([A, B, C])
-    step(gang, Walk([], decided=[(A, on("n1")), (C, on("n2"))], unfit=[(B, FULL)]))
+    step(gang, RoundResult([], decided=[(A, on("n1")), (C, on("n2"))], unfit=[(B, FULL)]))
     whole = gang.outcome()
     assert whole.order == [queued.pod.uid for queued in (A, B, C)]
     assert [queued for queued, _ in whole.decided] == [A, C]
@@ -145,7 +155,7 @@ def test_enough_members_are_placed_and_the_others_wait_for_the_commit() -> None:
 
 def test_too_few_members_are_none() -> None:
     gang = GangRound([A, B, C])
-    step(gang, Walk([], decided=[(A, on("n1"))], unfit=[(B, FULL), (C, BUSY)]))
+    step(gang, RoundResult([], decided=[(A, on("n1"))], unfit=[(B, FULL), (C, BUSY)]))
     whole = gang.outcome()
     assert (whole.decided, whole.withheld, whole.failed) == ([], [], [])
     plugins = ("GangScheduling", "NodeResourcesFit", "TaintToleration")
@@ -162,7 +172,7 @@ def test_too_few_members_are_none() -> None:
 
 def test_fewer_than_are_needed_are_none_even_if_all_fit() -> None:
     gang = GangRound([A])
-    step(gang, Walk([], decided=[(A, on("n1"))]))
+    step(gang, RoundResult([], decided=[(A, on("n1"))]))
     (unfit,) = told(gang.outcome().unfit).values()
     assert unfit.message.endswith('only 1 of the 2 members of pod group "ns/g" that are needed fit')
     assert unfit.plugins == ("GangScheduling",)
@@ -170,7 +180,7 @@ def test_fewer_than_are_needed_are_none_even_if_all_fit() -> None:
 
 def test_one_that_fails_fails_all_at_once() -> None:
     gang = GangRound([A, B, C])
-    step(gang, Walk([], decided=[(A, on("n1"))], failed=[(B, error("boom").by("Moody"))], deferred=[C]))
+    step(gang, RoundResult([], decided=[(A, on("n1"))], failed=[(B, error("boom").by("Moody"))], deferred=[C]))
     assert gang.is_over
     whole = gang.outcome()
     assert {queued.pod.name: (status.message, status.plugin) for queued, status in whole.failed} == {
@@ -185,22 +195,22 @@ def test_one_that_fails_fails_all_at_once() -> None:
 
 
 def test_those_withheld_are_decided_anew_with_those_that_lost() -> None:
-    walked = Walk([], decided=[(A, on("n1")), (B, on("n2"))], withheld=[(C, FULL)])
-    again = decided_anew(walked, {A.pod.uid: A, B.pod.uid: B})
+    walked = RoundResult([], decided=[(A, on("n1")), (B, on("n2"))], withheld=[(C, FULL)])
+    again = undecided(walked, {A.pod.uid: A, B.pod.uid: B})
     assert again == {queued.pod.uid: queued for queued in (A, B, C)}
 
 
 def test_who_has_a_place_is_no_longer_needed() -> None:
-    walked = Walk([], decided=[(A, on("n1")), (B, on("n2"))], withheld=[(C, FULL)])
-    again = decided_anew(walked, {B.pod.uid: B})
+    walked = RoundResult([], decided=[(A, on("n1")), (B, on("n2"))], withheld=[(C, FULL)])
+    again = undecided(walked, {B.pod.uid: B})
     assert {queued.pod.name: queued.gang for queued in again.values()} == {"b": Gang("ns/g", 1), "c": Gang("ns/g", 1)}
-    pair = decided_anew(Walk([], decided=[(A, on("n")), (B, on("n")), (C, on("n"))]), {C.pod.uid: C})
+    pair = undecided(RoundResult([], decided=[(A, on("n")), (B, on("n")), (C, on("n"))]), {C.pod.uid: C})
     assert pair[C.pod.uid].gang is None
 
 
 def test_pods_by_themselves_are_decided_anew_as_they_are() -> None:
     one, other = member("x", None), member("y", None)
-    assert decided_anew(Walk([], decided=[(one, on("n")), (other, on("n"))]), {"y": other}) == {"y": other}
+    assert undecided(RoundResult([], decided=[(one, on("n")), (other, on("n"))]), {"y": other}) == {"y": other}
 
 
 # Volumes
@@ -223,24 +233,24 @@ MADE = VolumeDecision(provisions=["ns/c"])
         (on("n1", MADE), on("n2", MADE)),
     ],
 )
-def test_no_two_placements_of_a_step_are_about_the_same_claim_or_volume(first: Rung, second: Rung) -> None:
-    promised = Promised([])
-    assert promised.allows("c", first)
-    assert not promised.allows("d", second)
-    assert not promised.allows("d", on("n3"))
-    assert promised.allows("e", on("n3"))
+def test_no_two_placements_of_a_step_are_about_the_same_claim_or_volume(first: Placement, second: Placement) -> None:
+    reservations = VolumeReservations([])
+    assert reservations.allow("c", first)
+    assert not reservations.allow("d", second)
+    assert not reservations.allow("d", on("n3"))
+    assert reservations.allow("e", on("n3"))
 
 
 def test_a_later_step_may_say_the_same_and_nothing_else() -> None:
-    promised = Promised([on("n1", MADE)])
-    assert promised.allows("c", on("n1", MADE))
-    assert promised.allows("c", on("n1", MADE))
-    assert not promised.allows("d", on("n2", MADE))
+    reservations = VolumeReservations([on("n1", MADE)])
+    assert reservations.allow("c", on("n1", MADE))
+    assert reservations.allow("c", on("n1", MADE))
+    assert not reservations.allow("d", on("n2", MADE))
 
 
 def test_the_walk_leaves_it_to_the_next_step() -> None:
     ladder = Ladder(["n1", "n2"], [2, 1], [0, 0], volumes=[MADE, MADE])
-    result = walk([A, B], {"c": Race("c", [(ladder, 7)])}, promised=Promised([]))
+    result = assign([A, B], {"c": LadderMerge("c", [(ladder, 7)])}, reservations=VolumeReservations([]))
     assert [queued for queued, _ in result.decided] == [A]
     assert result.deferred == [B]
 
@@ -248,11 +258,11 @@ def test_the_walk_leaves_it_to_the_next_step() -> None:
 def test_who_shares_a_claim_waits_for_its_volume_too() -> None:
     """When the second was judged, the claim was taken to have its volume."""
     load = load_of(pod("p").claim("c").build())
-    first, second, third = (replace(queued, load=load) for queued in (A, B, C))
-    third = replace(third, load=LOAD)
+    first, second = (pod_info(pod(name).build(), "c", load=load, gang=G) for name in "ab")
+    third = C
     gang = GangRound([first, second, third])
-    step(gang, Walk([], decided=[(first, on("n1", bound("default/c", "v")))], deferred=[second, third]))
-    step(gang, Walk([], decided=[(second, on("n1")), (third, on("n1"))]))
+    step(gang, RoundResult([], decided=[(first, on("n1", bound("default/c", "v")))], deferred=[second, third]))
+    step(gang, RoundResult([], decided=[(second, on("n1")), (third, on("n1"))]))
     waits = bound("default/c", "v")
     assert [rung.volumes for _, rung in gang.outcome().decided] == [waits, waits, None]
 
@@ -264,7 +274,7 @@ def test_steps_always_come_to_an_end() -> None:
     steps = 0
     while not gang.is_over:
         first, *others = gang.open
-        step(gang, Walk([], decided=[(first, on("n"))], deferred=others))
+        step(gang, RoundResult([], decided=[(first, on("n"))], deferred=others))
         steps += 1
     assert steps == len(members)
     assert [queued for queued, _ in gang.outcome().decided] == members

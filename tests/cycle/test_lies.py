@@ -5,10 +5,20 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from services.cycle.conflicts import MOST_IN_A_ROW
+from services.cycle.answer_checks import MAX_AHEAD, MAX_HEARTBEATS
+from services.cycle.commits import MAX_CONFLICTS
 from services.cycle.core import ASK_DEADLINE, CycleCore
-from services.cycle.events import Ask, Batch, Decided, Effect, Failed, Tick, Unschedulable, WorkerFault, Workers, Write
-from services.cycle.verifying import HEARTBEATS, MOST_AHEAD
+from services.cycle.events import (
+    Ask,
+    Decided,
+    Effect,
+    Failed,
+    SendCommit,
+    Tick,
+    Unschedulable,
+    WorkerFault,
+    Workers,
+)
 from shared.cluster.shards import shard_of
 from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
@@ -16,6 +26,7 @@ from shared.messages.rounds import ClassAnswer, Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
 from shared.model.objects import Pod
 from testing.builders import pod
+from testing.inprocess.batches import batch_of
 from tests.rounds.script import NO_IMAGES, asked, class_of, offer, written
 from tests.rounds.support import BY_NAME, FRAMEWORKS, QUIET, small_pod
 
@@ -50,7 +61,7 @@ class World:
         return effects
 
     def submit(self, *pods: Pod) -> dict[str, Propose]:
-        return asked(self.handle(Batch(list(pods), NOW)))
+        return asked(self.handle(batch_of(pods, NOW)))
 
     def answer(self, propose: Propose, worker: str, *answers: ClassAnswer, **told: object) -> list[Effect]:
         shard, incarnation = {LIAR: (0, "0000"), HONEST: (1, "1111")}[worker]
@@ -62,7 +73,7 @@ class World:
     def both(self, asks: dict[str, Propose], of: Pod, **told: object) -> list[Effect]:
         """Both offer a node of theirs, as often as they are asked; `told` by the liar."""
         effects: list[Effect] = []
-        while asks and not any(isinstance(each, Write) for each in effects):
+        while asks and not any(isinstance(each, SendCommit) for each in effects):
             for worker in (LIAR, HONEST):
                 if worker in asks:
                     offered = offer(class_of(of), (node_of(worker), 9 if worker == LIAR else 5))
@@ -85,7 +96,7 @@ def test_an_answer_from_the_far_future_is_refused_and_stops_nobody() -> None:
     world = World()
     asks = world.submit(P)
     offered = offer(class_of(P), (node_of(LIAR), 9))
-    for _ in range(HEARTBEATS):
+    for _ in range(MAX_HEARTBEATS):
         assert world.answer(asks[LIAR], LIAR, offered, seq=FAR) == [], "it may be early"
         world.handle(Heartbeat(1, NOW))
     world.now += ASK_DEADLINE
@@ -116,7 +127,7 @@ def test_an_answer_by_a_term_that_has_just_begun_is_taken_once_that_is_known() -
 
 def test_who_claims_a_little_too_much_is_found_out_by_the_answer_to_the_commit() -> None:
     world = World()
-    commit = written(world.both(world.submit(P), P, seq=NOW + MOST_AHEAD // 2))
+    commit = written(world.both(world.submit(P), P, seq=NOW + MAX_AHEAD // 2))
     effects = world.handle(Committed(1, commit.round, NOW + 1, []))
     assert world.faults == [(LIAR, "sequence")]
     assert any(isinstance(each, Decided) for each in effects)
@@ -156,7 +167,7 @@ def test_another_process_answers_for_nobody(incarnation: str) -> None:
     asks = world.submit(P)
     offered = offer(class_of(P), (node_of(LIAR), 100))
     assert world.answer(asks[LIAR], LIAR, offered, incarnation=incarnation) == []
-    assert [str(each) for each in world.core.refused] == ["another process answers in the name of w0"]
+    assert [str(each) for each in world.core.refused] == ["another process answers under the name w0"]
     assert world.faults == []
     assert world.decided(Q) == node_of(LIAR) if world.answer(asks[LIAR], LIAR, offered) else True
 
@@ -219,7 +230,7 @@ def test_a_pod_that_is_refused_again_and_again_lets_others_go_first() -> None:
     world = World()
     asks = world.submit(P)
     effects: list[Effect] = []
-    for _ in range(MOST_IN_A_ROW):
+    for _ in range(MAX_CONFLICTS):
         assert not any(isinstance(each, Failed) for each in effects)
         effects = refuse(world, world.both(asks, P), "")
         asks = asked(effects)
@@ -246,7 +257,7 @@ def test_nobody_makes_way_for_a_pod_that_is_never_to_preempt_whatever_a_worker_f
     effects = world.handle(candidates(preempt, HONEST, ""))
     (told,) = [each for each in effects if isinstance(each, Unschedulable)]
     assert "preemptionPolicy=Never" in told.unfit.message
-    assert not any(isinstance(each, Write) for each in effects)
+    assert not any(isinstance(each, SendCommit) for each in effects)
 
 
 def search_of(world: World, of: Pod) -> Preempt:

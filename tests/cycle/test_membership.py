@@ -1,10 +1,11 @@
 """Who holds which shards, as workers come, go and begin anew."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cycle.membership import LOADING_PATIENCE, LONGEST_SETTLING, REPEAT, SETTLING, WORKER_PATIENCE, Membership
+from services.cycle.membership import LOADING_PATIENCE, MAX_SETTLING, REPEAT, SETTLING, WORKER_PATIENCE, Membership
 from shared.messages.workers import Assign, WorkerBeat
 
 SHARDS = 8
@@ -36,15 +37,51 @@ def test_workers_that_start_together_get_their_shards_once() -> None:
     assert membership.tick(SETTLING) == []
 
 
-def test_a_worker_that_holds_shards_of_another_cycle_of_no_earlier_term_outdates_this_one() -> None:
-    """A deleted Lease counts its terms from the date again: the same term twice, or one that is over."""
+# The term
+
+
+def test_no_shards_are_assigned_before_the_snapshot_has_confirmed_the_term() -> None:
+    membership = Membership(1, SHARDS, confirmed=False)
+    assert membership.beat(beat("a"), 0.0) == []
+    assert membership.tick(SETTLING) == []
+    faults, sends = membership.on_confirmed(1.0)
+    assert faults == []
+    assert dict(sends)["a"].shards == list(range(SHARDS))
+
+
+@pytest.mark.parametrize("claim", [Assign(3, 1, [0], SHARDS), Assign(2, 1, [0], SHARDS)], ids=["later", "same"])
+def test_a_beat_that_names_the_assignment_of_a_later_cycle_has_the_snapshot_asked(claim: Assign) -> None:
+    """A worker in wrong hands can send it again and again: it ends no term, and the beat does not count."""
     membership = Membership(2, SHARDS)
-    assert membership.outdated_by(beat("a", assign=Assign(3, 1, [0], SHARDS)))
-    assert membership.outdated_by(beat("a", assign=Assign(2, 1, [0], SHARDS)))
-    assert not membership.outdated_by(beat("a", assign=Assign(1, 9, [0], SHARDS)))
-    membership.beat(beat("a"), 0.0)
+    for attempt in range(3):
+        assert membership.beat(beat("a", assign=claim), float(attempt)) == []
+        assert membership.wants_confirmation()
+        assert not membership.wants_confirmation()
+        faults, sends = membership.on_confirmed(float(attempt))
+        assert [(fault.worker, fault.kind) for fault in faults] == [("a", "epoch")]
+        assert sends == []
+    assert membership.workers().shards == {}
+
+
+def test_a_beat_is_only_wrong_if_the_snapshot_was_asked_after_it() -> None:
+    """1. It is asked because of a. 2. A later cycle is accepted, and assigns shards to b. 3. The answer arrives."""
+    membership = Membership(2, SHARDS)
+    membership.beat(beat("a", assign=Assign(3, 1, [0], SHARDS)), 0.0)
+    assert membership.wants_confirmation()
+    membership.beat(beat("b", assign=Assign(4, 1, [0], SHARDS)), 0.1)
+    assert not membership.wants_confirmation()
+    faults, _ = membership.on_confirmed(0.2)
+    assert [fault.worker for fault in faults] == ["a"]
+    assert membership.wants_confirmation()
+
+
+def test_a_beat_that_names_an_assignment_of_this_cycle_or_an_earlier_one_is_believed() -> None:
+    membership = Membership(2, SHARDS)
+    membership.beat(beat("a", assign=Assign(1, 9, [0], SHARDS)), 0.0)
     given = dict(membership.tick(SETTLING))["a"]
-    assert not membership.outdated_by(beat("a", assign=given))
+    membership.beat(beat("a", assign=given), 1.0)
+    assert not membership.wants_confirmation()
+    assert held(membership) == {"a": SHARDS}
 
 
 def test_once_all_expected_workers_beat_nobody_else_is_waited_for() -> None:
@@ -221,7 +258,7 @@ def test_a_fleet_that_never_ends_is_not_waited_for() -> None:
     membership = Membership(1, SHARDS)
     at = 0.0
     while not (sent := membership.tick(at)):
-        assert at < LONGEST_SETTLING + 1
+        assert at < MAX_SETTLING + 1
         membership.beat(beat(f"w{int(100 * at)}"), at)
         at += 0.25
     assert len(sent) > 1

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from flotilla.results import SUCCESS, PostFilterResult, Status, error, unresolvable, unschedulable
-from services.cycle.preempting import MOST_ASKS, Case, Search
-from services.cycle.walk import QueuedPod
+from services.cycle.preemption.candidate_search import MAX_ASKS, CandidateSearch, SearchCase
+from services.cycle.round.assign import Unfit
 from shared.framework.plugin import Plugin, PostFilterPlugin
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.preemption import Candidate, Candidates, ShardFindings, Victim
-from shared.model.load import load_of
 from testing.builders import pod
+from testing.inprocess.batches import pod_info
 from tests.framework.plugins import scripted
 from tests.plugins.cluster import framework
 
@@ -30,9 +30,9 @@ def profile(*around: Plugin) -> Framework:
     return made
 
 
-def case(name: str = "c", summaries: dict[str, object] | None = None, potential: int = 1) -> Case:
-    waiting = pod(name).build()
-    return Case(name, [QueuedPod(waiting, name, load_of(waiting), "default-scheduler")], summaries or {}, potential)
+def case(name: str = "c", summaries: dict[str, object] | None = None, potential: int = 1) -> SearchCase:
+    unfit = Unfit("", (), summaries=summaries or {}, potential=potential)
+    return SearchCase(name, [pod_info(pod(name).build(), name)], unfit)
 
 
 def finding(name: str = "c", nodes: int = 1, **more: Any) -> ShardFindings:
@@ -43,13 +43,13 @@ def candidate(node: str, *priorities: int) -> Candidate:
     return Candidate(node, [Victim(f"{node}-{i}", f"default/{node}-{i}", p) for i, p in enumerate(priorities)])
 
 
-def answer(search: Search, worker: str, *findings: ShardFindings) -> bool:
+def answer(search: CandidateSearch, worker: str, *findings: ShardFindings) -> bool:
     return search.take(Candidates(worker, 1, search.number, search.ask, 0, [0], list(findings)))
 
 
 def came_to(*findings: ShardFindings, made: Framework | None = None) -> Any:
     """The outcome where each shard finds this."""
-    search, made = Search(1, [case()]), made or profile()
+    search, made = CandidateSearch(1, [case()]), made or profile()
     for i, of_shard in enumerate(findings):
         assert answer(search, f"worker-{i}", of_shard)
     assert search.gather({"default-scheduler": made})
@@ -69,10 +69,10 @@ def test_of_equal_candidates_any_is_taken_but_the_same_in_every_run() -> None:
     taken = set()
     for i in range(20):
         waiting = pod(f"p{i}").uid(f"p{i}").build()
-        queued = QueuedPod(waiting, "c", load_of(waiting), "default-scheduler")
+        unfit = Unfit("", (), potential=2)
         nodes = set()
         for order in (("n1", "n2"), ("n2", "n1")):
-            search = Search(1, [Case("c", [queued], {}, 2)])
+            search = CandidateSearch(1, [SearchCase("c", [pod_info(waiting, "c")], unfit)])
             answer(search, "w", finding(candidates=[candidate(node, 1) for node in order]))
             search.gather({"default-scheduler": profile()})
             nodes.add(search.outcome("c", profile(), Ties()).nominated)
@@ -153,7 +153,7 @@ def test_another_plugin_may_help() -> None:
 
 
 def test_each_worker_is_heard_once_and_about_all_that_was_asked() -> None:
-    search = Search(3, [case("c"), case("d")])
+    search = CandidateSearch(3, [case("c"), case("d")])
     ask = search.message(2, 9)
     assert (ask.epoch, ask.search, ask.ask, ask.min_seq) == (2, 3, 1, 9)
     assert [(each.class_id, each.pod.name) for each in ask.classes] == [("c", "c"), ("d", "d")]
@@ -167,7 +167,7 @@ def test_each_worker_is_heard_once_and_about_all_that_was_asked() -> None:
 def test_what_was_judged_by_an_old_summary_is_asked_again() -> None:
     made = framework("InterPodAffinity", "DefaultPreemption")
     known: dict[str, object] = {"InterPodAffinity": None}
-    search = Search(1, [case("c"), case("d", known)])
+    search = CandidateSearch(1, [case("c"), case("d", known)])
     now = Summary(nodes=1, plugins=known)
     assert answer(search, "w", finding("c", summary=now, potential=4), finding("d", summary=now))
     assert not search.gather({"default-scheduler": made})
@@ -182,16 +182,16 @@ def test_what_was_judged_by_an_old_summary_is_asked_again() -> None:
 
 def test_a_summary_that_never_stands_still_has_the_pods_decided_anew() -> None:
     made = framework("InterPodAffinity", "DefaultPreemption")
-    search = Search(1, [case()])
-    for i in range(MOST_ASKS):
+    search = CandidateSearch(1, [case()])
+    for i in range(MAX_ASKS):
         plugins: dict[str, object] = {"InterPodAffinity": i}
         assert answer(search, "w", finding(summary=Summary(nodes=1, plugins=plugins), candidates=[candidate("n1", 1)]))
-        assert search.gather({"default-scheduler": made}) is (i == MOST_ASKS - 1)
+        assert search.gather({"default-scheduler": made}) is (i == MAX_ASKS - 1)
     assert search.outcome("c", made, BY_NAME).again
 
 
 def test_when_the_shards_move_everything_is_asked_again() -> None:
-    search = Search(1, [case("c"), case("d")])
+    search = CandidateSearch(1, [case("c"), case("d")])
     answer(search, "w", finding("c"), finding("d"))
     search.start_over()
     assert search.answered == {}
@@ -201,7 +201,7 @@ def test_when_the_shards_move_everything_is_asked_again() -> None:
 
 
 def test_somebody_may_narrow_the_candidates() -> None:
-    search = Search(1, [case()])
+    search = CandidateSearch(1, [case()])
     one, two = candidate("n1", 1), candidate("n2", 5)
     answer(search, "w", finding(candidates=[one, two]))
     assert search.gather({"default-scheduler": profile()})
@@ -220,28 +220,28 @@ def protected(node: str, left: int, *, terminating: bool = False) -> Candidate:
     return Candidate(node, [own])
 
 
-def shares(search: Search, *candidates: Candidate, pods: int) -> list[tuple[str, int]]:
+def shares(search: CandidateSearch, *candidates: Candidate, pods: int) -> list[tuple[str, int]]:
     """For each pod of the class the node that it gets, and how many victims there violate a budget."""
     answer(search, "w", finding(candidates=list(candidates)))
     assert search.gather({"default-scheduler": profile()})
     first = search.outcome("c", profile(), BY_NAME)
-    found = search.shared_out(first, [search.cases["c"].pods[0]] * pods, (), BY_NAME)
+    found = search.share_out(first, [search.cases["c"].pods[0]] * pods, (), BY_NAME)
     return [(each.nominated or "", sum(victim.violates for victim in each.victims)) for each in found]
 
 
 def test_budgets_count_down_between_the_pods_that_one_search_serves() -> None:
     """One more disruption is allowed for: the second pod rather takes the node of a more important pod."""
-    found = shares(Search(1, [case()]), protected("n1", 0), protected("n2", 0), candidate("n3", 9), pods=3)
+    found = shares(CandidateSearch(1, [case()]), protected("n1", 0), protected("n2", 0), candidate("n3", 9), pods=3)
     assert found == [("n1", 0), ("n3", 0), ("n2", 1)]
 
 
 def test_who_goes_anyway_uses_no_budget_up() -> None:
-    found = shares(Search(1, [case()]), protected("n1", 0, terminating=True), protected("n2", 0), pods=2)
+    found = shares(CandidateSearch(1, [case()]), protected("n1", 0, terminating=True), protected("n2", 0), pods=2)
     assert found == [("n1", 0), ("n2", 0)]
 
 
 def test_budgets_count_down_between_the_classes_of_a_search() -> None:
-    search = Search(1, [case("c"), case("d")])
+    search = CandidateSearch(1, [case("c"), case("d")])
     answer(
         search,
         "w",
@@ -249,5 +249,5 @@ def test_budgets_count_down_between_the_classes_of_a_search() -> None:
         finding("d", candidates=[protected("n2", 0), candidate("n3", 9)]),
     )
     assert search.gather({"default-scheduler": profile()})
-    search.shared_out(search.outcome("c", profile(), BY_NAME), search.cases["c"].pods, (), BY_NAME)
+    search.share_out(search.outcome("c", profile(), BY_NAME), search.cases["c"].pods, (), BY_NAME)
     assert search.outcome("d", profile(), BY_NAME).nominated == "n3"

@@ -4,10 +4,10 @@ import msgspec
 
 from flotilla.results import error
 from services.cycle.events import Ask, Workers
+from services.cycle.extenders import Extenders
 from services.cycle.membership import WORKER_PATIENCE, Membership
-from services.cycle.narrowing import Narrowing
-from services.cycle.searching import Searching
-from services.cycle.walk import QueuedPod, Unfit
+from services.cycle.preemption.search_queue import SearchQueue
+from services.cycle.round.assign import Unfit
 from shared.bus.wire import HEADER_BYTES, MOST_BYTES
 from shared.messages.codec import encode
 from shared.messages.evaluation import Summary
@@ -15,10 +15,10 @@ from shared.messages.preemption import Candidates, Preempt, ShardFindings
 from shared.messages.rounds import ClassAnswer, Ladder
 from shared.messages.state import Committed
 from shared.messages.workers import WorkerBeat
-from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import pod
+from testing.inprocess.batches import pod_info
 from tests.rounds.script import Script, asked, class_of, offer, written
 from tests.rounds.support import BY_NAME, small_pod
 
@@ -51,7 +51,7 @@ def test_pods_of_a_round_outlive_the_loss_of_all_workers_during_a_commit() -> No
     for _ in range(3):  # until the guess is right
         for worker, propose in asks.items():
             effects = script.answer(propose, worker, bare if worker == "w0" else none)
-        if any(type(effect).__name__ == "Write" for effect in effects):
+        if any(type(effect).__name__ == "SendCommit" for effect in effects):
             break
         asks = asked(effects)
     commit = written(effects)
@@ -99,7 +99,7 @@ def test_what_nobody_has_said_is_no_guess() -> None:
     """
     script = Script("w0", "w1", round_size=1)
     asks = script.submit(P, small_pod("p2"))
-    effects = script.settle(asks, until="Write", w0=[("a", 5)], w1=[("b", 4)])
+    effects = script.settle(asks, until="SendCommit", w0=[("a", 5)], w1=[("b", 4)])
     commit = written(effects)
     script.handle(Workers({}, 2))
     script.handle(Committed(commit.epoch, commit.round, 9, []))
@@ -124,10 +124,9 @@ def test_a_guess_that_a_plugin_fails_on_is_not_made_again() -> None:
 def test_a_search_fits_into_a_message_however_much_extenders_have_said() -> None:
     """They have refused each of many nodes for each of many pods."""
     framework = load_frameworks(None)
-    searching = Searching(1, framework, BY_NAME, Narrowing())
+    searching = SearchQueue(1, framework, BY_NAME, Extenders())
     refused = {f"node-{n}": error("not here, " + "x" * 100) for n in range(5_000)}
-    name = next(iter(framework))
-    waiting = [QueuedPod(each, f"class-{each.name}", load_of(each), name) for each in map(small_pod, "abcdefghijklmno")]
+    waiting = [pod_info(each, f"class-{each.name}") for each in map(small_pod, "abcdefghijklmno")]
     searching.add([(queued, Unfit("no", (), 5_000, refused=refused)) for queued in waiting])
     sizes, told, now = [], 0, 0.0
     while asks := searching.begin({"w0": frozenset({0})}, 0, now):
@@ -137,7 +136,7 @@ def test_a_search_fits_into_a_message_however_much_extenders_have_said() -> None
         sizes.append(len(encode(effect.message)))
         found = [ShardFindings(each.class_id, failure=error("none")) for each in effect.message.classes]
         answer = Candidates("w0", 1, effect.message.search, effect.message.ask, 1, [0], found)
-        told += len(searching.on_candidates(answer, {"w0": frozenset({0})}, now).told)
+        told += len(searching.on_candidates(answer, {"w0": frozenset({0})}, now).ended)
     assert told == len(waiting)
     assert len(sizes) > 1
     assert max(sizes) <= MOST_BYTES - HEADER_BYTES

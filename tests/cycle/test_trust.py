@@ -1,7 +1,6 @@
 """A worker that is at fault too often gets no shards until it has started again; one that relapses has to wait."""
 
-from services.cycle.membership import SETTLING, Membership
-from services.cycle.trust import FIRST_PAUSE, FORGIVEN, MOST_FAULTS, Trust
+from services.cycle.membership import FIRST_PAUSE, FORGIVEN, MAX_FAULTS, SETTLING, Membership, WorkerTrust
 from shared.messages.workers import Assign, WorkerBeat
 
 SHARDS = 8
@@ -19,7 +18,7 @@ def settled(*names: str) -> Membership:
 
 def blame(membership: Membership, name: str, now: float = 1.0) -> dict[str, Assign]:
     sends: list[tuple[str, Assign]] = []
-    for _ in range(MOST_FAULTS):
+    for _ in range(MAX_FAULTS):
         assert sends == []
         sends = membership.fault(name, WHY, now)
     return dict(sends)
@@ -77,15 +76,15 @@ def test_with_the_only_worker_nobody_is_left() -> None:
 
 
 def test_faults_that_are_long_past_do_not_count() -> None:
-    trust = Trust()
-    for number in range(3 * MOST_FAULTS):
+    trust = WorkerTrust()
+    for number in range(3 * MAX_FAULTS):
         assert not trust.fault("w", "first", WHY, number * (FORGIVEN + 1))
     assert trust.refusal("w", "first", 1e6) == ""
 
 
 def test_who_is_not_a_member_cannot_be_at_fault() -> None:
     membership = settled("honest")
-    for _ in range(MOST_FAULTS):
+    for _ in range(MAX_FAULTS):
         assert membership.fault("somebody", WHY, 1.0) == []
 
 

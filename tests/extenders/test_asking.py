@@ -9,10 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.cycle.asking import Asking
-from services.cycle.extending import AskExtenders, Question
-from services.cycle.fullobjects import NODES, WholeObjects
-from services.cycle.narrowing import SLACK, AskAboutVictims, Narrowing, VictimQuestion, VictimsAnswered
+from services.cycle.extender_calls import NODES, ExtenderCalls, FullObjects
+from services.cycle.extenders import (
+    SLACK,
+    AskAboutVictims,
+    AskExtenders,
+    Extenders,
+    Question,
+    VictimQuestion,
+    VictimsAnswered,
+)
 from shared.config.structs import ExtenderConfig
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListWatch
@@ -37,8 +43,8 @@ def stored(server: Simulator, name: str, **fields: Any) -> Pod:
 
 
 @asynccontextmanager
-async def watched(client: KubeClient) -> AsyncIterator[WholeObjects]:
-    objects = WholeObjects(client)
+async def watched(client: KubeClient) -> AsyncIterator[FullObjects]:
+    objects = FullObjects(client)
     watching = asyncio.create_task(ListWatch(client, NODES, objects.hear, random.Random(1)).run())
     try:
         yield objects
@@ -49,11 +55,13 @@ async def watched(client: KubeClient) -> AsyncIterator[WholeObjects]:
 
 
 @asynccontextmanager
-async def asking(client: KubeClient, *extenders: ExtenderConfig) -> AsyncIterator[tuple[Asking, list[Any], list[str]]]:
+async def asking(
+    client: KubeClient, *extenders: ExtenderConfig
+) -> AsyncIterator[tuple[ExtenderCalls, list[Any], list[str]]]:
     answered: list[Any] = []
     troubles: list[str] = []
     async with watched(client) as objects, a_client(*extenders) as extender_client:
-        asking = Asking(extender_client, objects, answered.append, troubles.append, a_telemetry().fault)
+        asking = ExtenderCalls(extender_client, objects, answered.append, troubles.append, a_telemetry().fault)
         try:
             yield asking, answered, troubles
         finally:
@@ -102,7 +110,7 @@ async def test_nodes_are_as_they_are_now() -> None:
 
 async def test_a_pod_that_is_another_by_now_is_told_of_as_it_was_known() -> None:
     async with api_server() as server, client_of(server) as client:
-        objects = WholeObjects(client)
+        objects = FullObjects(client)
         stored(server, "p")
         other = pod("p").uid("other").label(app="x").build()
         for gone in (other, pod("nobody").build()):
@@ -203,6 +211,6 @@ async def test_who_is_asked_about_victims_and_for_how_long() -> None:
     one = ExtenderConfig("http://x", preempt_verb="preempt", http_timeout=1.0)
     other = ExtenderConfig("http://y", preempt_verb="preempt", http_timeout=2.0)
     question = VictimQuestion("class", pod("p").build(), CANDIDATES)
-    assert Narrowing([one, other]).concerns(question.pod)
-    assert Narrowing([one, other]).patience([question]) == SLACK + 3.0
-    assert not Narrowing([ExtenderConfig("http://z", filter_verb="filter")]).concerns(question.pod)
+    assert Extenders([one, other]).judge_victims(question.pod)
+    assert Extenders([one, other]).victim_patience([question]) == SLACK + 3.0
+    assert not Extenders([ExtenderConfig("http://z", filter_verb="filter")]).judge_victims(question.pod)

@@ -1,19 +1,19 @@
 """The cycle's part: which pods are classes of their own, and what answers make of offers."""
 
 from flotilla.results import error, unresolvable, unschedulable
-from services.cycle.extending import (
-    MOST_OFFERS,
-    Extending,
+from services.cycle.extenders import (
+    MAX_OFFERS,
+    SLACK,
+    Extenders,
     Question,
     is_judged,
     judged,
-    judged_unfit,
     left_out,
-    most_judged,
+    max_judged,
     plain_class,
     question_of,
 )
-from services.cycle.narrowing import SLACK
+from services.cycle.round.round import unfit_of
 from shared.config.structs import ExtenderConfig, ManagedResource
 from shared.extenders.talk import Judgement
 from shared.messages.evaluation import Rejections, Summary
@@ -27,7 +27,7 @@ MANAGED = (ManagedResource(GPU),)
 
 
 def test_pods_that_are_judged_are_classes_of_their_own() -> None:
-    extending = Extending([ExtenderConfig("http://x", filter_verb="filter", managed_resources=MANAGED)])
+    extending = Extenders([ExtenderConfig("http://x", filter_verb="filter", managed_resources=MANAGED)])
     own = extending.class_of("c1", ASKING)
     assert (is_judged(own), plain_class(own)) == (True, "c1")
     assert own != extending.class_of("c1", pod("q").uid("v").container("c").request({GPU: 1}).build())
@@ -37,14 +37,14 @@ def test_pods_that_are_judged_are_classes_of_their_own() -> None:
 
 
 def test_an_extender_that_does_not_judge_changes_no_class() -> None:
-    extending = Extending([ExtenderConfig("http://x", bind_verb="bind", preempt_verb="preempt")])
+    extending = Extenders([ExtenderConfig("http://x", bind_verb="bind", preempt_verb="preempt")])
     assert extending.class_of("c1", PLAIN) == "c1"
-    assert Extending().class_of("c1", ASKING) == "c1"
+    assert Extenders().class_of("c1", ASKING) == "c1"
 
 
 def test_the_binder_sees_the_pod_where_that_decides_who_binds() -> None:
-    assert not Extending([ExtenderConfig("http://x", bind_verb="bind")]).binder_reads(ASKING)
-    extending = Extending([ExtenderConfig("http://x", bind_verb="bind", managed_resources=MANAGED)])
+    assert not Extenders([ExtenderConfig("http://x", bind_verb="bind")]).binder_reads(ASKING)
+    extending = Extenders([ExtenderConfig("http://x", bind_verb="bind", managed_resources=MANAGED)])
     assert extending.binder_reads(ASKING)
     assert not extending.binder_reads(PLAIN)
 
@@ -56,14 +56,14 @@ def test_patience_is_that_of_filters_in_turn_and_priorities_at_once() -> None:
         ExtenderConfig("http://c", prioritize_verb="p", http_timeout=4.0, managed_resources=MANAGED),
     ]
     asking, plain = Question("c", ASKING, ("a",)), Question("c", PLAIN, ("a",))
-    assert Extending(extenders).patience([asking, plain]) == SLACK + 1 + 2 + 4
-    assert Extending(extenders).patience([plain]) == SLACK + 1 + 2 + 1
+    assert Extenders(extenders).patience([asking, plain]) == SLACK + 1 + 2 + 4
+    assert Extenders(extenders).patience([plain]) == SLACK + 1 + 2 + 1
 
 
 def test_a_round_takes_as_many_judged_pods_as_messages_hold() -> None:
-    assert most_judged(0) == 1, "nothing is known of the cluster's size"
-    assert most_judged(1) == MOST_OFFERS
-    assert most_judged(10 * MOST_OFFERS) == 1
+    assert max_judged(0) == 1, "nothing is known of the cluster's size"
+    assert max_judged(1) == MAX_OFFERS
+    assert max_judged(10 * MAX_OFFERS) == 1
 
 
 def offers(*nodes: tuple[str, int]) -> ClassAnswer:
@@ -108,8 +108,8 @@ def test_volumes_go_with_their_nodes() -> None:
 def test_why_no_node_is_left_is_said_by_plugins_and_extenders() -> None:
     full = Rejections(unschedulable("Too many pods").by("NodeResourcesFit"), 2)
     judgement = Judgement({}, {"a": unschedulable("no GPU"), "b": unschedulable("no GPU"), "c": unresolvable("banned")})
-    unfit = judged_unfit(Summary(6, plugins={"P": 1}), [full], ["NodeResourcesFit"], judgement)
+    unfit = unfit_of(Summary(6, plugins={"P": 1}), [full], ["NodeResourcesFit"], judgement)
     assert unfit.message == "0/6 nodes are available: 1 banned, 2 Too many pods, 2 no GPU."
     assert unfit.plugins == ("Extender", "NodeResourcesFit")
     assert (unfit.nodes, unfit.summaries, unfit.potential, unfit.refused) == (6, {"P": 1}, 4, judgement.rejected)
-    assert judged_unfit(Summary(2), [], [], Judgement()).message == "0/2 nodes are available:"
+    assert unfit_of(Summary(2), [], [], Judgement()).message == "0/2 nodes are available:"

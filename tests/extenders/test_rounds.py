@@ -4,9 +4,15 @@ from typing import TypeVar
 
 from flotilla.results import error, unschedulable
 from services.cycle.core import CycleCore
-from services.cycle.events import Ask, Decided, Effect, Failed, Tick, Unschedulable, Workers, Write
-from services.cycle.extending import AskExtenders, ExtendersAnswered, Extending, plain_class
-from services.cycle.narrowing import AskAboutVictims, VictimsAnswered
+from services.cycle.events import Ask, Decided, Effect, Failed, SendCommit, Tick, Unschedulable, Workers
+from services.cycle.extenders import (
+    AskAboutVictims,
+    AskExtenders,
+    Extenders,
+    ExtendersAnswered,
+    VictimsAnswered,
+    plain_class,
+)
 from shared.config.structs import ExtenderConfig
 from shared.extenders.talk import Judgement
 from shared.messages.evaluation import Rejections, Summary
@@ -25,7 +31,7 @@ P, Q = small_pod("p"), small_pod("q")
 
 def script_with(*workers: str, extender: ExtenderConfig = FILTER, round_size: int = 256) -> Script:
     script = Script(round_size=round_size)
-    script.core = CycleCore(1, FRAMEWORKS, round_size=round_size, ties=BY_NAME, extending=Extending([extender]))
+    script.core = CycleCore(1, FRAMEWORKS, round_size=round_size, ties=BY_NAME, extenders=Extenders([extender]))
     script.shards = {name: frozenset({i}) for i, name in enumerate(workers)}
     script.handle(Workers(script.shards, len(workers)))
     return script
@@ -131,7 +137,7 @@ def test_extenders_that_stay_silent_fail_the_attempt() -> None:
     assert deadline - script.now >= 5.0
     script.now = deadline
     effects = script.handle(Tick())
-    assert one(Failed, effects).status.message == "the extenders have not been heard of"
+    assert one(Failed, effects).status.message == "the extenders have not answered"
 
 
 def test_an_answer_to_an_older_question_changes_nothing() -> None:
@@ -216,7 +222,7 @@ def test_extenders_choose_among_candidates() -> None:
     ask = victims_question(script)
     (question,) = ask.questions
     assert (question.pod, question.candidates) == (P, tuple(BOTH))
-    commit = one(Write, script.handle(VictimsAnswered(ask.search, {question.class_id: BOTH[1:]}))).message
+    commit = one(SendCommit, script.handle(VictimsAnswered(ask.search, {question.class_id: BOTH[1:]}))).message
     effects = script.handle(Committed(commit.epoch, commit.round, 2, []))
     found = one(Unschedulable, effects).preemption
     assert found is not None
@@ -250,7 +256,7 @@ def test_a_search_fails_if_extenders_stay_silent_about_victims() -> None:
     told = one(Unschedulable, script.handle(Tick()))
     assert told.preemption is not None
     assert told.preemption.failed
-    assert told.unfit.message.endswith("preemption: the extenders have not been heard of")
+    assert told.unfit.message.endswith("preemption: the extenders have not answered")
     assert script.core.pods_held == 0
 
 

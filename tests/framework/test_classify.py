@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from shared.cluster.shards import shard_of
-from shared.framework.classify import Classifier
-from shared.model.load import load_of
+from shared.framework.classify import Signing as Profile
+from shared.framework.classify import class_of_template
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import PodBuilder, expr, pod
@@ -15,8 +15,7 @@ SHARDS = [4, 0, 6, 6]
 BASE = pod("p").label(app="web").container("c", image="web:1").request(cpu="1", memory="1Gi").host_port(80)
 
 
-def classifier() -> Classifier:
-    return Classifier(load_frameworks(None)["default-scheduler"])
+PROFILE = load_frameworks(None)["default-scheduler"]
 
 
 @dataclass
@@ -33,8 +32,8 @@ class Signing:
         return ()
 
 
-def class_of(built: PodBuilder, by: Classifier | None = None) -> str:
-    return (by or classifier()).classify(built.build()).class_id
+def class_of(built: PodBuilder, profile: Profile = PROFILE) -> str:
+    return class_of_template(profile, built.build())
 
 
 @pytest.mark.parametrize(
@@ -71,67 +70,21 @@ def test_pods_that_no_plugin_tells_apart_share_a_class(same: PodBuilder) -> None
     ],
 )
 def test_pods_that_a_plugin_tells_apart_do_not(different: PodBuilder) -> None:
-    by = classifier()
-    assert class_of(different, by) != class_of(BASE, by)
+    assert class_of(different) != class_of(BASE)
 
 
 def test_ids_are_the_same_for_everybody() -> None:
     variants = [BASE, BASE.request(cpu="2"), BASE.node_selector(b="2", a="1"), BASE.tolerate("x")]
-    one, other = classifier(), classifier()
-    assert [class_of(v, one) for v in variants] == [class_of(v, other) for v in reversed(variants)][::-1]
-    assert class_of(BASE.node_selector(a="1", b="2"), one) == class_of(BASE.node_selector(b="2", a="1"), one)
+    another = load_frameworks(None)["default-scheduler"]
+    assert [class_of(v) for v in variants] == [class_of(v, another) for v in reversed(variants)][::-1]
+    assert class_of(BASE.node_selector(a="1", b="2")) == class_of(BASE.node_selector(b="2", a="1"))
 
 
 def test_profiles_do_not_share_classes() -> None:
     def signature(_: Pod) -> Hashable:
         return None
 
-    one, other = Classifier(Signing("one", signature)), Classifier(Signing("other", signature))
-    assert class_of(BASE, one) != class_of(BASE, other)
-
-
-def test_plugins_read_a_text_once() -> None:
-    asked: list[str] = []
-
-    def signature(built: Pod) -> Hashable:
-        asked.append(built.name)
-        return built.metadata.namespace
-
-    by = Classifier(Signing("p", signature), most=2)
-    first, second = by.classify(BASE.build()), by.classify(BASE.uid("2").build())
-    assert len(asked) == 1
-    assert first.load is second.load
-    assert first.load == load_of(BASE.build())
-    for cpu in "23":
-        by.classify(BASE.request(cpu=cpu).build())
-    assert by.classify(BASE.build()).class_id == first.class_id
-    assert len(asked) == 4
-
-
-@pytest.mark.parametrize(
-    "different",
-    [
-        BASE.namespace("other"),
-        BASE.label(app="db"),
-        BASE.terminating(),
-        BASE.owner("ReplicaSet", "web"),
-        BASE.priority(5),
-        BASE.nominated("n1"),
-        BASE.claim("data"),
-    ],
-)
-def test_whatever_a_plugin_may_read_reaches_it(different: PodBuilder) -> None:
-    asked: list[str] = []
-
-    def signature(built: Pod) -> Hashable:
-        asked.append(built.name)
-        return None
-
-    by = Classifier(Signing("p", signature))
-    by.classify(BASE.build())
-    answer = by.classify(different.build())
-    assert len(asked) == 2
-    assert answer.load == load_of(different.build())
+    assert class_of(BASE, Signing("one", signature)) != class_of(BASE, Signing("other", signature))
 
 
 @pytest.mark.parametrize("name", ["node-{}", "ip-10-0-{}.eu.internal", "{}"])

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from services.binder.events import Problem
-from services.cycle.feed import Feed
+from services.cycle.queue_client import QueueClient
 from shared.bus import Envelope
 from shared.errors import ProtocolError
 from shared.messages.binding import Withdraw
-from shared.messages.queue import Batch, Outcome, Outcomes, QueuedPod, Received, Take, Verdict
+from shared.messages.queue import Batch, Outcome, Outcomes, Received, Take, Verdict
 from testing.builders import pod
+from testing.inprocess.batches import pods_in, queued_pod
 from tests.binder.support import Script
 from tests.bus.support import a_bus, until
 from tests.servers import nats_server
@@ -31,7 +32,7 @@ class Queues:
 
     def on_take(self, take: Take, envelope: Envelope) -> None:
         epoch = self.newest if take.number == 1 else self.older
-        pods = [QueuedPod(pod(f"of-{epoch}-{take.number}").build(), 1, 0.0, 0.0)]
+        pods = [queued_pod(pod(f"of-{epoch}-{take.number}").build())]
         envelope.respond(Batch(take.epoch, take.number, pods, 0, epoch))
 
     def on_outcomes(self, outcomes: Outcomes, envelope: Envelope) -> None:
@@ -40,15 +41,15 @@ class Queues:
 
 
 @asynccontextmanager
-async def a_feed(queues: Queues) -> AsyncIterator[Feed]:
+async def a_feed(queues: Queues) -> AsyncIterator[QueueClient]:
     async with nats_server() as nats, a_bus(nats) as bus, a_bus(nats) as theirs:
         await theirs.subscribe("queue.take", Take, queues.on_take)
         await theirs.subscribe("queue.outcomes", Outcomes, queues.on_outcomes)
 
         def take(batch: Batch) -> None:
-            queues.taken += [each.pod.metadata.name for each in batch.pods]
+            queues.taken += [each.name for each in pods_in(batch)]
 
-        feed = Feed(bus, 1, 8, lambda: 0, take, queues.refused.append)
+        feed = QueueClient(bus, 1, 8, lambda: 0, take, queues.refused.append)
         working = [asyncio.create_task(feed.pull()), asyncio.create_task(feed.report())]
         try:
             yield feed
@@ -69,7 +70,7 @@ async def test_the_cycle_refuses_messages_of_an_older_queue() -> None:
         feed.tell(Outcome("x", Verdict.DECIDED, "n"))
         await until(lambda: any("Received" in str(each) for each in queues.refused))
         queues.older = 6
-        await asyncio.wait_for(feed.all_told(), 5.0)
+        await asyncio.wait_for(feed.all_reported(), 5.0)
         await until(lambda: len(queues.taken) > 1)
         assert queues.taken[1].startswith("of-6-"), "the same is asked again until the newest has answered"
 

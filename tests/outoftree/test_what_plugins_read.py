@@ -12,7 +12,6 @@ from services.cycle.events import Decided, Failed, Unschedulable
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
-from shared.framework.classify import Classifier
 from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.nodeinfo import NodeInfo
@@ -24,6 +23,7 @@ from shared.model.objects import Namespace, ObjectMeta, OwnerReference, Pod, pod
 from shared.plugins.frameworks import load_frameworks
 from shared.plugins.registry import IN_TREE
 from testing.builders import pod
+from testing.inprocess.batches import class_of
 from testing.inprocess.pipeline import Pipeline
 from tests.rounds.support import answers, ask_for, framework_with, propose, small_node, small_pod, state, worker
 
@@ -130,8 +130,7 @@ def test_a_pod_that_changes_is_judged_anew() -> None:
 def classes(framework_plugin: type[Any], point: ExtensionPoint, *pods: Pod) -> int:
     """How many classes these pods make."""
     (framework,) = framework_with(framework_plugin, point).values()
-    classifier = Classifier(framework)
-    return len({classifier.classify(each).class_id for each in pods})
+    return len({class_of(framework, each) for each in pods})
 
 
 ALIKE = [wishing("p", "a"), wishing("q", "a"), annotated("r", other="x"), wishing("s", "b")]

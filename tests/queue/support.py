@@ -30,6 +30,7 @@ from shared.messages.queue import Batch, Forgotten, ForgottenPod, Outcome, Outco
 from shared.model.objects import Pod, PodCondition
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import PodBuilder, pod
+from testing.inprocess.batches import pods_in
 
 FRAMEWORKS = load_frameworks(None)
 FIT = ("NodeResourcesFit",)
@@ -162,7 +163,7 @@ def telling(one: PodBuilder | Pod | str, message: str = "no room", nominated: st
 
 
 def names(batch: Batch | None) -> list[str]:
-    return [] if batch is None else [queued.pod.name for queued in batch.pods]
+    return [] if batch is None else [each.name for each in pods_in(batch)]
 
 
 def batch_in(effects: Sequence[Effect]) -> Batch | None:

@@ -10,6 +10,7 @@ from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import EVERYTHING, ClusterEvent
 from shared.messages.queue import Absorbed
 from testing.builders import pod
+from testing.inprocess.batches import pods_in
 from tests.queue.support import NODE_ADDED, NODE_LABELS, Queue, uid
 
 SEEN = [ClusterChange(NODE_ADDED)]
@@ -38,7 +39,7 @@ def test_a_pod_is_handed_out_with_the_state_that_requeued_it(queue: Queue) -> No
     queue.tell(absorbed(5, seq=71))
     batch = queue.ask()
     assert batch is not None
-    assert [queued.pod.name for queued in batch.pods] == ["p"]
+    assert [each.name for each in pods_in(batch)] == ["p"]
     assert batch.seq == 71
 
 

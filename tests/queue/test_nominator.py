@@ -6,6 +6,7 @@ from services.queue.events import Notify
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.queue import Verdict
 from testing.builders import pod
+from testing.inprocess.batches import pods_in
 from tests.queue.support import Queue, notices, uid
 
 
@@ -23,8 +24,8 @@ def nominated_when_taken(queue: Queue) -> str:
     queue.at(queue.now + 20.0).change()
     batch = queue.ask()
     assert batch is not None
-    (queued,) = batch.pods
-    return queued.pod.status.nominated_node_name
+    (popped,) = pods_in(batch)
+    return popped.status.nominated_node_name
 
 
 def test_cycles_nomination_counts_before_the_status_shows_it(queue: Queue) -> None:
@@ -80,7 +81,7 @@ def test_a_decision_clears_the_nomination_and_a_failed_binding_does_not_restore_
     assert queue.core.nominated() == {}
     queue.at(queue.now + 2.0)
     batch = queue.ask()
-    assert batch is not None and batch.pods[0].pod.status.nominated_node_name == ""
+    assert batch is not None and pods_in(batch)[0].status.nominated_node_name == ""
 
 
 @pytest.mark.parametrize("bound", [True, False])
@@ -117,8 +118,8 @@ def test_a_nomination_from_an_earlier_queues_attempt_counts() -> None:
     assert queue.state("a") is PodState.ACTIVE
     batch = queue.ask()
     assert batch is not None
-    (queued,) = batch.pods
-    assert queued.pod.status.nominated_node_name == "n"
+    (popped,) = pods_in(batch)
+    assert popped.status.nominated_node_name == "n"
 
 
 def test_a_late_nomination_of_a_decided_pod_is_ignored() -> None:

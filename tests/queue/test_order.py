@@ -2,9 +2,12 @@
 
 from collections import Counter
 
+import msgspec
+
 from services.queue.core import MAX_BATCH_BYTES
 from services.queue.events import PodPending, WatchEvents
 from services.queue.scheduling.queued_pod_info import PodState
+from shared.model.objects import encode_msgpack
 from testing.builders import pod
 from tests.queue.support import Queue, batch_in, built, names
 
@@ -112,11 +115,12 @@ def test_a_batch_fits_in_a_message_and_a_large_pod_goes_alone() -> None:
     for name, size in [
         ("a", MAX_BATCH_BYTES // 2),
         ("b", MAX_BATCH_BYTES // 2),
-        ("c", 1),
+        ("c", 1 << 10),
         ("d", 2 * MAX_BATCH_BYTES),
         ("e", 1),
     ]:
-        queue.tell(PodPending(built(name), queue.now, size))
+        large = pod(name).label(notes="x" * max(0, size - (1 << 8))).build()
+        queue.tell(PodPending(large, queue.now, msgspec.Raw(encode_msgpack(large))))
     assert [queue.take() for _ in range(4)] == [["a", "b"], ["c"], ["d"], ["e"]]
 
 

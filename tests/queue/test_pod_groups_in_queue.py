@@ -1,5 +1,6 @@
 """Gangs in the scheduling queue: held, handed out together, and reported to owners."""
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -12,7 +13,7 @@ from services.queue.scheduling.pod_groups import GROUP_TIMEOUT
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Gang
-from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, object_from
+from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, object_from, pod_from_msgpack
 from testing.builders import PodBuilder, pod
 from tests.queue.support import POD_ADDED, POD_DELETED, Queue, batch_in, notices, uid
 
@@ -48,7 +49,7 @@ def taken(queue: Queue, most: int = 100) -> list[tuple[str, Gang | None]]:
 def answered(queue: Queue) -> list[tuple[str, Gang | None]]:
     """The names of the pods in the batch that the last event brought."""
     batch = batch_in(queue.effects)
-    return [] if batch is None else [(queued.pod.name, queued.gang) for queued in batch.pods]
+    return [] if batch is None else [(pod_from_msgpack(queued.pod).name, queued.gang) for queued in batch.pods]
 
 
 def of_gang(least: int, *names: str) -> list[tuple[str, Gang | None]]:
@@ -88,7 +89,8 @@ def test_a_gang_that_does_not_fit_behind_others_waits_for_the_next_batch() -> No
 def test_a_gang_that_fits_in_no_message_fails_and_blocks_no_others() -> None:
     queue = Queue()
     queue.tell(group(2))
-    queue.tell(WatchEvents([PodPending(member(name).build(), queue.now, MAX_GANG_BYTES // 2 + 1) for name in "ab"]))
+    large = msgspec.Raw(bytes(MAX_GANG_BYTES // 2 + 1))
+    queue.tell(WatchEvents([PodPending(member(name).build(), queue.now, large) for name in "ab"]))
     queue.add("x")
     queue.ask(100)
     assert [told.message for told in notices(queue.effects)] == 2 * [

@@ -17,6 +17,7 @@ from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod, PodCondition, PodStatus
 from shared.plugins.registry import IN_TREE
 from testing.builders import pod
+from testing.inprocess.batches import pods_in
 from tests.queue.support import FIT, FRAMEWORKS, NODE_ADDED, NODE_DELETED, Queue, batch_in, names, notices, uid
 
 UNREADABLE = PodUnreadable(uid("a"), "default", "a", "default-scheduler", "Pod default/a: spec.x: is wrong")
@@ -70,7 +71,7 @@ def test_the_newest_version_is_handed_out() -> None:
     queue.add("a")
     queue.add(pod("a").label(v="2"))
     batch = queue.ask()
-    assert batch is not None and batch.pods[0].pod.metadata.labels == {"v": "2"}
+    assert batch is not None and pods_in(batch)[0].metadata.labels == {"v": "2"}
 
 
 def test_an_update_in_flight_counts_when_the_attempt_ends() -> None:
@@ -82,7 +83,7 @@ def test_an_update_in_flight_counts_when_the_attempt_ends() -> None:
     queue.reject("a", "b", plugins=TAINTS)
     assert (queue.state("a"), queue.state("b")) == (PodState.BACKOFF, PodState.UNSCHEDULABLE)
     batch = queue.ask()
-    assert batch is not None and batch.pods[0].pod.metadata.labels == {"v": "2"}
+    assert batch is not None and pods_in(batch)[0].metadata.labels == {"v": "2"}
 
 
 def test_an_update_does_not_end_the_backoff() -> None:

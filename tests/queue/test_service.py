@@ -43,11 +43,12 @@ from shared.messages.watch import (
     WatchChange,
     Watched,
 )
-from shared.model.objects import encode_msgpack
+from shared.model.objects import encode_msgpack, pod_from_msgpack
 from shared.runtime import Context, Health
 from shared.store.retry_records import Memory
 from shared.telemetry import Telemetry
 from testing.builders import NodeBuilder, PodBuilder, node, pod
+from testing.inprocess.batches import pods_in
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry, sample, until
 from tests.kube.support import api_server
 from tests.queue.support import uid
@@ -148,7 +149,7 @@ class World:
         self.takes += 1
         batch = await self.bus.request("queue.take", Take(1, self.takes, most), Batch, timeout=PATIENCE)
         assert (batch.epoch, batch.number) == (1, self.takes)
-        return [queued.pod.name for queued in batch.pods]
+        return [each.name for each in pods_in(batch)]
 
     async def report(self, number: int, *outcomes: Outcome) -> None:
         message = Outcomes(1, number, list(outcomes))
@@ -378,7 +379,7 @@ async def attempts(world: World, names: set[str]) -> dict[str, int]:
         while found.keys() != names:
             world.takes += 1
             batch = await world.bus.request("queue.take", Take(2, world.takes, 10), Batch, timeout=PATIENCE)
-            found |= {queued.pod.name: queued.attempt for queued in batch.pods}
+            found |= {pod_from_msgpack(queued.pod).name: queued.attempt for queued in batch.pods}
     return found
 
 

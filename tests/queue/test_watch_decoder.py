@@ -79,7 +79,7 @@ def only(seen: list[WatchEvent]) -> ClusterChange:
 
 def test_a_pod_without_a_node_is_pending_since_the_queue_read_it() -> None:
     change = pod_change(pod("a").priority(3))
-    assert WatchDecoder().decode(change, 9.0) == [PodPending(pod("a").priority(3).build(), 9.0, len(change.body))]
+    assert WatchDecoder().decode(change, 9.0) == [PodPending(pod("a").priority(3).build(), 9.0, change.body)]
 
 
 def test_a_pod_is_assigned_once_and_deleted_once() -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import msgspec
 
-from services.cycle import events as cycle
 from services.cycle.events import Decided, Unschedulable
 from services.snapshot import events as snapshot
 from shared.framework.profile import Framework
@@ -13,6 +12,7 @@ from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
 from shared.model.objects import Pod
 from testing.builders import PodBuilder
+from testing.inprocess.batches import batch_of
 from testing.inprocess.pipeline import Fate, Outcome, reliable
 from tests.rounds.support import QUIET
 from tests.rounds.world import Audited
@@ -47,7 +47,7 @@ class GangRun(Audited):
         self.submitted |= {each.uid: each for each in pods}
         self._pods.update((each.uid, each) for each in pods)
         self.gangs |= gangs
-        self._carry_out_cycle(self.cycle.handle(cycle.Batch(pods, gangs=gangs), self.now))
+        self._carry_out_cycle(self.cycle.handle(batch_of(pods, gangs=gangs), self.now))
 
     def places(self, pods: Iterable[Pod]) -> dict[str, str]:
         """Where these have gone."""

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from services.cycle.core import CycleCore
-from services.cycle.events import Ask, Batch, Effect, Event, Workers, Write
-from shared.framework.classify import Classifier
+from services.cycle.events import Ask, Effect, Event, SendCommit, Workers
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals, Propose
 from shared.messages.state import Commit, Committed, Conflict
 from shared.model.objects import DEFAULT_SCHEDULER, Pod
+from testing.inprocess import batches
+from testing.inprocess.batches import batch_of
 from tests.rounds.support import BY_NAME, QUIET
 
 Nodes = Sequence[tuple[str, int]]
@@ -45,7 +46,7 @@ class Script:
         self.core = CycleCore(1, frameworks, round_size=round_size, ties=BY_NAME)
         self.shards = {name: frozenset({i}) for i, name in enumerate(workers)}
         self.now = 0.0
-        vars(self.core._verifying.holders)["foreign"] = lambda worker, nodes: None
+        vars(self.core._checks)["_foreign"] = lambda worker, nodes: None
         if workers:
             assert self.handle(Workers(self.shards, len(workers))) == []
 
@@ -55,7 +56,7 @@ class Script:
         return effects
 
     def submit(self, *pods: Pod) -> dict[str, Propose]:
-        return asked(self.handle(Batch(list(pods))))
+        return asked(self.handle(batch_of(pods)))
 
     def answer(
         self,
@@ -98,7 +99,7 @@ def asked(effects: Sequence[Effect]) -> dict[str, Propose]:
 
 
 def written(effects: Sequence[Effect]) -> Commit:
-    (commit,) = [effect.message for effect in effects if isinstance(effect, Write)]
+    (commit,) = [effect.message for effect in effects if isinstance(effect, SendCommit)]
     return commit
 
 
@@ -108,4 +109,4 @@ def placements(effects: Sequence[Effect]) -> dict[str, str]:
 
 def class_of(pod: Pod, frameworks: Mapping[str, Framework] = QUIET) -> str:
     """The class id that the cycle gives a pod of the default profile."""
-    return Classifier(frameworks[DEFAULT_SCHEDULER]).classify(pod).class_id
+    return batches.class_of(frameworks[DEFAULT_SCHEDULER], pod)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.cycle.committing import COMMIT_DEADLINE
+from services.cycle.commits import COMMIT_DEADLINE
 from services.cycle.core import ASK_DEADLINE
 from services.cycle.events import Ask, Decided, Tick, WorkerFault, Workers
 from shared.messages.rounds import Proposals
@@ -40,7 +40,7 @@ def test_an_answer_to_the_first_copy_of_an_ask_counts_though_it_was_asked_again(
     first = script.submit(P)
     script.now = ASK_DEADLINE
     script.handle(Tick())
-    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["Write"]
+    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["SendCommit"]
     assert script.answer(first["w0"], "w0", OFFER) == []
 
 
@@ -62,7 +62,7 @@ def test_an_answer_to_something_else_is_passed_over(changed: dict[str, int]) -> 
     right = Proposals("w0", 1, 1, second["w0"].ask, 1, [0], [OFFER])
     assert script.handle(msgspec.structs.replace(right, **changed)) == []
     script.answer(second["w1"], "w1", offer(class_of(P), ("b", 1)))
-    assert kinds(script.handle(right)) == ["Write"]
+    assert kinds(script.handle(right)) == ["SendCommit"]
 
 
 @pytest.mark.parametrize("shards", [[], [1], [0, 1]])
@@ -71,7 +71,7 @@ def test_an_answer_for_other_shards_is_refused(shards: list[int]) -> None:
     first = script.submit(P)
     assert script.answer(first["w0"], "w0", OFFER, shards=shards) == []
     assert [str(refusal) for refusal in script.core.refused] == ["w0 answers for shards that it does not hold"]
-    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["Write"]
+    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["SendCommit"]
 
 
 def test_an_answer_of_a_stranger_is_refused() -> None:
@@ -88,7 +88,7 @@ def test_an_answer_about_other_classes_is_refused_and_asked_for_again(answers: t
     effects = script.answer(first["w0"], "w0", *answers)
     assert effects[0] == WorkerFault("w0", "answer", "it answers for other classes than it was asked about")
     assert asked(effects) == first
-    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["Write"]
+    assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["SendCommit"]
 
 
 def test_a_commit_without_an_answer_is_sent_again() -> None:
@@ -116,12 +116,12 @@ def test_the_next_round_is_asked_about_while_one_is_committed() -> None:
     first = script.submit(P)
     assert script.submit(Q) == {}
     effects = script.answer(first["w0"], "w0", OFFER, seq=3)
-    assert kinds(effects) == ["Write", "Ask"]
+    assert kinds(effects) == ["SendCommit", "Ask"]
     second = asked(effects)["w0"]
     assert (second.round, second.min_seq) == (2, 4), "what is being committed is to be seen first"
     assert script.submit(BIG) == {}
     assert script.answer(second, "w0", OFFER, seq=4) == [], "decided before the commit was answered"
-    assert kinds(script.committed(written(effects), seq=4)) == ["Decided", "Write", "Ask"]
+    assert kinds(script.committed(written(effects), seq=4)) == ["Decided", "SendCommit", "Ask"]
 
 
 def test_pods_of_one_class_in_a_row_are_one_round_in_strict_mode_too() -> None:
@@ -140,7 +140,7 @@ def test_who_has_judged_without_the_commit_is_asked_again() -> None:
     for known in (P, BIG):
         script.committed(written(script.settle(script.submit(known), w0=[("a", 5)], w1=[("b", 4)])), seq=1)
     later = small_pod("later", cpu="3")
-    effects = script.settle(script.submit(Q, later), w0=[("a", 5)], w1=[("b", 4)], until="Write")
+    effects = script.settle(script.submit(Q, later), w0=[("a", 5)], w1=[("b", 4)], until="SendCommit")
     second = asked(effects)
     script.answer(second["w0"], "w0", offer(class_of(BIG), ("a", 5)), seq=7)
     script.answer(second["w1"], "w1", offer(class_of(BIG), ("b", 4)), seq=8)
@@ -152,7 +152,7 @@ def test_who_has_judged_without_the_commit_is_asked_again() -> None:
 def test_a_round_that_is_not_full_waits_for_the_commit() -> None:
     script = Script("w0", round_size=2)
     effects = script.answer(script.submit(P, Q, BIG)["w0"], "w0", offer(class_of(P), ("a", 5), ("b", 4)))
-    assert kinds(effects) == ["Write"]
+    assert kinds(effects) == ["SendCommit"]
     assert kinds(script.committed(written(effects))) == ["Decided", "Decided", "Ask"]
 
 
@@ -189,7 +189,7 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_round_is_not_waited_for() -> N
     assert again["w0"].ask > first["w0"].ask
     assert script.answer(first["w1"], "w1", OFFER, shards=[1]) == []
     assert script.answer(first["w0"], "w0", OFFER, shards=[0]) == []
-    assert kinds(script.answer(again["w0"], "w0", OFFER)) == ["Write"]
+    assert kinds(script.answer(again["w0"], "w0", OFFER)) == ["SendCommit"]
 
 
 def test_a_worker_that_comes_in_the_middle_of_a_round_is_asked_everything() -> None:
@@ -229,7 +229,7 @@ def test_when_all_workers_are_gone_the_round_waits_for_new_ones() -> None:
     assert script.handle(Tick()) == []
     script.shards = {"w1": frozenset({0})}
     again = asked(script.handle(Workers(script.shards, 1)))
-    assert kinds(script.answer(again["w1"], "w1", OFFER)) == ["Write"]
+    assert kinds(script.answer(again["w1"], "w1", OFFER)) == ["SendCommit"]
 
 
 def test_workers_may_change_while_a_commit_is_under_way() -> None:

@@ -3,12 +3,13 @@
 import pytest
 
 from flotilla.results import Code, Status, error, unresolvable, unschedulable
-from services.cycle.events import Batch, Decided, Failed, Superseded, Unschedulable, Write
-from services.cycle.settling import MOST_ASKS
+from services.cycle.events import Decided, Failed, SendCommit, Superseded, Unschedulable
+from services.cycle.round.round import MAX_ASKS
 from shared.messages.evaluation import Rejections, Summary
 from shared.messages.rounds import ClassAnswer
 from shared.messages.state import Conflict
 from testing.builders import pod
+from testing.inprocess.batches import batch_of
 from tests.rounds.script import NO_IMAGES, Script, asked, class_of, offer, placements, summary, written
 from tests.rounds.support import kinds, small_pod
 
@@ -53,7 +54,7 @@ def test_the_second_time_the_guess_is_right_and_once_is_enough() -> None:
     asks = script.submit(Q)
     assert asks["w0"].classes[0].guess is not None
     script.answer(asks["w0"], "w0", offer(class_of(Q), ("a", 4)))
-    assert kinds(script.answer(asks["w1"], "w1", offer(class_of(Q), ("b", 5)))) == ["Write"]
+    assert kinds(script.answer(asks["w1"], "w1", offer(class_of(Q), ("b", 5)))) == ["SendCommit"]
 
 
 def test_a_wrong_guess_costs_one_more_ask_and_never_a_wrong_answer() -> None:
@@ -101,7 +102,7 @@ def test_a_class_whose_summary_never_stands_still_is_decided_by_the_last_one_but
             offers = [offer(ask.class_id, (name, 5), of=moved[ask.class_id]) for ask in asks[name].classes]
             effects = script.answer(asks[name], name, *offers)
         asks = asked(effects)
-    assert count == MOST_ASKS
+    assert count == MAX_ASKS
     assert placements(effects).keys() == {"p", "big"}
 
 
@@ -138,7 +139,7 @@ def test_a_commit_says_what_each_decision_rests_on() -> None:
 
 def test_nothing_is_told_before_the_snapshot_has_taken_it() -> None:
     script = Script("w0")
-    assert kinds(script.settle(script.submit(P), w0=[("a", 4)])) == ["Write"]
+    assert kinds(script.settle(script.submit(P), w0=[("a", 4)])) == ["SendCommit"]
     assert script.core.pods_held == 1
 
 
@@ -282,22 +283,22 @@ def test_a_round_without_a_decision_is_followed_by_the_next_one_at_once() -> Non
 def test_a_pod_twice_in_a_batch_or_in_two_batches_is_held_once(pods: tuple[object, ...]) -> None:
     script = Script("w0")
     asks = script.submit(P, P, Q)
-    assert script.handle(Batch([P, Q])) == []
+    assert script.handle(batch_of([P, Q])) == []
     assert script.core.pods_held == 2
     effects = script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 9), ("b", 9), ("c", 9)))
     assert placements(effects) == {"p": "a", "q": "b"}
-    assert script.handle(Batch([P])) == []
+    assert script.handle(batch_of([P])) == []
     assert kinds(script.committed(written(effects))) == ["Decided", "Decided"]
 
 
 def test_a_pod_of_an_unknown_profile_fails_and_the_others_go_on() -> None:
     script = Script("w0")
-    effects = script.handle(Batch([pod("stray").scheduler("nobody").build(), P]))
+    effects = script.handle(batch_of([pod("stray").scheduler("nobody").build(), P]))
     assert kinds(effects) == ["Failed", "Ask"]
     failed = effects[0]
     assert isinstance(failed, Failed)
     assert failed.status.message == "Pod default/stray: spec.schedulerName: there is no profile 'nobody'"
-    assert isinstance(script.settle(asked(effects), w0=[("a", 4)])[0], Write)
+    assert isinstance(script.settle(asked(effects), w0=[("a", 4)])[0], SendCommit)
 
 
 # What woke the pods
@@ -305,7 +306,7 @@ def test_a_pod_of_an_unknown_profile_fails_and_the_others_go_on() -> None:
 
 def test_pods_are_judged_on_no_older_state_than_their_batch_names() -> None:
     script = Script("w0")
-    asks = asked(script.handle(Batch([P], seq=7)))
+    asks = asked(script.handle(batch_of([P], seq=7)))
     assert asks["w0"].min_seq == 7
     commit = written(script.settle(asks, w0=[("a", 5)]))
     script.committed(commit, seq=6)

@@ -2,11 +2,12 @@
 
 import sys
 
-from services.cycle.events import Batch, Failed
+from services.cycle.events import Failed
 from shared.messages.queue import Gang
 from shared.model.objects import Pod
 from shared.plugins.frameworks import load_frameworks
 from testing.builders import pod
+from testing.inprocess.batches import batch_of
 from tests.rounds.script import Script, asked
 
 GANGS = 4 * sys.getrecursionlimit()
@@ -29,7 +30,7 @@ def test_thousands_of_refused_gangs_in_a_row_end_in_one_round() -> None:
             member = pod(f"{profile}-{number}").scheduler(profile).build()
             pods.append(member)
             gangs[member.uid] = Gang(f"default/g{number}", 2)
-    effects = script.handle(Batch([*pods, pod("last").scheduler("one").build()], gangs=gangs))
+    effects = script.handle(batch_of([*pods, pod("last").scheduler("one").build()], gangs=gangs))
     assert sum(isinstance(each, Failed) for each in effects) == 2 * GANGS
     assert asked(effects).keys() == {"w0"}
     assert script.core.pods_held == 1

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from services.cycle.events import Decided
 from shared.cluster.images import ImageSizes
 from shared.cluster.nodetable import PODS, NodeTable
-from shared.framework.classify import Classifier
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.explanation import explain
 from shared.framework.tiebreak import random_ties
@@ -21,6 +20,7 @@ from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from shared.model.objects import Node, Pod
 from testing.builders import expr, node, pod
+from testing.inprocess.batches import class_of
 from testing.inprocess.pipeline import Pipeline
 from tests.rounds.support import BY_NAME, DEFAULT, small_node
 from tests.rounds.world import Audited, World
@@ -31,12 +31,12 @@ Placements = dict[str, str | None]
 
 def reference(nodes: Sequence[Node], pods: Sequence[Pod], ties: Ties) -> Placements:
     """One evaluator, made anew for every pod, over one table; nothing is remembered, guessed or merged."""
-    table, images, classifier = NodeTable(), ImageSizes(), Classifier(DEFAULT)
+    table, images = NodeTable(), ImageSizes()
     for each_node in nodes:
         table.add_node(images.settle(each_node, None))
     placements: Placements = {}
     for each in pods:
-        placements[each.uid] = where = best(table, each, classifier.classify(each).class_id, ties)
+        placements[each.uid] = where = best(table, each, class_of(DEFAULT, each), ties)
         if where is not None:
             table.add_pod(each.uid, where, load_of(each))
     return placements

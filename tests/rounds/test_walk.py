@@ -3,15 +3,14 @@
 import pytest
 
 from flotilla.results import error
-from services.cycle.footprints import Written
-from services.cycle.race import NoRung, Race, Rung
-from services.cycle.walk import QueuedPod, Unfit, Verdict, walk
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.assign import ClassVerdict, Unfit, assign
+from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
 from shared.messages.rounds import Ladder
-from shared.model.load import load_of
-from shared.model.objects import DEFAULT_SCHEDULER
 from testing.builders import pod
+from testing.inprocess.batches import pod_info
 
-STALE, EXHAUSTED = NoRung.STALE, NoRung.EXHAUSTED
+STALE, EXHAUSTED = NoPlacement.STALE, NoPlacement.EXHAUSTED
 
 Steps = str
 
@@ -23,30 +22,30 @@ def ladder(steps: Steps, *, complete: bool = True) -> Ladder:
     return Ladder([part[0] for part in parts], [int(part[1]) for part in parts], ties, complete)
 
 
-def race(*ladders: Ladder | Steps, class_id: str = "x") -> Race:
+def race(*ladders: Ladder | Steps, class_id: str = "x") -> LadderMerge:
     made = [each if isinstance(each, Ladder) else ladder(each) for each in ladders]
-    return Race(class_id, [(each, 10 + i) for i, each in enumerate(made)])
+    return LadderMerge(class_id, [(each, 10 + i) for i, each in enumerate(made)])
 
 
-def taken(racing: Race, written: Written | None = None, most: int = 20) -> list[str]:
+def taken(racing: LadderMerge, written: WriteSet | None = None, most: int = 20) -> list[str]:
     """The nodes one after another, and what ended it."""
     nodes: list[str] = []
     for _ in range(most):
-        rung = racing.take(written or Written())
-        if isinstance(rung, NoRung):
+        rung = racing.take(written or WriteSet())
+        if isinstance(rung, NoPlacement):
             return [*nodes, rung.name]
         nodes.append(rung.node)
     return nodes
 
 
-def written(**by: str) -> Written:
-    made = Written()
+def written(**by: str) -> WriteSet:
+    made = WriteSet()
     for node, class_id in by.items():
         made.add(class_id, node)
     return made
 
 
-# Race
+# LadderMerge
 
 
 @pytest.mark.parametrize(
@@ -69,14 +68,14 @@ def test_the_best_head_of_all_ladders_is_taken(ladders: list[Steps], nodes: str)
 
 def test_a_rung_tells_what_its_shard_had_seen() -> None:
     racing = race("a:9", "b:8")
-    assert racing.take(Written()) == Rung("a", 9, 10)
-    assert racing.take(Written()) == Rung("b", 8, 11)
+    assert racing.take(WriteSet()) == Placement("a", 9, 10)
+    assert racing.take(WriteSet()) == Placement("b", 8, 11)
 
 
 def test_a_ladder_that_ends_before_its_shard_does_ends_the_race() -> None:
     racing = race(ladder("a:9", complete=False), ladder("b:8 b:7"))
     assert taken(racing) == ["a", "STALE"]
-    assert racing.take(Written()) is STALE
+    assert racing.take(WriteSet()) is STALE
 
 
 def test_a_node_that_its_own_class_has_written_is_not_stale() -> None:
@@ -90,7 +89,7 @@ def test_a_stale_node_is_passed_over_for_an_equally_good_one() -> None:
 def test_a_stale_node_is_not_passed_over_for_a_worse_one() -> None:
     racing = race("a:9 c:9", "b:8")
     assert taken(racing, written(a="other", c="other")) == ["STALE"]
-    assert racing.take(Written()) is STALE
+    assert racing.take(WriteSet()) is STALE
 
 
 def test_what_was_passed_over_is_not_forgotten_by_the_next_pod() -> None:
@@ -105,13 +104,13 @@ def test_a_class_that_only_stale_nodes_are_left_for_waits() -> None:
 # Walk
 
 
-def queued(name: str, class_id: str, priority: int = 0) -> QueuedPod:
+def queued(name: str, class_id: str, priority: int = 0) -> PodInfo:
     made = pod(name).priority(priority).build()
-    return QueuedPod(made, class_id, load_of(made), DEFAULT_SCHEDULER)
+    return pod_info(made, class_id)
 
 
-def outcome(pods: list[QueuedPod], **verdicts: Verdict) -> dict[str, str]:
-    result = walk(pods, verdicts)
+def outcome(pods: list[PodInfo], **verdicts: ClassVerdict) -> dict[str, str]:
+    result = assign(pods, verdicts)
     told = {q.pod.name: rung.node for q, rung in result.decided}
     told |= {q.pod.name: "unfit" for q, _ in result.unfit}
     told |= {q.pod.name: "failed" for q, _ in result.failed}
@@ -171,12 +170,12 @@ def test_a_class_that_is_to_be_asked_again_waits_and_so_does_an_exhausted_one() 
 
 def test_those_that_wait_keep_their_order() -> None:
     pods = [queued("p1", "y"), queued("p2", "x"), queued("p3", "y"), queued("p4", "x")]
-    result = walk(pods, {"x": race("a:9"), "y": None})
+    result = assign(pods, {"x": race("a:9"), "y": None})
     assert [q.pod.name for q in result.deferred] == ["p1", "p3", "p4"]
 
 
 def test_a_walk_remembers_the_order_of_all_its_pods() -> None:
     pods = [queued("p1", "u"), queued("p2", "x"), queued("p3", "f"), queued("p4", "x"), queued("p5", "x")]
-    result = walk(pods, {"x": race("a:9 b:8"), "u": UNFIT, "f": error("no")})
+    result = assign(pods, {"x": race("a:9 b:8"), "u": UNFIT, "f": error("no")})
     assert result.order == [q.pod.uid for q in pods]
     assert [q.pod.name for q in result.deferred] == ["p5"]

@@ -91,7 +91,10 @@ class Audited(Pipeline):
         effects = list(effects)
         self.told += [effect for effect in effects if isinstance(effect, Outcome)]
         self.nominated |= {
-            each.uid for effect in effects if isinstance(effect, cycle.Write) for each in effect.message.nominations
+            each.uid
+            for effect in effects
+            if isinstance(effect, cycle.SendCommit)
+            for each in effect.message.nominations
         }
         super()._carry_out_cycle(effects)
 

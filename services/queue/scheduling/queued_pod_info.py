@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shared.framework.profile import Framework
 from shared.messages.queue import ForgottenPod
-from shared.model.objects import Pod
+from shared.model.objects import Pod, encode_msgpack
 
 MAX_TRANSITIONS = 16
 """Transitions in the log of one pod."""
@@ -67,8 +67,8 @@ class QueuedPodInfo:
     """The newest version, also while an older one is in flight."""
     framework: Framework
     seen_at: float
-    size: int = 0
-    """Bytes it takes in a message, if known."""
+    body: msgspec.Raw = field(default_factory=msgspec.Raw)
+    """The newest version as the watcher encoded it, if it is at hand."""
     state: PodState = PodState.NEW
 
     queued_at: float = 0.0
@@ -142,8 +142,12 @@ class QueuedPodInfo:
     def backs_off(self, now: float) -> bool:
         return self.backoff_until >= floor(now)
 
-    def update(self, pod: Pod, size: int) -> None:
-        self.pod, self.size, self._equivalence = pod, size, None
+    def update(self, pod: Pod, body: msgspec.Raw) -> None:
+        self.pod, self.body, self._equivalence = pod, body, None
+
+    def encoded(self, pod: Pod) -> msgspec.Raw:
+        """The pod, which is this one or differs in its nomination, as the cycle gets it."""
+        return self.body if pod is self.pod and len(self.body) else msgspec.Raw(encode_msgpack(pod))
 
     def assumed(self) -> Pod | None:
         """The pod as it was decided, with its node; None if that is unknown."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import floor
 
+import msgspec
+
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, pod_events
 from services.queue.scheduling.in_flight_events import InFlightEvents
 from services.queue.scheduling.nominator import PREEMPTION, Nominator, PendingPreemptions
@@ -114,8 +116,8 @@ class SchedulingQueue:
 
     # Pods
 
-    def add(self, pod: Pod, framework: Framework, seen_at: float, size: int, now: float) -> None:
-        info = QueuedPodInfo(pod.uid, pod, framework, seen_at, size)
+    def add(self, pod: Pod, framework: Framework, seen_at: float, body: msgspec.Raw, now: float) -> None:
+        info = QueuedPodInfo(pod.uid, pod, framework, seen_at, body)
         self.conditions.delete(pod.uid)
         record = self.retries.get(pod.uid)
         self._set_queued_at(info, seen_at if record is None else record.queued_at)
@@ -127,13 +129,13 @@ class SchedulingQueue:
         backoff = PodState.ERROR_BACKOFF if info.errors else PodState.BACKOFF
         self._enqueue(info, backoff if info.backs_off(now) else PodState.ACTIVE, now, ADDED)
 
-    def update(self, info: QueuedPodInfo, pod: Pod, size: int, now: float) -> ClusterChange | None:
+    def update(self, info: QueuedPodInfo, pod: Pod, body: msgspec.Raw, now: float) -> ClusterChange | None:
         """Takes in a new version of the pod. Returns the event for other pods if it has lost a nomination."""
         old, state = info.pod, info.state
         sort_key = self._sort_key(info, pod)
         if state in WAITING:
             self.by_state[state].discard(info)
-        info.update(pod, size)
+        info.update(pod, body)
         info.sort_key = sort_key
         if state in WAITING:
             self.by_state[state].add(info)

@@ -12,6 +12,7 @@ from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.scheduling_queue import ADDED, IN_FLIGHT, UPDATED
 from shared.messages.queue import Batch
+from shared.model.objects import pod_from_msgpack
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import AttributeValue, Tracer
 
@@ -169,10 +170,10 @@ class PodSpans:
         if not self._tracer.enabled:
             return
         for queued in batch.pods:
-            uid = queued.pod.uid
-            root, info = self._tracer.pod(uid), self._core.pod(uid)
+            pod = pod_from_msgpack(queued.pod)
+            root, info = self._tracer.pod(pod.uid), self._core.pod(pod.uid)
             if root.sampled and info is not None:
-                attributes: dict[str, AttributeValue] = {"pod": queued.pod.key, "attempt": queued.attempt}
+                attributes: dict[str, AttributeValue] = {"pod": pod.key, "attempt": queued.attempt}
                 span = self._tracer.child(root)
                 self._tracer.record("queue", span, info.queued_at, now, parent=root, attributes=attributes)
 

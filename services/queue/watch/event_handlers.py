@@ -90,9 +90,9 @@ class EventHandlers:
         info = self._queue.pods.get(pod.uid)
         version = pod.metadata.resource_version
         if info is None:
-            self._queue.add(pod, framework, event.seen_at, event.size, now)
+            self._queue.add(pod, framework, event.seen_at, event.body, now)
         elif version == "" or version != info.pod.metadata.resource_version:
-            lost_nomination = self._queue.update(info, pod, event.size, now)
+            lost_nomination = self._queue.update(info, pod, event.body, now)
             if lost_nomination is not None:
                 self._move_all(lost_nomination, now)
         return []

@@ -15,9 +15,7 @@ from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import STILL_COUNTED
-from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook, object_from_msgpack
-
-_POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, object_from_msgpack, pod_from_msgpack
 
 IGNORED_KINDS = frozenset({ObjectKind.POD_DISRUPTION_BUDGET})
 """No hint reads them."""
@@ -60,10 +58,10 @@ class WatchDecoder:
         if stale := self._stale(change):
             return stale
         try:
-            pod = _POD.decode(change.body)
+            pod = pod_from_msgpack(change.body)
         except msgspec.DecodeError as cause:
             return [_unreadable(change, f"Pod {change.namespace}/{change.name}: {cause}")]
-        return [PodPending(pod, now, len(change.body))]
+        return [PodPending(pod, now, change.body.copy())]
 
     def _stale(self, change: PodChange | Unreadable) -> list[WatchEvent]:
         """An assigned pod never loses its node: a version without one is old."""

@@ -6,8 +6,8 @@ from typing import TypeVar
 import msgspec
 
 from flotilla.results import Code
-from services.cycle.preempting import Case, Preemption, Search
-from services.cycle.walk import QueuedPod
+from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
+from services.cycle.round.assign import Unfit
 from services.worker.preempting import findings
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.shards import shard_of
@@ -27,6 +27,7 @@ from shared.model.objects import (
     object_from,
 )
 from testing.builders import NodeBuilder, PodBuilder
+from testing.inprocess.batches import pod_info
 from tests.plugins.cluster import framework
 
 M = TypeVar("M", Preempt, Candidates)
@@ -74,10 +75,10 @@ class Cluster:
             Summary(plugins={} if rejection is not None else evaluator.summarize(pod_class))
             for evaluator, pod_class in zip(evaluators, classes, strict=True)
         ]
-        queued = QueuedPod(built, CLASS, load_of(built), self.profile.name)
         helpless = rejection is not None and rejection.code is not Code.UNSCHEDULABLE
         potential = 0 if helpless else sum(table.node_count for table in self.tables)
-        search = Search(1, [Case(CLASS, [queued], merge(self.profile, parts).plugins, potential)])
+        unfit = Unfit("", (), summaries=merge(self.profile, parts).plugins, potential=potential)
+        search = CandidateSearch(1, [SearchCase(CLASS, [pod_info(built, CLASS)], unfit)])
         while True:
             ask = told(search.message(1, 0))
             for i, (evaluator, pod_class) in enumerate(zip(evaluators, classes, strict=True)):

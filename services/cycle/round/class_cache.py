@@ -1,4 +1,4 @@
-"""What is remembered of classes of pods from one round to the next: who has seen them, and what to expect of them."""
+"""What the cycle remembers of classes between rounds: which workers know them, and what to expect of them."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -10,24 +10,26 @@ from shared.messages.rounds import Proposals
 
 V = TypeVar("V")
 
-MOST_REMEMBERED = 1 << 14
+MAX_CLASSES = 1 << 14
 
 
-class Knowledge:
-    """Of the classes asked about last, for a bounded number of them; to forget one costs a round trip."""
+class ClassCache:
+    """Bounded, and least recently used classes go first; a class that is forgotten costs a round trip."""
 
     def __init__(self) -> None:
+        self.nodes = 0
+        """Nodes in the cluster, by the latest merged summary; 0 before the first."""
         self._known: dict[str, OrderedDict[str, None]] = {}
         self._guesses: OrderedDict[str, Summary] = OrderedDict()
         self._latest: dict[str, Summary] = {}
         self._topologies: OrderedDict[str, Topology | None] = OrderedDict()
 
     def keep_workers(self, workers: Iterable[str]) -> None:
-        """Whoever is not among them will know nothing when it is back."""
+        """Other workers will know no class when they come back."""
         self._known = {worker: self._known.get(worker, OrderedDict()) for worker in workers}
 
     def is_known(self, class_id: str, worker: str) -> bool:
-        """Whether this worker may be taken to know the class, so that it need not be sent a pod."""
+        """Whether the worker has seen a pod of the class, so it need not be sent one."""
         return class_id in self._known[worker]
 
     def remember_known(self, proposals: Proposals) -> None:
@@ -39,27 +41,26 @@ class Knowledge:
                 _put(known, answer.class_id, None)
 
     def guess(self, class_id: str) -> Summary | None:
-        """The merged summary that is to be expected."""
+        """The expected merged summary."""
         return self._guesses.get(class_id)
 
     def borrowed(self, profile: str) -> Summary | None:
-        """That of the class of this profile that was learnt of last: pods that come together are often alike."""
+        """The latest merged summary of any class of the profile: pods that come together are often similar."""
         return self._latest.get(profile)
 
     def expect(self, class_id: str, profile: str, summary: Summary) -> None:
         _put(self._guesses, class_id, summary)
         self._latest[profile] = summary
 
-    def forget(self, class_id: str) -> None:
-        """What was expected of it is expected no more."""
+    def drop_guess(self, class_id: str) -> None:
         self._guesses.pop(class_id, None)
 
     def topologies(self, classes: Iterable[str]) -> dict[str, Topology | None]:
-        """As far as they are known: by which labels decisions matter to each class."""
+        """By which node labels decisions matter to each class, as far as known."""
         return {class_id: self._topologies[class_id] for class_id in classes if class_id in self._topologies}
 
     def stands_alone(self, class_id: str) -> bool:
-        """Is it known that decisions matter to the class only by filling nodes?"""
+        """Whether decisions are known to matter to the class only by filling nodes."""
         return self._topologies.get(class_id, Topology()) is None
 
     def learn_topologies(self, found: Mapping[str, Topology | None]) -> None:
@@ -67,8 +68,8 @@ class Knowledge:
             _put(self._topologies, class_id, topology)
 
 
-def _put(memory: OrderedDict[str, V], class_id: str, value: V) -> None:
-    memory[class_id] = value
-    memory.move_to_end(class_id)
-    if len(memory) > MOST_REMEMBERED:
-        memory.popitem(last=False)
+def _put(cache: OrderedDict[str, V], class_id: str, value: V) -> None:
+    cache[class_id] = value
+    cache.move_to_end(class_id)
+    if len(cache) > MAX_CLASSES:
+        cache.popitem(last=False)

@@ -1,0 +1,186 @@
+"""Checks workers' answers against what the cycle knows better than any worker.
+
+The cycle assigns the shards, so it knows which worker has each node. The snapshot tells it the newest sequence number
+(heartbeats, answers to commits, batches), and no worker can have seen a later one. Feasibility and scores are the
+workers' business; the snapshot verifies the decisions made by them against its own state.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from flotilla.results import Topology
+from services.cycle.events import WorkerFault, Workers
+from shared.cluster.shards import shard_of
+from shared.messages.preemption import Candidates
+from shared.messages.rounds import Ladder, Proposals
+
+MAX_AHEAD = 1 << 20
+"""Changes by which a worker may be ahead of what the cycle has heard of the state."""
+MAX_HEARTBEATS = 8
+"""Heartbeats of the snapshot without the new term that a worker claims to know; after them it counts as a lie."""
+MAX_NODES = 1 << 18
+"""Nodes whose shards are cached."""
+
+Answer = Proposals | Candidates
+
+
+class AnswerChecks:
+    def __init__(self) -> None:
+        self.known_seq = 0
+        """The newest sequence number from anyone but a worker."""
+        self._shards: Mapping[str, frozenset[int]] = {}
+        self._holder: dict[int, str] = {}
+        self._shard_count = 1
+        self._shard_of_node: dict[str, int] = {}
+        self._own_nodes: dict[str, set[str]] = {}
+        """By worker, nodes found to be in its shards: nearly all that it names, and compared at once."""
+        self._incarnations: Mapping[str, str] = {}
+        self._claims: dict[str, int] = {}
+        self._committed_claims: dict[str, int] = {}
+        self._doubted: dict[str, int] = {}
+        self._heartbeats = 0
+
+    # What the cycle knows
+
+    def on_workers(self, workers: Workers) -> None:
+        self._shards = workers.shards
+        self._holder = {shard: worker for worker, held in workers.shards.items() for shard in held}
+        self._own_nodes = {worker: set() for worker in workers.shards}
+        if workers.shard_count != self._shard_count:
+            self._shard_count, self._shard_of_node = workers.shard_count, {}
+        self._incarnations = workers.incarnations
+        self._claims.clear()
+        self._committed_claims.clear()
+        self._doubted.clear()
+
+    def learn(self, seq: int) -> None:
+        """The snapshot or the queue names a sequence number."""
+        self.known_seq = max(self.known_seq, seq)
+
+    def on_heartbeat(self, seq: int) -> None:
+        self._heartbeats += 1
+        self.learn(seq)
+
+    def worker_of(self, node: str) -> str:
+        """The worker that holds the node's shard; empty if none does."""
+        if len(self._shards) == 1:
+            return next(iter(self._shards))
+        return self._holder.get(self._shard_of(node), "")
+
+    def _foreign(self, worker: str, nodes: Sequence[str]) -> str | None:
+        """The first of these nodes that is not in the worker's shards."""
+        held, own = self._shards.get(worker, frozenset()), self._own_nodes.get(worker, set())
+        if len(held) == self._shard_count or own.issuperset(nodes):
+            return None
+        for node in nodes:
+            if self._shard_of(node) not in held:
+                return node
+        own.update(nodes)
+        if len(own) > MAX_NODES:
+            own.clear()
+        return None
+
+    def _shard_of(self, node: str) -> int:
+        shard = self._shard_of_node.get(node)
+        if shard is None:
+            if len(self._shard_of_node) >= MAX_NODES:
+                self._shard_of_node.clear()
+            shard = self._shard_of_node[node] = shard_of(node, self._shard_count)
+        return shard
+
+    # Answers
+
+    def refusal(self, answer: Answer) -> str:
+        """Why an answer is ignored without being a fault of its worker; empty if it is not."""
+        worker = answer.worker
+        if answer.incarnation != self._incarnations.get(worker, answer.incarnation):
+            return f"another process answers under the name {worker}"
+        if frozenset(answer.shards) != self._shards.get(worker):
+            return f"{worker} answers for shards that it does not hold"
+        if self._is_ahead(answer):  # of a new term of the snapshot, perhaps
+            since = self._doubted.setdefault(worker, self._heartbeats)
+            if self._heartbeats < since + MAX_HEARTBEATS:
+                return f"{worker} answers by a state of which the snapshot has not told yet"
+        return ""
+
+    def proposals(
+        self, proposals: Proposals, least: int, classes: Iterable[str], keys: Sequence[str] = ()
+    ) -> WorkerFault | None:
+        """`least`: the sequence number that was asked for. `classes`, `keys`: what was asked about."""
+        wrong = self._wrong(proposals, least, [answer.class_id for answer in proposals.answers], classes)
+        if wrong is not None:
+            return wrong
+        for answer in proposals.answers:
+            ladder = answer.ladder
+            if ladder.nodes:
+                malformed = _malformed(ladder, answer.topology, keys)
+                if malformed:
+                    return WorkerFault(proposals.worker, "answer", f"its ladder has {malformed}")
+                foreign = self._foreign(proposals.worker, ladder.nodes)
+                if foreign is not None:
+                    return _foreign_node(proposals.worker, foreign)
+            if answer.summary.nodes < 0 or answer.summary.feasible < 0:
+                return WorkerFault(proposals.worker, "answer", "negative node count")
+        return None
+
+    def candidates(self, candidates: Candidates, least: int, classes: Iterable[str]) -> WorkerFault | None:
+        """As `proposals`."""
+        wrong = self._wrong(candidates, least, [findings.class_id for findings in candidates.findings], classes)
+        if wrong is not None:
+            return wrong
+        for findings in candidates.findings:
+            foreign = self._foreign(candidates.worker, [each.node for each in findings.candidates])
+            if foreign is not None:
+                return _foreign_node(candidates.worker, foreign)
+            if not all(each.victims for each in findings.candidates):
+                return WorkerFault(candidates.worker, "answer", "a candidate without victims")
+        return None
+
+    def _is_ahead(self, answer: Answer) -> bool:
+        """False without heartbeats: a snapshot of the previous release sends none."""
+        return bool(self._heartbeats) and answer.seq > self.known_seq + MAX_AHEAD
+
+    def _wrong(self, answer: Answer, least: int, told: Sequence[str], classes: Iterable[str]) -> WorkerFault | None:
+        worker, seq = answer.worker, answer.seq
+        if self._is_ahead(answer):
+            reason = f"it claims to have seen sequence number {seq}, and the newest is {self.known_seq}"
+            return WorkerFault(worker, "sequence", reason)
+        if seq < least:
+            return WorkerFault(worker, "sequence", f"it answers at sequence number {seq}, and was asked for {least}")
+        if len(told) != len(asked := set(classes)) or asked != set(told):
+            return WorkerFault(worker, "answer", "it answers for other classes than it was asked about")
+        self._doubted.pop(worker, None)
+        self._claims[worker] = max(seq, self._claims.get(worker, 0))
+        return None
+
+    # A commit is sent after the answers that it rests on, so no worker can have seen more than the commit's own answer.
+
+    def on_commit_sent(self) -> None:
+        self._committed_claims, self._claims = self._claims, {}
+
+    def on_committed(self, seq: int) -> list[WorkerFault]:
+        self.learn(seq)
+        lies = {worker: claim for worker, claim in self._committed_claims.items() if claim > seq}
+        self._committed_claims = {}
+        return [
+            WorkerFault(
+                worker, "sequence", f"it claimed to have seen sequence number {claim}, and later {seq} was the newest"
+            )
+            for worker, claim in sorted(lies.items())
+        ]
+
+
+def _foreign_node(worker: str, node: str) -> WorkerFault:
+    return WorkerFault(worker, "shard", f"node {node} is not in its shards")
+
+
+def _malformed(ladder: Ladder, topology: Topology | None, keys: Sequence[str]) -> str:
+    """How a ladder contradicts itself; `keys`: the labels whose values were asked for."""
+    length = len(ladder.nodes)
+    if len(ladder.scores) != length or len(ladder.ties) != length or len(ladder.volumes) not in (0, length):
+        return "not one score, tie and volume decision for each node"
+    if any(len(column) != length for column in ladder.domains.values()):
+        return "not one value of each label for each node"
+    followed = () if topology is None else topology.keys
+    if any(key not in followed or (key in keys and key not in ladder.domains) for key in ladder.strata):
+        return "no values of labels that it is split by"
+    return ""

@@ -1,0 +1,243 @@
+"""Commits: what the cycle has the snapshot write, one at a time, and what their conflicts mean.
+
+    planned --no commit under way--> under way --answered--> done
+                                      |  ^
+                                      +--+ sent again after its deadline
+
+A commit has the decisions of a round, or nominations that a preemption search came to. Commits have numbers of their
+own, as a search may end while a round is asked about. Lost nominations go with the next commit of either kind. An empty
+one asks the snapshot whether it still accepts this cycle.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flotilla.results import Status, error
+from services.cycle.answer_checks import AnswerChecks
+from services.cycle.events import SendCommit, WorkerFault
+from services.cycle.preemption.candidate_search import Preemption
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.assign import RoundResult, Unfit
+from services.cycle.round.gang import undecided
+from shared.messages.loads import Loads
+from shared.messages.state import Assignment, Commit, Committed, Decision, Nominate
+
+COMMIT_DEADLINE = 1.0
+"""Seconds until an unanswered commit is sent again."""
+MAX_CONFLICTS = 16
+"""Consecutive conflicts after which a pod goes back to the queue and backs off, so that no pod waits for it forever."""
+MAX_COUNTED = 1 << 12
+CONFLICTS = error(f"the decision was refused {MAX_CONFLICTS} times in a row")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNomination:
+    """A pod to nominate; `others` of its class are decided again once every worker knows of the nomination.
+
+    `seen`: the oldest state that an answer was judged on. `narrowed`: extenders chose among the victims. `worker`: the
+    holder of the node when it was found.
+    """
+
+    info: PodInfo
+    others: Sequence[PodInfo]
+    unfit: Unfit
+    preemption: Preemption
+    seen: int
+    narrowed: bool = False
+    worker: str = ""
+
+    @property
+    def pods(self) -> list[PodInfo]:
+        return [self.info, *self.others]
+
+    @property
+    def evicts(self) -> bool:
+        """Whether a victim must still be evicted."""
+        return any(not victim.terminating for victim in self.preemption.victims)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommit:
+    """`round`: the round whose decisions it has, or 0. `confirms`: its answer confirms the cycle's term."""
+
+    commit: Commit
+    round: int = 0
+    result: RoundResult | None = None
+    nominations: tuple[PlannedNomination, ...] = ()
+    confirms: bool = False
+
+    def held(self) -> Iterator[PodInfo]:
+        if self.result is not None:
+            yield from (info for info, _ in (*self.result.decided, *self.result.withheld))
+        for planned in self.nominations:
+            yield from planned.pods
+
+
+class Commits:
+    def __init__(self, epoch: int, incarnation: str, checks: AnswerChecks) -> None:
+        self.pending: PendingCommit | None = None
+        self.deadline: float | None = None
+        self._epoch = epoch
+        self._incarnation = incarnation
+        self._checks = checks
+        self._number = 0
+        self._planned: list[PlannedNomination] = []
+        self._denominated: dict[str, None] = {}
+        self._confirm = False
+
+    @property
+    def has_nominations(self) -> bool:
+        """Whether a nomination is planned, or sent and not answered."""
+        return bool(self._planned) or (self.pending is not None and bool(self.pending.nominations))
+
+    def held(self) -> Iterator[PodInfo]:
+        """The pods that wait for the answer to a commit."""
+        for planned in self._planned:
+            yield from planned.pods
+        if self.pending is not None:
+            yield from self.pending.held()
+
+    def plan(self, nominations: Sequence[PlannedNomination]) -> None:
+        for each in nominations:
+            self._planned.append(replace(each, worker=self._checks.worker_of(each.preemption.nominated or "")))
+
+    def denominate(self, info: PodInfo) -> None:
+        """Ends the pod's nomination, if it has one."""
+        if info.template.nominated_node:
+            self._denominated[info.uid] = None
+
+    def confirm_term(self) -> None:
+        """A commit that is sent from now on must be answered, be it an empty one."""
+        self._confirm = True
+
+    def send_round(self, number: int, result: RoundResult, now: float) -> SendCommit:
+        loads = Loads()
+        decisions = [
+            Decision(
+                Assignment(
+                    uid=info.uid,
+                    namespace=info.namespace,
+                    name=info.name,
+                    profile=info.template.profile,
+                    node=placement.node,
+                    version=info.version,
+                    pod=info.pod if info.template.goes_along else None,
+                    volumes=placement.volumes,
+                ),
+                load=loads.number(info.template.load),
+                seen=placement.seen,
+                gang="" if info.gang is None else info.gang.key,
+                worker=self._checks.worker_of(placement.node),
+                asks=info.template.asks,
+            )
+            for info, placement in result.decided
+        ]
+        return self._send(self._commit(loads, decisions, []), now, round=number, result=result)
+
+    def send_planned(self, now: float) -> list[SendCommit]:
+        """Sends nominations, lost nominations and the question about the term, unless a commit is under way."""
+        if self.pending is not None or not (self._planned or self._denominated or self._confirm):
+            return []
+        planned, self._planned = tuple(self._planned), []
+        loads = Loads()
+        nominations = [self._nominate(each, loads) for each in planned]
+        return [self._send(self._commit(loads, [], nominations), now, nominations=planned)]
+
+    def resend(self, now: float) -> list[SendCommit]:
+        if self.pending is None:
+            return []
+        self.deadline = now + COMMIT_DEADLINE
+        return [SendCommit(self.pending.commit, self.pending.round)]
+
+    def take(self, committed: Committed) -> PendingCommit | None:
+        """The commit that this answers; None if it was answered before, or is another cycle's."""
+        pending = self.pending
+        if pending is None or committed.cycle not in ("", self._incarnation):
+            return None
+        if (committed.epoch, committed.round) != (self._epoch, pending.commit.round):
+            return None
+        self.pending = self.deadline = None
+        return pending
+
+    def _nominate(self, planned: PlannedNomination, loads: Loads) -> Nominate:
+        info, node = planned.info, planned.preemption.nominated or ""
+        return Nominate(
+            Assignment(info.uid, info.namespace, info.name, info.template.profile, node),
+            load=loads.number(info.template.load),
+            seen=planned.seen,
+            victims=list(planned.preemption.victims),
+            worker=planned.worker,
+            asks=info.template.asks,
+            narrowed=planned.narrowed,
+            never=info.template.never_preempts,
+        )
+
+    def _commit(self, loads: Loads, decisions: list[Decision], nominations: list[Nominate]) -> Commit:
+        self._number += 1
+        denominated, self._denominated = list(self._denominated), {}
+        cycle = self._incarnation
+        return Commit(self._epoch, self._number, loads.items, decisions, nominations, denominated, cycle)
+
+    def _send(
+        self,
+        commit: Commit,
+        now: float,
+        *,
+        round: int = 0,
+        result: RoundResult | None = None,
+        nominations: tuple[PlannedNomination, ...] = (),
+    ) -> SendCommit:
+        self._checks.on_commit_sent()
+        self.pending = PendingCommit(commit, round, result, nominations, self._confirm)
+        self._confirm = False
+        self.deadline = now + COMMIT_DEADLINE
+        return SendCommit(commit, round)
+
+
+def faults_of(commit: Commit, committed: Committed) -> Iterator[WorkerFault]:
+    """At most one fault per worker and commit."""
+    at_fault = {conflict.uid: conflict for conflict in committed.conflicts if conflict.fault}
+    blamed: set[str] = set()
+    asked: tuple[Decision | Nominate, ...] = (*commit.decisions, *commit.nominations) if at_fault else ()
+    for each in asked:
+        conflict = at_fault.get(each.uid)
+        if conflict is not None and each.worker and each.worker not in blamed:
+            blamed.add(each.worker)
+            yield WorkerFault(each.worker, conflict.fault, conflict.reason, counted=True)
+
+
+class ConflictCounts:
+    """Consecutive conflicts of each pod or gang."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, int] = {}
+
+    def after_round(
+        self, result: RoundResult, lost: Mapping[str, PodInfo], held: Collection[str]
+    ) -> tuple[dict[str, PodInfo], list[tuple[PodInfo, Status]]]:
+        """After these pods lost a conflict: the pods to decide again at once, and those that fail."""
+        one_of_each = {_key(info): info for info in lost.values()}
+        tired = {key for key, info in one_of_each.items() if self.lost(info, held)}
+        failing = {uid for uid, info in lost.items() if _key(info) in tired}
+        failing |= {info.uid for info, _ in result.withheld if _key(info) in tired}
+        again = undecided(result, lost)
+        failed = [(info, CONFLICTS) for uid, info in again.items() if uid in failing]
+        return {uid: info for uid, info in again.items() if uid not in failing}, failed
+
+    def lost(self, info: PodInfo, held: Collection[str]) -> bool:
+        """Counts a conflict; True if it was one too many. `held`: the uids of the pods with the cycle."""
+        key = _key(info)
+        self._lost[key] = self._lost.get(key, 0) + 1
+        if len(self._lost) > MAX_COUNTED:
+            self._lost = {of: count for of, count in self._lost.items() if of in held or of == key}
+        if self._lost[key] < MAX_CONFLICTS:
+            return False
+        del self._lost[key]
+        return True
+
+    def won(self, info: PodInfo) -> None:
+        self._lost.pop(_key(info), None)
+
+
+def _key(info: PodInfo) -> str:
+    return info.uid if info.gang is None else info.gang.key

@@ -1,0 +1,155 @@
+"""The cycle's side of the queue: pulls pods while there is room for them, and reports what became of them.
+
+Requests are repeated under the same number until they are answered; the queue handles each once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from services.cycle import events
+from shared.bus import Bus, NoAnswer, subjects
+from shared.errors import ProtocolError
+from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take, Verdict
+
+MIN_PODS = 32
+"""Pods pulled ahead, whatever the round size: a request per pod would cost a round trip per pod."""
+ANSWER_PATIENCE = 1.0
+REPORT_INTERVAL = 0.01
+"""Seconds between two reports of outcomes."""
+PAUSE = 0.1
+"""Seconds between a failed request and its repetition."""
+MAX_BYTES = 4 << 20
+"""Messages to owners in one report: half of what a message may hold."""
+MAX_MESSAGE = 1 << 16
+"""Characters of a message to a pod's owner."""
+CUT = " ..."
+BYTES_PER_CHARACTER = 4
+OUTCOME_BYTES = 1 << 11
+"""An outcome without its message; names are no longer."""
+
+M = TypeVar("M", Batch, Received)
+
+
+def outcome_of(effect: events.Outcome, has_nomination: bool) -> Outcome:
+    """`has_nomination`: the pod was nominated when it was handed out.
+
+    An error ends the nomination, and so does a preemption that has nobody to evict or would not help.
+    """
+    lost = "" if has_nomination else None
+    match effect:
+        case events.Decided(uid=uid, node=node):
+            return Outcome(uid, Verdict.DECIDED, node)
+        case events.Superseded(uid=uid):
+            return Outcome(uid, Verdict.SUPERSEDED)
+        case events.Failed(uid=uid, status=status):
+            rejecting = (status.plugin,) if status.plugin else ()
+            return Outcome(uid, Verdict.FAILED, message=status.message, plugins=rejecting, nominated=lost)
+        case events.Unschedulable(uid=uid, unfit=unfit, preemption=found, number=number):
+            nominated = lost if found is None or found.nominated == "" else found.nominated
+            verdict, plugins = Verdict.UNSCHEDULABLE, unfit.plugins
+            return Outcome(uid, verdict, message=unfit.message, plugins=plugins, nominated=nominated, preemption=number)
+
+
+class QueueClient:
+    def __init__(
+        self,
+        bus: Bus,
+        epoch: int,
+        round_size: int,
+        held: Callable[[], int],
+        take: Callable[[Batch], None],
+        refuse: Callable[[ProtocolError], None],
+    ) -> None:
+        """`held`: the number of pods without an outcome. `take` handles a batch, `refuse` an older queue's answer."""
+        self._bus = bus
+        self._epoch = epoch
+        self._max_pods = max(2 * round_size, MIN_PODS)
+        self._held = held
+        self._take = take
+        self._refuse = refuse
+        self._queue_epoch = 0
+        self._outcomes: list[Outcome] = []
+        self._has_outcomes = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._reported = asyncio.Event()
+        self._reported.set()
+
+    def tell(self, outcome: Outcome) -> None:
+        if len(outcome.message) > MAX_MESSAGE:
+            outcome = replace(outcome, message=outcome.message[: MAX_MESSAGE - len(CUT)] + CUT)
+        self._outcomes.append(outcome)
+        self._reported.clear()
+        self._has_outcomes.set()
+        self._has_room.set()
+
+    async def pull(self) -> None:
+        """While one round is decided, the next one is fetched."""
+        number = 0
+        while True:
+            while (room := self._max_pods - self._held()) < self._max_pods // 2:
+                self._has_room.clear()
+                await self._has_room.wait()
+            number += 1
+            take = Take(self._epoch, number, room)
+            batch = await self._ask(subjects.QUEUE_TAKE, take, Batch, TAKE_PATIENCE + ANSWER_PATIENCE, self._reported)
+            if (batch.epoch, batch.number) == (self._epoch, number) and batch.pods:
+                self._take(batch)
+
+    async def report(self) -> None:
+        number = 0
+        while True:
+            await self._has_outcomes.wait()
+            self._has_outcomes.clear()
+            number += 1
+            outcomes = Outcomes(self._epoch, number, self._next_outcomes())
+            await self._ask(subjects.QUEUE_OUTCOMES, outcomes, Received, ANSWER_PATIENCE)
+            if self._outcomes:
+                self._has_outcomes.set()
+            else:
+                self._reported.set()
+            await asyncio.sleep(REPORT_INTERVAL)
+
+    def _next_outcomes(self) -> list[Outcome]:
+        """As many as fit in a message."""
+        size, count = 0, 0
+        for outcome in self._outcomes:
+            size += OUTCOME_BYTES + BYTES_PER_CHARACTER * len(outcome.message)
+            if count and size > MAX_BYTES:
+                break
+            count += 1
+        outcomes, self._outcomes = self._outcomes[:count], self._outcomes[count:]
+        return outcomes
+
+    async def all_reported(self) -> None:
+        """Returns when the queue has every outcome; `report` runs meanwhile."""
+        await self._reported.wait()
+
+    async def _ask(
+        self, subject: str, message: Take | Outcomes, reply: type[M], timeout: float, first: asyncio.Event | None = None
+    ) -> M:
+        """Repeats the request until the newest queue answers. After a failure waits for `first`.
+
+        A queue that has restarted must hear of outcomes before it hands out the same pods again.
+        """
+        while True:
+            try:
+                answer = await self._bus.request(subject, message, reply, timeout=timeout)
+                if self._is_of_newest(answer):
+                    return answer
+            except (NoAnswer, ProtocolError):  # counted by the bus
+                pass
+            await asyncio.sleep(PAUSE)
+            if first is not None:
+                await first.wait()
+
+    def _is_of_newest(self, answer: Batch | Received) -> bool:
+        epoch = answer.sender_epoch
+        if 0 < epoch < self._queue_epoch:
+            what = f"{type(answer).__name__} {answer.number} of the queue of epoch {epoch}, now {self._queue_epoch}"
+            self._refuse(ProtocolError(what))
+            return False
+        self._queue_epoch = max(self._queue_epoch, epoch)
+        return True

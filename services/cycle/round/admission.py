@@ -1,0 +1,188 @@
+"""Admission: finds the class of each pod that the queue hands out.
+
+The pods of a workload differ in name, uid and version only. So the body of a pod is split and not decoded: without
+these three it is the key, as bytes, under which the class of such pods is known. Only the first one is decoded.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from flotilla.results import Status, error
+from services.cycle.extenders import Extenders
+from shared.errors import FlotillaError, InvalidObject
+from shared.framework.classify import class_of_pod, class_of_template
+from shared.framework.plugin import PodParts
+from shared.framework.podreads import PluginFailed, is_personal
+from shared.framework.profile import Framework
+from shared.messages.queue import Gang, QueuedPod
+from shared.model.load import PodLoad, load_of
+from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
+from shared.model.resources import filter_requests
+
+MAX_TEMPLATES = 1 << 14
+_EMPTY_MAP = msgspec.Raw(b"\x80")
+
+
+class _Metadata(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: msgspec.Raw = _EMPTY_MAP
+    deletion_timestamp: str | None = None
+    owner_references: list[OwnerReference] = []
+    resource_version: str = ""
+
+
+class _Body(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: msgspec.Raw = _EMPTY_MAP
+    status: msgspec.Raw = _EMPTY_MAP
+
+
+_BODY = msgspec.msgpack.Decoder(_Body)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What pods that differ in name, uid and version only have in common.
+
+    `asks`: the requests that must be free for the pod, if its status makes them differ from its load. `goes_along`: the
+    binder reads the pod, so it is part of the commit.
+    """
+
+    class_id: str
+    load: PodLoad
+    profile: str
+    priority: int = 0
+    nominated_node: str = ""
+    never_preempts: bool = False
+    asks: dict[str, int] | None = None
+    goes_along: bool = False
+
+
+@dataclass(slots=True)
+class PodInfo:
+    """A pod that the cycle decides. `class_id`: the template's, unless plugins or extenders read more of the pod.
+
+    `gang`: the pod group that it is placed with, or not at all. `taken_at`: when it came from the queue.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    version: str
+    body: msgspec.Raw
+    template: Template
+    class_id: str
+    gang: Gang | None = None
+    attempt: int = 1
+    taken_at: float = 0.0
+    _pod: Pod | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def pod(self) -> Pod:
+        """The pod, decoded when it is first needed."""
+        if self._pod is None:
+            self._pod = pod_from_msgpack(self.body)
+        return self._pod
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def size(self) -> int:
+        """Bytes that the pod takes in a commit."""
+        return len(self.body) if self.template.goes_along else 0
+
+
+class Admission:
+    def __init__(self, frameworks: Mapping[str, Framework], extenders: Extenders) -> None:
+        self._frameworks = frameworks
+        self._extenders = extenders
+        self._reads_whole = {
+            name: any(plugin.reads_of_pod is PodParts.WHOLE for plugin in framework.judging)
+            for name, framework in frameworks.items()
+        }
+        self._templates: OrderedDict[tuple[str | bytes | None, ...], Template] = OrderedDict()
+
+    def admit(self, queued: QueuedPod, now: float) -> tuple[PodInfo, Status | None]:
+        """The pod, and why it cannot be scheduled at all, if it cannot. DecodeError: the body is no pod."""
+        body = _BODY.decode(queued.pod)
+        meta = body.metadata
+        namespace = meta.namespace or DEFAULT_NAMESPACE
+        info = PodInfo(
+            uid=meta.uid or f"{namespace}/{meta.name}",
+            namespace=namespace,
+            name=meta.name,
+            version=meta.resource_version,
+            body=queued.pod,
+            template=Template("", PodLoad(namespace), ""),
+            class_id="",
+            gang=needed(queued.gang),
+            attempt=queued.attempt,
+            taken_at=now,
+        )
+        try:
+            info.template = self._template_of(info, body)
+            info.class_id = self._class_of(info)
+        except Exception as cause:
+            return info, _unreadable(info, cause)
+        return info, None
+
+    def _template_of(self, info: PodInfo, body: _Body) -> Template:
+        meta = body.metadata
+        owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
+        key = info.namespace, bytes(meta.labels), owner, meta.deletion_timestamp, bytes(body.spec), bytes(body.status)
+        template = self._templates.get(key)
+        if template is not None:
+            self._templates.move_to_end(key)
+            return template
+        pod = info.pod
+        profile, nominated_node = pod.spec.scheduler_name, pod.status.nominated_node_name
+        info.template = replace(info.template, profile=profile, nominated_node=nominated_node)  # if the rest fails
+        if profile not in self._frameworks:
+            raise InvalidObject("Pod", info.key, "spec.schedulerName", f"there is no profile {profile!r}")
+        template = self._read(pod)
+        if not is_personal(pod):
+            self._templates[key] = template
+            if len(self._templates) > MAX_TEMPLATES:
+                self._templates.popitem(last=False)
+        return template
+
+    def _class_of(self, info: PodInfo) -> str:
+        class_id, profile = info.template.class_id, info.template.profile
+        if self._reads_whole[profile]:
+            class_id = class_of_pod(self._frameworks[profile], class_id, info.pod)
+        return self._extenders.class_of(class_id, info.pod) if self._extenders else class_id
+
+    def _read(self, pod: Pod) -> Template:
+        framework = self._frameworks[pod.spec.scheduler_name]
+        load, status = load_of(pod), pod.status
+        asks: dict[str, int] | None = None
+        if status.container_statuses or status.init_container_statuses or status.resources:
+            asks = filter_requests(pod)  # it is judged by its spec, and counts by its status
+        return Template(
+            class_id=class_of_template(framework, pod),
+            load=load,
+            profile=framework.name,
+            priority=pod.priority,
+            nominated_node=status.nominated_node_name,
+            never_preempts=pod.spec.preemption_policy == "Never",
+            asks=None if asks == load.requests else asks,
+            goes_along=framework.binding_reads_pod or self._extenders.binder_reads(pod),
+        )
+
+
+def needed(gang: Gang | None) -> Gang | None:
+    """None if enough members are placed, so that no member depends on the others any more."""
+    return gang if gang is not None and gang.least > 0 else None
+
+
+def _unreadable(info: PodInfo, cause: Exception) -> Status:
+    if isinstance(cause, PluginFailed):
+        return error(f"Pod {info.key}: {cause}").by(cause.plugin)
+    return error(str(cause) if isinstance(cause, FlotillaError) else f"Pod {info.key}: {cause!r}")

@@ -1,0 +1,139 @@
+"""Assigns a round's pods: in queue order, each takes the best placement that is left."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from flotilla.results import Status, error
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.domain_merge import DomainMerge, Trackers
+from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
+from shared.framework.plugin import Tracker
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """No node is feasible for a class: the message for its owners, and the plugins that rejected it.
+
+    `nodes`: the number of nodes in the cluster. `summaries`: the merged summaries of that verdict. `potential`: how
+    many nodes were rejected with a status that evictions may change. `refused`: feasible nodes that extenders rejected,
+    if they were asked.
+    """
+
+    message: str
+    plugins: tuple[str, ...]
+    nodes: int = 0
+    summaries: dict[str, object] = field(default_factory=dict)
+    potential: int = 0
+    refused: dict[str, Status] | None = None
+
+    def also(self, message: str) -> "Unfit":
+        return replace(self, message=f"{self.message} {message}") if message else self
+
+
+@dataclass(slots=True)
+class RoundResult:
+    """Every pod of the round is in exactly one of these lists; `order` has the uids of all, in queue order.
+
+    `withheld`: unfit members of a gang of which enough are decided. Their verdict holds only if those are committed.
+    """
+
+    order: list[str]
+    decided: list[tuple[PodInfo, Placement]] = field(default_factory=list)
+    unfit: list[tuple[PodInfo, Unfit]] = field(default_factory=list)
+    failed: list[tuple[PodInfo, Status]] = field(default_factory=list)
+    deferred: list[PodInfo] = field(default_factory=list)
+    withheld: list[tuple[PodInfo, Unfit]] = field(default_factory=list)
+
+
+ClassVerdict = LadderMerge | DomainMerge | Unfit | Status | None
+"""Where the pods of a class can go, why they can go nowhere, a plugin's failure, or None: it must be asked again."""
+
+
+class VolumeReservations:
+    """Claims and volumes that members of a gang are given while it is decided.
+
+    The snapshot commits a gang as a whole. So no two of its decisions may name the same claim or volume, unless the
+    later one was judged with the earlier one in place and agrees with it.
+    """
+
+    def __init__(self, before: Iterable[Placement]) -> None:
+        """`before`: placements of earlier steps, which were in place when the present step was judged."""
+        self._known = {key: value for placement in before for key, value in _reserved(placement)}
+        self._new: set[tuple[str, str]] = set()
+        self._over: set[str] = set()
+
+    def allow(self, class_id: str, placement: Placement) -> bool:
+        """Reserves the placement's volumes. If they conflict, no further placement of the class is allowed either."""
+        if class_id in self._over:
+            return False
+        new = {key for key, value in _reserved(placement) if self._known.get(key) != value}
+        if any(key in self._new or key in self._known for key in new):
+            self._over.add(class_id)
+            return False
+        self._new |= new
+        return True
+
+
+def _reserved(placement: Placement) -> Iterator[tuple[tuple[str, str], str]]:
+    if placement.volumes is None:
+        return
+    for claim, volume in placement.volumes.bindings:
+        yield ("claim", claim), volume
+        yield ("volume", volume), claim
+    for claim in placement.volumes.provisions:
+        yield ("claim", claim), f"provisioned for {placement.node}"
+
+
+NOTHING_OFFERED = error("a node is feasible, but no worker offers one")
+
+
+def assign(
+    pods: Sequence[PodInfo],
+    verdicts: Mapping[str, ClassVerdict],
+    trackers: Mapping[str, Trackers] | None = None,
+    reservations: VolumeReservations | None = None,
+) -> RoundResult:
+    """Once a pod is deferred, no pod of lower priority is decided before it, as that might take its place.
+
+    `trackers`: those of every class, if decisions of this round matter beyond the nodes that they fill. An unfit class
+    is deferred if a decision has changed that. `reservations`: volumes of a gang, whose decisions must be consistent.
+    """
+    trackers = trackers or {}
+    result = RoundResult([info.uid for info in pods])
+    written = WriteSet()
+    listening: dict[str, list[Tracker]] = {}
+    deferred_priority: int | None = None
+    for info in pods:
+        class_id, priority = info.class_id, info.template.priority
+        verdict = verdicts[class_id]
+        found: Placement | NoPlacement = NoPlacement.STALE
+        if isinstance(verdict, Unfit) and not (class_id in trackers and trackers[class_id].touched):
+            result.unfit.append((info, verdict))
+            continue
+        if isinstance(verdict, Status):
+            result.failed.append((info, verdict))
+            continue
+        if isinstance(verdict, LadderMerge | DomainMerge) and (
+            deferred_priority is None or priority >= deferred_priority
+        ):
+            found = verdict.take(written)
+            if isinstance(found, NoPlacement) and not written:
+                result.failed.append((info, NOTHING_OFFERED))  # the next round would be the same
+                continue
+            if reservations is not None and isinstance(found, Placement) and not reservations.allow(class_id, found):
+                found = NoPlacement.STALE
+        if isinstance(found, NoPlacement):
+            result.deferred.append(info)  # also if exhausted: the reasons must be counted again
+            deferred_priority = priority if deferred_priority is None else max(deferred_priority, priority)
+            continue
+        written.add(class_id, found.node)
+        if found.place is not None:
+            load = info.template.load
+            concerned = listening.get(class_id)
+            if concerned is None:
+                concerned = [tracker for each in trackers.values() for tracker in each.concerned(load)]
+                listening[class_id] = concerned
+            for tracker in concerned:
+                tracker.placed(class_id, load, found.place)
+        result.decided.append((info, found))
+    return result

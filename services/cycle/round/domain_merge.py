@@ -1,0 +1,136 @@
+"""Merges ladders of one class in a round whose decisions matter beyond the nodes that they fill.
+
+Spreading and affinity are about topology domains: one placement opens or closes whole domains for other pods, and
+changes the scores of the nodes there. So the class's trackers judge every placement, and ladders are split by domain,
+because a domain that is closed now may open again later.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from flotilla.results import NodeDomains
+from services.cycle.round.ladder_merge import NoPlacement, Placement, WriteSet
+from shared.framework.plugin import Tracker
+from shared.messages.rounds import Ladder
+from shared.model.load import PodLoad
+
+
+@dataclass(slots=True)
+class Trackers:
+    """The trackers of one class: plugin, tracker, weight of the plugin's scores."""
+
+    each: list[tuple[str, Tracker, int]]
+
+    @property
+    def touched(self) -> bool:
+        return any(tracker.touched for _, tracker, _ in self.each)
+
+    def admit(self, place: NodeDomains) -> bool:
+        return all(tracker.admits(place) for _, tracker, _ in self.each)
+
+    def shift(self, place: NodeDomains, own: int) -> int:
+        return sum(weight * tracker.shift(place, own) for _, tracker, weight in self.each if weight)
+
+    def concerned(self, load: PodLoad) -> list[Tracker]:
+        """The trackers that pods with this load may matter to."""
+        return [tracker for _, tracker, _ in self.each if tracker.concerns(load)]
+
+
+@dataclass(slots=True)
+class _DomainLadder:
+    """The part of a ladder in one combination of domains. `left`: its remaining positions; `cut`: there would be more.
+
+    `own`: for each position of the ladder, the pods of the class that it takes to be on its node already.
+    `uniform`: all have the same values of every label that trackers read, so the first stands for all.
+    """
+
+    ladder: Ladder
+    seen: int
+    own: list[int]
+    cut: bool
+    uniform: bool = False
+    left: list[int] = field(default_factory=list)
+
+
+class DomainMerge:
+    """Takes the best placement that the trackers admit each time."""
+
+    def __init__(self, class_id: str, ladders: Sequence[tuple[Ladder, int]], trackers: Trackers) -> None:
+        """Each ladder comes with the sequence number it was evaluated at."""
+        self.trackers = trackers
+        self._class_id = class_id
+        self._parts = [part for ladder, seen in ladders for part in _by_domain(ladder, seen)]
+        self._over = False
+        self._skipped_score: int | None = None
+
+    def take(self, written: WriteSet) -> Placement | NoPlacement:
+        while not self._over:
+            found = self._best()
+            if found is None:
+                break
+            placement, part, at = found
+            if self._skipped_score is not None and placement.score != self._skipped_score:
+                break
+            part.left.remove(at)
+            if not written.is_stale(self._class_id, placement.node):
+                return placement
+            self._skipped_score = placement.score
+        self._over = True
+        return NoPlacement.STALE
+
+    def _best(self) -> tuple[Placement, _DomainLadder, int] | None:
+        best: tuple[tuple[int, int], Placement, _DomainLadder, int] | None = None
+        for part in self._parts:
+            found = self._head(part)
+            if found is None:
+                continue
+            placement, at = found
+            rank = (placement.score, part.ladder.ties[at])
+            if best is None or rank > best[0] or (rank == best[0] and placement.node < best[1].node):
+                best = (rank, placement, part, at)
+        return None if best is None else best[1:]
+
+    def _head(self, part: _DomainLadder) -> tuple[Placement, int] | None:
+        """The first placement that the trackers admit. Ends the merge if the part was cut and is used up."""
+        for at in part.left:
+            ladder = part.ladder
+            place = _place(ladder, at)
+            if self.trackers.admit(place):
+                score = ladder.scores[at] + self.trackers.shift(place, part.own[at])
+                return Placement(
+                    place.node, score, part.seen, place, ladder.volumes[at] if ladder.volumes else None
+                ), at
+            if part.uniform:
+                break
+        if not part.left and part.cut:
+            self._over = True
+        return None
+
+
+def _by_domain(ladder: Ladder, seen: int) -> list[_DomainLadder]:
+    own = _own_before(ladder)
+    if not ladder.strata:
+        return [_DomainLadder(ladder, seen, own, not ladder.complete, left=list(range(len(ladder.nodes))))]
+    cut = {tuple(domains) for domains in ladder.cut}
+    uniform = ladder.domains.keys() == set(ladder.strata)
+    parts: dict[tuple[str | None, ...], _DomainLadder] = {}
+    for at, domains in enumerate(zip(*(ladder.domains[key] for key in ladder.strata), strict=True)):
+        part = parts.get(domains)
+        if part is None:
+            part = parts[domains] = _DomainLadder(ladder, seen, own, domains in cut, uniform)
+        part.left.append(at)
+    return list(parts.values())
+
+
+def _own_before(ladder: Ladder) -> list[int]:
+    counts: dict[str, int] = {}
+    own: list[int] = []
+    for node in ladder.nodes:
+        own.append(counts.get(node, 0))
+        counts[node] = own[-1] + 1
+    return own
+
+
+def _place(ladder: Ladder, at: int) -> NodeDomains:
+    domains = {key: value for key, column in ladder.domains.items() if (value := column[at]) is not None}
+    return NodeDomains(ladder.nodes[at], domains)

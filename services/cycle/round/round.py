@@ -1,0 +1,344 @@
+"""A round: its pods, their classes, the asks to the workers and what they answer.
+
+ask --all answered--> settle: every class judged by the merged summary? --yes--> verdicts
+ ^                                 | no: it is the guess of the next ask
+ +---------------------------------+
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from flotilla.results import Code, error
+from services.cycle.extenders import (
+    Question,
+    is_judged,
+    judged,
+    left_out,
+    max_judged,
+    plain_class,
+    question_of,
+)
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.assign import ClassVerdict, RoundResult, Unfit, assign
+from services.cycle.round.class_cache import ClassCache
+from services.cycle.round.domain_merge import DomainMerge, Trackers
+from services.cycle.round.gang import GangRound
+from services.cycle.round.ladder_merge import LadderMerge
+from shared.extenders.talk import PLUGIN as EXTENDER
+from shared.extenders.talk import Judgement
+from shared.framework.diagnosis import merge_rejections, unfit_message
+from shared.framework.plugin import joined
+from shared.framework.profile import Framework
+from shared.framework.summary import merge
+from shared.messages.evaluation import Rejections, Summary, Ties
+from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
+from shared.model.objects import Pod
+
+MAX_ASKS = 8
+"""Asks about one class in a round. If its merged summary still changes then, that of the previous ask counts."""
+MIN_UNIFORM = 256
+"""Consecutive pods of one class that share a round, whatever the round size."""
+MAX_POD_BYTES = 4 << 20
+"""Whole pods in one message: half of what a message may hold."""
+
+
+def next_pods(waiting: deque[PodInfo], round_size: int, cache: ClassCache) -> list[PodInfo]:
+    """Takes the next round's pods: up to the round size, and as many as fit in a commit.
+
+    Consecutive pods of one class are decided together as they would be one by one, also in strict mode; unless one
+    matters to the next by more than the resources it takes.
+    """
+    pods = [waiting.popleft()]
+    size, uniform = pods[0].size, cache.stands_alone(pods[0].class_id)
+    judged_pods = int(is_judged(pods[0].class_id))
+    while waiting and len(pods) < max(round_size, MIN_UNIFORM):
+        following = waiting[0]
+        if following.gang is not None and pods[0].gang is None:
+            break
+        size += following.size
+        uniform = uniform and following.class_id == pods[0].class_id
+        judged_pods += is_judged(following.class_id)
+        if size > MAX_POD_BYTES or (len(pods) >= round_size and not uniform) or judged_pods > max_judged(cache.nodes):
+            break
+        pods.append(waiting.popleft())
+    return pods
+
+
+class Round:
+    def __init__(self, number: int, pods: list[PodInfo], cache: ClassCache, gang: GangRound | None = None) -> None:
+        """`gang`: the pods are members of it, and some members may have been decided in earlier steps."""
+        self.number = number
+        self.pods = pods
+        self.gang = gang
+        self.ask = 0
+        self.min_seq = 0
+        """The sequence number that workers were last asked to wait for."""
+        self.least_seq: int | None = None
+        """The lowest `min_seq` of the present ask."""
+        self.classes: dict[str, PodInfo] = {}
+        """A pod of each class."""
+        for info in pods:
+            self.classes.setdefault(info.class_id, info)
+        self.open = set(self.classes)
+        """Classes to ask about."""
+        self.answered: dict[str, Proposals] = {}
+        """Answers to the present ask, by worker."""
+        self.asked_keys: tuple[str, ...] = ()
+        """The labels whose values workers were last asked for."""
+        self._cache = cache
+        self._counts = Counter(info.class_id for info in pods)
+        self._guesses: dict[str, tuple[Summary | None, bool]] = {}
+        """The guesses of the present ask, and whether each is borrowed from another class."""
+        self._topologies = cache.topologies(self.classes)
+        self._trackers: dict[str, Trackers] = {}
+        self._among: dict[str, list[str]] = {}
+        """The nodes that extenders left, of classes that are asked about again for that."""
+        self._judgements: dict[str, Judgement] = {}
+        self._questions: dict[str, Question] = {}
+        self._answers: dict[str, list[tuple[ClassAnswer, int]]] = {}
+        """By class, each worker's answer and the sequence number it was evaluated at."""
+        self._merged: dict[str, Summary] = {}
+
+    @property
+    def held(self) -> list[PodInfo]:
+        """The pods that wait for the round's result: of a gang, all members."""
+        return self.pods if self.gang is None else self.gang.members
+
+    # Asking
+
+    def start_over(self) -> None:
+        """The shards have moved: earlier answers are void."""
+        self.open = set(self.classes)
+        self._among, self._judgements, self._questions = {}, {}, {}
+
+    def next_ask(self) -> None:
+        self.ask += 1
+        self.answered = {}
+        self.least_seq = None
+        for class_id in self.open:
+            guess = self._cache.guess(self._guess_key(class_id))
+            borrowed = self._cache.borrowed(self.classes[class_id].template.profile)
+            self._guesses[class_id] = (borrowed, True) if guess is None else (guess, False)
+
+    def propose(self, epoch: int, ties: Ties, min_seq: int, worker: str, workers: int) -> Propose:
+        """The present ask to this worker, which answers once it has seen `min_seq`."""
+        self.min_seq = min_seq
+        self.least_seq = min_seq if self.least_seq is None else min(self.least_seq, min_seq)
+        self.asked_keys = self.keys
+        given, loads = ([], []) if self.gang is None else self.gang.given()
+        classes, keys = self._class_asks(worker, workers), list(self.asked_keys)
+        return Propose(epoch, self.number, self.ask, min_seq, ties, classes, keys, given=given, loads=loads)
+
+    def _class_asks(self, worker: str, workers: int) -> list[ClassAsk]:
+        """Includes a pod of each class that the worker does not know, while there is room; it asks for the others."""
+        room = MAX_POD_BYTES
+        asks: list[ClassAsk] = []
+        for class_id, info in self.classes.items():
+            if class_id not in self.open:
+                continue
+            pod: Pod | None = None
+            if room > 0 and not self._cache.is_known(class_id, worker):
+                pod = info.pod
+                room -= len(info.body)
+            # Enough for all pods if the shards share them within a factor of two; else the rest waits a round.
+            count = min(self._counts[class_id], 2 * -(-self._counts[class_id] // workers) + 8)
+            guess, borrowed = self._guesses[class_id]
+            each, among = is_judged(class_id), self._among.get(class_id)
+            asks.append(ClassAsk(class_id, info.template.profile, count, pod, guess, each, among, borrowed))
+        return asks
+
+    def _guess_key(self, class_id: str) -> str:
+        """The class whose merged summary is the guess for this one."""
+        return class_id if class_id in self._among else plain_class(class_id)
+
+    # Settling
+
+    def settle(self, frameworks: Mapping[str, Framework], workers: int) -> None:
+        """Every worker has answered the present ask: closes the classes that need no other one."""
+        for class_id in self.open:
+            self._answers[class_id] = []
+        for proposals in self.answered.values():
+            for answer in proposals.answers:
+                self._answers[answer.class_id].append((answer, proposals.seq))
+        for class_id in self.open:
+            self._topologies[class_id] = joined(answer.topology for answer, _ in self._answers[class_id])
+        self._cache.learn_topologies(self._topologies)
+        self.open = {class_id for class_id in self.open if not self._is_settled(class_id, frameworks, workers)}
+        if not set(self.keys) <= set(self.asked_keys):
+            self.open = set(self.classes)  # every ladder needs the values of the new labels
+
+    def _is_settled(self, class_id: str, frameworks: Mapping[str, Framework], workers: int) -> bool:
+        """Whether workers have judged the class by the merged summary. If not, it is the guess of the next ask."""
+        answers = [answer for answer, _ in self._answers[class_id]]
+        if any(answer.unknown for answer in answers):
+            return False
+        if any(answer.failure is not None or answer.pre_filter is not None for answer in answers):
+            self._cache.drop_guess(self._guess_key(class_id))  # a plugin may fail because of it
+            return True
+        profile, is_first = self.classes[class_id].template.profile, class_id not in self._merged
+        merged = merge(frameworks[profile], (answer.summary for answer in answers))
+        self._merged[class_id] = merged
+        self._cache.expect(self._guess_key(class_id), profile, merged)
+        self._cache.nodes = merged.nodes
+        guess, borrowed = self._guesses[class_id]
+        if guess is None or any(answer.by_itself for answer in answers):
+            return workers == 1  # a single shard's summary is the merged one
+        if self.ask >= MAX_ASKS and not is_first and not borrowed:
+            return True
+        return merged.agrees_with(guess)
+
+    def unusable(self, frameworks: Mapping[str, Framework]) -> list[str]:
+        """The workers whose summaries the framework cannot merge."""
+        return [
+            worker
+            for worker, proposals in self.answered.items()
+            if not all(self._is_usable(answer, frameworks) for answer in proposals.answers)
+        ]
+
+    def _is_usable(self, answer: ClassAnswer, frameworks: Mapping[str, Framework]) -> bool:
+        try:
+            info = self.classes[answer.class_id]
+            framework = frameworks[info.template.profile]
+            merged = merge(framework, [answer.summary, answer.summary])
+            if self._is_followed:
+                framework.trackers(info.pod, merged.plugins, merged.late, merged.ranges)
+        except Exception:
+            return False
+        return True
+
+    # Topology
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The node labels by which the round's decisions matter to any of its classes."""
+        return tuple(sorted({key for topology in self._topologies.values() if topology for key in topology.keys}))
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether decisions matter to any class beyond the nodes that they fill."""
+        return any(topology is not None for topology in self._topologies.values())
+
+    def _follow(self, frameworks: Mapping[str, Framework]) -> None:
+        for class_id, merged in self._merged.items() if self._is_followed else ():
+            info = self.classes[class_id]
+            if class_id not in self.open:
+                self._trackers[class_id] = Trackers(
+                    frameworks[info.template.profile].trackers(info.pod, merged.plugins, merged.late, merged.ranges)
+                )
+
+    # Extenders
+
+    def questions(self) -> tuple[Question, ...]:
+        """Questions to extenders that are not answered yet."""
+        for class_id, info in self.classes.items():
+            if is_judged(class_id) and class_id not in self._judgements and class_id not in self.open:
+                question = question_of(class_id, info.pod, (answer for answer, _ in self._answers[class_id]))
+                if question is not None:
+                    self._questions[class_id] = question
+        return tuple(each for class_id, each in self._questions.items() if class_id not in self._judgements)
+
+    def silence(self) -> dict[str, Judgement]:
+        """A failure for each question that is not answered."""
+        unheard = Judgement(failure=error("the extenders have not answered"))
+        return {question.class_id: unheard for question in self.questions()}
+
+    def take_judgements(self, judgements: Mapping[str, Judgement]) -> bool:
+        """Whether workers must be asked again, among the nodes that the extenders left."""
+        self._judgements |= judgements
+        again = {class_id for class_id, each in judgements.items() if left_out(self._questions[class_id], each)}
+        for class_id in again:
+            self._among[class_id] = sorted(judgements[class_id].added)
+            guess = self._cache.guess(plain_class(class_id))
+            if guess is not None:
+                self._cache.expect(class_id, self.classes[class_id].template.profile, guess)
+        self.open |= again
+        return bool(again)
+
+    # Verdicts
+
+    def decide(self, frameworks: Mapping[str, Framework]) -> RoundResult:
+        """Assigns the pods, and predicts the merged summaries after these decisions."""
+        self._follow(frameworks)
+        verdicts = {class_id: self._verdict(class_id) for class_id in self.classes}
+        reservations = None if self.gang is None else self.gang.reservations()
+        result = assign(self.pods, verdicts, self._trackers, reservations)
+        for class_id, trackers in self._trackers.items() if result.decided else ():
+            merged = self._merged[class_id]
+            changed = {plugin: tracker.summary() for plugin, tracker, _ in trackers.each}
+            predicted = msgspec.structs.replace(merged, plugins={**merged.plugins, **changed})
+            self._cache.expect(self._guess_key(class_id), self.classes[class_id].template.profile, predicted)
+        return result
+
+    def _verdict(self, class_id: str) -> ClassVerdict:
+        if class_id in self.open:
+            return None
+        answers = [answer for answer, _ in self._answers[class_id]]
+        for answer in answers:
+            if answer.failure is not None:
+                return answer.failure
+        pre_filter = next((answer.pre_filter for answer in answers if answer.pre_filter is not None), None)
+        if pre_filter is not None:
+            nodes = sum(answer.summary.nodes for answer in answers)
+            plugins = _sorted_names(pre_filter.plugin, *answers[0].restricted_by)
+            potential = nodes if pre_filter.code is Code.UNSCHEDULABLE else 0
+            return Unfit(unfit_message(nodes, pre_filter, ()), plugins, nodes, potential=potential)
+        judgement = self._judgements.get(class_id)
+        if judgement is not None and judgement.failure is not None:
+            return judgement.failure
+        if nominated := self._nominated_ladders(class_id, judgement):
+            return self._merge(class_id, nominated)
+        feasible = self._merged[class_id].feasible
+        if judgement is not None:
+            feasible = min(feasible, len(judgement.added))
+        if answers[0].score_failure is not None and feasible > 1:
+            return answers[0].score_failure
+        if not feasible:
+            return self._unfit(class_id, judgement)
+        if all(answer.ladder.complete and not answer.ladder.nodes for answer in answers):
+            return error(f"{feasible} nodes are feasible, but no worker offers one")
+        ladders = [(answer.ladder, seq) for answer, seq in self._answers[class_id]]
+        if judgement is None:
+            return None if is_judged(class_id) else self._merge(class_id, ladders)
+        ladders = [(judged(ladder, judgement), seq) for ladder, seq in ladders]
+        return self._merge(class_id, ladders) if any(ladder.nodes for ladder, _ in ladders) else None
+
+    def _nominated_ladders(self, class_id: str, judgement: Judgement | None) -> list[tuple[Ladder, int]]:
+        """Ladders with only the pod's nominated node: it is feasible, so no other node is looked at."""
+        nominated = [(answer.ladder, seq) for answer, seq in self._answers[class_id] if answer.via_nominated]
+        if judgement is None:
+            return [] if is_judged(class_id) else nominated
+        node = self.classes[class_id].template.nominated_node
+        if node not in judgement.added:
+            return []
+        return [(judged(ladder, Judgement({node: 0})), seq) for ladder, seq in nominated]
+
+    def _merge(self, class_id: str, ladders: Sequence[tuple[Ladder, int]]) -> LadderMerge | DomainMerge:
+        trackers = self._trackers.get(class_id)
+        return LadderMerge(class_id, ladders) if trackers is None else DomainMerge(class_id, ladders, trackers)
+
+    def _unfit(self, class_id: str, judgement: Judgement | None) -> Unfit:
+        answers = [answer for answer, _ in self._answers[class_id]]
+        rejections = [part for answer in answers for part in answer.rejections]
+        return unfit_of(self._merged[class_id], rejections, answers[0].restricted_by, judgement)
+
+
+def unfit_of(
+    merged: Summary, rejections: Iterable[Rejections], restricted_by: Iterable[str], judgement: Judgement | None
+) -> Unfit:
+    """A node that extenders dropped without a reason counts in the number of all nodes only."""
+    merged_rejections = merge_rejections(rejections)
+    plugins = {*(part.status.plugin for part in merged_rejections), *restricted_by}
+    refused = None if judgement is None else dict(judgement.rejected)
+    if refused is not None:
+        by_extenders = (Rejections(status, 1) for status in refused.values())
+        merged_rejections = merge_rejections((*merged_rejections, *by_extenders))
+        plugins.add(EXTENDER)
+    potential = sum(part.nodes for part in merged_rejections if part.status.code is Code.UNSCHEDULABLE)
+    message = unfit_message(merged.nodes, None, merged_rejections)
+    return Unfit(message, _sorted_names(*plugins), merged.nodes, merged.plugins, potential, refused)
+
+
+def _sorted_names(*plugins: str) -> tuple[str, ...]:
+    return tuple(sorted({*plugins} - {""}))

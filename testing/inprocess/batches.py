@@ -1,0 +1,48 @@
+"""Pods as the queue hands them out and as the cycle holds them."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from services.cycle.round.admission import PodInfo, Template
+from shared.framework.classify import class_of_pod, class_of_template
+from shared.framework.profile import Framework
+from shared.messages.queue import Batch, Gang, QueuedPod
+from shared.model.load import PodLoad, load_of
+from shared.model.objects import Pod, encode_msgpack, pod_from_msgpack
+
+
+def queued_pod(pod: Pod, gang: Gang | None = None) -> QueuedPod:
+    return QueuedPod(msgspec.Raw(encode_msgpack(pod)), 1, 0.0, 0.0, gang)
+
+
+def batch_of(pods: Iterable[Pod], seq: int = 0, gangs: Mapping[str, Gang] | None = None) -> Batch:
+    """`seq`: the pods must not be judged on an older state. `gangs`: by uid."""
+    return Batch(1, 1, [queued_pod(pod, (gangs or {}).get(pod.uid)) for pod in pods], seq)
+
+
+def pods_in(batch: Batch) -> list[Pod]:
+    return [pod_from_msgpack(queued.pod) for queued in batch.pods]
+
+
+def pod_info(
+    pod: Pod, class_id: str, *, load: PodLoad | None = None, gang: Gang | None = None, size: int | None = None
+) -> PodInfo:
+    """The pod as the cycle holds it. `size`: the bytes that it takes in a commit."""
+    template = Template(
+        class_id,
+        load_of(pod) if load is None else load,
+        pod.spec.scheduler_name,
+        pod.priority,
+        pod.status.nominated_node_name,
+        never_preempts=pod.spec.preemption_policy == "Never",
+        goes_along=size is not None,
+    )
+    body = msgspec.Raw(encode_msgpack(pod) if size is None else bytes(size))
+    meta = pod.metadata
+    return PodInfo(pod.uid, pod.namespace, pod.name, meta.resource_version, body, template, class_id, gang, _pod=pod)
+
+
+def class_of(framework: Framework, pod: Pod) -> str:
+    """The class that the cycle finds for a pod of this profile, if no extender judges it."""
+    return class_of_pod(framework, class_of_template(framework, pod), pod)

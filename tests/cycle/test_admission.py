@@ -1,0 +1,133 @@
+"""Which class a pod is found to have, and for which pods its body must be decoded."""
+
+import msgspec
+import pytest
+
+from flotilla.results import Status
+from services.cycle.extenders import Extenders
+from services.cycle.round import admission
+from services.cycle.round.admission import Admission, PodInfo
+from shared.config.structs import ExtenderConfig
+from shared.messages.queue import Gang, QueuedPod
+from shared.model.load import load_of
+from shared.model.objects import Pod, encode_msgpack, pod_from_msgpack
+from shared.plugins.frameworks import load_frameworks
+from testing.builders import PodBuilder, pod
+from testing.inprocess.batches import class_of, queued_pod
+
+FRAMEWORKS = load_frameworks(None)
+BASE = pod("p").label(app="web").container("c", image="web:1").request(cpu="1", memory="1Gi")
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the pods whose bodies are decoded."""
+    names: list[str] = []
+    decode = pod_from_msgpack
+
+    def counting(body: msgspec.Raw) -> Pod:
+        found = decode(body)
+        names.append(found.name)
+        return found
+
+    monkeypatch.setattr(admission, "pod_from_msgpack", counting)
+    return names
+
+
+def admit(by: Admission, built: PodBuilder, gang: Gang | None = None) -> PodInfo:
+    info, failure = by.admit(queued_pod(built.build(), gang), 3.0)
+    assert failure is None
+    return info
+
+
+def refusal(by: Admission, built: PodBuilder) -> tuple[PodInfo, Status]:
+    info, failure = by.admit(queued_pod(built.build()), 3.0)
+    assert failure is not None
+    return info, failure
+
+
+def test_of_pods_with_one_template_only_the_first_is_decoded(decoded: list[str]) -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    first = admit(by, BASE)
+    named = pod("q").label(app="web").container("c", image="web:1").request(cpu="1", memory="1Gi").uid("uid-of-q")
+    second = admit(by, named)
+    assert decoded == ["p"]
+    assert second.template is first.template
+    assert first.class_id == class_of(FRAMEWORKS["default-scheduler"], BASE.build())
+    assert first.template.load == load_of(BASE.build())
+    assert (second.uid, second.key, second.class_id) == ("uid-of-q", "default/q", first.class_id)
+    assert second.pod == named.build()
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        BASE.namespace("other"),
+        BASE.label(app="db"),
+        BASE.terminating(),
+        BASE.owner("ReplicaSet", "web"),
+        BASE.priority(5),
+        BASE.nominated("n1"),
+        BASE.claim("data"),
+    ],
+)
+def test_whatever_a_plugin_may_read_makes_another_template(different: PodBuilder, decoded: list[str]) -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    admit(by, BASE)
+    info = admit(by, different)
+    assert len(decoded) == 2
+    built = different.build()
+    assert info.template.load == load_of(built)
+    assert (info.template.priority, info.template.nominated_node) == (built.priority, built.status.nominated_node_name)
+
+
+def test_a_nominated_pod_is_of_a_class_of_its_own() -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    one, other = admit(by, BASE.nominated("n1")), admit(by, BASE.uid("other").nominated("n1"))
+    assert one.class_id != other.class_id
+
+
+def test_the_least_recently_used_template_is_forgotten_first(
+    decoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MAX_TEMPLATES", 2)
+    by = Admission(FRAMEWORKS, Extenders())
+    for cpu in "1213":
+        admit(by, BASE.request(cpu=cpu))
+    assert len(decoded) == 3
+    admit(by, BASE.request(cpu="1"))
+    assert len(decoded) == 3
+    admit(by, BASE.request(cpu="2"))
+    assert len(decoded) == 4
+
+
+def test_an_extender_sees_every_pod() -> None:
+    by = Admission(FRAMEWORKS, Extenders([ExtenderConfig("http://x", filter_verb="filter")]))
+    one, other = admit(by, BASE), admit(by, BASE.uid("other"))
+    assert one.class_id != other.class_id
+    assert one.template is other.template
+
+
+def test_a_gang_that_needs_no_further_member_is_none() -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    assert admit(by, BASE, Gang("default/g", 0)).gang is None
+    assert admit(by, BASE, Gang("default/g", 1)).gang == Gang("default/g", 1)
+
+
+def test_a_pod_of_no_profile_is_refused_and_known_by_name() -> None:
+    info, failure = refusal(Admission(FRAMEWORKS, Extenders()), BASE.scheduler("nobody"))
+    assert failure.message == "Pod default/p: spec.schedulerName: there is no profile 'nobody'"
+    assert (info.uid, info.template.profile) == (BASE.build().uid, "nobody")
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00", encode_msgpack({"metadata": 3}), encode_msgpack(["no map"])])
+def test_a_body_that_is_no_pod_is_an_error(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        Admission(FRAMEWORKS, Extenders()).admit(QueuedPod(msgspec.Raw(body), 1, 0.0, 0.0), 0.0)
+
+
+def test_a_spec_that_is_none_fails_the_pod() -> None:
+    body = encode_msgpack({"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": {"priority": "high"}})
+    info, failure = Admission(FRAMEWORKS, Extenders()).admit(QueuedPod(msgspec.Raw(body), 1, 0.0, 0.0), 0.0)
+    assert info.uid == "u"
+    assert failure is not None and "spec.priority" in failure.message
