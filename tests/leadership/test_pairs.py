@@ -8,6 +8,7 @@ import pytest
 
 from shared.bus import Bus
 from shared.messages.state import Commit
+from shared.messages.workers import WorkerBeat
 from testing.auditor.service import Auditor
 from tests.bus.support import a_bus, a_telemetry
 from tests.kube.support import raw_node, raw_pod
@@ -100,6 +101,24 @@ async def test_workers_and_binders_end_without_losing_pods(tmp_path: Path) -> No
             fleet.server.store_raw("pods", raw_pod(f"after-{name}", cpu="1m"))
             await fleet.until(lambda name=name: bool(fleet.node_of(f"after-{name}")), "it is not bound")  # type: ignore[misc]
             assert await fleet.ended(name) == 0
+
+
+async def test_a_heartbeat_that_names_a_later_cycle_ends_no_term(tmp_path: Path) -> None:
+    """As a worker in wrong hands could send it again and again. The snapshot is asked, and knows better."""
+    async with a_pipeline(tmp_path) as fleet:
+        fleet.server.store_raw("nodes", raw_node("n-0"))
+        before = fleet.term("cycle")
+        bus = await Bus.connect(fleet.nats.url, PREFIX, "liar", a_telemetry())
+        try:
+            for name in ("liar", "w-0"):
+                bus.post("worker.beats", WorkerBeat(name, "forged", before + 3, 1, [0], 8))
+            said = f"its beat names assignment 1 of epoch {before + 3}"
+            await fleet.until(lambda: fleet.said(said), "the heartbeats were not found to be wrong")
+        finally:
+            await bus.close()
+        fleet.server.store_raw("pods", raw_pod("p", cpu="1m"))
+        await fleet.until(lambda: bool(fleet.node_of("p")), "it is not bound")
+        assert fleet.term("cycle") == before
 
 
 async def test_a_cycle_with_a_reused_term_goes_on_in_a_later_one(tmp_path: Path) -> None:

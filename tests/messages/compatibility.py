@@ -50,7 +50,8 @@ def _of_struct(name: str, before: Struct, now: Struct, only_read: frozenset[str]
 
 
 def _of_field(name: str, before: Struct, now: Struct, only_read: frozenset[str]) -> Iterator[str]:
-    if before["type"] != now["type"]:
+    is_passed_on = now["type"] == "raw"  # the same bytes, decoded later or elsewhere
+    if before["type"] != now["type"] and not is_passed_on:
         added = _added(str(before["type"]), str(now["type"]))
         if str(before["type"]).startswith("literal ") and now["type"] == "str":
             if name not in only_read:

@@ -329,7 +329,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     WorkerBeat: st.builds(WorkerBeat, TEXT, TEXT, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS, COUNTS),
     Assign: st.builds(Assign, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS),
     Take: st.builds(Take, COUNTS, COUNTS, COUNTS),
-    Batch: st.builds(Batch, COUNTS, COUNTS, st.lists(st.builds(QueuedPod, PODS, COUNTS, TIMES, TIMES), max_size=2)),
+    Batch: st.builds(Batch, COUNTS, COUNTS, st.lists(st.builds(QueuedPod, BODIES, COUNTS, TIMES, TIMES), max_size=2)),
     Outcomes: st.builds(
         Outcomes,
         COUNTS,

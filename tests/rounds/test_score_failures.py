@@ -121,5 +121,5 @@ def test_a_pod_with_feasible_nodes_that_nobody_proposes_fails() -> None:
     script, wanted = Script("w0"), small_pod("p")
     (told,) = script.answer(script.submit(wanted)["w0"], "w0", ClassAnswer(class_of(wanted), summary=summary(2)))
     assert isinstance(told, Failed)
-    assert told.status.message == "2 nodes are feasible, and none of them is proposed"
+    assert told.status.message == "2 nodes are feasible, but no worker offers one"
     assert script.core.pods_held == 0
