@@ -21,7 +21,7 @@ import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.binding.extension_points import PermitWait
 from services.binder.eviction.eviction_calls import EvictionCalls
-from services.cycle.preempting import Search
+from services.cycle.preemption.candidate_search import CandidateSearch
 from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import Judge
 from services.snapshot.core import SnapshotCore
@@ -334,7 +334,7 @@ BROKEN: Mapping[str, Broken] = {
         "What a victim takes from its disruption budget does not count for the next pod of the same search",
         "preemption",
         frozenset({"messages"}),
-        lambda: patch.object(Search, "_spend", lambda *_: None),
+        lambda: patch.object(CandidateSearch, "_spend", lambda *_: None),
         first=4,
     ),
     "watches-go-back": Broken(
