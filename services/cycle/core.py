@@ -164,7 +164,7 @@ class CycleCore:
         return [] if self._round is None else [info.uid for info in self._round.pods]
 
     @property
-    def _is_committing(self) -> bool:
+    def is_committing(self) -> bool:
         return self._commits.pending is not None
 
     def _on_batch(self, batch: Batch, now: float) -> list[Effect]:
@@ -228,7 +228,7 @@ class CycleCore:
         if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
             return []  # strict mode: the next pod must see this one's nomination
         if len(self._backlog) < self.round_size:
-            if self._is_committing:
+            if self.is_committing:
                 return []
             if now < self._not_before:
                 self._begin_at = self._not_before
@@ -262,7 +262,7 @@ class CycleCore:
 
     def _ask_worker(self, round_: Round, worker: str) -> Ask:
         # The pending commit will most likely be the next change that workers see.
-        seq = max(self._min_seq, self._newest_seq + 1) if self._is_committing else self._min_seq
+        seq = max(self._min_seq, self._newest_seq + 1) if self.is_committing else self._min_seq
         seq = max(seq, self._batch_seq)
         return Ask(worker, round_.propose(self.epoch, self.ties, seq, worker, len(self._workers)))
 
@@ -282,7 +282,7 @@ class CycleCore:
             return [fault, self._ask_worker(round_, worker)]
         self._cache.remember_known(proposals)
         self._newest_seq = max(self._newest_seq, proposals.seq)
-        if not self._is_committing and proposals.seq < self._min_seq:
+        if not self.is_committing and proposals.seq < self._min_seq:
             return [self._ask_worker(round_, worker)]  # judged before the commit, but arrived after its answer
         round_.answered[worker] = proposals
         return self._try_to_decide(round_, now)
@@ -297,7 +297,7 @@ class CycleCore:
         """Waits for every worker and for the pending commit; then asks again what is open, or decides."""
         if not self._workers or len(round_.answered) < len(self._workers):
             return []
-        if self._is_committing:
+        if self.is_committing:
             self._ask_by = None
             return []
         try:
@@ -364,7 +364,7 @@ class CycleCore:
 
     def _search(self, now: float) -> list[Effect]:
         """Once the last decisions are committed, so that workers see them."""
-        if self._is_committing:
+        if self.is_committing:
             return []
         return self._searches.begin(self._workers, max(self._min_seq, self._batch_seq), now)
 
@@ -408,7 +408,7 @@ class CycleCore:
         effects += [*self._commits.send_planned(now), *self._search(now)]
         if self._round is None:
             return effects + self._begin(now)
-        return effects if self._is_committing else effects + self._resume(self._round, now)
+        return effects if self.is_committing else effects + self._resume(self._round, now)
 
     def _end_round(self, result: RoundResult, conflicts: Mapping[str, Conflict]) -> list[Effect]:
         effects: list[Effect] = []

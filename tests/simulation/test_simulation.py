@@ -83,7 +83,7 @@ def test_pods_are_scheduled_again_after_all_workers_were_lost_during_a_commit() 
         world.processes["snapshot"].kill()  # so the commit is out for as long as the workers are away
         world.server.put_node(node("big").capacity(cpu=64, memory="64Gi").build())
         world.start("snapshot")
-        while not world.processes["cycle"].core._commit:
+        while not world.processes["cycle"].core.is_committing:
             await asyncio.sleep(0.0005)
         world.redis.down = True
         for name in ("w1", "w2"):
