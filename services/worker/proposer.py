@@ -10,7 +10,7 @@ from flotilla.results import Range, Status, error
 from services.worker.preempting import findings
 from services.worker.sampling import sample
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.strata import domains_of
+from shared.cluster.topology import domains_of
 from shared.errors import FlotillaError
 from shared.framework.evaluator import Rungs, ShardEvaluator
 from shared.framework.explanation import explain, rejections

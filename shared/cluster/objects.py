@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shared.cluster.devices import Devices
-from shared.cluster.sharing import Sharing
+import msgspec
+
 from shared.errors import InvariantBroken
 from shared.model.clusterobjects import ClusterObject, key_of, kind_of
+from shared.model.codec import encode_msgpack
+from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, ResourceClaim
 from shared.model.kinds import ObjectKind
-from shared.model.policy import PodDisruptionBudget
 from shared.model.storage import (
     CSIDriver,
     CSINode,
@@ -18,7 +19,68 @@ from shared.model.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from shared.model.workloads import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
+from shared.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+
+MOST_PARTS = 1 << 14
+"""Different parts that are remembered; with more, nothing would be gained by it."""
+
+Fields = tuple[str, ...]
+_PARTS: Mapping[type, Mapping[str, Fields]] = {
+    PersistentVolume: {
+        "metadata": ("labels", "annotations", "owner_references"),
+        "spec": ("capacity", "access_modes", "node_affinity"),
+    },
+    PersistentVolumeClaim: {
+        "metadata": ("labels", "annotations", "owner_references"),
+        "spec": ("access_modes", "resources"),
+        "status": ("capacity",),
+    },
+}
+
+
+class Sharing:
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, bytes], object] = {}
+
+    def share(self, obj: ClusterObject) -> None:
+        """What is equal in it and in others becomes one; it stays as it is."""
+        for name, fields in _PARTS.get(type(obj), {}).items():
+            part = getattr(obj, name)
+            for field in fields:
+                value = getattr(part, field)
+                if value is not None:
+                    msgspec.structs.force_setattr(part, field, self._one(field, value))
+
+    def _one(self, field: str, value: object) -> object:
+        key = field, encode_msgpack(value)
+        found = self._parts.get(key)
+        if found is None:
+            if len(self._parts) >= MOST_PARTS:
+                self._parts.clear()
+            found = self._parts[key] = value
+        return found
+
+
+class Devices:
+    def __init__(self, claims: Mapping[str, ResourceClaim], classes: Mapping[str, DeviceClass]) -> None:
+        """A view of claims by `namespace/name` and classes by name, as they change."""
+        self.claims = claims
+        self.classes = classes
+
+    def provides(self, resource: str) -> bool:
+        """Whether what a pod asks for as this extended resource may be a device of some class."""
+        if not self.classes:
+            return False
+        if resource.startswith(DEVICE_CLASS_PREFIX):
+            return resource.removeprefix(DEVICE_CLASS_PREFIX) in self.classes
+        return any(each.spec.extended_resource_name == resource for each in self.classes.values())
 
 
 class ClusterObjects:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flotilla.results import SUCCESS, Code, Range, Topology
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.strata import Domains, StrataOf
+from shared.cluster.topology import Domains, StrataOf
 from shared.cluster.volumes import VolumeDecision
 from shared.framework.allowednodes import AllowedNodes
 from shared.framework.answers import Answers

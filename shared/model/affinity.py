@@ -8,7 +8,7 @@ unknown toleration operator tolerates nothing, an unknown `whenUnsatisfiable` co
 policy is not Honor. Operators of selectors are checked, because kube-scheduler reports an unknown one as an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, field
@@ -170,3 +170,28 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
             raise BadField("operator", "must be Exists when key is empty, which means every key and value")
         if self.operator == "Exists" and self.value:
             raise BadField("value", "must be empty with operator Exists")
+
+
+REPELLING = frozenset({"NoSchedule", "NoExecute"})
+"""The effects of taints that keep pods off."""
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether the toleration covers the taint. The numeric operators Lt and Gt, which are off by default, never do."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value
+
+
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Whether any of the tolerations covers the taint."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def repel(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
+    """Whether any of the taints keeps a pod with these tolerations off. A taint of another effect never does."""
+    return any(taint.effect in REPELLING and not is_tolerated(taint, tolerations) for taint in taints)

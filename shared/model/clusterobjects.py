@@ -9,14 +9,12 @@ from typing import Any
 import msgspec
 
 from shared.errors import InvalidObject
+from shared.model.base import DEFAULT_NAMESPACE, Namespaced
 from shared.model.codec import convert, dec_hook, plain, retry
 from shared.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from shared.model.kinds import ObjectKind
 from shared.model.node import UNNAMED
-from shared.model.pod import DEFAULT_NAMESPACE
 from shared.model.podgroups import GroupApi, PodGroup
-from shared.model.policy import PodDisruptionBudget
-from shared.model.scope import Namespaced
 from shared.model.storage import (
     AZURE_FILE_RESOURCE_GROUP,
     BETA_STORAGE_CLASS,
@@ -33,7 +31,14 @@ from shared.model.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from shared.model.workloads import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
+from shared.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 
 ClusterObject = (
     Namespace

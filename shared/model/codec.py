@@ -7,10 +7,9 @@ from typing import TypeVar
 import msgspec
 
 from shared.errors import InvalidObject
-from shared.model.base import BadField
-from shared.model.digest import Digest, digest_of
+from shared.model.base import DEFAULT_NAMESPACE, BadField, Digest, digest_of
 from shared.model.node import UNNAMED, Node, validate_node
-from shared.model.pod import DEFAULT_NAMESPACE, Container, Pod, ResourceList, ResourceRequirements
+from shared.model.pod import Container, Pod, ResourceList, ResourceRequirements
 from shared.model.quantity import Quantity, parse_quantity
 
 T = TypeVar("T")

@@ -6,10 +6,7 @@ requests and the devices themselves, nothing decides by yet.
 
 from msgspec import field
 
-from shared.model.base import ApiStruct
-from shared.model.digest import Digest
-from shared.model.metadata import ObjectMeta
-from shared.model.scope import ClusterWide, Namespaced
+from shared.model.base import ApiStruct, ClusterWide, Digest, Namespaced, ObjectMeta
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Before the name of a class: the extended resource that every class has."""

@@ -4,8 +4,7 @@ from msgspec import field
 
 from shared.errors import InvalidObject
 from shared.model.affinity import Taint
-from shared.model.base import ApiStruct
-from shared.model.metadata import ObjectMeta
+from shared.model.base import ApiStruct, ObjectMeta
 from shared.model.pod import ResourceList
 
 UNNAMED = "(unnamed)"

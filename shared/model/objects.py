@@ -18,7 +18,7 @@ from shared.model.affinity import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from shared.model.base import ApiStruct, BadField
+from shared.model.base import DEFAULT_NAMESPACE, ApiStruct, BadField, ObjectMeta, OwnerReference
 from shared.model.clusterobjects import (
     ClusterObject,
     decode_object,
@@ -42,10 +42,8 @@ from shared.model.codec import (
 )
 from shared.model.devices import DeviceClass, DeviceClassSpec, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from shared.model.kinds import ObjectKind
-from shared.model.metadata import ObjectMeta, OwnerReference
 from shared.model.node import ContainerImage, Node, NodeCondition, NodeSpec, NodeStatus, validate_node
 from shared.model.pod import (
-    DEFAULT_NAMESPACE,
     DEFAULT_SCHEDULER,
     Container,
     ContainerPort,
@@ -70,11 +68,6 @@ from shared.model.podgroups import (
     PodGroupSpec,
     SchedulingPolicy,
     group_of,
-)
-from shared.model.policy import (
-    PodDisruptionBudget,
-    PodDisruptionBudgetSpec,
-    PodDisruptionBudgetStatus,
 )
 from shared.model.storage import (
     AttachmentSource,
@@ -120,6 +113,9 @@ from shared.model.workloads import (
     LabelSelectorSpec,
     MapSelectorSpec,
     Namespace,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
     ReplicaSet,
     ReplicationController,
     Service,

@@ -5,14 +5,12 @@ from datetime import UTC, datetime
 from msgspec import field
 
 from shared.model.affinity import Affinity, Toleration, TopologySpreadConstraint
-from shared.model.base import ApiStruct
-from shared.model.metadata import ObjectMeta
+from shared.model.base import DEFAULT_NAMESPACE, ApiStruct, ObjectMeta
 from shared.model.quantity import Quantity
 from shared.model.volumes import Volume
 
 ResourceList = dict[str, Quantity]
 
-DEFAULT_NAMESPACE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
 
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from msgspec import field
 
-from shared.model.base import ApiStruct
+from shared.model.base import ApiStruct, Namespaced
 from shared.model.pod import Pod
-from shared.model.scope import Namespaced
 
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 """On pods: the name of their group of the coscheduling API. Empty is as good as none."""

@@ -3,10 +3,9 @@
 from msgspec import field
 
 from shared.model.affinity import LabelSelector, NodeSelector
-from shared.model.base import ApiStruct
+from shared.model.base import ApiStruct, ClusterWide, Namespaced
 from shared.model.pod import ResourceList, ResourceRequirements
 from shared.model.quantity import Quantity
-from shared.model.scope import ClusterWide, Namespaced
 from shared.model.volumes import (
     AwsElasticBlockStore,
     AzureDisk,

@@ -9,9 +9,9 @@ from flotilla.results import Status, unresolvable
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import FilterPlugin, PodParts, Reads, Verdicts
 from shared.framework.view import NodeView
+from shared.model.affinity import is_tolerated
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod
-from shared.model.tolerations import is_tolerated
 from shared.plugins.hints import taints as hints
 from shared.plugins.hints.taints import UNSCHEDULABLE
 

@@ -16,9 +16,9 @@ from shared.framework.cyclestate import CycleState
 from shared.framework.normalize import ScaleToHighest, Scores
 from shared.framework.plugin import FilterPlugin, PodParts, PreScorePlugin, Reads, ScorePlugin, Verdicts
 from shared.framework.view import NodeView
+from shared.model.affinity import is_tolerated, repel
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Pod, Taint, Toleration
-from shared.model.tolerations import is_tolerated, repel
 from shared.plugins.hints.anypod import after_own_update
 from shared.plugins.hints.taints import after_taints
 

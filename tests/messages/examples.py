@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 import msgspec.inspect as inspect
 
-from shared.model.digest import Digest
+from shared.model.base import Digest
 from shared.model.quantity import Quantity, parse_quantity
 
 S = TypeVar("S", bound=msgspec.Struct)

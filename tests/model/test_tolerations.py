@@ -1,7 +1,7 @@
 import pytest
 
+from shared.model.affinity import is_tolerated, repel, tolerates
 from shared.model.objects import Taint, Toleration
-from shared.model.tolerations import is_tolerated, repel, tolerates
 
 TAINT = Taint(key="k", value="1", effect="NoSchedule")
 

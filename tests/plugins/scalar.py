@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from flotilla.results import Code, Status, unresolvable, unschedulable
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesFitArgs
+from shared.model.affinity import is_tolerated
 from shared.model.objects import Node, NodeAffinity, Pod, Taint
 from shared.model.resources import (
     allocatable,
@@ -22,7 +23,6 @@ from shared.model.selectors import (
     node_selector_term_matches,
     required_node_affinity_matches,
 )
-from shared.model.tolerations import is_tolerated
 
 BASIC = ("cpu", "memory", "ephemeral-storage")
 

@@ -15,10 +15,10 @@ from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed, Conflict, Delta, Heartbeat, LedgerEntry, PodPlaced, State
+from shared.model.affinity import is_tolerated
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, Pod
 from shared.model.resources import allocatable
-from shared.model.tolerations import is_tolerated
 from shared.plugins.hints.taints import UNSCHEDULABLE
 from shared.plugins.hostports import conflict
 from testing.builders import NodeBuilder, PodBuilder, expr, node, pod

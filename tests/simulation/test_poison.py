@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 from shared.bus import subjects
 from shared.messages import binding, inspection, permits, preemption, queue, rounds, state, watch, workers
 from shared.messages.codec import Message, encode
-from shared.model.digest import Digest
+from shared.model.base import Digest
 from shared.model.objects import Node, Pod, encode_msgpack
 from shared.model.quantity import Quantity, parse_quantity
 from testing.builders import node, pod

@@ -16,7 +16,7 @@ from shared.framework.plugin import DECISION
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOutcome, Withdraw
 from shared.messages.state import Assignment, BindingOrder
-from shared.model.metadata import ObjectMeta
+from shared.model.base import ObjectMeta
 from shared.model.objects import Pod, PodSpec, PodStatus
 
 MAX_FINISHED = 8192

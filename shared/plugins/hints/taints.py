@@ -1,8 +1,8 @@
 """When a pod that taints, or a cordon, kept off nodes is worth another attempt: TaintToleration, NodeUnschedulable."""
 
 from flotilla.objects import ClusterObjects
+from shared.model.affinity import is_tolerated, repel
 from shared.model.objects import Node, Pod, Taint
-from shared.model.tolerations import is_tolerated, repel
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 

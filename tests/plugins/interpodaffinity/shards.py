@@ -12,8 +12,8 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.framework.cyclestate import CycleState
 from shared.framework.view import Changes, Hypothesis, NodeView
+from shared.model.base import ObjectMeta
 from shared.model.load import load_of
-from shared.model.metadata import ObjectMeta
 from shared.model.objects import Pod
 from shared.model.workloads import Namespace
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity

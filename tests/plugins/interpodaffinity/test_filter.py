@@ -3,7 +3,7 @@
 import pytest
 
 from flotilla.results import Code, Status
-from shared.model.metadata import ObjectMeta
+from shared.model.base import ObjectMeta
 from shared.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace
 from testing.builders import NodeBuilder, PodBuilder, node, pod, selector

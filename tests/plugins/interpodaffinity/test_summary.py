@@ -7,8 +7,8 @@ from shared.cluster import terms
 from shared.cluster.nodetable import NodeTable
 from shared.framework.cyclestate import CycleState
 from shared.framework.view import NodeView
+from shared.model.base import ObjectMeta
 from shared.model.load import load_of
-from shared.model.metadata import ObjectMeta
 from shared.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity

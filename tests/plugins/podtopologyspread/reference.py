@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shared.model.affinity import is_tolerated
 from shared.model.objects import LabelSelector, Node, Pod, TopologySpreadConstraint
 from shared.model.selectors import label_selector_matches, required_node_affinity_matches
-from shared.model.tolerations import is_tolerated
 
 HOSTNAME = "kubernetes.io/hostname"
 FITS, SKEWED, NO_LABEL = "fits", "skewed", "no label"
