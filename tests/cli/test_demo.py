@@ -192,7 +192,7 @@ async def test_a_small_demo_passes_and_leaves_nothing_behind(tmp_path: Path) -> 
         text = "\n".join(command.lines)
         assert code == 0, text
         assert "300 of 300" in text
-        assert text.count("✓") == 4 + 3 + 4
+        assert text.count("✓") == 4 + 3 + 1
         assert "  4 of 4 pods bound, 8 victims evicted" in text
         assert "✗" not in text
         assert "INFO" not in text
