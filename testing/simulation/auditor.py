@@ -6,12 +6,22 @@ The truth is what the API server holds; of what the scheduler believes, only wha
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 
 from services.snapshot.core import SnapshotCore
 from shared.messages.binding import Evict
 from shared.messages.codec import Message
 from shared.messages.queue import Forgotten
-from shared.messages.state import Commit, Committed, Decision, Delta, NodeUpserted
+from shared.messages.state import (
+    Commit,
+    Committed,
+    Decision,
+    Delta,
+    NodeUpserted,
+    NominationGone,
+    PodNominated,
+    PodPlaced,
+)
 from shared.messages.watch import Kind
 from shared.model.objects import Node, ObjectKind, PersistentVolume, Pod
 from shared.model.resources import allocatable, filter_requests, host_ports
@@ -24,6 +34,8 @@ KNOWN_FOR = 150.0
 """Seconds for which a binding may go by what a node was before it changed: a watch may be so far behind, or a call."""
 SEEN_LATELY = 1.5
 """Seconds after which a preemptor that is gone is to be missed: binders look again after one."""
+NOMINATED_LATELY = 15.0
+"""Seconds: the same for its nomination, which binders ask for before they look at the pod, which takes its time."""
 AT_ONCE = 0.001
 """Seconds after it is resumed in which a process may finish what it was about to do when it was paused."""
 
@@ -39,7 +51,10 @@ class Auditor:
         self._snapshot = snapshot
         self._nodes: dict[str, deque[tuple[float, Node]]] = {}
         self._gone_at: dict[str, float] = {}
-        self._preemptors: dict[str, set[str]] = {}
+        self._preemptors: dict[str, dict[str, str]] = {}
+        """By victim: for whom it was ever to make way, and on which node."""
+        self._nominated: dict[str, tuple[str, float]] = {}
+        """By pod, the node that it was nominated to last, and until when, as the snapshot tells."""
         self._shown: dict[tuple[int, str], int] = {}
         self._commits: dict[tuple[int, int], Commit] = {}
         self._budgets = Budgets()
@@ -82,19 +97,28 @@ class Auditor:
                 self._on_delta(message)
             case Evict():
                 for victim in message.victims:
-                    self._preemptors.setdefault(victim.uid, set()).add(message.uid)
+                    self._preemptors.setdefault(victim.uid, {})[message.uid] = message.node
 
     def on_delete(self, uid: str, process: Process) -> None:
         """A scheduler's call to delete this pod is sent."""
         now, priorities = asyncio.get_running_loop().time(), self._server.priorities
         if process.resumed_at is not None and now < process.resumed_at + AT_ONCE:
             return
-        asked = self._preemptors.get(uid, set())
+        asked = self._preemptors.get(uid, {})
         alive = [each for each in asked if self._gone_at.get(each, now) + SEEN_LATELY > now]
         if not alive:
             self._tell(f"({uid}) is deleted by {process.name}, and nobody waits for its place: {sorted(asked)}")
         elif not any(priorities[each] > priorities.get(uid, 0) for each in alive):
             self._tell(f"({uid}) is deleted by {process.name} for ({alive[0]}), which is not of higher priority")
+        elif not any(self._is_nominated(each, asked[each], now) for each in alive):
+            self._tell(f"({uid}) is deleted by {process.name} for ({alive[0]}), nominated elsewhere, or nowhere")
+
+    def _is_nominated(self, uid: str, where: str, now: float) -> bool:
+        """Or it was, not long ago, or its status says so."""
+        node, until = self._nominated.get(uid, ("", 0.0))
+        pod = self._server.pods.get(uid)
+        told = "" if pod is None else pod.status.nominated_node_name
+        return told == where or (node == where and until + NOMINATED_LATELY > now)
 
     def _on_commit(self, commit: Commit) -> None:
         number, core = (commit.epoch, commit.round), self._snapshot().core
@@ -127,9 +151,16 @@ class Auditor:
             self._judge_room(f"round {committed.round} assumes pods on node {where}", where, on_it)
 
     def _on_delta(self, delta: Delta) -> None:
-        """The snapshot of a term never goes back to an older version of a node."""
+        """The snapshot of a term never goes back to an older version of a node. Nominations come and go."""
         self._budgets.on_delta(delta)
+        now = asyncio.get_running_loop().time()
         for change in delta.changes:
+            match change:
+                case PodNominated():
+                    self._nominated[change.uid] = change.node, inf
+                case NominationGone() | PodPlaced() if change.uid in self._nominated:
+                    node, until = self._nominated[change.uid]
+                    self._nominated[change.uid] = node, min(until, now)
             if isinstance(change, NodeUpserted) and VERSION in change.node.metadata.labels:
                 key, version = (delta.epoch, change.node.name), int(change.node.metadata.labels[VERSION])
                 if version < self._shown.get(key, 0):
