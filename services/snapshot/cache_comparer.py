@@ -1,15 +1,20 @@
-"""The snapshot's cache against what the API server lists, as kube-scheduler's cache comparer holds them together.
+"""Compares the snapshot's cache with what the API server lists, as kube-scheduler's cache comparer does.
 
-What is on its way from the one to the other differs, too. So it is looked at twice, a while apart, and only what
-differs both times counts.
+Objects on their way from one to the other differ, too. So both are compared twice, a while apart, and only what differs
+both times counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
+from services.snapshot.event_handlers import FINISHED_PHASES
+from shared.errors import ClusterError
 from shared.messages.inspection import MOST_DIFFERENCES, CacheCompared, Difference
 
+PAGE = 1000
 MISSING = "missing"
 """Listed, and not cached."""
 REDUNDANT = "redundant"
@@ -17,25 +22,28 @@ REDUNDANT = "redundant"
 ELSEWHERE = "elsewhere"
 """A pod that is listed on another node than it is cached on."""
 
+Get = Callable[[str], Awaitable[bytes | None]]
+"""The object at a path of the API server."""
 
-class PlacedPod(msgspec.Struct, frozen=True, gc=False):
-    """`assumed`: on that node by our decision, and not known to be bound there."""
+
+class AssignedPod(msgspec.Struct, frozen=True, gc=False):
+    """`assumed`: not known to be bound to its node."""
 
     key: str
     node: str
     assumed: bool = False
 
 
-class View(msgspec.Struct, frozen=True):
-    """Nodes, and the unfinished pods that are on one, by uid; listed or cached. `waiting`: those listed on none."""
+class ClusterView(msgspec.Struct, frozen=True):
+    """Nodes and unfinished assigned pods by uid, listed or cached. `pending`: pods that are listed without a node."""
 
     nodes: frozenset[str]
-    pods: Mapping[str, PlacedPod]
-    waiting: frozenset[str] = frozenset()
+    pods: Mapping[str, AssignedPod]
+    pending: frozenset[str] = frozenset()
 
 
-def differences(listed: View, cached: View) -> list[Difference]:
-    """In a fixed order. A pod that is listed on no node may be assumed to be on one."""
+def differences(listed: ClusterView, cached: ClusterView) -> list[Difference]:
+    """In a fixed order. A pod that is listed without a node may be assumed."""
     found = [Difference("node", MISSING, name) for name in listed.nodes - cached.nodes]
     found += [Difference("node", REDUNDANT, name) for name in cached.nodes - listed.nodes]
     for uid, pod in listed.pods.items():
@@ -45,7 +53,7 @@ def differences(listed: View, cached: View) -> list[Difference]:
         elif known.node != pod.node:
             found.append(Difference("pod", ELSEWHERE, pod.key, uid, listed_on=pod.node, cached_on=known.node))
     for uid, pod in cached.pods.items():
-        if uid not in listed.pods and not (pod.assumed and uid in listed.waiting):
+        if uid not in listed.pods and not (pod.assumed and uid in listed.pending):
             found.append(Difference("pod", REDUNDANT, pod.key, uid, cached_on=pod.node))
     return sorted(found, key=lambda each: (each.kind, each.what, each.name, each.uid))
 
@@ -56,11 +64,79 @@ def lasting(first: Iterable[Difference], second: Iterable[Difference]) -> list[D
     return [each for each in second if _identity(each) in before]
 
 
-def compared(listed: View, found: list[Difference]) -> CacheCompared:
-    """As it is answered: bounded."""
+def compared(listed: ClusterView, found: list[Difference]) -> CacheCompared:
     named = found[:MOST_DIFFERENCES]
-    return CacheCompared(len(listed.nodes), len(listed.pods), len(listed.waiting), named, len(found) - len(named))
+    return CacheCompared(len(listed.nodes), len(listed.pods), len(listed.pending), named, len(found) - len(named))
 
 
 def _identity(each: Difference) -> tuple[str, str, str, str, str]:
     return each.kind, each.what, each.uid or each.name, each.listed_on, each.cached_on
+
+
+# What the API server lists
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename={"next": "continue"}):
+    next: str = ""
+
+
+class _List(msgspec.Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[_Item] | None = None
+
+
+_DECODE: Callable[[bytes], _List] = msgspec.json.Decoder(_List).decode
+
+
+async def list_cluster(get: Get) -> ClusterView:
+    """Raises ClusterError if the server does not answer with lists."""
+    nodes = frozenset([item.metadata.name async for item in _items(get, "/api/v1/nodes")])
+    pods: dict[str, AssignedPod] = {}
+    pending: set[str] = set()
+    async for item in _items(get, "/api/v1/pods"):
+        meta = item.metadata
+        if item.status.phase in FINISHED_PHASES:
+            continue
+        if item.spec.node_name:
+            pods[meta.uid] = AssignedPod(f"{meta.namespace}/{meta.name}", item.spec.node_name)
+        else:
+            pending.add(meta.uid)
+    return ClusterView(nodes, pods, frozenset(pending))
+
+
+async def _items(get: Get, path: str) -> AsyncIterator[Any]:
+    following = ""
+    while True:
+        query = f"{path}?limit={PAGE}" + (f"&continue={quote(following, safe='')}" if following else "")
+        body = await get(query)
+        if body is None:
+            raise ClusterError(f"GET {path}: there is no such list")
+        try:
+            listed = _DECODE(body)
+        except msgspec.DecodeError as cause:
+            raise ClusterError(f"GET {path}: not a list: {cause}") from cause
+        for item in listed.items or ():
+            yield item
+        following = listed.metadata.next
+        if not following:
+            return

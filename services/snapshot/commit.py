@@ -1,28 +1,27 @@
-"""Commits: what the cycle has decided is taken, as far as it can stand, answered, and handed to who carries it out."""
+"""Validates the cycle's commits, applies what still holds, replies, and emits binding orders and evictions."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
+from msgspec.structs import replace
 
-from services.snapshot.checks import Checks
-from services.snapshot.commit_checks import Judge, units
+from services.snapshot.commit_checks import CommitChecks, ProfileFilters, units
 from services.snapshot.events import (
-    Dispatch,
-    Displace,
+    CommitFault,
+    DispatchOrders,
     Effect,
-    Misstated,
+    EvictVictims,
     Persist,
     Publish,
     RefuseCycle,
     Reply,
     WorkerFault,
 )
-from services.snapshot.evictions import evict_of, evicts
-from services.snapshot.state.cluster_state import Cluster
+from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.nominator import Nomination
-from services.snapshot.state.pending_pods import Pending
+from services.snapshot.state.pending_pods import PendingPods
+from services.snapshot.state.preemption_victims import evict_of, evicts
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict
 from shared.messages.loads import Loads
@@ -42,44 +41,44 @@ from shared.messages.state import (
 
 
 @dataclass(slots=True)
-class _Accepted:
-    """What of a commit stands, and what does not. `nodes`: those that may not be judged as before."""
+class _Applied:
+    """What of a commit was applied, and what was not. `written`: nodes whose earlier evaluations no longer count."""
 
     loads: Loads
     changes: list[Change]
     conflicts: list[Conflict] = field(default_factory=list)
     entries: list[LedgerEntry] = field(default_factory=list)
-    nodes: list[str] = field(default_factory=list)
-    displaced: list[Displace] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    evictions: list[EvictVictims] = field(default_factory=list)
 
 
-class Deciding:
-    """`answer`: to the last commit; a doubled one is answered by it."""
+class CommitHandler:
+    """`answer`: to the last commit, which also answers its repetition."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterState,
         answer: Committed | None,
         refused: deque[ProtocolError],
-        checks: Mapping[str, Checks],
-        pending: Pending | None = None,
+        filters: Mapping[str, ProfileFilters],
+        pending: PendingPods | None = None,
     ) -> None:
-        """`answer`: of the leader before; `refused` is added to; `checks`: by profile."""
+        """`answer`: of an earlier term. `refused` is appended to. `filters`: by profile."""
         self._pending = pending
         self._cluster = cluster
         self._refused = refused
-        self._judge = Judge(cluster.nodes, cluster.pods, cluster.objects, checks, pending)
+        self._checks = CommitChecks(cluster, filters, pending)
         self._cycle_epoch, self._cycle = (0, "") if answer is None else (answer.epoch, answer.cycle)
         self._decided_at = 0
         self.answer = answer
         self.begin_term()
 
     def begin_term(self) -> None:
-        """What was answered before holds as of the new term."""
+        """The last answer holds as of the new term."""
         if self.answer is not None:
-            self.answer = msgspec.structs.replace(self.answer, seq=self._cluster.seq)
+            self.answer = replace(self.answer, seq=self._cluster.seq)
 
-    def take(self, commit: Commit, now: float) -> list[Effect]:
+    def handle(self, commit: Commit, now: float) -> list[Effect]:
         newest = self._cycle_epoch
         if commit.epoch < newest or (commit.epoch == newest and commit.cycle != self._cycle):
             which = "another cycle's commit" if commit.epoch == newest else "commit"
@@ -87,95 +86,91 @@ class Deciding:
             return [RefuseCycle(Outdated(commit.epoch, commit.cycle, newest))]
         if commit.epoch > newest:
             self._cycle_epoch, self._cycle, self.answer = commit.epoch, commit.cycle, None
-            self._judge.to_be_seen = self._decided_at
+            self._checks.min_seen = self._decided_at
         if self.answer is not None and commit.round <= self.answer.round:
             return [Reply(self.answer)] if commit.round == self.answer.round else []
-        named = [*(each.load for each in commit.decisions), *(each.load for each in commit.nominations)]
-        if not all(0 <= load < len(commit.loads) for load in named):
+        asked: list[Decision | Nominate] = [*commit.decisions, *commit.nominations]
+        if not all(0 <= each.load < len(commit.loads) for each in asked):
             self._refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
             return []
-        self._judge.newest = self._cluster.seq
+        applied = self._apply(commit, now)
+        faults: list[Effect] = [*_worker_faults(asked, applied.conflicts)]
+        faults += [CommitFault(each) for each in self._checks.take_misstated()]
+        return [*faults, *self._reply(commit, applied)]
+
+    def _apply(self, commit: Commit, now: float) -> _Applied:
         if self._pending is not None:
             self._pending.begin_commit()
-        accepted = _Accepted(Loads(commit.loads), changes=self._cluster.revoke(commit.denominated))
+        applied = _Applied(Loads(commit.loads), changes=self._cluster.revoke(commit.denominated))
         for unit in units(commit.decisions):
-            conflicts = self._judge.decisions(unit, commit.loads)
-            accepted.conflicts += conflicts.values()
+            conflicts = self._checks.decisions(unit, commit.loads)
+            applied.conflicts += conflicts.values()
             if not conflicts:
-                accepted.entries += [self._assume(commit, each, accepted.changes, now) for each in unit]
-        accepted.nodes += [entry.node for entry in accepted.entries]
+                applied.entries += [self._assume(commit, each, applied.changes, now) for each in unit]
+        applied.written += [entry.node for entry in applied.entries]
         for nominate in commit.nominations:
-            conflict = self._judge.nomination(nominate, commit.loads[nominate.load], accepted.nodes)
+            conflict = self._checks.nomination(nominate, commit.loads[nominate.load], applied.written)
             if conflict is not None:
-                accepted.conflicts.append(conflict)
-                continue
-            accepted.nodes.append(nominate.node)
-            displace = self._nominate(commit, nominate, accepted.changes, now)
-            if displace is not None:
-                accepted.displaced.append(displace)
-                self._doom(displace.message, accepted, now)
-        misstated, self._judge.misstated = self._judge.misstated, []
-        faults: list[Effect] = [*_faults(commit, accepted.conflicts), *(Misstated(each) for each in misstated)]
-        return [*faults, *self._accept(commit, accepted)]
+                applied.conflicts.append(conflict)
+            else:
+                applied.written.append(nominate.node)
+                self._nominate(commit, nominate, applied, now)
+        return applied
 
-    def _assume(self, commit: Commit, d: Decision, changes: list[Change], now: float) -> LedgerEntry:
-        """From here on the decisions after this one reckon with it; `changes` are added to."""
-        uid, node, key, load, volumes = d.uid, d.node, d.key, commit.loads[d.load], d.assignment.volumes
-        changes += self._cluster.revoke((uid,))
-        self._cluster.pods.put(uid, node, load, key, assumed=True)
-        changes.append(PodPlaced(uid, node, d.load, key))
+    def _assume(self, commit: Commit, decision: Decision, changes: list[Change], now: float) -> LedgerEntry:
+        """Later decisions of the commit count with this one; `changes` is appended to."""
+        cluster, uid, node, key = self._cluster, decision.uid, decision.node, decision.key
+        load = commit.loads[decision.load]
+        changes += cluster.revoke((uid,))
+        cluster.pods.put(uid, node, load, key, assumed=True)
+        changes.append(PodPlaced(uid, node, decision.load, key))
+        volumes = decision.assignment.volumes
         if volumes is not None:
-            volumes, laid = self._cluster.objects.assume(uid, node, volumes, self._cluster.seq + 1)
-            changes += laid
-            d = msgspec.structs.replace(d, assignment=msgspec.structs.replace(d.assignment, volumes=volumes))
-        return self._cluster.ledger.assume(d, load, commit, self._cluster.seq + 1, now)
+            volumes, overlaid = cluster.objects.assume(uid, node, volumes, cluster.seq + 1)
+            changes += overlaid
+            decision = replace(decision, assignment=replace(decision.assignment, volumes=volumes))
+        return cluster.ledger.assume(decision, load, commit, cluster.seq + 1, now)
 
-    def _accept(self, commit: Commit, accepted: "_Accepted") -> list[Effect]:
+    def _nominate(self, commit: Commit, nominate: Nominate, applied: _Applied, now: float) -> None:
+        """Reserves the node; revokes nominations of lower priority on it if there are victims."""
+        cluster, uid, node = self._cluster, nominate.uid, nominate.node
+        nomination = Nomination(node, commit.loads[nominate.load], nominate.key, cluster.seq + 1)
+        cluster.nominator.decide(uid, nomination, now)
+        applied.changes.append(PodNominated(uid, node, nominate.load, nomination.key))
+        if evicts(nominate):
+            losers = cluster.nominator.below(node, nomination.load.priority)
+            applied.changes += cluster.revoke(loser for loser, _ in losers)
+            evict = evict_of(nominate, cluster.epoch, cluster.seq + 1, cluster.ledger, losers)
+            applied.evictions.append(EvictVictims(evict))
+            self._add_victims(evict, applied, now)
+
+    def _add_victims(self, evict: Evict, applied: _Applied, now: float) -> None:
+        """Victims count as terminating from now on."""
+        cluster = self._cluster
+        for victim in evict.victims:
+            load = cluster.victims.add(victim.uid, evict.uid, cluster.pods[victim.uid].load, now)
+            applied.changes.append(cluster.pods.set_load(victim.uid, load).placed(victim.uid, applied.loads))
+
+    def _reply(self, commit: Commit, applied: _Applied) -> list[Effect]:
         delta: Delta | None = None
-        if accepted.changes:
-            delta = self._cluster.delta(accepted.changes, accepted.loads.items, accepted.nodes)
-        if accepted.nodes:
+        if applied.changes:
+            delta = self._cluster.delta(applied.changes, applied.loads.items, applied.written)
+        if applied.written:
             self._decided_at = self._cluster.seq
-        self.answer = Committed(commit.epoch, commit.round, self._cluster.seq, accepted.conflicts, commit.cycle)
-        effects: list[Effect] = [Persist(delta, tuple(accepted.entries), answer=self.answer)]
+        self.answer = Committed(commit.epoch, commit.round, self._cluster.seq, applied.conflicts, commit.cycle)
+        effects: list[Effect] = [Persist(delta, tuple(applied.entries), answer=self.answer)]
         if delta is not None:
             effects.append(Publish(delta))
         effects.append(Reply(self.answer))
-        if accepted.entries:
-            effects.append(Dispatch(tuple((entry.uid, entry.attempt) for entry in accepted.entries)))
-        return effects + accepted.displaced
-
-    def _nominate(self, commit: Commit, n: Nominate, changes: list[Change], now: float) -> Displace | None:
-        """From here on its room is kept, and nobody's of lower priority is whom it takes it from."""
-        attempt = self._cluster.seq + 1
-        nomination = Nomination(n.node, commit.loads[n.load], n.key, attempt)
-        self._cluster.nominations.decide(n.uid, nomination, now)
-        changes.append(PodNominated(n.uid, n.node, n.load, nomination.key))
-        if not evicts(n):
-            return None
-        losers = self._cluster.nominations.below(n.node, nomination.load.priority)
-        changes += self._cluster.revoke(uid for uid, _ in losers)
-        return Displace(evict_of(n, self._cluster.epoch, self._cluster.seq + 1, self._cluster.ledger, losers))
-
-    def _doom(self, evict: Evict, accepted: "_Accepted", now: float) -> None:
-        """Whoever is to make way counts as going from now on."""
-        for victim in evict.victims:
-            place = self._cluster.pods[victim.uid]
-            load = self._cluster.doomed.doom(victim.uid, evict.uid, place.load, now)
-            self._cluster.pods.put(victim.uid, place.node, load, place.key, place.started, assumed=place.assumed)
-            accepted.changes.append(self._cluster.pods[victim.uid].told(victim.uid, accepted.loads))
+        if applied.entries:
+            effects.append(DispatchOrders(tuple((entry.uid, entry.attempt) for entry in applied.entries)))
+        return effects + applied.evictions
 
 
-def _faults(commit: Commit, conflicts: Iterable[Conflict]) -> Iterator[WorkerFault]:
-    """Whose they are; of a gang, those of its members that are at fault themselves."""
+def _worker_faults(asked: Sequence[Decision | Nominate], conflicts: Sequence[Conflict]) -> Iterator[WorkerFault]:
+    """Of a gang, only members that are at fault themselves count."""
     at_fault = {conflict.uid: conflict for conflict in conflicts if conflict.fault}
-    if at_fault:
-        asked: tuple[Decision | Nominate, ...] = (*commit.decisions, *commit.nominations)
-        for each in asked:
-            conflict = at_fault.pop(each.uid, None)
-            if conflict is not None:
-                yield WorkerFault(
-                    each.worker,
-                    conflict.fault,
-                    f"pod {each.key}: {conflict.reason}",
-                )
+    for each in asked if at_fault else ():
+        conflict = at_fault.pop(each.uid, None)
+        if conflict is not None:
+            yield WorkerFault(each.worker, conflict.fault, f"pod {each.key}: {conflict.reason}")

@@ -1,72 +1,222 @@
-"""What the watch says of nodes, and which of them get no further pod."""
+"""Handles the events of the watch: how nodes, pods and other objects change the cluster's state."""
 
-from services.snapshot.events import Effect, Forgot, Opened, PodUnreadable, Problem
-from services.snapshot.state.cluster_state import Cluster
-from services.snapshot.state.nodes import bare_node
-from shared.errors import ClusterError, FlotillaError, UnreadableObject
+from contextlib import suppress
+
+from services.snapshot.events import (
+    Effect,
+    NodeGone,
+    NodeOpened,
+    NodeSeen,
+    NodeUnreadable,
+    ObjectGone,
+    ObjectSeen,
+    PodDeleted,
+    PodForgotten,
+    PodSeen,
+    PodStale,
+    PodUnreadable,
+    Problem,
+    WatchEvent,
+    WatchEvents,
+    WithdrawAttempt,
+)
+from services.snapshot.state.cluster_state import ClusterState, DeltaBuilder
+from shared.errors import ClusterError, FlotillaError, InvariantBroken, UnreadableObject
+from shared.messages.binding import Withdraw
 from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
-from shared.model.objects import Node, validate_node
+from shared.messages.state import Change, NominationGone, PodGone, PodPlaced
+from shared.model.load import PodLoad, load_of
+from shared.model.objects import Node, ObjectMeta, Pod, validate_node
+
+MAX_CHANGES = 1 << 12
+"""In one delta, far fewer than a message may hold: a node comes with all its pods."""
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
-class NodeUpdates:
-    def __init__(self, cluster: Cluster) -> None:
+class EventHandlers:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._nodes = cluster.nodes
         self._pods = cluster.pods
+        self._nominator = cluster.nominator
+        self.bound: set[str] = set()
+        """Uids that the watch has shown on a node, and not finished or gone since."""
 
-    def seen(self, node: Node, problem: str = "") -> list[Effect]:
-        """`problem`: a part of it could not be read, so it keeps its pods, and gets no further one."""
+    def handle_all(self, observed: WatchEvents, now: float) -> list[Effect]:
+        cluster, effects = self._cluster, list[Effect]()
+        try:
+            for event in observed.events:
+                cluster.building = building = cluster.building or DeltaBuilder()
+                effects += self.handle(event, now)
+                if len(building.changes) >= MAX_CHANGES:
+                    effects += cluster.publish_built()
+            return effects + cluster.publish_built()
+        finally:
+            cluster.building = None
+
+    def handle(self, event: WatchEvent, now: float) -> list[Effect]:
+        cluster = self._cluster
+        match event:
+            case PodSeen(pod=pod):
+                return self._on_pod(pod, now)
+            case PodDeleted(uid=uid):
+                return self.on_pod_gone(uid)
+            case PodUnreadable():
+                return self._on_pod_unreadable(event, now)
+            case NodeSeen(node=node, problem=problem):
+                return self._on_node(node, problem)
+            case NodeUnreadable(name=name, problem=problem):
+                return self._on_node(self._nodes.reported(name) or Node(metadata=ObjectMeta(name=name)), problem)
+            case NodeGone(name=name):
+                return self._on_node_gone(name)
+            case ObjectSeen(object=obj):
+                return cluster.publish(cluster.objects.upsert(obj, cluster.seq + 1))
+            case ObjectGone(kind=kind, key=key):
+                return cluster.publish(cluster.objects.remove(kind, key))
+
+    # Pods
+
+    def _on_pod(self, pod: Pod, now: float) -> list[Effect]:
+        if pod.status.phase in FINISHED_PHASES:
+            return self.on_pod_gone(pod.uid)
+        if not pod.spec.node_name:
+            return self._on_pending_pod(pod)
+        try:
+            load = load_of(pod)
+        except (FlotillaError, ValueError) as cause:
+            return self._on_pod_unreadable(PodUnreadable(pod.uid, pod.key, pod.spec.node_name, str(cause)), now)
+        self.bound.add(pod.uid)
+        return [*self._on_assigned_pod(pod, load, now), *self._open_for(pod.uid)]
+
+    def _on_pending_pod(self, pod: Pod) -> list[Effect]:
+        uid, nominated = pod.uid, pod.status.nominated_node_name
+        if uid in self.bound:  # pods are never unbound
+            return [PodStale(uid, pod.key)]
+        if pod.metadata.deletion_timestamp is not None:
+            revoked = uid not in self._pods and self._nominator.forget(uid)
+            return [*self._withdraw(uid), *(self._cluster.publish([NominationGone(uid)]) if revoked else ())]
+        if uid in self._pods:
+            self._nominator.observe_assumed(uid, nominated)
+            return []
+        if not nominated and not self._nominator.knows(uid):
+            return []
+        try:
+            load = load_of(pod)
+        except (FlotillaError, ValueError) as cause:
+            return [Problem(cause if isinstance(cause, FlotillaError) else ClusterError(f"Pod {pod.key}: {cause}"))]
+        before = self._nominator.get(uid)
+        now = self._nominator.observe(uid, nominated, load, pod.key)
+        if now == before:
+            return []
+        if now is None:
+            return self._cluster.publish([NominationGone(uid)])
+        loads = Loads()
+        return self._cluster.publish([now.nominated(uid, loads)], loads.items, writes=(now.node,))
+
+    def _on_pod_unreadable(self, seen: PodUnreadable, now: float) -> list[Effect]:
+        """Counts what could be read of the pod, now or before, and closes its node."""
+        effects: list[Effect] = []
+        if seen.pod is not None and seen.pod.status.phase not in FINISHED_PHASES:
+            with suppress(FlotillaError, ValueError):
+                effects += self._on_assigned_pod(seen.pod, load_of(seen.pod), now)
+        self.bound.add(seen.uid)
+        return [*effects, *self._close_for(seen)]
+
+    def _on_assigned_pod(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
+        cluster, uid, node, started = self._cluster, pod.uid, pod.spec.node_name, pod.started
+        before, load = self._pods.get(uid), cluster.victims.observe(uid, load)
+        changes: list[Change] = []
+        if self._nominator.forget(uid):
+            changes.append(NominationGone(uid))
+        entry = cluster.ledger.remove(uid)
+        settled = () if entry is None else (uid,)
+        if entry is not None and entry.node == node:
+            cluster.objects.confirm(uid, now)
+        elif entry is not None:
+            changes += cluster.objects.release(uid, cluster.seq + 1)
+        stays = before is not None and before.node == node and before.load == load
+        if before is not None and stays and (before.key, before.started) == (pod.key, started):
+            before.assumed = False
+            return cluster.publish(changes, settled=settled)
+        self._pods.put(uid, node, load, pod.key, started, assumed=False)
+        if node not in self._nodes:
+            unknown = Problem(ClusterError(f"Pod {pod.key}: spec.nodeName: no node {node!r} is known"))
+            changes += [PodGone(uid)] if before is not None else []
+            return [unknown, *cluster.publish(changes, settled=settled)]
+        changes.append(PodPlaced(uid, node, 0, pod.key, started))
+        return cluster.publish(changes, [load], writes=() if stays else (node,), settled=settled)
+
+    def on_pod_gone(self, uid: str) -> list[Effect]:
+        self.bound.discard(uid)
+        withdrawn = self._withdraw(uid)
+        if self._nominator.forget(uid):
+            return [*withdrawn, *self._cluster.publish([NominationGone(uid)]), *self._open_for(uid)]
+        return [*withdrawn, *self._cluster.remove_pod(uid), *self._open_for(uid)]
+
+    def _withdraw(self, uid: str) -> list[Effect]:
+        """A deleted pod must not be bound any more."""
+        entry = self._cluster.ledger.entries().get(uid)
+        if entry is None or entry.bound:
+            return []
+        return [WithdrawAttempt(Withdraw(uid, entry.attempt, "", "the pod is deleted"))]
+
+    # Nodes
+
+    def _on_node(self, node: Node, problem: str) -> list[Effect]:
+        """`problem`: a part of it could not be read: it keeps its pods, and gets no further one."""
         try:
             validate_node(node)
         except FlotillaError as cause:
             return [Problem(cause)]
-        effects = self._closing(node.name, problem)
+        effects = self._close(node.name, problem) if problem else self._open(node.name)
         is_new = node.name not in self._nodes
-        changes = self._nodes.see(node)
+        changes = self._nodes.upsert(node)
         if not changes:
             return effects
         loads = Loads()
         if is_new:
-            changes += [self._pods[uid].told(uid, loads) for uid in sorted(self._pods.on_node(node.name))]
+            changes += [self._pods[uid].placed(uid, loads) for uid in sorted(self._pods.on_node(node.name))]
         return [*effects, *self._cluster.publish(changes, loads.items, writes=(node.name,))]
 
-    def unreadable(self, name: str, problem: str) -> list[Effect]:
-        """Nothing of it can be read: it is as it was last read, and closed."""
-        return self.seen(self._nodes.reported(name) or bare_node(name), problem)
-
-    def gone(self, name: str) -> list[Effect]:
-        """Its pods stay known: they are there again when the node is."""
+    def _on_node_gone(self, name: str) -> list[Effect]:
+        """Its pods stay known, and count again when the node comes back."""
         if name not in self._nodes:
             return [Problem(ClusterError(f"Node {name}: metadata.name: no such node is known"))]
-        return self._cluster.publish(self._nodes.drop(name, self._cluster.seq + 1), [])
+        return self._cluster.publish(self._nodes.remove(name, self._cluster.seq + 1))
 
-    def close_for(self, pod: PodUnreadable) -> list[Effect]:
-        """Nobody knows what this pod occupies: its node gets no further pod."""
-        closed, reason = self._nodes.closed, f"pod {pod.key}: {pod.problem}"
-        effects = self.reopen_for(pod.uid) if closed.node_of(pod.uid) != pod.node else []
-        if closed.close_for(pod.uid, pod.node, reason):
-            told = f"Node {pod.node} gets no further pod, as what is on it is unknown: {reason}"
-            effects.append(Problem(UnreadableObject(told)))
-        return [*effects, *self._show_again(pod.node)]
-
-    def reopen_for(self, uid: str) -> list[Effect]:
-        """What this pod occupies is known again, or nothing any more."""
-        name = self._nodes.closed.open_for(uid)
-        if not name or name in self._nodes.closed:
-            return []
-        free = Forgot(uid, f"{POD_GONE} from what kept node {name} closed")
-        return [*self._show_again(name), free, Opened(name)]
-
-    def _closing(self, name: str, problem: str) -> list[Effect]:
-        if not problem:
-            closed = self._nodes.closed
-            was_closed = name in closed
-            closed.open(name)
-            return [Opened(name)] if was_closed and name not in closed else []
+    def _close(self, name: str, problem: str) -> list[Effect]:
         if not self._nodes.closed.close(name, problem):
             return []
         return [Problem(UnreadableObject(f"Node {name}: {problem}; it gets no further pod until it can be read"))]
 
-    def _show_again(self, name: str) -> list[Effect]:
-        return self._cluster.publish(self._nodes.show_again(name), [], writes=(name,)) if name in self._nodes else []
+    def _open(self, name: str) -> list[Effect]:
+        closed = self._nodes.closed
+        was_closed = name in closed
+        closed.open(name)
+        return [NodeOpened(name)] if was_closed and name not in closed else []
+
+    def _close_for(self, pod: PodUnreadable) -> list[Effect]:
+        closed, reason = self._nodes.closed, f"pod {pod.key}: {pod.problem}"
+        effects = self._open_for(pod.uid) if closed.node_of(pod.uid) != pod.node else []
+        if closed.close_for(pod.uid, pod.node, reason):
+            told = f"Node {pod.node} gets no further pod, as what is on it is unknown: {reason}"
+            effects.append(Problem(UnreadableObject(told)))
+        return [*effects, *self._refresh(pod.node)]
+
+    def _open_for(self, uid: str) -> list[Effect]:
+        """The pod is readable again, finished or gone."""
+        name = self._nodes.closed.open_for(uid)
+        if not name or name in self._nodes.closed:
+            return []
+        return [*self._refresh(name), PodForgotten(uid, f"{POD_GONE} from closed node {name}"), NodeOpened(name)]
+
+    def _refresh(self, name: str) -> list[Effect]:
+        return self._cluster.publish(self._nodes.refresh(name), writes=(name,)) if name in self._nodes else []
+
+    def validate(self) -> None:
+        """Every pod seen on a node counts there, or has closed it, until it is finished or gone."""
+        closed = self._nodes.closed
+        ignored = [uid for uid in self.bound if uid not in self._pods and not closed.is_closed_by(uid)]
+        if ignored:
+            raise InvariantBroken(f"pods on nodes neither count nor close their node: {sorted(ignored)[:10]}")

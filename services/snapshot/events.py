@@ -1,18 +1,20 @@
-"""What the snapshot is told, and what it wants done. Effects are to be carried out in order."""
+"""The events that the snapshot's core handles, and the effects that its shell carries out in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.snapshot.state.ledger import Attempt
+from services.snapshot.state.ledger import AttemptKey
 from shared.errors import FlotillaError
 from shared.messages.binding import Evict, Withdraw
 from shared.messages.state import Commit, Committed, Delta, Heartbeat, LedgerEntry, Outdated
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
+# Events of the watch
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """Event: the watch says that a node is so. `problem`: what of it could not be read, which closes it."""
+    """Event: a node, new or changed. `problem`: what of it could not be read, which closes it."""
 
     node: Node
     problem: str = ""
@@ -20,7 +22,7 @@ class NodeSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeUnreadable:
-    """Event: the watch says that a node is there, and nothing of it can be read."""
+    """Event: a node of which nothing can be read."""
 
     name: str
     problem: str
@@ -28,24 +30,19 @@ class NodeUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class NodeGone:
-    """Event: the watch says that a node is no more."""
-
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """Event: the watch says that a pod is so."""
+    """Event: a pod, new or changed."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class PodUnreadable:
-    """Event: the watch says that a pod is on a node, and what it occupies there cannot be told.
-
-    `pod`: what could be read of it; None if that is nothing.
-    """
+    """Event: a pod on a node, of which it is unknown what it uses there. `pod`: what could be read of it, if any."""
 
     uid: str
     key: str
@@ -56,34 +53,33 @@ class PodUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class PodDeleted:
-    """Event: the watch says that a pod is no more."""
-
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectSeen:
-    """Event: the watch says that an object of another kind is so."""
+    """Event: an object of another kind, new or changed."""
 
     object: ClusterObject
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectGone:
-    """Event: the watch says that an object of another kind is no more."""
-
     kind: ObjectKind
     key: str
 
 
-Seen = NodeSeen | NodeUnreadable | NodeGone | PodSeen | PodUnreadable | PodDeleted | ObjectSeen | ObjectGone
+WatchEvent = NodeSeen | NodeUnreadable | NodeGone | PodSeen | PodUnreadable | PodDeleted | ObjectSeen | ObjectGone
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """Event: what the watch says, in order; it makes one delta, or a few where it is very much."""
+class WatchEvents:
+    """Event: several at once, in order; they make one delta, or a few if they are very many."""
 
-    events: Sequence[Seen]
+    events: Sequence[WatchEvent]
+
+
+# Events of binders and look-ups
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +92,10 @@ class BindingFinished:
 
 @dataclass(frozen=True, slots=True)
 class BindingFailed:
-    """Event: a binder says that an assumed pod is not bound to its node. `rejected` by the plugin, not an error.
+    """Event: a binder reports that it does not bind an assumed pod. `rejected` by the plugin: not an error.
 
-    `version`: the one in the binder's order. `sure`: no call that names it can bind the pod any more. `gone`: there is
-    no such pod. `holds`: no other binder has the order.
+    `version`: in the binder's order. `sure`: no call that names it can bind the pod any more. `gone`: there is no such
+    pod. `sole`: no other binder has the order.
     """
 
     uid: str
@@ -110,12 +106,12 @@ class BindingFailed:
     version: str = ""
     sure: bool = True
     gone: bool = False
-    holds: bool = True
+    sole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class BindingWaits:
-    """Event: a binder waits with an assumed pod for so many seconds, and will tell how it ends."""
+    """Event: a binder waits with an assumed pod for at most so many seconds."""
 
     uid: str
     attempt: int
@@ -124,7 +120,7 @@ class BindingWaits:
 
 @dataclass(frozen=True, slots=True)
 class BindingStale:
-    """Event: a binder's order names `version`, but the pod, not bound, is at version `found`."""
+    """Event: a binder's order names `version`, but the pod, not bound, has version `found`."""
 
     uid: str
     attempt: int
@@ -132,11 +128,21 @@ class BindingStale:
     found: str
 
 
+BindingReport = BindingFinished | BindingFailed | BindingWaits | BindingStale
+
+
+@dataclass(frozen=True, slots=True)
+class BindingReports:
+    """Event: several at once, in order."""
+
+    reports: Sequence[BindingReport]
+
+
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """Event: where the API server says that a pod is; None where it is not bound. `gone`: deleted, or finished.
+    """Event: the node of a pod by the API server; None if it is not bound. `gone`: deleted or finished.
 
-    `nominated`: to which node, by its status. `version`: the one that is fenced, if that was asked for.
+    `nominated`: the node in its status. `version`: the one that is fenced, if that was asked for.
     """
 
     uid: str
@@ -148,8 +154,8 @@ class LookedUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Spared:
-    """Event: not all pods that were to make way for this one could be told to."""
+class EvictionFailed:
+    """Event: not all victims of this preemptor were evicted."""
 
     uid: str
 
@@ -161,12 +167,15 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Event: it is time to remind the workers of how far the state is."""
+    """Event: a heartbeat for the workers is due."""
+
+
+# Effects
 
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Effect: make this durable. `answer` is what a doubled commit of the same round is to be answered."""
+    """Effect: make this durable. `answer`: to a repeated commit of the same round. `settled`: left the ledger."""
 
     delta: Delta | None = None
     ledger: tuple[LedgerEntry, ...] = ()
@@ -176,56 +185,56 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Effect: tell all workers."""
+    """Effect: send this to all workers."""
 
     message: Delta | Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Effect: answer the cycle service."""
+    """Effect: answer cycle."""
 
     message: Committed
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseCycle:
-    """Effect: tell this cycle that another one is heard."""
+    """Effect: tell this cycle that the snapshot accepts the commits of another."""
 
     message: Outdated
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
-    """Effect: hand the orders of these attempts to the binders."""
+class DispatchOrders:
+    """Effect: give the orders of these attempts to binders."""
 
-    attempts: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Effect: a term has begun; these attempts go on with the binders that hold them, and what they hold else ends."""
-
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Displace:
-    """Effect: have a binder tell pods to make way."""
+class RecallAttempts:
+    """Effect: a term has begun; these attempts stay with the binders that hold them, and binders end all others."""
+
+    attempts: tuple[AttemptKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictVictims:
+    """Effect: send this to a binder."""
 
     message: Evict
 
 
 @dataclass(frozen=True, slots=True)
-class Withhold:
-    """Effect: tell the binders that this attempt is to end, if it can."""
+class WithdrawAttempt:
+    """Effect: send this to all binders."""
 
     message: Withdraw
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Effect: ask the API server where this pod is; the answer is a LookedUp of the same attempt."""
+    """Effect: ask the API server where this pod is; LookedUp answers it."""
 
     uid: str
     attempt: int
@@ -235,7 +244,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Effect: see to it that no binding that names this version lands any more, unless one has. As for LookUp."""
+    """Effect: look the pod up, and see to it that no call that names this version can bind it from then on."""
 
     uid: str
     attempt: int
@@ -245,8 +254,8 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgot:
-    """Effect: tell the queue that this pod was assumed, holds no place any more, and why."""
+class PodForgotten:
+    """Effect: tell the queue that this pod is not assumed any more, and why."""
 
     uid: str
     reason: str
@@ -255,16 +264,16 @@ class Forgot:
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
-    """Effect: the watch has shown a pod of the past, without the node that it is bound to. It was refused."""
+class PodStale:
+    """Effect: the watch has shown an old version of a pod, without the node that it is bound to. It was ignored."""
 
     uid: str
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Safe:
-    """Effect, of the shell's own: what a binder has told by this message is safe; it need not tell it again."""
+class AcknowledgeBinder:
+    """Effect, of the shell itself: what this report of a binder changed is durable."""
 
     binder: str
     epoch: int
@@ -273,13 +282,13 @@ class Safe:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Effect: somebody should know of this; the object was left out, and nothing else was touched."""
+    """Effect: log an error. The object was left out, and nothing else was touched."""
 
     error: FlotillaError
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class NodeOpened:
     """Effect: this node was closed, and may get pods again."""
 
     node: str
@@ -287,7 +296,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFault:
-    """Effect: The proposal was already invalid in the state it was evaluated on; rejected."""
+    """Effect: a worker's proposal was already invalid in the state that it evaluated; it was rejected."""
 
     worker: str
     kind: str
@@ -295,23 +304,13 @@ class WorkerFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Misstated:
-    """Effect: A commit said of a pod what is not so; refused. The pod has changed just now, or the cycle is wrong."""
+class CommitFault:
+    """Effect: a commit described a pod wrongly; it was rejected. The pod has just changed, or the cycle is wrong."""
 
     what: str
 
 
-Binding = BindingFinished | BindingFailed | BindingWaits | BindingStale
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """Event: what a binder tells at once, in order."""
-
-    words: Sequence[Binding]
-
-
-Event = Seen | Observed | Binding | Heard | LookedUp | Spared | Commit | Tick | Beat
-Asked = LookUp | Fence
-Told = RefuseCycle | Forgot | Stale | Safe | Problem | Opened | WorkerFault | Misstated
-Effect = Persist | Publish | Reply | Dispatch | Resume | Displace | Withhold | Asked | Told
+Event = WatchEvent | WatchEvents | BindingReport | BindingReports | LookedUp | EvictionFailed | Commit | Tick | Beat
+ToBinders = DispatchOrders | RecallAttempts | EvictVictims | WithdrawAttempt | AcknowledgeBinder
+ToLog = PodStale | Problem | NodeOpened | WorkerFault | CommitFault
+Effect = Persist | Publish | Reply | RefuseCycle | ToBinders | LookUp | Fence | PodForgotten | ToLog

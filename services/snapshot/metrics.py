@@ -1,9 +1,12 @@
-"""What the snapshot counts, under kube-scheduler's names where it has the same."""
+"""The snapshot's metrics, under kube-scheduler's names where it has the same, and the traces of commits."""
+
+from dataclasses import dataclass
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import WorkerFault
-from shared.messages.state import Committed
+from shared.messages.state import Commit, Committed
 from shared.telemetry.metrics import Metrics
+from shared.telemetry.tracing import TraceContext, Tracer
 
 
 class SnapshotMetrics:
@@ -12,22 +15,20 @@ class SnapshotMetrics:
             "scheduler_cache_size", "Nodes, pods, assumed and nominated pods, and other objects in the cache.", ["type"]
         )
         self._conflicts = metrics.counter(
-            "flotilla_commit_conflicts_total", "Decisions that were not taken, as the state had changed."
+            "flotilla_commit_conflicts_total", "Decisions that were rejected because the state had changed."
         )
-        self._decisions = metrics.counter("flotilla_commit_decisions_total", "Decisions that were taken.")
+        self._decisions = metrics.counter("flotilla_commit_decisions_total", "Decisions that were applied.")
         self._faults = metrics.counter(
-            "flotilla_worker_faults_total",
-            "Answers that cannot have been right when they were given.",
-            ["worker", "reason"],
+            "flotilla_worker_faults_total", "Proposals that were invalid when they were made.", ["worker", "reason"]
         )
         self.misstated = metrics.counter(
-            "flotilla_commit_faults_total", "Decisions refused because the pod is not what the commit said."
+            "flotilla_commit_faults_total", "Decisions rejected because the pod is not what the commit said."
         )
         self._closed_nodes = metrics.gauge(
             "flotilla_closed_nodes", "Nodes that get no further pod, as they or a pod on them cannot be read."
         )
         self.stale = metrics.counter(
-            "flotilla_stale_pods_total", "Pods refused because the watch showed them without the node that they are on."
+            "flotilla_stale_pods_total", "Old versions of pods, without their node, that were ignored."
         )
         self.unfenced = metrics.gauge(
             "flotilla_unfenced_pods",
@@ -36,7 +37,7 @@ class SnapshotMetrics:
         self._waiting_orders = metrics.gauge("flotilla_orders_waiting", "Binding orders that no binder has room for.")
 
     def answered(self, committed: Committed, decisions: int) -> None:
-        """`decisions`: that were asked for."""
+        """`decisions`: that were applied."""
         self._conflicts.inc(len(committed.conflicts))
         self._decisions.inc(decisions)
 
@@ -48,3 +49,57 @@ class SnapshotMetrics:
             self._size.labels(kind).set(count)
         self._closed_nodes.set(core.closed_nodes)
         self._waiting_orders.set(waiting_orders)
+
+
+@dataclass(slots=True)
+class _Begun:
+    commit: Commit
+    parent: TraceContext | None
+    at: float
+
+
+class CommitSpans:
+    """Records a span for each commit, and one in the trace of each of its pods that is sampled or rejected."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._begun: _Begun | None = None
+
+    def begin(self, commit: Commit, parent: TraceContext | None, now: float) -> None:
+        if self._begun is None or (commit.epoch, commit.round) != _id(self._begun.commit):
+            self._begun = _Begun(commit, parent, now)
+
+    def end(self, committed: Committed, now: float) -> int:
+        """Returns how many decisions were applied; 0 for a repeated answer."""
+        begun = self._begun
+        if begun is None or (committed.epoch, committed.round) != _id(begun.commit):
+            return 0
+        self._begun = None
+        if self._tracer.enabled:
+            self._record(begun, committed, now)
+        decisions, rejected = begun.commit.decisions, {conflict.uid for conflict in committed.conflicts}
+        return sum(decision.uid not in rejected for decision in decisions) if rejected else len(decisions)
+
+    def _record(self, begun: _Begun, committed: Committed, now: float) -> None:
+        tracer, parent, decisions = self._tracer, begun.parent, begun.commit.decisions
+        context = tracer.new(False) if parent is None else tracer.child(parent)
+        rejected = {conflict.uid: conflict.reason for conflict in committed.conflicts}
+        attributes = {"round": committed.round, "decisions": len(decisions), "conflicts": len(rejected)}
+        tracer.record("commit", context, begun.at, now, parent=parent, attributes=attributes)
+        for decision in decisions:
+            pod, reason = tracer.pod(decision.uid), rejected.get(decision.uid, "")
+            if pod.sampled or reason:
+                tracer.record(
+                    "assume",
+                    tracer.child(pod),
+                    begun.at,
+                    now,
+                    parent=pod,
+                    attributes={"pod": decision.key, "node": decision.node},
+                    links=[context],
+                    failed=reason,
+                )
+
+
+def _id(commit: Commit) -> tuple[int, int]:
+    return commit.epoch, commit.round

@@ -1,4 +1,4 @@
-"""What the watcher's stream means to the snapshot."""
+"""Decodes the watcher's stream into events, as far as the snapshot needs it."""
 
 from collections.abc import Callable
 
@@ -13,9 +13,9 @@ from services.snapshot.events import (
     PodDeleted,
     PodSeen,
     PodUnreadable,
-    Seen,
+    WatchEvent,
 )
-from services.snapshot.state.pending_pods import Pending
+from services.snapshot.state.pending_pods import PendingPods
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
@@ -25,35 +25,32 @@ _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 _NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
 
 
-class Intake:
-    """Reads only what concerns the snapshot: of pods, those that are on a node or are to be, or were.
-
-    A pod on a node, and a node, are never left out: what cannot be decoded is told as unreadable.
-    """
+class WatchDecoder:
+    """Decodes nodes, and pods that are, were or will be on a node; what cannot be decoded becomes an event as well."""
 
     def __init__(
-        self, schedulers: frozenset[str], is_bound: Callable[[str], bool], pending: Pending | None = None
+        self, schedulers: frozenset[str], is_bound: Callable[[str], bool], pending: PendingPods | None = None
     ) -> None:
-        """`schedulers`: whose pods are ours to schedule. Where those of others are to go, we do not look at.
+        """`schedulers`: whose pods this pipeline schedules; nominations of other pods are ignored.
 
-        `is_bound`: whether the watch has shown the pod of this uid on a node, and not that it is finished or gone.
-        `pending` is told of our pods that wait.
+        `is_bound`: whether the watch has shown the pod of this uid on a node, and not finished or gone since.
+        `pending` gets the pending pods of these schedulers.
         """
         self._schedulers = schedulers
         self._is_bound = is_bound
-        self._pending = Pending() if pending is None else pending
+        self._pending = PendingPods() if pending is None else pending
         self._nodes: set[str] = set()
         self._nominated: set[str] = set()
 
-    def read(self, change: PodChange | NodeChange | ObjectChange | Unreadable) -> Seen | None:
-        """ProtocolError if the body is none."""
+    def decode(self, change: PodChange | NodeChange | ObjectChange | Unreadable) -> WatchEvent | None:
+        """Raises ProtocolError if the body of another object cannot be decoded."""
         try:
-            return self._read(change)
+            return self._decode(change)
         except msgspec.DecodeError as cause:
             name = change.key if isinstance(change, ObjectChange) else change.name
             raise ProtocolError(f"watch: {name}: {cause}") from cause
 
-    def _read(self, change: PodChange | NodeChange | ObjectChange | Unreadable) -> Seen | None:
+    def _decode(self, change: PodChange | NodeChange | ObjectChange | Unreadable) -> WatchEvent | None:
         match change:
             case PodChange():
                 return self._pod(change)
@@ -77,14 +74,14 @@ class Intake:
                 kind = OBJECT_KINDS[change.kind]
                 return None if kind in QUEUE_KINDS or kind in STILL_COUNTED else ObjectGone(kind, change.key)
 
-    def _pod(self, change: PodChange) -> Seen | None:
+    def _pod(self, change: PodChange) -> WatchEvent | None:
         uid = change.uid
         nominated = bool(change.nominated) and change.scheduler in self._schedulers
         waits = not (change.gone or change.finished or change.node)
         if waits and change.scheduler in self._schedulers:
-            self._pending.see(change)
+            self._pending.upsert(change)
         else:
-            self._pending.forget(uid)
+            self._pending.remove(uid)
         was_nominated = uid in self._nominated
         if waits and nominated:
             self._nominated.add(uid)
@@ -98,8 +95,8 @@ class Intake:
         return PodSeen(_POD.decode(change.body)) if is_read else None
 
     def _unreadable(self, change: Unreadable) -> PodUnreadable | None:
-        """Of a pod that waits, the queue tells."""
-        self._pending.forget(change.uid)
+        """The queue reports unreadable pending pods."""
+        self._pending.remove(change.uid)
         if not change.node:
             return None
         return PodUnreadable(change.uid, f"{change.namespace}/{change.name}", change.node, change.problem)

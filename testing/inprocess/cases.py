@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from services.snapshot.checks import Checks
+from services.snapshot.commit_checks import ProfileFilters
 from shared.framework.profile import Framework
 from shared.model.objects import ClusterObject, Node, Pod, node_from, pod_from
 from shared.plugins.frameworks import load_frameworks, load_scheduler_config
@@ -29,7 +29,7 @@ class Case:
 
     name: str
     frameworks: Mapping[str, Framework]
-    checks: Mapping[str, Checks]
+    checks: Mapping[str, ProfileFilters]
     nodes: list[Node]
     pods: list[Pod]
     objects: list[ClusterObject]
@@ -69,7 +69,7 @@ def decoded(raw: RawCase) -> Case:
     return Case(
         name=raw["name"],
         frameworks=_default_frameworks() if config is None else load_frameworks(config),
-        checks={} if config is None else Checks.of(load_scheduler_config(config)),
+        checks={} if config is None else ProfileFilters.of(load_scheduler_config(config)),
         nodes=[node_from(node) for node in lists.get("nodes", ())],
         pods=[pod_from(pod) for pod in lists.get("pods", ())],
         objects=list(objects_of(lists)),

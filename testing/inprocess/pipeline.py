@@ -17,7 +17,7 @@ from services.cycle import events as cycle
 from services.cycle.core import CycleCore
 from services.cycle.extenders import AskAboutVictims, AskExtenders
 from services.snapshot import events as snapshot
-from services.snapshot.checks import Checks
+from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
 from services.worker.core import WorkerCore
@@ -49,7 +49,7 @@ class Pipeline:
     def __init__(
         self,
         frameworks: Mapping[str, Framework] | None = None,
-        checks: Mapping[str, Checks] | None = None,
+        checks: Mapping[str, ProfileFilters] | None = None,
         *,
         shards: int = 1,
         round_size: int = 256,
@@ -63,7 +63,7 @@ class Pipeline:
         """
         frameworks = load_frameworks(None) if frameworks is None else frameworks
         self.now = 0.0
-        self.snapshot = SnapshotCore(epoch=1, checks=checks)
+        self.snapshot = SnapshotCore(epoch=1, filters=checks)
         self.cycle = CycleCore(1, frameworks, round_size=round_size, ties=ties)
         self.workers = {
             f"worker-{i}": WorkerCore(f"worker-{i}", frozenset({i}), shards, frameworks) for i in range(shards)
@@ -221,11 +221,11 @@ class Pipeline:
                     self._send(heartbeat, self._to_cycle)
                 case snapshot.Reply(message=committed):
                     self._send(committed, self._to_cycle)
-                case snapshot.Dispatch(attempts=attempts):
+                case snapshot.DispatchOrders(attempts=attempts):
                     if self._binds:
                         orders = [order for each in attempts if (order := self.snapshot.order(each, self.now))]
                         self._send(BindingOrders(self.snapshot.epoch, orders), self._bind_all)
-                case snapshot.Displace(message=evict):
+                case snapshot.EvictVictims(message=evict):
                     self._displace(evict)
                 case snapshot.LookUp(uid=uid, attempt=attempt) | snapshot.Fence(uid=uid, attempt=attempt):
                     self._look_up(uid, attempt)
@@ -233,7 +233,7 @@ class Pipeline:
                     self.problems.append(error)
                 case snapshot.WorkerFault(worker=name, reason=reason):
                     raise InvariantBroken(f"{name} is blamed: {reason}")
-                case snapshot.Forgot(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
+                case snapshot.PodForgotten(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
                     self._on_forgotten(ForgottenPod(uid, reason, plugin, rejected))
                 case snapshot.Persist():
                     pass  # one process: what is in memory is all that there is

@@ -13,7 +13,7 @@ import msgspec
 
 from flotilla.results import Status
 from services.cycle import events as cycle
-from services.snapshot.events import NodeSeen, ObjectSeen, Observed, PodDeleted, PodSeen, Seen, Spared
+from services.snapshot.events import EvictionFailed, NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvent, WatchEvents
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.cyclestate import CycleState
 from shared.framework.profile import Framework
@@ -58,7 +58,7 @@ class Replay:
             fate=self._overhear,
             binds=False,
         )
-        self._pipeline.observe(Observed(list(_what_the_watch_says(case))))
+        self._pipeline.observe(WatchEvents(list(_what_the_watch_says(case))))
         self._pipeline.settle()
         refused = [problem for problem in self._pipeline.problems if isinstance(problem, InvalidObject)]
         if refused:
@@ -108,9 +108,9 @@ class Replay:
         there = (*self._case.pods, *self._case.pending)
         waiting = [pod for pod in there if not pod.spec.node_name and pod.uid not in decided]
         for pod in waiting:
-            self._pipeline.observe(Spared(pod.uid))
-        self._pipeline.observe(Observed([PodDeleted(pod.uid) for pod in waiting]))
-        self._pipeline.observe(Observed([PodSeen(pod) for pod in waiting]))
+            self._pipeline.observe(EvictionFailed(pod.uid))
+        self._pipeline.observe(WatchEvents([PodDeleted(pod.uid) for pod in waiting]))
+        self._pipeline.observe(WatchEvents([PodSeen(pod) for pod in waiting]))
         self._pipeline.settle()
 
     def _overhear(self, message: object) -> Sequence[float]:
@@ -146,7 +146,7 @@ class Replay:
         return found.nodes if found.rejection is None else None
 
 
-def _what_the_watch_says(case: Case) -> Iterator[Seen]:
+def _what_the_watch_says(case: Case) -> Iterator[WatchEvent]:
     """Pods that are to be scheduled are there from the start, which matters if room is kept for them."""
     yield from map(NodeSeen, case.nodes)
     yield from map(ObjectSeen, case.objects)

@@ -188,7 +188,7 @@ class Auditor:
 
     def _judge_volumes(self, decision: Decision, core: SnapshotCore, seq: int) -> None:
         """No claim is given a volume that another one has, as the snapshot knew at `seq`, when it took the decision."""
-        objects = core._objects
+        objects = core.cluster.objects
         holders = {each.name: each.spec.claim_ref for each in objects.all() if isinstance(each, PersistentVolume)}
         given = decision.assignment.volumes
         for claim, volume in () if given is None else given.bindings:

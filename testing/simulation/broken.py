@@ -23,10 +23,9 @@ from services.binder.binding.extension_points import PermitWait
 from services.binder.eviction.eviction_calls import EvictionCalls
 from services.cycle.preemption.candidate_search import CandidateSearch
 from services.queue.watch.watch_decoder import WatchDecoder
-from services.snapshot.commit_checks import Judge
-from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch.term_end import Settling
-from services.snapshot.owner import Owner
+from services.snapshot.commit_checks import CommitChecks
+from services.snapshot.dispatch.term_end import TermEnd
+from services.snapshot.event_handlers import EventHandlers
 from services.snapshot.store.terms import Terms
 from services.watcher.kind_state import VersionOrder
 from shared.bus.errors import Refusal, Refused
@@ -98,17 +97,17 @@ class _Nothing(set[str]):
 
 @contextmanager
 def _past_is_news() -> Iterator[None]:
-    on_unplaced = SnapshotCore._on_unplaced
+    on_pending_pod = EventHandlers._on_pending_pod
 
     def believes(self: Any, pod: Any) -> Any:
-        self._bound = _Nothing()
-        return on_unplaced(self, pod)
+        self.bound = _Nothing()
+        return on_pending_pod(self, pod)
 
     with (
         patch.object(VersionOrder, "is_old_list", lambda *_: False),
         patch.object(VersionOrder, "accept_list", lambda *_: True),
         patch.object(VersionOrder, "accept_event", lambda *_: True),
-        patch.object(SnapshotCore, "_on_unplaced", believes),
+        patch.object(EventHandlers, "_on_pending_pod", believes),
         patch.object(WatchDecoder, "_stale", lambda *_: []),
     ):
         yield
@@ -116,7 +115,8 @@ def _past_is_news() -> Iterator[None]:
 
 @contextmanager
 def _volumes_unverified() -> Iterator[None]:
-    with patch.object(Judge, "_volumes", lambda *_: None), patch.object(Owner, "_volumes", lambda *_: None):
+    unverified = patch.object(CommitChecks, "_volume_decision", lambda *_: None)
+    with unverified, patch.object(CommitChecks, "_volume_restrictions", lambda *_: None):
         yield
 
 
@@ -187,7 +187,7 @@ def _ends_marked() -> Iterator[None]:
     async def run(_: Any) -> None:
         pass
 
-    with patch.object(Settling, "run", run), patch.object(Settling, "settled", True):
+    with patch.object(TermEnd, "run", run), patch.object(TermEnd, "settled", True):
         yield
 
 
@@ -206,10 +206,10 @@ BROKEN: Mapping[str, Broken] = {
         first=4,
     ),
     "commits-unverified": Broken(
-        "The snapshot takes every decision of the cycle, whatever has changed since it was judged",
+        "The snapshot takes every decision of the cycle, whatever has changed since the evaluation",
         "plain",
         frozenset({"messages", "pause", "lose_lease"}),
-        lambda: patch.object(Judge, "decisions", lambda *_: {}),
+        lambda: patch.object(CommitChecks, "decisions", lambda *_: {}),
     ),
     "histories-alike": Broken(
         "A Redis that went back in time passes for one that has everything",
@@ -267,7 +267,7 @@ BROKEN: Mapping[str, Broken] = {
         "The snapshot takes a decision that nothing has happened to since without a look at its own state",
         "plain",
         frozenset({"lies"}),
-        lambda: patch.object(Owner, "decision", lambda *_: None),
+        lambda: patch.object(CommitChecks, "_room", lambda *_: None),
     ),
     "stops-settled": Broken(
         "A snapshot that is asked to end says at once that nothing it ordered is under way",

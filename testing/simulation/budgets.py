@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.state.placements import Place
+from services.snapshot.state.placements import Placement
 from shared.messages.state import (
     EPOCH_SHIFT,
     Commit,
@@ -70,7 +70,7 @@ class Budgets:
 
     def judge(self, commit: Commit, core: SnapshotCore) -> dict[str, str]:
         """What is wrong about the nominations, by uid."""
-        if core.epoch != self._epoch or core._cluster.seq != self._told or core._cluster.gathering is not None:
+        if core.epoch != self._epoch or core.seq != self._told or core.cluster.building is not None:
             return {}
         wrong, spent = dict[str, str](), Counter[str]()
         taken = {decision.node for decision in commit.decisions}
@@ -87,12 +87,12 @@ class Budgets:
                     wrong[wanted.uid] = f"on {wanted.node} against a budget, and {better[0]} could do without that"
             taken.add(wanted.node)
             for uid, left in here:
-                if not core._pods[uid].load.terminating:
+                if not core.cluster.pods[uid].load.terminating:
                     spent.update(left.keys())
         return wrong
 
     def _others(self, wanted: Nominate, load: PodLoad, core: SnapshotCore, spent: Counter[str]) -> Iterator[str]:
-        for node in core._nodes:
+        for node in core.cluster.nodes:
             victims = None if node.spec.unschedulable else self._candidate(wanted, load, core, node.name)
             if victims and not _violations(victims, spent):
                 yield node.name
@@ -100,11 +100,11 @@ class Budgets:
     def _candidate(self, wanted: Nominate, load: PodLoad, core: SnapshotCore, node: str) -> Victims | None:
         """Whose place the pod would take there; None if that cannot be told."""
         changed = max(self._changed.get(node, 0), self._all_changed, self._budgets_changed)
-        if changed > wanted.seen or wanted.seen >> EPOCH_SHIFT != core.epoch or node not in core._nodes:
+        if changed > wanted.seen or wanted.seen >> EPOCH_SHIFT != core.epoch or node not in core.cluster.nodes:
             return None
-        if node in core._nodes.closed:
+        if node in core.cluster.nodes.closed:
             return None
-        pods = [(uid, core._pods[uid]) for uid in core._pods.on_node(node)]
+        pods = [(uid, core.cluster.pods[uid]) for uid in core.cluster.pods.on_node(node)]
         lesser = sorted((each for each in pods if each[1].load.priority < load.priority), key=_importance)
         left = _left_after([place for _, place in lesser], _budgets(core))
         beyond = [
@@ -112,10 +112,10 @@ class Budgets:
             for (uid, place), of_pod in zip(lesser, left, strict=True)
             if min(of_pod.values(), default=0) < 0
         ]
-        nominated = [each for uid, each in core._nominations if each.node == node and uid != wanted.uid]
+        nominated = [each for uid, each in core.cluster.nominator if each.node == node and uid != wanted.uid]
         there = [*(place.load for _, place in pods), *(nomination.load for nomination in nominated)]
         stay = [each for each in there if each.priority >= load.priority]
-        room = core._nodes.allocatable(node)
+        room = core.cluster.nodes.allocatable(node)
         if not _fits(load, stay, room):
             return None
         gone = set[str]()
@@ -128,15 +128,15 @@ class Budgets:
 
 
 def _budgets(core: SnapshotCore) -> list[PodDisruptionBudget]:
-    return [each for each in core._objects.all() if isinstance(each, PodDisruptionBudget)]
+    return [each for each in core.cluster.objects.all() if isinstance(each, PodDisruptionBudget)]
 
 
-def _importance(pod: tuple[str, Place]) -> tuple[int, float, str]:
+def _importance(pod: tuple[str, Placement]) -> tuple[int, float, str]:
     uid, place = pod
     return -place.load.priority, inf if place.started is None else place.started, uid
 
 
-def _left_after(pods: Sequence[Place], budgets: Sequence[PodDisruptionBudget]) -> list[dict[str, int]]:
+def _left_after(pods: Sequence[Placement], budgets: Sequence[PodDisruptionBudget]) -> list[dict[str, int]]:
     """Of the budgets about each pod, once all before it are gone, too."""
     left = {budget.key: budget.status.disruptions_allowed for budget in budgets}
     found = []

@@ -155,7 +155,7 @@ class GangWorld(World):
 
     def _torn_by(self, decisions: Iterable[Decision]) -> list[str]:
         """Gangs that have a place for fewer of them than they need, now that this is committed."""
-        placed, wrong = self.leading("snapshot").core._pods, []
+        placed, wrong = self.leading("snapshot").core.cluster.pods, []
         for name in {self._gang_of.get(decision.uid, "") for decision in decisions} & self.groups.keys():
             group = self.groups[name]
             there = [each.name for each in self.members(group) if each.uid in placed]

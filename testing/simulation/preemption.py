@@ -134,6 +134,6 @@ class PreemptionWorld(World):
         queue, snapshot = self.leading("queue").core, self.leading("snapshot").core
         if queue is not None and queue.nominated():
             wrong.append(f"the queue still knows of nominations: {queue.nominated()}")
-        if snapshot is not None and len(snapshot._nominations):
-            wrong.append(f"the snapshot still has nominations: {[uid for uid, _ in snapshot._nominations]}")
+        if snapshot is not None and len(snapshot.cluster.nominator):
+            wrong.append(f"the snapshot still has nominations: {[uid for uid, _ in snapshot.cluster.nominator]}")
         return wrong

@@ -332,7 +332,7 @@ class World:
             for each in self.server.pods.values()
             if each.spec.node_name and each.status.phase != "Succeeded"
         }
-        found = {uid: place.node for uid, place in snapshot._pods.items()}
+        found = {uid: place.node for uid, place in snapshot.cluster.pods.items()}
         wrong = [f"places differ: {sorted(truth.items() ^ found.items())}"] if truth != found else []
         loads = {uid: load_of(self.server.pods[uid]) for uid in truth}
         seen = {uid: (where, load) for w in ("w1", "w2") for uid, where, load in self._placed(w)}
@@ -374,7 +374,7 @@ class World:
         if snapshot.core is not None and snapshot.core.ledger:
             wrong.append(f"the ledger still has {sorted(snapshot.core.ledger)}")
         if snapshot.shell is not None:
-            dispatcher = snapshot.shell._dispatcher
+            dispatcher = snapshot.shell._binders.dispatcher
             if dispatcher.held or dispatcher.waiting:
                 wrong.append(f"{dispatcher.held} orders are held, {dispatcher.waiting} wait")
         cycle = self.leading("cycle").core

@@ -13,15 +13,19 @@ import msgspec
 import pytest
 
 from services.queue.scheduling.queued_pod_info import PodState
-from services.queue.status.introspection import Introspection
-from services.snapshot.cache_comparer import PlacedPod, View, compared, differences, lasting
-from services.snapshot.inspecting import Inspecting
-from services.snapshot.introspection import MOST_LINES, Cache, Dumps, comparison_lines, lines
-from services.snapshot.listing import PAGE, list_now
-from services.snapshot.state.ledger import BINDING_WINDOW, Ledger
-from services.snapshot.state.nodes import Nodes
-from services.snapshot.state.nominator import Nominations
-from services.snapshot.state.placements import Places
+from services.queue.status.introspection import Introspection as QueueIntrospection
+from services.snapshot.cache_comparer import (
+    PAGE,
+    AssignedPod,
+    ClusterView,
+    compared,
+    differences,
+    lasting,
+    list_cluster,
+)
+from services.snapshot.introspection import MAX_LINES, CachePages, Introspection, comparison_lines, lines, view
+from services.snapshot.state.cluster_state import ClusterState
+from services.snapshot.state.ledger import BINDING_WINDOW
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_LIST
 from shared.bus.wire import MOST_BYTES
@@ -60,9 +64,11 @@ class Held:
     """What a snapshot holds."""
 
     def __init__(self, *names: str) -> None:
-        self.nodes, self.pods, self.nominations, self.ledger = Nodes(), Places(), Nominations(), Ledger()
+        self.cluster = ClusterState(1, [])
+        self.cluster.seq = 5
+        self.nodes, self.pods, self.ledger = self.cluster.nodes, self.cluster.pods, self.cluster.ledger
         for name in names:
-            self.nodes.see(node(name).capacity(cpu=4, memory="8Gi", pods=110).build())
+            self.nodes.upsert(node(name).capacity(cpu=4, memory="8Gi", pods=110).build())
 
     def put(self, name: str, where: str, *, assumed: bool = False, uid: str = "") -> None:
         self.pods.put(uid or f"uid-{name}", where, load_of(SMALL), f"shop/{name}", assumed=assumed)
@@ -76,26 +82,23 @@ class Held:
         self.ledger.begin(deadline - BINDING_WINDOW)
 
     def nominate(self, name: str, where: str) -> None:
-        self.nominations.see(f"uid-{name}", where, load_of(SMALL), f"shop/{name}")
-
-    def cache(self) -> Cache:
-        return Cache(1, 5, self.nodes, self.pods, self.nominations, self.ledger)
+        self.cluster.nominator.observe(f"uid-{name}", where, load_of(SMALL), f"shop/{name}")
 
 
 def test_a_closed_node_is_told_with_the_reason() -> None:
     held = Held("a", "b")
     held.nodes.closed.close_for("uid-p", "a", "pod shop/p: spec.containers: what is that?")
-    nodes = Dumps().nodes(ListCache(), held.cache(), NOW).nodes
+    nodes = CachePages().nodes(ListCache(), held.cluster, NOW).nodes
     assert [each.closed for each in nodes] == ["pod shop/p: spec.containers: what is that?", ""]
-    assert any(line.endswith("closed: pod shop/p: spec.containers: what is that?") for line in lines(held.cache(), NOW))
+    assert any(line.endswith("closed: pod shop/p: spec.containers: what is that?") for line in lines(held.cluster, NOW))
 
 
 # Held against the API server
 
 
-def a_view(nodes: str, waiting: str = "", **pods: str) -> View:
-    placed = {uid: PlacedPod(f"shop/{uid}", where) for uid, where in pods.items()}
-    return View(frozenset(nodes.split()), placed, frozenset(waiting.split()))
+def a_view(nodes: str, waiting: str = "", **pods: str) -> ClusterView:
+    placed = {uid: AssignedPod(f"shop/{uid}", where) for uid, where in pods.items()}
+    return ClusterView(frozenset(nodes.split()), placed, frozenset(waiting.split()))
 
 
 def test_what_is_the_same_does_not_differ() -> None:
@@ -117,11 +120,11 @@ def test_missing_redundant_and_elsewhere() -> None:
 def test_a_pod_on_its_way_to_a_node_is_assumed_there_before_it_is_listed_there() -> None:
     held = Held("a")
     held.assume("p", "a")
-    cached = held.cache().view()
+    cached = view(held.cluster)
     assert differences(a_view("a", waiting="uid-p"), cached) == []
     assert [each.what for each in differences(a_view("a"), cached)] == ["redundant"], "it is gone"
     held.put("p", "a")
-    assert [each.what for each in differences(a_view("a", waiting="uid-p"), held.cache().view())] == ["redundant"]
+    assert [each.what for each in differences(a_view("a", waiting="uid-p"), view(held.cluster))] == ["redundant"]
 
 
 def test_only_what_lasts_counts() -> None:
@@ -159,10 +162,10 @@ async def test_unfinished_pods_and_nodes_are_listed_page_by_page() -> None:
         desk.post(PODS, plain_pod(f"p{i}", nodeName="n"))
     desk.post(PODS, plain_pod("waits"))
     desk.patch("/api/v1/namespaces/default/pods/p0/status", {"status": {"phase": "Succeeded"}})
-    listed = await list_now(getting(desk))
+    listed = await list_cluster(getting(desk))
     assert listed.nodes == {"n"}
     assert len(listed.pods) == PAGE + 1
-    assert len(listed.waiting) == 1
+    assert len(listed.pending) == 1
     assert {each.key for each in listed.pods.values()} >= {"default/p1", f"default/p{PAGE + 1}"}
 
 
@@ -173,7 +176,7 @@ async def test_what_is_no_list_is_told_so(body: bytes | None) -> None:
         return body
 
     with pytest.raises(ClusterError, match="GET /api/v1/nodes: "):
-        await list_now(get)
+        await list_cluster(get)
 
 
 # What is held
@@ -185,7 +188,7 @@ def test_a_node_tells_what_is_requested_of_it_and_who_is_there() -> None:
     held.assume("q", "a")
     held.nominate("r", "a")
     held.nominate("q", "a")
-    (told,) = Dumps().nodes(ListCache(), held.cache(), NOW).nodes
+    (told,) = CachePages().nodes(ListCache(), held.cluster, NOW).nodes
     assert (told.name, told.known, told.pod_count) == ("a", True, 2)
     assert told.requested == {"cpu": 1000, "memory": 2 << 30}
     assert told.allocatable == {"cpu": 4000, "memory": 8 << 30, "pods": 110}
@@ -196,7 +199,7 @@ def test_a_node_tells_what_is_requested_of_it_and_who_is_there() -> None:
 def test_a_node_that_only_pods_speak_of_is_told_of_too() -> None:
     held = Held("b")
     held.put("p", "a")
-    told = Dumps().nodes(ListCache(), held.cache(), NOW)
+    told = CachePages().nodes(ListCache(), held.cluster, NOW)
     assert [(each.name, each.known, each.pod_count) for each in told.nodes] == [("a", False, 1), ("b", True, 0)]
     assert told.nodes[0].allocatable == {}
     assert told.counts == {"nodes": 1, "pods": 1, "assumed_pods": 0, "nominated_pods": 0}
@@ -208,7 +211,7 @@ def test_nodes_come_in_pages_which_end_early_where_pods_are_many() -> None:
         held.put(f"p{i:05}", "n0000")
     for i in range(20):
         held.put(f"q{i}", "n0001")
-    dumps, cache = Dumps(), held.cache()
+    dumps, cache = CachePages(), held.cluster
     pages = [dumps.nodes(ListCache(limit=10**9), cache, NOW)]
     while pages[-1].next:
         pages.append(dumps.nodes(ListCache(pages[-1].listing, pages[-1].next), cache, NOW))
@@ -223,7 +226,7 @@ def test_the_ledger_tells_ages_and_when_each_is_looked_up() -> None:
     held.assume("late", "a", at=960.0, deadline=990.0)
     held.assume("new", "a", at=999.0, deadline=1029.0)
     held.assume("old", "a", at=0.0, deadline=1010.0)
-    told = Dumps().ledger(ListLedger(), held.cache(), NOW)
+    told = CachePages().ledger(ListLedger(), held.cluster, NOW)
     assert [(each.key, each.age, each.due_in) for each in told.pods] == [
         ("shop/late", 40.0, -5.0),
         ("shop/old", None, 15.0),
@@ -235,15 +238,15 @@ def test_the_log_is_told_of_so_many_nodes_and_no_more() -> None:
     held = Held("a")
     held.assume("p", "a")
     held.nominate("r", "a")
-    assert list(lines(held.cache(), NOW)) == [
+    assert list(lines(held.cluster, NOW)) == [
         "the cache of epoch 1 at 5 holds {'nodes': 1, 'pods': 1, 'assumed_pods': 1, 'nominated_pods': 1}",
         "node a: 1 pods, cpu 500/4000, memory 1073741824/8589934592, nominated to it shop/r",
         "assumed for 10.0 s: pod shop/p (uid-p) on a, looked up in 25.0 s",
     ]
-    many = Held(*(f"n{i}" for i in range(MOST_LINES + 3)))
-    told = list(lines(many.cache(), NOW))
-    assert len(told) == MOST_LINES + 2
-    assert told[-1] == "and 3 more nodes: flotilla dump tells of all"
+    many = Held(*(f"n{i}" for i in range(MAX_LINES + 3)))
+    told = list(lines(many.cluster, NOW))
+    assert len(told) == MAX_LINES + 2
+    assert told[-1] == "and 3 more nodes: flotilla dump lists all"
 
 
 def test_the_log_is_told_what_differs() -> None:
@@ -281,12 +284,12 @@ async def test_the_signal_is_the_profilers_where_there_is_one(monkeypatch: pytes
 async def test_what_is_dumped_to_the_log_ends_with_the_comparison(caplog: pytest.LogCaptureFixture) -> None:
     held, desk = Held("n"), Desk()
     desk.post("/api/v1/nodes", plain_node("other"))
-    inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
+    introspection = Introspection(held.cluster, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
     with caplog.at_level(logging.INFO, LOG.name):
-        inspecting.dump()
+        introspection.dump()
         await until(lambda: "dump: redundant: node n" in caplog.messages)
     assert "dump: missing: node other" in caplog.messages
-    inspecting.close()
+    introspection.close()
 
 
 @pytest.mark.asyncio
@@ -300,13 +303,13 @@ async def test_those_who_ask_at_once_are_answered_by_one_comparison() -> None:
         asked += 1
         return getting(desk)(path)
 
-    inspecting = Inspecting(held.cache, counted, time.time, LOG, a_telemetry().fault, pause=0.0)
+    introspection = Introspection(held.cluster, counted, time.time, LOG, a_telemetry().fault, pause=0.0)
     for _ in range(3):
-        inspecting.answer(CompareCache(), Envelope({}, "inbox", lambda _, message, __: answers.append(message)))
+        introspection.answer(CompareCache(), Envelope({}, "inbox", lambda _, message, __: answers.append(message)))
     await until(lambda: len(answers) == 3)
     assert asked == 2
     assert answers == [CacheCompared(1, 0)] * 3
-    inspecting.close()
+    introspection.close()
 
 
 # The command
@@ -316,17 +319,17 @@ async def test_those_who_ask_at_once_are_answered_by_one_comparison() -> None:
 async def services(server: NatsServer, held: Held, desk: Desk) -> AsyncIterator[None]:
     """They answer as the queue and the snapshot do."""
     waiting = Waiting(an_info(pod("web", "shop"), PodState.UNSCHEDULABLE))
-    inspecting = Inspecting(held.cache, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
+    introspection = Introspection(held.cluster, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
     async with a_bus(server) as bus:
         await bus.subscribe(
             QUEUE_LIST, ListQueue, lambda asked, envelope: answer(waiting.introspection, asked, envelope)
         )
-        await bus.subscribe(SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), inspecting.answer)
+        await bus.subscribe(SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), introspection.answer)
         yield
-    inspecting.close()
+    introspection.close()
 
 
-def answer(inspection: Introspection, asked: ListQueue, envelope: Envelope) -> None:
+def answer(inspection: QueueIntrospection, asked: ListQueue, envelope: Envelope) -> None:
     envelope.respond(inspection.answer(asked, time.time()))
 
 
@@ -404,5 +407,5 @@ async def test_a_service_that_is_not_there_is_named(operator: Operator) -> None:
 
 
 def test_nothing_of_a_pods_spec_is_told() -> None:
-    told = msgspec.json.encode(Dumps().nodes(ListCache(), Held("a").cache(), NOW))
+    told = msgspec.json.encode(CachePages().nodes(ListCache(), Held("a").cluster, NOW))
     assert b"spec" not in told

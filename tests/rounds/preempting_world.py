@@ -76,7 +76,7 @@ class Preempting(Audited, Queued):
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
         effects = list(effects)
         for effect in effects:
-            if isinstance(effect, snapshot.Displace):
+            if isinstance(effect, snapshot.EvictVictims):
                 self._audit(effect.message)
         super()._carry_out_snapshot(effects)
 

@@ -36,8 +36,8 @@ def test_a_leader_begins_where_no_earlier_one_ever_comes() -> None:
 def test_what_was_judged_on_an_earlier_leaders_state_conflicts_on_every_node() -> None:
     old, new = leaders()
     assert refusals(new.handle(commit(1, (P, "a", old.core.seq), (Q, "b", old.core.seq)))) == {
-        P.uid: ("node a has changed since it was judged", False),
-        Q.uid: ("node b has changed since it was judged", False),
+        P.uid: ("node a has changed since the evaluation", False),
+        Q.uid: ("node b has changed since the evaluation", False),
     }
     assert refusals(new.handle(commit(2, (P, "a", new.core.seq), (Q, "b", new.core.seq)))) == {}
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from services.snapshot.state.placements import Places
+from services.snapshot.state.placements import Placements
 from shared.errors import InvariantBroken
 from shared.messages.loads import Loads
 from shared.model.load import load_of
@@ -12,20 +12,20 @@ from tests.rounds.support import small_pod, uid
 
 
 def test_equal_loads_are_one_object() -> None:
-    places = Places()
+    places = Placements()
     places.put("p", "a", load_of(small_pod("p")), assumed=True)
     places.put("q", "b", load_of(small_pod("q")), assumed=False)
     places.put("r", "b", load_of(small_pod("r", cpu="2")), assumed=False)
     assert places["p"].load is places["q"].load
     assert places["r"].load is not places["p"].load
-    places.take("p")
+    places.remove("p")
     places.put("s", "a", load_of(small_pod("s")), assumed=False)
     assert places["s"].load is places["q"].load
     places.validate()
 
 
 def test_a_pod_that_is_put_elsewhere_leaves_its_place() -> None:
-    places = Places()
+    places = Placements()
     places.put("p", "a", load_of(small_pod("p")), assumed=True)
     places.put("p", "b", load_of(small_pod("p", cpu="2")), assumed=False)
     assert (places["p"].node, places["p"].load.requests["cpu"], places["p"].assumed) == ("b", 2000, False)
@@ -35,12 +35,12 @@ def test_a_pod_that_is_put_elsewhere_leaves_its_place() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_is_put_and_taken_every_index_agrees(seed: int) -> None:
-    dice, places = random.Random(seed), Places()
+    dice, places = random.Random(seed), Placements()
     plain: dict[str, tuple[str, int]] = {}
     for _ in range(300):
         name = uid(f"p{dice.randrange(20)}")
         if name in plain and dice.random() < 0.4:
-            places.take(name)
+            places.remove(name)
             del plain[name]
         else:
             where, cpu = dice.choice("abc"), dice.randint(1, 4)
@@ -56,7 +56,7 @@ def test_whatever_is_put_and_taken_every_index_agrees(seed: int) -> None:
 
 
 def test_an_index_that_does_not_agree_is_noticed() -> None:
-    places = Places()
+    places = Placements()
     places.put("p", "a", load_of(small_pod("p")), assumed=True)
     places["p"].node = "b"
     with pytest.raises(InvariantBroken):

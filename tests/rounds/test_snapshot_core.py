@@ -6,10 +6,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from services.snapshot.commit import Deciding
+from services.snapshot.commit import CommitHandler
 from services.snapshot.events import (
     Beat,
-    Dispatch,
+    DispatchOrders,
     NodeGone,
     NodeSeen,
     Persist,
@@ -19,8 +19,8 @@ from services.snapshot.events import (
     RefuseCycle,
     Reply,
 )
-from services.snapshot.state.cluster_state import Cluster
-from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from services.snapshot.state.cluster_state import ClusterState
+from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
 from shared.cluster.shards import shard_of
 from shared.messages.state import Committed, Heartbeat, Outdated, PodPlaced
 from testing.inprocess.pipeline import bound
@@ -45,9 +45,9 @@ P, Q = small_pod("p"), small_pod("q")
 def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_order() -> None:
     log = SnapshotLog(A, B)
     effects = log.handle(commit(1, (P, "a", 2), (Q, "b", 2)), now=10.0)
-    assert kinds(effects) == ["Persist", "Publish", "Reply", "Dispatch"]
+    assert kinds(effects) == ["Persist", "Publish", "Reply", "DispatchOrders"]
     persist, publish, answer, dispatch = effects
-    assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, Dispatch)
+    assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, DispatchOrders)
     assert isinstance(answer, Reply)
     assert persist.delta == publish.message
     assert persist.answer == answer.message == Committed(1, 1, 3, [])
@@ -62,7 +62,7 @@ def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_or
         (Q.uid, 3, "b", BINDING_WINDOW - 5.0, 0),
     ]
     assert set(log.core.ledger) == {P.uid, Q.uid}
-    assert log.core.next_deadline() == 10.0 + BINDING_WINDOW + LOOK_UP_GRACE
+    assert log.core.next_deadline() == 10.0 + BINDING_WINDOW + FENCE_GRACE
 
 
 def after_change(log: SnapshotLog) -> None:
@@ -102,12 +102,12 @@ def after_binding_on_unknown_node(log: SnapshotLog) -> None:
 @pytest.mark.parametrize(
     ("happens", "reason", "placed"),
     [
-        (after_change, "node a has changed since it was judged", False),
+        (after_change, "node a has changed since the evaluation", False),
         (after_removal, "node a is gone", False),
-        (after_return, "node a has changed since it was judged", False),
-        (after_foreign_pod, "node a has changed since it was judged", False),
-        (after_foreign_resize, "node a has changed since it was judged", False),
-        (after_own_placement, "node a has changed since it was judged", False),
+        (after_return, "node a has changed since the evaluation", False),
+        (after_foreign_pod, "node a has changed since the evaluation", False),
+        (after_foreign_resize, "node a has changed since the evaluation", False),
+        (after_own_placement, "node a has changed since the evaluation", False),
         (after_binding_elsewhere, "the pod is on node b already", True),
         (after_binding_on_unknown_node, "the pod is on node nowhere already", True),
     ],
@@ -202,9 +202,9 @@ def test_of_two_cycles_in_one_epoch_one_is_heard_and_the_other_told_the_newest()
     assert reply(log.handle(first)).cycle == "one"
     assert log.handle(second) == [RefuseCycle(Outdated(5, "two", 5))]
     assert log.pods() == {P.uid: "a"}
-    after = Deciding(Cluster(9, []), log.core.answer, deque(), {})
-    assert after.take(second, 0.0) == [RefuseCycle(Outdated(5, "two", 5))]
-    assert reply(after.take(first, 0.0)).cycle == "one", "a doubled one is answered as before"
+    after = CommitHandler(ClusterState(9, []), log.core.answer, deque(), {})
+    assert after.handle(second, 0.0) == [RefuseCycle(Outdated(5, "two", 5))]
+    assert reply(after.handle(first, 0.0)).cycle == "one", "a doubled one is answered as before"
     assert reply(log.handle(msgspec.structs.replace(second, epoch=6))).cycle == "two"
     assert log.handle(msgspec.structs.replace(first, round=2)) == [RefuseCycle(Outdated(5, "one", 6))]
     assert log.pods() == {P.uid: "a", Q.uid: "b"}

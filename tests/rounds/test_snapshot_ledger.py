@@ -8,17 +8,17 @@ from services.snapshot.events import (
     BindingFinished,
     BindingStale,
     BindingWaits,
-    Dispatch,
+    DispatchOrders,
     Event,
     Fence,
-    Forgot,
     LookedUp,
     Persist,
+    PodForgotten,
     PodSeen,
     Publish,
     Tick,
 )
-from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.state import Delta, PodGone, PodPlaced
 from testing.inprocess.pipeline import bound
@@ -37,7 +37,7 @@ from tests.rounds.support import (
 
 A, B = small_node("a"), small_node("b")
 P, Q = small_pod("p"), small_pod("q")
-DUE = BINDING_WINDOW + LOOK_UP_GRACE
+DUE = BINDING_WINDOW + FENCE_GRACE
 """Seconds after which an assumption without an outcome is looked up."""
 FIRST = 3
 """The attempt that `assumed` begins with."""
@@ -65,9 +65,9 @@ def test_a_finished_binding_stays_assumed_until_it_is_seen() -> None:
 def test_a_failed_binding_is_forgotten() -> None:
     log = assumed()
     effects = log.handle(BindingFailed(P.uid, FIRST, "no such node"))
-    assert kinds(effects) == ["Persist", "Publish", "Forgot"]
+    assert kinds(effects) == ["Persist", "Publish", "PodForgotten"]
     assert changes(effects) == [PodGone(P.uid)]
-    assert effects[-1] == Forgot(P.uid, "no such node")
+    assert effects[-1] == PodForgotten(P.uid, "no such node")
     assert isinstance(effects[0], Persist) and effects[0].settled == (P.uid,)
     assert log.core.ledger == {}
     assert log.pods() == {}
@@ -97,7 +97,7 @@ def test_a_pod_that_is_seen_on_another_node_moves_there() -> None:
     assert log.core.ledger == {}
     assert log.pods() == {P.uid: "b"}
     assert refusals(log.handle(commit(2, (Q, "b", 3)))) == {
-        Q.uid: ("node b has changed since it was judged", False),
+        Q.uid: ("node b has changed since the evaluation", False),
     }
 
 
@@ -165,7 +165,7 @@ def test_an_attempt_is_named_by_the_delta_of_its_commit() -> None:
     log = assumed()
     assert log.attempt(P) == log.core.seq == FIRST
     persist, publish, _, dispatch = log.handle(commit(2, (Q, "b", 3), (small_pod("r"), "b", 3)))
-    assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, Dispatch)
+    assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, DispatchOrders)
     assert isinstance(publish.message, Delta)
     assert {entry.attempt for entry in persist.ledger} == {publish.message.seq} == {FIRST + 1}
     assert {number for _, number in dispatch.attempts} == {FIRST + 1}
@@ -248,7 +248,7 @@ def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> N
     assert order is not None and order.window == 50.0 + BINDING_WINDOW, "whoever gets it next has as long"
     assert log.handle(BindingWaits(P.uid, FIRST - 1, 900.0)) == []
     assert log.handle(Tick(), now=DUE) == []
-    assert kinds(log.handle(BindingFailed(P.uid, FIRST, "rejected"))) == ["Persist", "Publish", "Forgot"]
+    assert kinds(log.handle(BindingFailed(P.uid, FIRST, "rejected"))) == ["Persist", "Publish", "PodForgotten"]
     assert log.core.next_deadline() is None
 
 
@@ -307,7 +307,7 @@ def test_a_failure_that_proves_nothing_has_the_pod_fenced_and_keeps_its_place() 
     assert log.pods() == {P.uid: "a"}
     assert log.core.order((P.uid, FIRST), 1.0) is None, "no binder gets it while it is being fenced"
     effects = log.handle(LookedUp(P.uid, FIRST, None, version="7"))
-    assert effects[-1] == Forgot(P.uid, "refused", "DefaultBinder")
+    assert effects[-1] == PodForgotten(P.uid, "refused", "DefaultBinder")
     assert log.pods() == {}
 
 
@@ -317,7 +317,7 @@ def test_a_failure_about_another_version_says_nothing_of_the_present_one() -> No
     assert log.handle(BindingFailed(P.uid, FIRST, "refused", version="7")) == [a_fence("8")]
     other = versioned()
     other.handle(BindingStale(P.uid, FIRST, "7", "8"))
-    assert other.handle(BindingFailed(P.uid, FIRST, "refused", version="7", holds=False)) == []
+    assert other.handle(BindingFailed(P.uid, FIRST, "refused", version="7", sole=False)) == []
 
 
 def test_a_pod_that_has_changed_is_ordered_anew_once_that_is_in_the_ledger() -> None:
@@ -325,7 +325,7 @@ def test_a_pod_that_has_changed_is_ordered_anew_once_that_is_in_the_ledger() -> 
     persist, dispatch = log.handle(BindingStale(P.uid, FIRST, "7", "8"))
     assert isinstance(persist, Persist)
     assert [(entry.attempt, entry.version) for entry in persist.ledger] == [(FIRST, "8")]
-    assert dispatch == Dispatch(((P.uid, FIRST),))
+    assert dispatch == DispatchOrders(((P.uid, FIRST),))
     order = log.core.order((P.uid, FIRST), 1.0)
     assert order is not None and order.version == "8"
     assert log.handle(BindingStale(P.uid, FIRST, "7", "9")) == [dispatch], "it has got an old order"

@@ -63,7 +63,7 @@ def test_a_bound_pod_whose_load_changes_is_published_anew() -> None:
     assert changes(effects) == [PodPlaced(P.uid, "a", 0, P.key)]
     _, pods = held(log.core.state())
     assert pods[P.uid][1].requests["cpu"] == 3000
-    assert refusals(log.handle(commit(1, (Q, "a", 2)))) == {Q.uid: ("node a has changed since it was judged", False)}
+    assert refusals(log.handle(commit(1, (Q, "a", 2)))) == {Q.uid: ("node a has changed since the evaluation", False)}
 
 
 def test_a_pod_on_an_unknown_node_waits_for_it() -> None:

@@ -21,7 +21,7 @@ def test_a_binder_that_goes_on_after_ten_minutes_evicts_for_nobody_who_is_gone(g
         for name in BINDERS:
             world.processes[name].pause()
         world.server.put_pod(pod("vip").uid("vip").priority(1000).request(cpu="1").build())
-        while not world.leading("snapshot").core._nominations:
+        while not world.leading("snapshot").core.cluster.nominator:
             await asyncio.sleep(0.1)
         await asyncio.sleep(1.0)
         if gone:

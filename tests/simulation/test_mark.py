@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from services.snapshot.dispatch.term_end import Settling
+from services.snapshot.dispatch.term_end import TermEnd
 from testing.simulation.drawing import draw
 from testing.simulation.processes import Injected, Process
 from testing.simulation.substitutes import run_on_virtual_time
@@ -25,7 +25,7 @@ def fail_in_beat(process: Process) -> None:
     def show() -> None:
         raise Injected("beat")
 
-    process.shell._show = show
+    process.shell._tell_absorbed = show
 
 
 def stop(process: Process) -> None:
@@ -53,9 +53,9 @@ def test_only_a_term_that_was_asked_to_end_leaves_the_mark(end: Callable[[Proces
 
 
 def test_a_term_whose_last_write_fails_leaves_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = Settling.run
+    settle = TermEnd.run
 
-    async def settle_slowly(settling: Settling) -> None:
+    async def settle_slowly(settling: TermEnd) -> None:
         await asyncio.sleep(0.1)
         await settle(settling)
 
@@ -63,10 +63,10 @@ def test_a_term_whose_last_write_fails_leaves_no_mark(monkeypatch: pytest.Monkey
         raise Injected("write")
 
     def stop_and_fail(process: Process) -> None:
-        process.shell._carrier.run = fail
+        process.shell._writer.run = fail
         process.stop()
 
-    monkeypatch.setattr(Settling, "run", settle_slowly)
+    monkeypatch.setattr(TermEnd, "run", settle_slowly)
     test_only_a_term_that_was_asked_to_end_leaves_the_mark(stop_and_fail, marked=False)
 
 

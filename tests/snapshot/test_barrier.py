@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.snapshot.store.fencing_barrier import MOST_AT_ONCE, TRIES, Barrier
+from services.snapshot.store.fencing_barrier import MAX_CALLS, MAX_TRIES, FencingBarrier
 from shared.errors import Unexpected
 from shared.kube.events_and_conditions import BINDING_FENCED
 from shared.messages.watch import Kind, PodChange, Unreadable
@@ -55,7 +55,7 @@ class World:
         self.transport = Transport(self.server, dice)
         self.client = Client(self.transport)
         self.fault = a_telemetry().fault
-        self.barrier = Barrier(self.client, frozenset({OURS}), 7, logging.getLogger("barrier"), self.fault)
+        self.barrier = FencingBarrier(self.client, frozenset({OURS}), 7, logging.getLogger("barrier"), self.fault)
         self.told: list[str] = []
         found = self.server.found
 
@@ -76,10 +76,10 @@ class World:
         return self.server.pods[f"uid-{name}"]
 
     def show(self, name: str, *, node: str = "", gone: bool = False, scheduler: str = OURS) -> None:
-        self.barrier.see(PodChange(f"uid-{name}", "default", name, scheduler, node, gone=gone))
+        self.barrier.on_watch(PodChange(f"uid-{name}", "default", name, scheduler, node, gone=gone))
 
     def show_unreadable(self, name: str, *, node: str = "", scheduler: str = OURS) -> None:
-        self.barrier.see(Unreadable(Kind.POD, f"uid-{name}", "default", name, "an odd field", scheduler, node))
+        self.barrier.on_watch(Unreadable(Kind.POD, f"uid-{name}", "default", name, "an odd field", scheduler, node))
 
     def bind(self, name: str, node: str = "n1") -> None:
         pod = self.stands(name)
@@ -251,7 +251,7 @@ def test_a_pod_that_the_server_refuses_to_change_holds_up_nobody(
         await world.run()
         assert world.is_fenced("b")
         assert list(world.barrier.aside) == ["uid-a"]
-        assert world.client.writes == TRIES + 1
+        assert world.client.writes == MAX_TRIES + 1
         assert any("default/a" in line or says in line for line in world.told)
 
     with caplog.at_level(logging.INFO):
@@ -303,14 +303,14 @@ def test_a_thousand_pods_with_bounded_calls_and_progress(world: World, caplog: p
             world.pod(f"p{number}")
         world.transport.stalled_until = 1.5
         await world.run()
-        assert world.client.most == MOST_AT_ONCE
+        assert world.client.most == MAX_CALLS
         assert all(world.is_fenced(f"p{number}") for number in range(1000))
         assert world.client.writes == 1000
         assert world.told[0] == "fenced 0 of 1,000 pending pods"
 
     with caplog.at_level(logging.INFO):
         played(story())
-    assert "1000 pending pods are fenced first, in about 2 s" in caplog.text
+    assert "fencing 1000 pending pods first, in about 2 s" in caplog.text
     assert "fenced 1,000 of 1,000 pending pods" in caplog.text
 
 
@@ -336,7 +336,7 @@ def test_an_exception_while_it_tells_how_far_it_is_ends_the_term(world: World) -
             raise ValueError(line)
 
         await world.barrier.run(fail)
-        with pytest.raises(Unexpected, match="telling how far the fence is failed"):
+        with pytest.raises(Unexpected, match="fencing progress failed"):
             await world.fault.raised()
 
     played(story())

@@ -10,18 +10,18 @@ import pytest
 from services.cycle.events import Decided, Unschedulable
 from services.snapshot.events import (
     Effect,
-    Forgot,
     NodeGone,
+    NodeOpened,
     NodeSeen,
     NodeUnreadable,
-    Opened,
     PodDeleted,
+    PodForgotten,
     PodSeen,
+    PodStale,
     PodUnreadable,
     Problem,
-    Stale,
 )
-from services.snapshot.watch_decoder import Intake
+from services.snapshot.watch_decoder import WatchDecoder
 from services.watcher.core import WatcherCore
 from services.watcher.events import Publish, Received
 from shared.errors import UnreadableObject
@@ -62,7 +62,7 @@ def is_closed(log: SnapshotLog, name: str = "a") -> bool:
 
 
 def opened(effects: Iterable[Effect]) -> list[str]:
-    return [effect.node for effect in effects if isinstance(effect, Opened)]
+    return [effect.node for effect in effects if isinstance(effect, NodeOpened)]
 
 
 # Pods
@@ -135,7 +135,7 @@ def test_a_pod_whose_load_cannot_be_computed_closes_its_node(monkeypatch: pytest
 
     log = SnapshotLog(A)
     with monkeypatch.context() as patch:
-        patch.setattr("services.snapshot.core.load_of", broken)
+        patch.setattr("services.snapshot.event_handlers.load_of", broken)
         log.handle(PodSeen(bound(P, "a")))
     assert is_closed(log)
 
@@ -146,11 +146,11 @@ def test_a_pod_whose_load_cannot_be_computed_closes_its_node(monkeypatch: pytest
 def test_a_bound_pod_that_is_shown_without_its_node_is_refused() -> None:
     log = SnapshotLog(A)
     log.handle(PodSeen(bound(P, "a")))
-    assert log.handle(PodSeen(P)) == [Stale(P.uid, P.key)]
+    assert log.handle(PodSeen(P)) == [PodStale(P.uid, P.key)]
     terminating = msgspec.structs.replace(
         P, metadata=msgspec.structs.replace(P.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     )
-    assert log.handle(PodSeen(terminating)) == [Stale(P.uid, P.key)]
+    assert log.handle(PodSeen(terminating)) == [PodStale(P.uid, P.key)]
     assert set(log.pods()) == {P.uid}
     log.handle(PodDeleted(P.uid))
     assert log.handle(PodSeen(P)) == [], "it is gone, so nothing is known against it"
@@ -158,11 +158,11 @@ def test_a_bound_pod_that_is_shown_without_its_node_is_refused() -> None:
 
 def test_the_intake_hands_on_what_contradicts_a_binding() -> None:
     log = SnapshotLog(A)
-    intake = Intake(frozenset(), log.core.is_bound)
+    intake = WatchDecoder(frozenset(), log.core.is_bound)
     unbound = PodChange(P.uid, "default", "p", body=msgspec.Raw(encode_msgpack(P)))
-    assert intake.read(unbound) is None
+    assert intake.decode(unbound) is None
     log.handle(PodSeen(bound(P, "a")))
-    assert intake.read(unbound) == PodSeen(P)
+    assert intake.decode(unbound) == PodSeen(P)
 
 
 # Nodes
@@ -211,14 +211,14 @@ def test_a_closed_node_refuses_also_who_tolerates_everything() -> None:
 
 
 def seen_by_snapshot(log: SnapshotLog, kind: Kind, *objects: Any) -> list[Effect]:
-    watcher, intake, effects = WatcherCore(1), Intake(frozenset(), log.core.is_bound), list[Effect]()
+    watcher, intake, effects = WatcherCore(1), WatchDecoder(frozenset(), log.core.is_bound), list[Effect]()
     for obj in objects:
         heard = Received(kind, WatchEvents([WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(obj)))]))
         for effect in watcher.handle(heard, 1.0):
             if isinstance(effect, Publish) and isinstance(effect.message, Watched):
                 for change in effect.message.changes:
                     assert isinstance(change, PodChange | NodeChange | ObjectChange | Unreadable)
-                    event = intake.read(change)
+                    event = intake.decode(change)
                     effects += log.handle(event) if event is not None else []
     return effects
 
@@ -310,5 +310,5 @@ def test_nobody_comes_to_a_closed_node_by_tolerating_or_by_preempting() -> None:
 def test_pods_that_wait_hear_that_a_node_is_open_again() -> None:
     log = SnapshotLog(A)
     log.handle(UNREADABLE)
-    (free,) = [effect for effect in log.handle(PodDeleted(P.uid)) if isinstance(effect, Forgot)]
+    (free,) = [effect for effect in log.handle(PodDeleted(P.uid)) if isinstance(effect, PodForgotten)]
     assert free.reason.startswith(POD_GONE)

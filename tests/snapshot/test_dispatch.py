@@ -3,14 +3,14 @@
 from msgspec.structs import replace
 
 from services.snapshot.dispatch.order_dispatcher import (
-    BINDER_PATIENCE,
-    LEAST_LEFT,
-    WORD_PATIENCE,
-    Dispatcher,
+    BINDER_TIMEOUT,
+    MIN_WINDOW,
+    REPORT_TIMEOUT,
+    OrderDispatcher,
     Sends,
-    wait_of,
 )
-from services.snapshot.state.ledger import Attempt
+from services.snapshot.events import BindingWaits
+from services.snapshot.state.ledger import AttemptKey, bounded
 from shared.messages.binding import LONGEST_WAIT, BinderBeat, BindingOutcome
 from shared.messages.state import EPOCH_SHIFT, Assignment, BindingOrder
 
@@ -21,7 +21,7 @@ V, W = "7", "8"
 """Versions of a pod."""
 
 
-def attempt(number: int) -> Attempt:
+def attempt(number: int) -> AttemptKey:
     return f"uid-{number}", FIRST + number
 
 
@@ -29,11 +29,11 @@ class Ledger:
     """Plays the ledger: `windows` end at these times, and nothing is in it that has none."""
 
     def __init__(self) -> None:
-        self.windows: dict[Attempt, float] = {}
-        self.versions: dict[Attempt, str] = {}
+        self.windows: dict[AttemptKey, float] = {}
+        self.versions: dict[AttemptKey, str] = {}
         self.epoch = 1
 
-    def order(self, of: Attempt, now: float) -> BindingOrder | None:
+    def order(self, of: AttemptKey, now: float) -> BindingOrder | None:
         left = self.windows.get(of, now) - now
         if left <= 0:
             return None
@@ -47,7 +47,7 @@ class Play:
 
     def __init__(self, *names: str, room: int = 10) -> None:
         self.ledger = Ledger()
-        self.dispatcher = Dispatcher(self.ledger.order)
+        self.dispatcher = OrderDispatcher(self.ledger.order)
         self.now = 0.0
         self.room = room
         self.living = dict.fromkeys(names, "first")
@@ -56,12 +56,12 @@ class Play:
     def give(self, *numbers: int, window: float = 30.0) -> dict[str, list[int]]:
         attempts = [attempt(number) for number in numbers]
         self.ledger.windows |= dict.fromkeys(attempts, self.now + window)
-        return sent(self.dispatcher.give(attempts, self.now))
+        return sent(self.dispatcher.dispatch(attempts, self.now))
 
     def beat(self) -> dict[str, list[int]]:
         sends: Sends = []
         for name, incarnation in self.living.items():
-            sends += self.dispatcher.beat(BinderBeat(name, incarnation, self.room), self.now)
+            sends += self.dispatcher.on_beat(BinderBeat(name, incarnation, self.room), self.now)
         return sent(sends)
 
     def pass_time(self, until: float) -> list[tuple[float, dict[str, list[int]]]]:
@@ -74,7 +74,7 @@ class Play:
         return told
 
     def tells(self, process: tuple[str, str], outcome: BindingOutcome) -> dict[str, list[int]]:
-        return sent(self.dispatcher.word(process, outcome, self.now))
+        return sent(self.dispatcher.on_outcome(process, outcome, self.now))
 
     def is_sole(self, process: tuple[str, str], version: str = V) -> bool:
         return self.dispatcher.is_sole(process, attempt(1), version)
@@ -111,7 +111,7 @@ def test_the_orders_of_a_lost_binder_go_to_others_first() -> None:
     play = Play("one", room=2)
     play.give(1, 2, 3)
     play.living = {}
-    assert play.pass_time(BINDER_PATIENCE + 0.5) == []
+    assert play.pass_time(BINDER_TIMEOUT + 0.5) == []
     assert (play.dispatcher.waiting, play.dispatcher.held) == (3, 0)
     play.living = {"two": "first"}
     assert play.beat() == {"two": [1, 2]}
@@ -129,7 +129,7 @@ def test_what_there_is_no_word_on_is_sent_again_under_another_number_to_the_same
     play = Play("one")
     play.give(1, 2)
     play.tells(ONE, told(2))
-    assert play.pass_time(WORD_PATIENCE) == [(WORD_PATIENCE, {"one": [1]})]
+    assert play.pass_time(REPORT_TIMEOUT) == [(REPORT_TIMEOUT, {"one": [1]})]
     messages = [play.dispatcher.addressed("one", 1, []) for _ in range(2)]
     assert [message.incarnation for message in messages] == ["first", "first"]
     assert 0 < messages[0].number < messages[1].number
@@ -144,8 +144,8 @@ def test_what_waits_for_a_permit_is_not_sent_again_before_that_is_over() -> None
 
 
 def test_a_wait_is_never_endless_whatever_a_binder_says() -> None:
-    assert wait_of(told(wait=float("nan"))) == wait_of(told(wait=-1.0)) == wait_of(told(wait=1e30)) == LONGEST_WAIT
-    assert wait_of(told(wait=5.0)) == 5.0
+    assert bounded(float("nan")) == bounded(-1.0) == bounded(1e30) == LONGEST_WAIT
+    assert bounded(5.0) == 5.0
 
 
 def test_a_word_on_what_nobody_has_is_passed_over() -> None:
@@ -195,7 +195,7 @@ def test_what_the_ledger_does_not_have_any_more_is_not_sent_again_and_takes_no_r
     play.give(1)
     play.give(2)
     del play.ledger.windows[attempt(1)]
-    assert play.pass_time(WORD_PATIENCE + 0.5) == [(WORD_PATIENCE + 0.5, {"one": [2]})]
+    assert play.pass_time(REPORT_TIMEOUT + 0.5) == [(REPORT_TIMEOUT + 0.5, {"one": [2]})]
     assert play.dispatcher.held == 1
 
 
@@ -220,7 +220,7 @@ def taken_over() -> Play:
     play.give(1)
     play.living = {"two": "first"}
     play.pass_time(3.0)
-    assert play.dispatcher.has(TWO, attempt(1))
+    assert play.dispatcher.holds(TWO, attempt(1))
     return play
 
 
@@ -241,7 +241,7 @@ def test_of_an_order_that_two_processes_had_neither_knows_what_the_other_did() -
 def test_a_process_that_had_an_order_twice_may_have_forgotten_what_it_did() -> None:
     play = Play("one")
     play.give(1)
-    play.pass_time(WORD_PATIENCE)
+    play.pass_time(REPORT_TIMEOUT)
     assert not play.is_sole(ONE)
 
 
@@ -277,13 +277,13 @@ def leaving(**fields: float) -> Play:
     """The first of two binders has it, and takes no more."""
     play = Play("one", room=1)
     play.give(1, **fields)
-    play.dispatcher.beat(BinderBeat("one", "first", 0), 0.1)
+    play.dispatcher.on_beat(BinderBeat("one", "first", 0), 0.1)
     return play
 
 
 def test_an_order_that_is_handed_back_goes_to_another_binder_at_once() -> None:
     play = leaving()
-    play.dispatcher.beat(BinderBeat("two", "first", 9), 0.1)
+    play.dispatcher.on_beat(BinderBeat("two", "first", 9), 0.1)
     assert sent(play.dispatcher.hand_back(ONE, HANDED_BACK, 0.2) or []) == {"two": [1]}
     assert play.dispatcher.hand_back(ONE, HANDED_BACK, 0.3) == [], "it is with another one by now"
 
@@ -291,18 +291,18 @@ def test_an_order_that_is_handed_back_goes_to_another_binder_at_once() -> None:
 def test_an_order_that_is_handed_back_waits_for_a_binder() -> None:
     play = leaving()
     assert play.dispatcher.hand_back(ONE, HANDED_BACK, 0.2) == []
-    assert sent(play.dispatcher.beat(BinderBeat("two", "first", 9), 0.3)) == {"two": [1]}
+    assert sent(play.dispatcher.on_beat(BinderBeat("two", "first", 9), 0.3)) == {"two": [1]}
 
 
 def test_an_order_that_is_handed_back_too_late_is_nobodys() -> None:
-    assert leaving(window=30.0).dispatcher.hand_back(ONE, HANDED_BACK, 30.1 - LEAST_LEFT) is None
+    assert leaving(window=30.0).dispatcher.hand_back(ONE, HANDED_BACK, 30.1 - MIN_WINDOW) is None
 
 
 def test_the_orders_of_a_binder_that_says_it_is_gone_go_to_others_at_once() -> None:
     play = leaving()
-    play.dispatcher.beat(BinderBeat("two", "first", 9), 0.1)
-    assert sent(play.dispatcher.beat(BinderBeat("one", "first", 0, gone=True), 0.2)) == {"two": [1]}
-    assert not play.dispatcher.knows(BinderBeat("one", "first", 0))
+    play.dispatcher.on_beat(BinderBeat("two", "first", 9), 0.1)
+    assert sent(play.dispatcher.on_beat(BinderBeat("one", "first", 0, gone=True), 0.2)) == {"two": [1]}
+    assert not play.dispatcher.is_alive(("one", "first"))
     assert not play.is_sole(TWO), "the first may have called on Bind"
 
 
@@ -313,40 +313,41 @@ def test_an_outcome_of_an_old_order_is_none_of_a_new_one() -> None:
     assert play.dispatcher.held == 1
 
 
-def test_only_the_holder_tells_of_an_order_and_anybody_does_of_one_that_nobody_has() -> None:
-    """Who may put a deadline off is heard when it gives up as well, so that no wait outlasts the one who waits."""
+def test_only_the_holder_reports_on_an_order_and_any_binder_on_one_that_none_holds() -> None:
+    """The binder that may extend the deadline may also end the wait."""
     play = Play("one")
     play.give(1)
-    assert play.dispatcher.may_tell(ONE, attempt(1))
-    assert not play.dispatcher.may_tell(TWO, attempt(1))
-    assert play.dispatcher.may_tell(TWO, attempt(2))
+    waits = [told(1, wait=5.0), told(2, wait=5.0)]
+    reports = [play.dispatcher.report_of(process, outcome) for process in (ONE, TWO) for outcome in waits]
+    one, two = (BindingWaits(*attempt(number), 5.0) for number in (1, 2))
+    assert reports == [one, two, None, two]
 
 
 def test_orders_that_wait_without_any_binder_are_missed_since_its_last_beat() -> None:
     play = Play("one")
-    assert play.dispatcher.missing(play.now) == ""
+    assert play.dispatcher.no_binder(play.now) == ""
     play.give(1)
     play.living.clear()
     play.pass_time(2.0)
-    assert play.dispatcher.missing(play.now) == "", "it may still beat"
+    assert play.dispatcher.no_binder(play.now) == "", "it may still beat"
     play.pass_time(7.0)
-    assert play.dispatcher.missing(play.now) == "no binder has been heard of for 7 s, 1 order waits"
+    assert play.dispatcher.no_binder(play.now) == "no binder has been heard of for 7 s, 1 order waits"
     play.give(2)
-    assert play.dispatcher.missing(play.now) == "no binder has been heard of for 7 s, 2 orders wait"
+    assert play.dispatcher.no_binder(play.now) == "no binder has been heard of for 7 s, 2 orders wait"
     play.living["two"] = "first"
     play.beat()
-    assert play.dispatcher.missing(play.now) == ""
+    assert play.dispatcher.no_binder(play.now) == ""
 
 
 def test_where_no_binder_was_ever_heard_of_seconds_count_from_the_first_look() -> None:
     play = Play()
     play.pass_time(3.0)
-    assert play.dispatcher.missing(play.now) == "", "nothing waits"
+    assert play.dispatcher.no_binder(play.now) == "", "nothing waits"
     play.give(1)
-    assert play.dispatcher.missing(play.now) == "no binder has been heard of for 2 s, 1 order waits"
+    assert play.dispatcher.no_binder(play.now) == "no binder has been heard of for 2 s, 1 order waits"
 
 
 def test_orders_that_wait_for_a_binder_with_room_are_not_missed() -> None:
     play = Play("one", room=0)
     play.give(1)
-    assert play.dispatcher.missing(play.now) == ""
+    assert play.dispatcher.no_binder(play.now) == ""

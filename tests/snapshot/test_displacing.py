@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from services.snapshot.dispatch.order_dispatcher import BINDER_PATIENCE, Dispatcher
-from services.snapshot.dispatch.pending_evictions import Displacing
-from services.snapshot.evictions import EVICTION_WINDOW
+from services.snapshot.dispatch.order_dispatcher import BINDER_TIMEOUT, OrderDispatcher
+from services.snapshot.dispatch.pending_evictions import PendingEvictions
+from services.snapshot.state.preemption_victims import EVICTION_WINDOW
 from shared.messages.binding import BinderBeat, Displaced, Evict, Evicted
 
 
@@ -12,50 +12,50 @@ def an_evict(name: str, attempt: int) -> Evict:
     return Evict(1, attempt, f"uid-{name}", "default", name, "default-scheduler", "n", [], [], window=EVICTION_WINDOW)
 
 
-def names(displacing: Displacing, now: float) -> list[str]:
-    return [evict.name for evict in displacing.open(now)]
+def names(displacing: PendingEvictions, now: float) -> list[str]:
+    return [evict.name for evict in displacing.resend(now)]
 
 
 def test_what_nobody_has_said_the_end_of_is_open() -> None:
-    displacing = Displacing()
+    displacing = PendingEvictions()
     first, second = an_evict("a", 1), an_evict("b", 2)
-    displacing.asked(first, 0.0)
-    displacing.asked(second, 0.0)
+    displacing.add(first, 0.0)
+    displacing.add(second, 0.0)
     assert names(displacing, 1.0) == ["a", "b"]
-    assert [evict.window for evict in displacing.open(1.0)] == [EVICTION_WINDOW - 1.0] * 2, "what is left of it"
-    displacing.ended(Evicted("uid-a", 1))
-    displacing.ended(Evicted("uid-b", 1))
+    assert [evict.window for evict in displacing.resend(1.0)] == [EVICTION_WINDOW - 1.0] * 2, "what is left of it"
+    displacing.on_evicted(Evicted("uid-a", 1))
+    displacing.on_evicted(Evicted("uid-b", 1))
     assert names(displacing, 1.0) == ["b"]
-    displacing.ended(Evicted("uid-b", 2, "no right to"))
-    assert displacing.open(1.0) == []
+    displacing.on_evicted(Evicted("uid-b", 2, "no right to"))
+    assert displacing.resend(1.0) == []
 
 
 def test_after_some_time_it_is_not_asked_for_any_more() -> None:
-    displacing = Displacing()
-    displacing.asked(an_evict("a", 1), 0.0)
-    displacing.asked(an_evict("b", 2), 5.0)
+    displacing = PendingEvictions()
+    displacing.add(an_evict("a", 1), 0.0)
+    displacing.add(an_evict("b", 2), 5.0)
     assert names(displacing, EVICTION_WINDOW) == ["b"]
     assert names(displacing, EVICTION_WINDOW + 5.0) == []
 
 
 def test_a_binder_is_new_until_it_is_heard_of_and_again_once_it_was_lost() -> None:
-    dispatcher = Dispatcher(lambda attempt, now: None)
+    dispatcher = OrderDispatcher(lambda attempt, now: None)
     first, second = BinderBeat("one", "first", 10), BinderBeat("one", "second", 10)
-    assert not dispatcher.knows(first)
-    dispatcher.beat(first, 0.0)
-    assert dispatcher.knows(first)
-    assert not dispatcher.knows(second)
-    dispatcher.tick(BINDER_PATIENCE + 0.1)
-    assert not dispatcher.knows(first)
+    assert not dispatcher.is_alive((first.binder, first.incarnation))
+    dispatcher.on_beat(first, 0.0)
+    assert dispatcher.is_alive((first.binder, first.incarnation))
+    assert not dispatcher.is_alive((second.binder, second.incarnation))
+    dispatcher.tick(BINDER_TIMEOUT + 0.1)
+    assert not dispatcher.is_alive((first.binder, first.incarnation))
 
 
 def test_an_eviction_is_known_with_its_victims_and_no_others() -> None:
-    displacing = Displacing()
+    displacing = PendingEvictions()
     victims = [Displaced("uid-v", "default", "v"), Displaced("uid-w", "default", "w")]
-    displacing.asked(replace(an_evict("a", 1), victims=victims), 0.0)
-    assert displacing.names("uid-a", 1, ["uid-v"])
-    assert displacing.names("uid-a", 1, ["uid-w", "uid-v"])
-    assert not displacing.names("uid-a", 1, ["uid-v", "uid-x"])
-    assert not displacing.names("uid-a", 2, ["uid-v"])
-    displacing.ended(Evicted("uid-a", 1))
-    assert not displacing.names("uid-a", 1, ["uid-v"])
+    displacing.add(replace(an_evict("a", 1), victims=victims), 0.0)
+    assert displacing.has_victims("uid-a", 1, ["uid-v"])
+    assert displacing.has_victims("uid-a", 1, ["uid-w", "uid-v"])
+    assert not displacing.has_victims("uid-a", 1, ["uid-v", "uid-x"])
+    assert not displacing.has_victims("uid-a", 2, ["uid-v"])
+    displacing.on_evicted(Evicted("uid-a", 1))
+    assert not displacing.has_victims("uid-a", 1, ["uid-v"])

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGone, ObjectSeen, Observed, PodSeen
-from services.snapshot.watch_decoder import Intake
+from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGone, ObjectSeen, PodSeen, WatchEvents
+from services.snapshot.watch_decoder import WatchDecoder
 from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
 from shared.messages.watch import Kind, ObjectChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
@@ -121,25 +121,25 @@ def test_an_object_is_told_when_it_comes_changes_and_goes(kind: ObjectKind) -> N
 
 def test_what_is_seen_together_is_one_delta() -> None:
     log = SnapshotLog()
-    log.handle(Observed([ObjectSeen(an_object(kind)) for kind in ObjectKind]))
+    log.handle(WatchEvents([ObjectSeen(an_object(kind)) for kind in ObjectKind]))
     assert [len(delta.changes) for delta in log.deltas] == [len(ObjectKind)]
     assert log.core.counts()["objects"] == len(ObjectKind)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ObjectKind if kind not in QUEUE_KINDS])
 def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: ObjectKind) -> None:
-    intake, obj = Intake(frozenset(), lambda uid: False), an_object(kind)
+    intake, obj = WatchDecoder(frozenset(), lambda uid: False), an_object(kind)
     body = msgspec.Raw(encode_msgpack(obj))
-    assert intake.read(ObjectChange(kind, key_of(obj), body=body)) == ObjectSeen(obj)
-    assert intake.read(ObjectChange(kind, key_of(obj), gone=True)) == ObjectGone(kind, key_of(obj))
+    assert intake.decode(ObjectChange(kind, key_of(obj), body=body)) == ObjectSeen(obj)
+    assert intake.decode(ObjectChange(kind, key_of(obj), gone=True)) == ObjectGone(kind, key_of(obj))
     namespace = "default" if "/" in key_of(obj) else ""
     bad = Unreadable(Kind(kind.value), "u", namespace, "x", "spec: what is that?")
-    assert intake.read(bad) == (None if kind in STILL_COUNTED else ObjectGone(kind, key_of(obj)))
+    assert intake.decode(bad) == (None if kind in STILL_COUNTED else ObjectGone(kind, key_of(obj)))
 
 
 @pytest.mark.parametrize("kind", sorted(QUEUE_KINDS))
 def test_what_only_the_queue_reads_does_not_get_in(kind: ObjectKind) -> None:
-    intake, obj = Intake(frozenset(), lambda uid: False), an_object(kind)
-    assert intake.read(ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))) is None
-    assert intake.read(ObjectChange(kind, key_of(obj), gone=True)) is None
-    assert intake.read(Unreadable(Kind(kind.value), "u", "default", "x", "spec: what is that?")) is None
+    intake, obj = WatchDecoder(frozenset(), lambda uid: False), an_object(kind)
+    assert intake.decode(ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))) is None
+    assert intake.decode(ObjectChange(kind, key_of(obj), gone=True)) is None
+    assert intake.decode(Unreadable(Kind(kind.value), "u", "default", "x", "spec: what is that?")) is None

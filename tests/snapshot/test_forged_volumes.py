@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.snapshot.checks import Checks
+from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect, NodeSeen, ObjectSeen, WorkerFault
 from shared.cluster.volumes import VolumeDecision
@@ -77,7 +77,7 @@ def test_nothing_is_decided_about_a_claim_that_the_pod_does_not_use(forged: Volu
 def test_one_decision_gives_a_claim_one_volume_and_a_volume_one_claim(forged: VolumeDecision, what: str) -> None:
     owner = an_owner(claim("data"), claim("more"), volume("v"), volume("w"))
     effects = owner.commits(POD, volumes=forged)
-    assert reason(effects) == f"{what} is to be had by another in another way"
+    assert reason(effects) == f"{what} is assigned differently to another member of this gang"
     assert faults(effects) == [("w", "volumes")]
     assert owner.core.ledger == {}
 
@@ -131,7 +131,7 @@ def test_of_a_profile_without_the_filter_of_volumes_fit_is_not_verified() -> Non
         "profiles": [{"plugins": {"multiPoint": {"disabled": [{"name": "VolumeBinding"}]}}}],
     }
     owner = Owner()
-    owner.core = SnapshotCore(1, checks=Checks.of(load_scheduler_config(given)))
+    owner.core = SnapshotCore(1, filters=ProfileFilters.of(load_scheduler_config(given)))
     owner.core.handle(NodeSeen(node("n").capacity(cpu=4, memory="8Gi").build()), 0.0)
     for each in (a_claim("data"), volume("v", "another")):
         owner.core.handle(ObjectSeen(each), 0.0)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from services.snapshot.events import BindingFailed, Forgot, NodeGone, NodeSeen, ObjectSeen, PodSeen
+from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectSeen, PodForgotten, PodSeen
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import Commit
 from testing.builders import pod
@@ -33,7 +33,7 @@ def test_one_conflict_is_that_of_the_whole_gang_and_of_nobody_else() -> None:
     log.handle(PodSeen(bound(small_pod("other"), "b")))
     placements = (P, "a", seen), (R, "a", seen), (Q, "b", seen), (S, "a", seen)
     effects = log.handle(of_gangs(commit(1, *placements), p="g", q="g", s="h"))
-    changed = "node b has changed since it was judged"
+    changed = "node b has changed since the evaluation"
     assert refusals(effects) == {Q.uid: (changed, False), P.uid: (f"gang g: pod {Q.uid}: {changed}", False)}
     assert {P.uid, Q.uid} & log.pods().keys() == set()
     assert {R.uid, S.uid} <= log.pods().keys()
@@ -70,7 +70,7 @@ def test_only_members_of_a_gang_may_share_a_claim_and_not_give_it_two_volumes(
         assert conflicts == {}
         assert set(log.core.ledger) == {P.uid, Q.uid}
     else:
-        reason = "claim default/c is to be had by another in another way"
+        reason = "claim default/c is assigned differently to another member of this gang"
         assert conflicts == {Q.uid: (reason, False), P.uid: (f"gang g: pod {Q.uid}: {reason}", False)}
         assert log.core.ledger == {}
 
@@ -83,7 +83,9 @@ def test_the_queue_hears_who_had_a_binding_fail(plugin: str, rejected: bool) -> 
     log = SnapshotLog(A)
     log.handle(commit(1, (P, "a", log.core.seq)))
     effects = log.handle(BindingFailed(P.uid, log.attempt(P), "no", plugin, rejected))
-    assert [effect for effect in effects if isinstance(effect, Forgot)] == [Forgot(P.uid, "no", plugin, rejected)]
+    assert [effect for effect in effects if isinstance(effect, PodForgotten)] == [
+        PodForgotten(P.uid, "no", plugin, rejected)
+    ]
 
 
 def test_a_node_that_goes_before_the_binding_takes_the_decision_with_it() -> None:
@@ -91,7 +93,7 @@ def test_a_node_that_goes_before_the_binding_takes_the_decision_with_it() -> Non
     log.handle(commit(1, (P, "a", log.core.seq)))
     log.handle(NodeGone("a"))
     effects = log.handle(BindingFailed(P.uid, log.attempt(P), "node a is gone"))
-    assert Forgot(P.uid, "node a is gone") in effects
+    assert PodForgotten(P.uid, "node a is gone") in effects
     assert refusals(log.handle(commit(2, (P, "b", log.core.seq)))) == {}
     log.handle(NodeSeen(A))
     assert log.pods() == {P.uid: "b"}

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import BindingFailed, NodeSeen, Observed, PodDeleted, PodSeen
-from services.snapshot.watch_decoder import Intake
+from services.snapshot.events import BindingFailed, NodeSeen, PodDeleted, PodSeen, WatchEvents
+from services.snapshot.watch_decoder import WatchDecoder
 from shared.messages.state import Delta, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.messages.watch import PodChange
 from shared.model.load import load_of
@@ -98,7 +98,7 @@ def test_what_was_judged_before_room_was_promised_there_is_refused() -> None:
     seen = log.core.seq
     log.handle(PodSeen(nominated(P)))
     assert refusals(log.handle(commit(1, (Q, "a", seen), (small_pod("r"), "b", seen)))) == {
-        Q.uid: ("node a has changed since it was judged", False)
+        Q.uid: ("node a has changed since the evaluation", False)
     }
 
 
@@ -121,7 +121,7 @@ def test_a_node_that_is_not_there_is_a_promise_all_the_same() -> None:
 def test_several_loads_of_one_delta_keep_their_numbers() -> None:
     log = SnapshotLog(A, B)
     large = small_pod("large", cpu="2")
-    log.handle(Observed([PodSeen(bound(large, "b")), PodSeen(nominated(P))]))
+    log.handle(WatchEvents([PodSeen(bound(large, "b")), PodSeen(nominated(P))]))
     delta = log.deltas[-1]
     assert isinstance(delta, Delta)
     (told,) = [change for change in delta.changes if isinstance(change, PodNominated)]
@@ -139,20 +139,20 @@ def change(pod: Pod, **more: object) -> PodChange:
 
 
 def test_of_pods_without_a_place_only_those_with_a_promise_are_read() -> None:
-    intake = Intake(INTAKE, lambda uid: False)
-    assert intake.read(change(P)) is None
-    assert intake.read(change(nominated(P))) == PodSeen(nominated(P))
-    assert intake.read(change(P)) == PodSeen(P), "for the promise is taken back"
-    assert intake.read(change(P)) is None
+    intake = WatchDecoder(INTAKE, lambda uid: False)
+    assert intake.decode(change(P)) is None
+    assert intake.decode(change(nominated(P))) == PodSeen(nominated(P))
+    assert intake.decode(change(P)) == PodSeen(P), "for the promise is taken back"
+    assert intake.decode(change(P)) is None
 
 
 def test_what_other_schedulers_promise_is_not_looked_at() -> None:
-    intake = Intake(frozenset({"another"}), lambda uid: False)
-    assert intake.read(change(nominated(P))) is None
+    intake = WatchDecoder(frozenset({"another"}), lambda uid: False)
+    assert intake.decode(change(nominated(P))) is None
 
 
 def test_a_pod_that_is_gone_is_forgotten_by_the_intake() -> None:
-    intake = Intake(INTAKE, lambda uid: False)
-    intake.read(change(nominated(P)))
-    assert intake.read(change(P, gone=True)) == PodDeleted(P.uid)
-    assert intake.read(change(P)) is None
+    intake = WatchDecoder(INTAKE, lambda uid: False)
+    intake.decode(change(nominated(P)))
+    assert intake.decode(change(P, gone=True)) == PodDeleted(P.uid)
+    assert intake.decode(change(P)) is None

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from services.snapshot.checks import Checks
+from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Displace, Effect, NodeGone, NodeSeen, ObjectSeen, PodSeen, WorkerFault
+from services.snapshot.events import Effect, EvictVictims, NodeGone, NodeSeen, ObjectSeen, PodSeen, WorkerFault
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.preemption import Victim
 from shared.messages.state import EPOCH_SHIFT, Assignment, Commit, Decision, Nominate
@@ -147,7 +147,7 @@ def log_with(*profiles: dict[str, object], **more: object) -> SnapshotLog:
         **more,
     }
     log = SnapshotLog()
-    log.core = SnapshotCore(0, checks=Checks.of(load_scheduler_config(given)))
+    log.core = SnapshotCore(0, filters=ProfileFilters.of(load_scheduler_config(given)))
     for each in (A, B):
         log.handle(NodeSeen(each))
     return log
@@ -234,7 +234,7 @@ def test_a_claim_for_one_pod_only_is_not_used_by_two_wherever_they_are() -> None
     log.handle(ObjectSeen(a_claim("data", accessModes=["ReadWriteOncePod"])))
     log.handle(PodSeen(bound(with_claim("there"), "b")))
     effects = log.handle(forged(1, (with_claim("p"), "a", log.core.seq)))
-    assert reasons(effects) == {"default/p": "claim default/data is for one pod only, and in use"}
+    assert reasons(effects) == {"default/p": "claim default/data is ReadWriteOncePod, and in use"}
     assert faults(effects) == []
 
 
@@ -306,7 +306,7 @@ def test_a_pod_of_the_highest_priority_does_not_make_way_for_one_of_priority_1()
     effects = log.handle(nominate(cpu("p", "1", 1), log.core.seq, cpu("system", "4")))
     assert reasons(effects) == {"default/p": "pod default/system is not of lower priority"}
     assert faults(effects) == [("liar", "victims")]
-    assert "Displace" not in kinds(effects)
+    assert "EvictVictims" not in kinds(effects)
     assert log.core.state().nominations == []
 
 
@@ -319,7 +319,7 @@ def test_one_victim_of_higher_priority_among_others_is_one_too_many() -> None:
     log = a_log(on_a=[cpu("low", "3", 1), cpu("high", "1", 9)])
     effects = log.handle(nominate(cpu("p", "1", 5), log.core.seq, cpu("low", "3"), cpu("high", "1")))
     assert faults(effects) == [("liar", "victims")]
-    assert not any(isinstance(each, Displace) for each in effects)
+    assert not any(isinstance(each, EvictVictims) for each in effects)
 
 
 def test_nobody_makes_way_for_a_pod_that_is_never_to_preempt() -> None:

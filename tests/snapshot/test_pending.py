@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Effect, Misstated, NodeSeen, WorkerFault
-from services.snapshot.state.pending_pods import Pending
-from services.snapshot.watch_decoder import Intake
+from services.snapshot.events import CommitFault, Effect, NodeSeen, WorkerFault
+from services.snapshot.state.pending_pods import PendingPods
+from services.snapshot.watch_decoder import WatchDecoder
 from shared.messages.state import Assignment, Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.model.load import load_of
@@ -33,15 +33,15 @@ class Owner:
     """A snapshot that has seen a node with room for one large pod, and some pods."""
 
     def __init__(self, *pods: Pod) -> None:
-        self.pending = Pending()
+        self.pending = PendingPods()
         self.core = SnapshotCore(1, pending=self.pending)
-        self.intake = Intake(frozenset({PROFILE}), self.core.is_bound, self.pending)
+        self.intake = WatchDecoder(frozenset({PROFILE}), self.core.is_bound, self.pending)
         self.core.handle(NodeSeen(node("n").capacity(cpu=4, memory="8Gi").build()), 0.0)
         for each in pods:
             self.see(shown(each))
 
     def see(self, change: PodChange | Unreadable) -> None:
-        event = self.intake.read(change)
+        event = self.intake.decode(change)
         if event is not None:
             self.core.handle(event, 0.0)
         self.pending.validate()
@@ -62,7 +62,7 @@ def a_pod(cpu: str = "1") -> Pod:
 
 
 def misstated(effects: list[Effect]) -> list[str]:
-    return [each.what for each in effects if isinstance(each, Misstated)]
+    return [each.what for each in effects if isinstance(each, CommitFault)]
 
 
 def test_a_pod_that_is_as_the_commit_says_is_placed() -> None:
@@ -77,7 +77,10 @@ def test_a_pod_that_is_as_the_commit_says_is_placed() -> None:
         (lambda of: pod("p").label({"app": "web"}).build(), "it requests something else"),
         (lambda of: replace(of, spec=replace(of.spec, priority=2_000_000_000)), "its priority is 0"),
         (lambda of: replace(of, spec=replace(of.spec, scheduler_name="lax")), "its scheduler is default-scheduler"),
-        (lambda of: pod("p").label({"app": "web"}).request(cpu="1").host_port(80).build(), "its ports, volumes or"),
+        (
+            lambda of: pod("p").label({"app": "web"}).request(cpu="1").host_port(80).build(),
+            "it has other ports, volumes",
+        ),
     ],
 )
 def test_a_forged_pod_is_refused_and_no_worker_is_blamed(forge: Callable[[Pod], Pod], why: str) -> None:
@@ -124,7 +127,7 @@ def test_a_pod_that_requests_nothing_and_counts_by_its_status_is_placed() -> Non
 def test_a_pod_that_the_watch_has_not_shown_yet_is_a_conflict_and_no_fault() -> None:
     owner = Owner()
     effects = owner.commits(a_pod())
-    assert list(refusals(effects).values()) == [("the watch has not shown this pod as one that waits", False)]
+    assert list(refusals(effects).values()) == [("the watch has not shown this pod as pending", False)]
     assert misstated(effects) == []
     owner.see(shown(a_pod()))
     assert refusals(owner.commits(a_pod())) == {}
@@ -146,17 +149,17 @@ def test_a_pod_that_preempts_nobody_is_nominated_at_nobodys_cost() -> None:
 
 
 def test_pods_of_a_kind_are_known_by_one_entry_until_none_waits() -> None:
-    pending = Pending()
+    pending = PendingPods()
     changes = [shown(pod(f"p{number}").label({"app": "web"}).request(cpu="1").build()) for number in range(100)]
     for change in changes:
-        pending.see(change)
-    assert (len(pending), pending.kinds) == (100, 1)
-    pending.see(shown(pod("p0").label({"app": "web"}).request(cpu="2").build()))
-    assert pending.kinds == 2
+        pending.upsert(change)
+    assert (len(pending), pending.shapes) == (100, 1)
+    pending.upsert(shown(pod("p0").label({"app": "web"}).request(cpu="2").build()))
+    assert pending.shapes == 2
     for change in changes:
-        pending.forget(change.uid)
+        pending.remove(change.uid)
         pending.validate()
-    assert (len(pending), pending.kinds) == (0, 0)
+    assert (len(pending), pending.shapes) == (0, 0)
 
 
 def with_volume(name: str, volume: Volume) -> Pod:
@@ -167,17 +170,17 @@ def with_volume(name: str, volume: Volume) -> Pod:
 
 
 def test_what_differs_from_pod_to_pod_and_concerns_no_other_makes_no_kind() -> None:
-    pending = Pending()
+    pending = PendingPods()
     for number in range(10):
-        pending.see(shown(with_volume(f"p{number}", Volume(name="scratch"))))
-    assert pending.kinds == 1
+        pending.upsert(shown(with_volume(f"p{number}", Volume(name="scratch"))))
+    assert pending.shapes == 1
     for number in range(10, 12):
         disk = AwsElasticBlockStore(volume_id=f"disk{number}")
-        pending.see(shown(with_volume(f"p{number}", Volume(name="data", aws_elastic_block_store=disk))))
-    assert pending.kinds == 3
+        pending.upsert(shown(with_volume(f"p{number}", Volume(name="data", aws_elastic_block_store=disk))))
+    assert pending.shapes == 3
     for number in range(12, 14):
-        pending.see(shown(with_volume(f"p{number}", Volume(name="data", ephemeral=EphemeralSource()))))
-    assert pending.kinds == 5
+        pending.upsert(shown(with_volume(f"p{number}", Volume(name="data", ephemeral=EphemeralSource()))))
+    assert pending.shapes == 5
 
 
 def test_only_pods_of_ours_that_wait_and_can_be_read_are_known() -> None:
@@ -196,8 +199,8 @@ def test_only_pods_of_ours_that_wait_and_can_be_read_are_known() -> None:
 
 
 def test_a_body_that_is_none_makes_the_pod_unknown() -> None:
-    pending = Pending()
-    pending.see(shown(a_pod()))
-    pending.see(replace(shown(a_pod()), body=msgspec.Raw(b"\xc1")))
+    pending = PendingPods()
+    pending.upsert(shown(a_pod()))
+    pending.upsert(replace(shown(a_pod()), body=msgspec.Raw(b"\xc1")))
     assert not pending.knows(a_pod().uid)
     pending.validate()

@@ -8,21 +8,20 @@ import pytest
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import (
     BindingFinished,
-    Displace,
     Effect,
-    Forgot,
+    EvictionFailed,
+    EvictVictims,
     LookedUp,
     LookUp,
     NodeGone,
     NodeSeen,
     PodDeleted,
+    PodForgotten,
     PodSeen,
-    Spared,
     Tick,
 )
-from services.snapshot.evictions import EVICTION_WINDOW
-from services.snapshot.state.nominator import CONFIRMATION
-from services.snapshot.state.preemption_victims import PATIENCE
+from services.snapshot.state.nominator import LOOK_UP_SECONDS
+from services.snapshot.state.preemption_victims import EVICTION_WINDOW, VICTIM_SECONDS
 from shared.messages.binding import Displaced, Evict
 from shared.messages.preemption import Victim
 from shared.messages.queue import POD_GONE
@@ -68,7 +67,7 @@ def promised(log: SnapshotLog) -> dict[str, str]:
 
 
 def evicted(effects: Sequence[Effect]) -> list[Evict]:
-    return [effect.message for effect in effects if isinstance(effect, Displace)]
+    return [effect.message for effect in effects if isinstance(effect, EvictVictims)]
 
 
 def after_nomination(*victims: Pod) -> SnapshotLog:
@@ -80,7 +79,7 @@ def after_nomination(*victims: Pod) -> SnapshotLog:
 def test_a_nomination_is_safe_published_answered_and_carried_out_in_this_order() -> None:
     log = a_log()
     effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW))))
-    assert kinds(effects) == ["Persist", "Publish", "Reply", "Displace"]
+    assert kinds(effects) == ["Persist", "Publish", "Reply", "EvictVictims"]
     assert changes(effects) == [PodNominated(P.uid, "a", 0, P.key), PodPlaced(LOW.uid, "a", 1, LOW.key)]
     assert log.deltas[-1].loads == [load_of(P), as_going(LOW)]
     assert (reply(effects).seq, reply(effects).conflicts) == (log.core.seq, [])
@@ -178,7 +177,7 @@ def test_what_was_judged_before_something_happened_there_does_not_stand(what: st
         case "room is promised":
             log.handle(nominations(1, nominate(Q, seen, victim(LOW)), loads=(Q,)))
     effects = log.handle(nominations(2, nominate(P, seen, victim(LOW))))
-    assert refusals(effects) == {P.uid: ("node a has changed since it was judged", False)}
+    assert refusals(effects) == {P.uid: ("node a has changed since the evaluation", False)}
     assert (changes(effects), evicted(effects)) == ([], [])
     assert P.uid not in promised(log)
 
@@ -188,7 +187,7 @@ def test_a_victim_that_has_left_costs_nobody_else_his_place() -> None:
     seen = log.core.seq
     log.handle(PodDeleted(LOW.uid))
     effects = log.handle(nominations(1, nominate(P, seen, victim(LOW), victim(OTHER))))
-    assert refusals(effects) == {P.uid: ("pod default/low has left node a since it was judged", False)}
+    assert refusals(effects) == {P.uid: ("pod default/low has left node a since the evaluation", False)}
     assert evicted(effects) == []
 
 
@@ -197,7 +196,7 @@ def test_two_of_one_commit_do_not_get_the_same_node() -> None:
     seen = log.core.seq
     wanted = (nominate(P, seen, victim(LOW)), nominate(Q, seen, victim(LOW), load=1))
     effects = log.handle(nominations(1, *wanted, loads=(P, Q)))
-    assert refusals(effects) == {Q.uid: ("node a is promised to another pod since it was judged", False)}
+    assert refusals(effects) == {Q.uid: ("node a was given to another pod since the evaluation", False)}
     assert promised(log) == {P.uid: "a"}
 
 
@@ -215,7 +214,7 @@ def test_what_was_judged_without_knowing_of_it_is_refused() -> None:
     seen = log.core.seq
     log.handle(nominations(1, nominate(P, seen, victim(LOW))))
     effects = log.handle(commit(2, (BETWEEN, "a", seen), (small_pod("r"), "b", seen)))
-    assert refusals(effects) == {BETWEEN.uid: ("node a has changed since it was judged", False)}
+    assert refusals(effects) == {BETWEEN.uid: ("node a has changed since the evaluation", False)}
     assert refusals(log.handle(commit(3, (BETWEEN, "a", log.core.seq)))) == {}
 
 
@@ -337,14 +336,14 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
     log.handle(nominations(1, nominate(P, seen, victim(LOW))))
     attempt = log.core.seq
     log.handle(PodDeleted(LOW.uid))
-    assert log.core.next_deadline() == CONFIRMATION
-    assert log.handle(Tick(), CONFIRMATION) == [LookUp(P.uid, attempt, "default", "p")]
-    assert log.core.next_deadline() == 2 * CONFIRMATION
-    assert changes(log.handle(LookedUp(P.uid, attempt, None, nominated="a"), CONFIRMATION)) == []
-    assert changes(log.handle(LookedUp(P.uid, attempt - 1, None, gone=True), CONFIRMATION)) == []
-    effects = log.handle(LookedUp(P.uid, attempt, None, gone=True), CONFIRMATION)
+    assert log.core.next_deadline() == LOOK_UP_SECONDS
+    assert log.handle(Tick(), LOOK_UP_SECONDS) == [LookUp(P.uid, attempt, "default", "p")]
+    assert log.core.next_deadline() == 2 * LOOK_UP_SECONDS
+    assert changes(log.handle(LookedUp(P.uid, attempt, None, nominated="a"), LOOK_UP_SECONDS)) == []
+    assert changes(log.handle(LookedUp(P.uid, attempt - 1, None, gone=True), LOOK_UP_SECONDS)) == []
+    effects = log.handle(LookedUp(P.uid, attempt, None, gone=True), LOOK_UP_SECONDS)
     assert changes(effects) == [NominationGone(P.uid)]
-    assert effects[-1] == Forgot(P.uid, POD_GONE), "whoever waits for room hears of it"
+    assert effects[-1] == PodForgotten(P.uid, POD_GONE), "whoever waits for room hears of it"
     assert log.core.next_deadline() is None
 
 
@@ -353,11 +352,11 @@ def test_a_nomination_that_nobody_was_told_of_does_not_keep_room_for_ever() -> N
     log = after_nomination()
     attempt = log.core.seq
     assert log.handle(LookedUp(P.uid, attempt, "b")) == [], "it is bound; the watch will say so"
-    effects = log.handle(LookedUp(P.uid, attempt, None), CONFIRMATION)
+    effects = log.handle(LookedUp(P.uid, attempt, None), LOOK_UP_SECONDS)
     assert changes(effects) == [NominationGone(P.uid)]
-    assert isinstance(effects[-1], Forgot), "whoever waits for room hears of it"
+    assert isinstance(effects[-1], PodForgotten), "whoever waits for room hears of it"
     assert promised(log) == {}
-    assert log.handle(LookedUp(P.uid, attempt, None), CONFIRMATION) == []
+    assert log.handle(LookedUp(P.uid, attempt, None), LOOK_UP_SECONDS) == []
 
 
 def test_what_the_status_shows_is_not_looked_up() -> None:
@@ -385,7 +384,7 @@ def test_whoever_is_to_make_way_counts_as_going_from_the_decision_on() -> None:
     assert loads_of(log)[LOW.uid].labels == {"x": "y"}
     assert loads_of(log)[LOW.uid].preempted
     log.handle(PodDeleted(LOW.uid))
-    assert log.core.next_deadline() == CONFIRMATION
+    assert log.core.next_deadline() == LOOK_UP_SECONDS
 
 
 def test_once_it_is_shown_to_go_nothing_is_to_be_remembered() -> None:
@@ -393,30 +392,30 @@ def test_once_it_is_shown_to_go_nothing_is_to_be_remembered() -> None:
     shown = going(bound(LOW, "a"), "now")
     log.handle(PodSeen(shown))
     assert loads_of(log) == {LOW.uid: load_of(shown)}
-    log.handle(Spared(P.uid))
+    log.handle(EvictionFailed(P.uid))
     assert loads_of(log)[LOW.uid].preempted
 
 
 def test_whoever_could_not_be_told_counts_as_before() -> None:
     log = after_nomination(LOW, OTHER)
     log.handle(PodSeen(going(bound(OTHER, "a"), "now")))
-    assert changes(log.handle(Spared(Q.uid))) == [], "others are meant"
-    effects = log.handle(Spared(P.uid))
+    assert changes(log.handle(EvictionFailed(Q.uid))) == [], "others are meant"
+    effects = log.handle(EvictionFailed(P.uid))
     assert changes(effects) == [PodPlaced(LOW.uid, "a", 0, LOW.key)]
-    assert isinstance(effects[-1], Forgot), "whoever waited for it hears of it"
+    assert isinstance(effects[-1], PodForgotten), "whoever waited for it hears of it"
     assert loads_of(log)[LOW.uid] == load_of(LOW)
-    assert changes(log.handle(Spared(P.uid))) == []
+    assert changes(log.handle(EvictionFailed(P.uid))) == []
 
 
 def test_whoever_does_not_go_for_too_long_counts_as_before() -> None:
     log = after_nomination()
-    assert log.core.next_deadline() == PATIENCE
-    assert changes(log.handle(Tick(), PATIENCE - 1)) == []
-    effects = log.handle(Tick(), PATIENCE)
+    assert log.core.next_deadline() == VICTIM_SECONDS
+    assert changes(log.handle(Tick(), VICTIM_SECONDS - 1)) == []
+    effects = log.handle(Tick(), VICTIM_SECONDS)
     assert changes(effects) == [PodPlaced(LOW.uid, "a", 0, LOW.key)]
-    assert isinstance(effects[-1], Forgot)
+    assert isinstance(effects[-1], PodForgotten)
     assert loads_of(log) == {LOW.uid: load_of(LOW)}
-    assert log.core.next_deadline() == CONFIRMATION
+    assert log.core.next_deadline() == LOOK_UP_SECONDS
 
 
 def test_a_new_leader_knows_what_the_watch_shows() -> None:

@@ -1,7 +1,7 @@
 """What a new term learns from binders, whatever of it is lost, comes twice or comes late."""
 
-from services.snapshot.dispatch.order_dispatcher import BINDER_PATIENCE, WORD_PATIENCE
-from services.snapshot.dispatch.recall import RECALL_PATIENCE, Learnt, Recalls
+from services.snapshot.dispatch.order_dispatcher import BINDER_TIMEOUT, REPORT_TIMEOUT
+from services.snapshot.dispatch.recall import RECALL_TIMEOUT, BinderRecall, Claimed
 from services.snapshot.events import BindingWaits
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome, HeldAttempt, Recall, Recalled, Withdraw
 from tests.snapshot.test_dispatch import ONE, TWO, Play, V, W, attempt, sent
@@ -14,34 +14,34 @@ Process = tuple[str, str]
 class Term(Play):
     """A second term, in which binders have been listened to for long enough; attempts 1 to 3 stand in the ledger."""
 
-    def __init__(self, *names: str, listened_for: float = BINDER_PATIENCE) -> None:
+    def __init__(self, *names: str, listened_for: float = BINDER_TIMEOUT) -> None:
         super().__init__(*names)
         self.ledger.epoch = EPOCH
         self.ledger.windows = {attempt(number): self.now + LONG for number in (1, 2, 3)}
-        self.recalls = Recalls(self.dispatcher, self.ledger.windows.__contains__, self.now - listened_for)
+        self.recalls = BinderRecall(self.dispatcher, self.ledger.windows.__contains__, self.now - listened_for)
 
     def begin(self) -> dict[str, Recall]:
         return dict(self.recalls.begin(EPOCH, list(self.ledger.windows), self.now))
 
-    def tells(self, process: Process, asked: Recall, *numbers: int, **fields: object) -> Learnt:  # type: ignore[override]
+    def tells(self, process: Process, asked: Recall, *numbers: int, **fields: object) -> Claimed:  # type: ignore[override]
         held = [HeldAttempt(*attempt(number), **{"version": V, **fields}) for number in numbers]  # type: ignore[arg-type]
         return self.part(process, asked, held)
 
-    def part(self, process: Process, asked: Recall, held: list[HeldAttempt], part: int = 0, parts: int = 1) -> Learnt:
+    def part(self, process: Process, asked: Recall, held: list[HeldAttempt], part: int = 0, parts: int = 1) -> Claimed:
         name, incarnation = process
-        return self.recalls.take(Recalled(name, incarnation, EPOCH, asked.number, part, parts, held), self.now)
+        return self.recalls.on_answer(Recalled(name, incarnation, EPOCH, asked.number, part, parts, held), self.now)
 
     def tick(self) -> dict[str, list[int]]:
         return sent(self.recalls.tick(self.now))
 
     def order_is_with(self, process: Process, number: int) -> bool:
-        return self.dispatcher.has(process, attempt(number))
+        return self.dispatcher.holds(process, attempt(number))
 
 
 def test_what_a_binder_holds_stays_with_it_and_the_rest_is_given_out() -> None:
     term = Term("one", "two")
     asked = term.begin()
-    assert term.tells(TWO, asked["two"], 2) == Learnt()
+    assert term.tells(TWO, asked["two"], 2) == Claimed()
     assert term.tick() == {}, "the other one may hold the rest"
     term.tells(ONE, asked["one"])
     assert sorted(number for numbers in term.tick().values() for number in numbers) == [1, 3]
@@ -62,14 +62,14 @@ def test_who_waits_goes_on_waiting_and_is_not_sent_the_order_before_that_is_over
     assert learnt.waits == [BindingWaits(*attempt(number), 40.0) for number in (1, 2, 3)]
     assert term.tick() == {}
     assert term.pass_time(40.0) == []
-    assert term.pass_time(40.0 + WORD_PATIENCE) == [(43.0, {"one": [1, 2, 3]})]
+    assert term.pass_time(40.0 + REPORT_TIMEOUT) == [(43.0, {"one": [1, 2, 3]})]
 
 
 def test_a_wait_that_nobody_can_have_is_bounded() -> None:
     term = Term("one")
     term.ledger.windows = {attempt(1): 1e12}
     term.tells(ONE, term.begin()["one"], 1, wait=1e12)
-    assert term.pass_time(LONGEST_WAIT + WORD_PATIENCE) == [(LONGEST_WAIT + WORD_PATIENCE, {"one": [1]})]
+    assert term.pass_time(LONGEST_WAIT + REPORT_TIMEOUT) == [(LONGEST_WAIT + REPORT_TIMEOUT, {"one": [1]})]
 
 
 def test_a_version_that_the_binder_has_not_heard_of_is_sent_at_once() -> None:
@@ -83,7 +83,7 @@ def test_what_does_not_stand_is_withdrawn() -> None:
     learnt = term.tells(ONE, term.begin()["one"], 9)
     (withdraw,) = learnt.withdrawn
     assert (withdraw.uid, withdraw.attempt, withdraw.plugin, withdraw.epoch) == (*attempt(9), "", EPOCH)
-    assert learnt == Learnt(withdrawn=[Withdraw(*attempt(9), "", withdraw.reason, EPOCH)])
+    assert learnt == Claimed(withdrawn=[Withdraw(*attempt(9), "", withdraw.reason, EPOCH)])
 
 
 def test_no_holder_is_believed_alone() -> None:
@@ -99,13 +99,13 @@ def test_a_binder_is_asked_with_each_beat_until_all_parts_of_one_answer_have_com
     term = Term("one")
     first = term.begin()["one"]
     term.part(ONE, first, [HeldAttempt(*attempt(1), V)], 0, 2)
-    second = term.recalls.ask(ONE, term.now)
+    second = term.recalls.question(ONE, term.now)
     assert second is not None
     assert second.number > first.number
     term.part(ONE, second, [HeldAttempt(*attempt(2), V)], 1, 2)
     assert term.tick() == {}, "parts of two answers"
     term.part(ONE, first, [HeldAttempt(*attempt(3), V)], 1, 2)
-    assert term.recalls.ask(ONE, term.now) is None
+    assert term.recalls.question(ONE, term.now) is None
     assert term.tick() == {}
     assert all(term.order_is_with(ONE, number) for number in (1, 2, 3))
 
@@ -113,10 +113,10 @@ def test_a_binder_is_asked_with_each_beat_until_all_parts_of_one_answer_have_com
 def test_a_binder_that_does_not_answer_is_not_waited_for_without_end() -> None:
     term = Term("one")
     term.begin()
-    assert term.pass_time(RECALL_PATIENCE) == []
+    assert term.pass_time(RECALL_TIMEOUT) == []
     assert term.tick() == {}
-    term.pass_time(RECALL_PATIENCE + 0.5)
-    assert term.recalls.ask(ONE, term.now) is None
+    term.pass_time(RECALL_TIMEOUT + 0.5)
+    assert term.recalls.question(ONE, term.now) is None
     assert term.tick() == {"one": [1, 2, 3]}
 
 
@@ -125,7 +125,7 @@ def test_a_lost_binder_is_not_waited_for() -> None:
     asked = term.begin()
     term.tells(ONE, asked["one"], 1)
     del term.living["two"]
-    term.pass_time(BINDER_PATIENCE + 0.5)
+    term.pass_time(BINDER_TIMEOUT + 0.5)
     assert term.tick() == {"one": [2, 3]}
 
 
@@ -134,11 +134,11 @@ def test_binders_that_have_not_beaten_yet_are_waited_for() -> None:
     assert term.begin() == {}
     term.living = {"one": "first"}
     term.pass_time(0.5)
-    asked = term.recalls.ask(ONE, term.now)
+    asked = term.recalls.question(ONE, term.now)
     assert asked is not None
     term.tells(ONE, asked, 1)
     assert term.tick() == {}
-    term.pass_time(BINDER_PATIENCE)
+    term.pass_time(BINDER_TIMEOUT)
     assert term.tick() == {"one": [2, 3]}
 
 
@@ -161,8 +161,8 @@ def test_answers_to_another_term_or_of_another_process_are_nothing() -> None:
     term = Term("one")
     asked = term.begin()["one"]
     held = [HeldAttempt(*attempt(9), V)]
-    assert term.recalls.take(Recalled("one", "first", EPOCH - 1, asked.number, 0, 1, held), 0.0) == Learnt()
-    assert term.recalls.take(Recalled("one", "second", EPOCH, asked.number, 0, 1, held), 0.0) == Learnt()
+    assert term.recalls.on_answer(Recalled("one", "first", EPOCH - 1, asked.number, 0, 1, held), 0.0) == Claimed()
+    assert term.recalls.on_answer(Recalled("one", "second", EPOCH, asked.number, 0, 1, held), 0.0) == Claimed()
 
 
 def test_what_was_claimed_ends_and_is_lost_like_any_other() -> None:
@@ -170,7 +170,7 @@ def test_what_was_claimed_ends_and_is_lost_like_any_other() -> None:
     asked = term.begin()
     term.tells(TWO, asked["two"], 1, 2, 3)
     term.tells(ONE, asked["one"])
-    assert term.dispatcher.word(TWO, BindingOutcome(*attempt(1), "no", version=V), term.now) == []
+    assert term.dispatcher.on_outcome(TWO, BindingOutcome(*attempt(1), "no", version=V), term.now) == []
     assert term.dispatcher.held == 2
     del term.living["two"]
-    assert [numbers for _, numbers in term.pass_time(BINDER_PATIENCE + 0.5)] == [{"one": [2, 3]}]
+    assert [numbers for _, numbers in term.pass_time(BINDER_TIMEOUT + 0.5)] == [{"one": [2, 3]}]

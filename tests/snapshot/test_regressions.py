@@ -10,10 +10,10 @@ import pytest
 from services.binder.events import Call, Orders, Unknown, Where
 from services.binder.events import LookUp as BinderLookUp
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch.order_dispatcher import Dispatcher
-from services.snapshot.dispatch.pod_lookups import LookUps, outcome
-from services.snapshot.events import Fence, Forgot, LookedUp, NodeGone, NodeSeen, Tick
-from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from services.snapshot.dispatch.order_dispatcher import OrderDispatcher
+from services.snapshot.dispatch.pod_lookups import PodLookUps, outcome
+from services.snapshot.events import Fence, LookedUp, NodeGone, NodeSeen, PodForgotten, Tick
+from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
 from shared.kube.client import KubeClient
 from shared.kube.events_and_conditions import ObservedPod
 from shared.kube.outcome import CallResult
@@ -30,13 +30,13 @@ from tests.rounds.support import reassigned, small_node, small_pod
 def test_orders_whose_deadline_has_passed_do_not_take_a_binders_room_for_ever() -> None:
     """The API server is away for longer than the window: the binder leaves such orders and says nothing of them."""
     core, binder = SnapshotCore(1), Binder()
-    dispatcher = Dispatcher(core.order)
+    dispatcher = OrderDispatcher(core.order)
     start = binder.now
-    dispatcher.beat(BinderBeat("b", "i", 2), start)
+    dispatcher.on_beat(BinderBeat("b", "i", 2), start)
     for name in ("p", "q"):
         committed(core, name, start)
     attempts = [(entry.uid, entry.attempt) for entry in core.ledger.values()]
-    for _, given in dispatcher.give(attempts, start):
+    for _, given in dispatcher.dispatch(attempts, start):
         for call in only(Call, binder.handle(Orders(BindingOrders(1, [_known(order) for order in given])))):
             (look_up,) = only(BinderLookUp, binder.answer(call, Unknown("no answer")))
             binder.found(look_up, Where.UNKNOWN)
@@ -46,15 +46,15 @@ def test_orders_whose_deadline_has_passed_do_not_take_a_binders_room_for_ever() 
         binder.pass_time(now - binder.now)
         for message in binder.reports():
             for told in message.outcomes:
-                dispatcher.word(("b", "i"), told, now)
-        sends = dispatcher.beat(BinderBeat("b", "i", 2), now) + dispatcher.tick(now)
+                dispatcher.on_outcome(("b", "i"), told, now)
+        sends = dispatcher.on_beat(BinderBeat("b", "i", 2), now) + dispatcher.tick(now)
         for _, given in sends:
             binder.handle(Orders(BindingOrders(1, [_known(order) for order in given])))
         core.handle(Tick(), now)
     assert binder.core.held == 0
     committed(core, "r", now)
     new = core.ledger[small_pod("r").uid]
-    assert dispatcher.give([(new.uid, new.attempt)], now), f"{dispatcher.held} are held by a binder that has none"
+    assert dispatcher.dispatch([(new.uid, new.attempt)], now), f"{dispatcher.held} are held by a binder that has none"
 
 
 def _known(order: BindingOrder) -> BindingOrder:
@@ -79,7 +79,7 @@ def test_a_pod_that_finished_while_no_snapshot_ran_gives_its_place_back() -> Non
     core.begin(0.0)
     # The API server still has the pod, phase Succeeded, spec.nodeName "a":
     finished = ObservedPod(small_pod("p").uid, "a", False, 1, [], "9", phase="Succeeded")
-    for effect in core.handle(Tick(), BINDING_WINDOW + LOOK_UP_GRACE):
+    for effect in core.handle(Tick(), BINDING_WINDOW + FENCE_GRACE):
         assert isinstance(effect, Fence)
         core.handle(outcome(effect, finished), 1.0)
     assert core.counts()["pods"] == 0
@@ -109,9 +109,9 @@ async def test_one_look_up_a_pod_is_under_way_at_a_time() -> None:
     server = SlowServer()
     told: list[LookedUp] = []
     log = logging.getLogger("test")
-    look_ups = LookUps(cast(KubeClient, server), told.append, log, Fault(Metrics(), log))
+    look_ups = PodLookUps(cast(KubeClient, server), told.append, log, Fault(Metrics(), log))
     for times in range(1, 21):
-        for effect in core.handle(Tick(), times * (BINDING_WINDOW + LOOK_UP_GRACE)):
+        for effect in core.handle(Tick(), times * (BINDING_WINDOW + FENCE_GRACE)):
             assert isinstance(effect, Fence)
             look_ups.begin(effect)
         await asyncio.sleep(0)
@@ -139,4 +139,4 @@ def test_a_new_term_forgets_no_pod_whose_binding_may_be_under_way() -> None:
     core.handle(NodeGone("a"), 1.0)
     core.restate(2)
     effects = core.begin(1.0)
-    assert not [effect for effect in effects if isinstance(effect, Forgot)]
+    assert not [effect for effect in effects if isinstance(effect, PodForgotten)]

@@ -8,17 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch.order_dispatcher import Dispatcher
-from services.snapshot.dispatch.term_end import Settling
+from services.snapshot.dispatch.order_dispatcher import OrderDispatcher
+from services.snapshot.dispatch.term_end import TermEnd
 from services.snapshot.events import (
     BindingFailed,
     BindingFinished,
     Effect,
     Event,
     Fence,
-    Forgot,
     LookedUp,
     NodeSeen,
+    PodForgotten,
 )
 from shared.messages.binding import BinderBeat
 from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
@@ -33,8 +33,8 @@ class Term:
     def __init__(self, epoch: int = 1) -> None:
         self.loop = asyncio.get_running_loop()
         self.core = SnapshotCore(epoch)
-        self.dispatcher = Dispatcher(self.core.order)
-        self.settling = Settling(self.core, self.dispatcher, self.feed, self.loop.time)
+        self.dispatcher = OrderDispatcher(self.core.order)
+        self.settling = TermEnd(self.core, self.dispatcher, self.feed, self.loop.time)
         self.fencing = True
         self.fenced: list[str] = []
         self.forgotten: list[str] = []
@@ -52,16 +52,16 @@ class Term:
                     self.fenced.append(uid)
                     if self.fencing:
                         self.loop.call_later(0.1, self.feed, LookedUp(uid, attempt, None, version=version))
-                case Forgot(uid=uid):
+                case PodForgotten(uid=uid):
                     self.forgotten.append(uid)
 
     def beat(self, room: int, *, gone: bool = False) -> None:
-        self.dispatcher.beat(BinderBeat("b1", "x", room, gone=gone), self.loop.time())
+        self.dispatcher.on_beat(BinderBeat("b1", "x", room, gone=gone), self.loop.time())
 
     def send(self) -> None:
         """All three go to a binder."""
         self.beat(100)
-        sends = self.dispatcher.give([(e.uid, e.attempt) for e in self.core.ledger.values()], self.loop.time())
+        sends = self.dispatcher.dispatch([(e.uid, e.attempt) for e in self.core.ledger.values()], self.loop.time())
         assert sum(len(orders) for _, orders in sends) == 3
 
     def attempt(self, uid: str) -> int:
@@ -96,7 +96,7 @@ def test_an_order_of_an_earlier_term_may_be_with_somebody() -> None:
         term = Term(2)
         term.core = SnapshotCore(2, before.core.ledger.values())
         term.core.begin(term.loop.time())
-        term.settling = Settling(term.core, term.dispatcher, term.feed, term.loop.time)
+        term.settling = TermEnd(term.core, term.dispatcher, term.feed, term.loop.time)
         await term.settle()
         assert sorted(term.fenced) == ["a", "b", "c"] and term.settling.settled
 

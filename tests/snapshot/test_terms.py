@@ -6,23 +6,24 @@ from typing import cast
 
 import pytest
 
-from services.snapshot.core import MOST_CHANGES, SnapshotCore
+from services.snapshot.core import SnapshotCore
+from services.snapshot.event_handlers import MAX_CHANGES
 from services.snapshot.events import (
     BindingFinished,
     Effect,
     Fence,
     NodeGone,
     NodeSeen,
-    Observed,
     Persist,
     PodDeleted,
     PodSeen,
     Publish,
+    RecallAttempts,
     Reply,
-    Resume,
     Tick,
+    WatchEvents,
 )
-from services.snapshot.state.ledger import BINDING_WINDOW, LOOK_UP_GRACE
+from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
 from services.snapshot.store.terms import Terms, ledger_is_lost
 from shared.errors import InvariantBroken
 from shared.messages.codec import encode
@@ -48,7 +49,7 @@ from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")
-DUE = BINDING_WINDOW + LOOK_UP_GRACE
+DUE = BINDING_WINDOW + FENCE_GRACE
 P, Q, R = small_pod("p"), small_pod("q", cpu="2"), small_pod("r")
 
 
@@ -63,7 +64,7 @@ def left_behind() -> SnapshotLog:
 def successor(of: SnapshotLog, *seen: object, now: float = 1.0) -> tuple[SnapshotCore, list[Effect]]:
     core = SnapshotCore(2, of.core.ledger.values(), of.core.answer)
     core.validate()
-    core.handle(Observed([NodeSeen(A), NodeSeen(B), *seen]), now)  # type: ignore[list-item]
+    core.handle(WatchEvents([NodeSeen(A), NodeSeen(B), *seen]), now)  # type: ignore[list-item]
     core.validate()
     effects = core.begin(now)
     core.validate()
@@ -71,7 +72,7 @@ def successor(of: SnapshotLog, *seen: object, now: float = 1.0) -> tuple[Snapsho
 
 
 def orders(core: SnapshotCore, effects: list[Effect]) -> list[tuple[str, str, int]]:
-    given = [core.order(attempt, 1.0) for e in effects if isinstance(e, Resume) for attempt in e.attempts]
+    given = [core.order(attempt, 1.0) for e in effects if isinstance(e, RecallAttempts) for attempt in e.attempts]
     return [(o.assignment.name, o.node, o.epoch) for o in given if o is not None]
 
 
@@ -84,7 +85,7 @@ def test_what_is_still_assumed_goes_on() -> None:
 
 def test_what_the_listing_shows_as_bound_is_settled() -> None:
     core, effects = successor(left_behind(), PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")))
-    assert effects == [Resume(())]
+    assert effects == [RecallAttempts(())]
     assert core.ledger == {}
 
 
@@ -99,8 +100,8 @@ def test_a_pod_that_is_gone_meanwhile_is_looked_up_in_time() -> None:
 def test_a_new_term_gives_every_entry_a_whole_window() -> None:
     """What the clock of the leader before said is of no interest here."""
     core, effects = successor(left_behind(), now=5000.0)
-    assert [attempt[0] for e in effects if isinstance(e, Resume) for attempt in e.attempts] == [P.uid]
-    ((attempt,),) = [e.attempts for e in effects if isinstance(e, Resume)]
+    assert [attempt[0] for e in effects if isinstance(e, RecallAttempts) for attempt in e.attempts] == [P.uid]
+    ((attempt,),) = [e.attempts for e in effects if isinstance(e, RecallAttempts)]
     order = core.order(attempt, 5000.0)
     assert order is not None and order.window == BINDING_WINDOW
     assert core.next_deadline() == 5000.0 + DUE
@@ -117,7 +118,7 @@ def test_an_unfenced_pod_keeps_the_place_that_a_doubtful_ledger_names() -> None:
     """Unless the listing shows where it is."""
     doubtful = list(left_behind().core.ledger.values())
     core = SnapshotCore(2)
-    core.handle(Observed([NodeSeen(A), NodeSeen(B), PodSeen(bound(Q, "a"))]), 1.0)
+    core.handle(WatchEvents([NodeSeen(A), NodeSeen(B), PodSeen(bound(Q, "a"))]), 1.0)
     core.assume_again(doubtful)
     core.validate()
     assert orders(core, core.begin(1.0)) == [("p", "a", 2)]
@@ -151,17 +152,17 @@ def test_a_state_that_was_lost_goes_on_in_a_later_term() -> None:
 
 def test_what_the_watch_says_at_once_makes_one_delta() -> None:
     log = SnapshotLog(epoch=1)
-    effects = log.handle(Observed([NodeSeen(A), PodSeen(bound(P, "a")), NodeSeen(B), PodSeen(bound(Q, "b"))]))
+    effects = log.handle(WatchEvents([NodeSeen(A), PodSeen(bound(P, "a")), NodeSeen(B), PodSeen(bound(Q, "b"))]))
     assert kinds(effects) == ["Persist", "Publish"]
     (delta,) = log.deltas
     assert [type(change) for change in delta.changes] == [NodeUpserted, PodPlaced, NodeUpserted, PodPlaced]
     assert replayed(log.deltas) == held(log.core.state())
-    assert log.handle(Observed([PodSeen(bound(P, "a")), NodeSeen(A)])) == []
+    assert log.handle(WatchEvents([PodSeen(bound(P, "a")), NodeSeen(A)])) == []
 
 
 def test_one_delta_settles_all_that_was_seen_bound() -> None:
     log = left_behind()
-    effects = log.handle(Observed([PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")), PodDeleted(Q.uid)]))
+    effects = log.handle(WatchEvents([PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")), PodDeleted(Q.uid)]))
     (persist, publish) = effects
     assert isinstance(persist, Persist) and persist.settled == (P.uid, Q.uid)
     assert isinstance(publish, Publish) and isinstance(publish.message, Delta)
@@ -171,8 +172,10 @@ def test_one_delta_settles_all_that_was_seen_bound() -> None:
 def test_what_one_delta_writes_makes_earlier_judgements_stale() -> None:
     log = SnapshotLog(A, B, epoch=1)
     seen = log.core.seq
-    log.handle(Observed([PodSeen(bound(P, "a"))]))
-    assert refusals(log.handle(commit(1, (R, "a", seen)))) == {R.uid: ("node a has changed since it was judged", False)}
+    log.handle(WatchEvents([PodSeen(bound(P, "a"))]))
+    assert refusals(log.handle(commit(1, (R, "a", seen)))) == {
+        R.uid: ("node a has changed since the evaluation", False)
+    }
 
 
 def test_the_pod_comes_along_where_binding_needs_it() -> None:
@@ -182,7 +185,7 @@ def test_the_pod_comes_along_where_binding_needs_it() -> None:
     core = SnapshotCore(2, [entry])
     core.handle(NodeSeen(A), 0.0)
     (resume,) = core.begin(0.0)
-    assert isinstance(resume, Resume)
+    assert isinstance(resume, RecallAttempts)
     order = core.order(resume.attempts[0], 1.0)
     assert order is not None and order.assignment.pod == P
 
@@ -191,12 +194,12 @@ def test_very_much_that_the_watch_says_at_once_makes_several_deltas() -> None:
     """Nodes that come with thousands of pods each, which were there before them."""
     core = SnapshotCore(1)
     names = [f"n{i}" for i in range(4)]
-    pods = [pod(f"{name}-{i}").request(cpu="1m").build() for name in names for i in range(MOST_CHANGES // 2)]
-    core.handle(Observed([PodSeen(bound(made, made.name.partition("-")[0])) for made in pods]), 0.0)
-    effects = core.handle(Observed([NodeSeen(node(name).build()) for name in names]), 0.0)
+    pods = [pod(f"{name}-{i}").request(cpu="1m").build() for name in names for i in range(MAX_CHANGES // 2)]
+    core.handle(WatchEvents([PodSeen(bound(made, made.name.partition("-")[0])) for made in pods]), 0.0)
+    effects = core.handle(WatchEvents([NodeSeen(node(name).build()) for name in names]), 0.0)
     assert kinds(effects) == ["Persist", "Publish"] * 2
     deltas = [e.message for e in effects if isinstance(e, Publish) and isinstance(e.message, Delta)]
-    assert [len(delta.changes) for delta in deltas] == [MOST_CHANGES + 2] * 2
+    assert [len(delta.changes) for delta in deltas] == [MAX_CHANGES + 2] * 2
     assert all(len(encode(delta)) < 4 << 20 for delta in deltas)
     assert replayed(deltas) == held(core.state())
 

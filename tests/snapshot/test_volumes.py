@@ -8,19 +8,19 @@ import pytest
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import (
     BindingFailed,
-    Dispatch,
+    DispatchOrders,
     Effect,
-    Forgot,
     LookedUp,
     NodeSeen,
     ObjectGone,
     ObjectSeen,
-    Observed,
     PodDeleted,
+    PodForgotten,
     PodSeen,
     Tick,
+    WatchEvents,
 )
-from services.snapshot.state.object_overlay import LINGER
+from services.snapshot.state.object_overlay import LINGER_SECONDS
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.state import Change, Commit, Decision, ObjectRemoved, ObjectUpserted, PodGone, PodPlaced
 from shared.model.objects import ClusterObject, ObjectKind, PersistentVolume, PersistentVolumeClaim, Pod
@@ -136,7 +136,7 @@ def test_ledger_and_order_carry_the_decision_with_the_claims_uids() -> None:
     effects = decided(log, 1, (P, "a", STATIC))
     remembered = msgspec.structs.replace(STATIC, uids={"default/c": "c-uid"})
     assert log.core.ledger[P.uid].assignment.volumes == remembered
-    ((attempt,),) = [effect.attempts for effect in effects if isinstance(effect, Dispatch)]
+    ((attempt,),) = [effect.attempts for effect in effects if isinstance(effect, DispatchOrders)]
     order = log.core.order(attempt, 1.0)
     assert order is not None and order.assignment.volumes == remembered
 
@@ -170,12 +170,12 @@ def selected(where: str) -> ClusterObject:
         (
             [FREE, a_claim("c", annotations={SELECTED_NODE: "b"})],
             DYNAMIC,
-            "claim default/c is to get a volume at node b",
+            "claim default/c will get a volume at node b",
         ),
         (
             [FREE, a_claim("c", annotations={SELECTED_NODE: "a"})],
             STATIC,
-            "claim default/c is to get a volume at node a",
+            "claim default/c will get a volume at node a",
         ),
     ],
 )
@@ -194,7 +194,7 @@ def test_what_has_changed_since_it_was_judged_is_refused(change: ClusterObject, 
     log = a_log()
     seen = log.core.seq
     log.handle(ObjectSeen(change))
-    reason = f"{what} has changed since it was judged"
+    reason = f"{what} has changed since the evaluation"
     assert refusals(decided(log, 1, (P, "a", STATIC), seen=seen)) == {P.uid: (reason, False)}
     assert refusals(decided(log, 2, (P, "a", STATIC))) == {}
 
@@ -202,7 +202,7 @@ def test_what_has_changed_since_it_was_judged_is_refused(change: ClusterObject, 
 def test_two_pods_of_a_round_do_not_get_one_volume() -> None:
     log = a_log(FREE, CLAIM, a_claim("d"))
     effects = decided(log, 1, (P, "a", STATIC), (Q, "b", VolumeDecision(bindings=[("default/d", "v")])))
-    assert refusals(effects) == {Q.uid: ("volume v has changed since it was judged", False)}
+    assert refusals(effects) == {Q.uid: ("volume v has changed since the evaluation", False)}
     assert (log.pods(), claimed(log)) == ({P.uid: "a"}, "default/c c-uid")
 
 
@@ -211,7 +211,7 @@ def test_a_claim_does_not_get_two_volumes() -> None:
     decided(log, 1, (P, "a", STATIC))
     other = decided(log, 2, (Q, "a", VolumeDecision(bindings=[("default/c", "w")])))
     made = decided(log, 3, (Q, "a", DYNAMIC))
-    assert refusals(other) == refusals(made) == {Q.uid: ("claim default/c is to have volume v", False)}
+    assert refusals(other) == refusals(made) == {Q.uid: ("claim default/c will get volume v", False)}
 
 
 # Over
@@ -307,10 +307,10 @@ def test_it_outlasts_the_sight_of_the_pod_for_volumes_may_be_seen_later() -> Non
     decided(log, 1, (P, "a", STATIC))
     log.handle(PodSeen(bound(P, "a")), 10.0)
     assert claimed(log) == "default/c c-uid"
-    assert log.core.next_deadline() == 10.0 + LINGER
+    assert log.core.next_deadline() == 10.0 + LINGER_SECONDS
     shown = volume(log)
     log.handle(ObjectSeen(shown), 11.0)
-    log.handle(Tick(), 10.0 + LINGER)
+    log.handle(Tick(), 10.0 + LINGER_SECONDS)
     assert (volume(log), log.core.next_deadline()) == (shown, None)
 
 
@@ -318,8 +318,8 @@ def test_what_the_watch_never_shows_is_no_more_after_a_while() -> None:
     log = a_log()
     decided(log, 1, (P, "a", STATIC))
     log.handle(PodSeen(bound(P, "a")), 10.0)
-    assert changes(log.handle(Tick(), 9.0 + LINGER)) == []
-    assert changes(log.handle(Tick(), 10.0 + LINGER)) == [ObjectUpserted(FREE), ObjectUpserted(CLAIM)]
+    assert changes(log.handle(Tick(), 9.0 + LINGER_SECONDS)) == []
+    assert changes(log.handle(Tick(), 10.0 + LINGER_SECONDS)) == [ObjectUpserted(FREE), ObjectUpserted(CLAIM)]
     assert log.core.next_deadline() is None
 
 
@@ -327,7 +327,7 @@ def test_a_pod_and_its_volume_seen_at_once_make_one_delta() -> None:
     log = a_log()
     decided(log, 1, (P, "a", STATIC))
     before = log.core.seq
-    log.handle(Observed([PodSeen(bound(P, "a")), ObjectSeen(a_volume("v", claim="default/c", uid="c-uid"))]), 10.0)
+    log.handle(WatchEvents([PodSeen(bound(P, "a")), ObjectSeen(a_volume("v", claim="default/c", uid="c-uid"))]), 10.0)
     assert (log.core.seq, claimed(log)) == (before + 1, "default/c c-uid")
 
 
@@ -359,7 +359,7 @@ def test_a_new_leader_that_is_shown_the_volume_claimed_leaves_it_so() -> None:
     core.validate()
     assert core.state().objects == [shown]
     assert [type(change) for change in changes(effects)] == [PodGone]
-    assert any(isinstance(effect, Forgot) for effect in effects)
+    assert any(isinstance(effect, PodForgotten) for effect in effects)
 
 
 def test_a_commit_without_volumes_is_as_before() -> None:

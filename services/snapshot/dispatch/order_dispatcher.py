@@ -1,14 +1,14 @@
-"""Which binder has which orders: each is with one binder at a time, and goes to another when that is lost.
+"""Which binder has which orders: each order is with one binder at a time, and goes to another if that one is lost.
 
 A *process* is a binder by name and incarnation. The ledger says what an order is now: which version of the pod it
 names, and what is left of its window. So what is sent again is never older than the ledger, and nothing is sent that
 has ended there.
 
-An order may be sent twice, to the same process or to another: what they name is the same version of the same pod, so it
-is bound once. But then a process that has failed, and has not called on Bind, says nothing of the others, or of what it
-did before it forgot the order. Its word alone is enough where the order, with the version that it has now, was sent
-once and to nobody else: `is_sole`. Of orders from earlier terms it is not known where they went; who says that it holds
-one keeps it (`claim`), and what nobody claims is given out again.
+An order may be sent twice, to one process or to two: both name the same version of the same pod, so the pod is bound
+once. But then a process that reports a failure, without having called Bind, says nothing about the others, or about
+what it did before it forgot the order. Its word alone is enough if the order, with its present version, was sent once
+and to no other process: `is_sole`. Where orders of earlier terms went is unknown: a process that says it holds one
+keeps it (`claim`), and unclaimed ones are dispatched again.
 """
 
 from collections import deque
@@ -16,31 +16,33 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.snapshot.state.ledger import Attempt, bounded
-from shared.messages.binding import LONGEST_WAIT, BinderBeat, BindingOrders, BindingOutcome, HeldAttempt
+from services.snapshot.events import BindingFailed, BindingFinished, BindingReport, BindingStale, BindingWaits
+from services.snapshot.state.ledger import AttemptKey, bounded
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, HeldAttempt
 from shared.messages.state import EPOCH_SHIFT, BindingOrder
 from shared.model.objects import encode_msgpack
 
-BINDER_PATIENCE = 2.0
-"""Seconds without a beat after which a binder counts as lost."""
-WORD_PATIENCE = 3.0
-"""Seconds without a word on an order after which it is sent again: it, or the word, may have been lost."""
-LEAST_LEFT = 5.0
+BINDER_TIMEOUT = 2.0
+"""Seconds without a beat after which a binder is lost."""
+REPORT_TIMEOUT = 3.0
+"""Seconds without a report on an order after which it is sent again: it, or the report, may have been lost."""
+MIN_WINDOW = 5.0
 """Seconds of its window with which an order is still worth giving to another binder."""
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """Of orders in one message, half of what a message may hold."""
-SMALL_ORDER = 1 << 11
-"""Bytes; names are not longer."""
+ORDER_BYTES = 1 << 11
+"""Of an order without its pod, at most."""
 
 Process = tuple[str, str]
 """A binder's name and incarnation."""
 Sends = list[tuple[str, list[BindingOrder]]]
-OrderOf = Callable[[Attempt, float], BindingOrder | None]
-"""The order for an attempt as the ledger has it at this moment; None where no binder is to have it any more."""
+"""Orders by binder."""
+OrderOf = Callable[[AttemptKey, float], BindingOrder | None]
+"""The order of an attempt as the ledger has it now; None if no binder must have it."""
 
 
 class _Sent(NamedTuple):
-    """`process`: the only one that an order with this version was sent to, and only once; None: not so."""
+    """`process`: the only one that got an order with this version, and only once; None if there were several."""
 
     version: str
     process: Process | None
@@ -51,96 +53,96 @@ class _Binder:
     incarnation: str
     room: int
     heard_at: float
-    held: dict[Attempt, float] = field(default_factory=dict)
-    """By when there is to be a word on each."""
+    held: dict[AttemptKey, float] = field(default_factory=dict)
+    """By when a report on each is due."""
 
 
-class Dispatcher:
-    """The methods answer with what is to be sent now, by binder."""
+class OrderDispatcher:
+    """Methods return the orders that must be sent now."""
 
     def __init__(self, order_of: OrderOf) -> None:
         self._order_of = order_of
         self._binders: dict[str, _Binder] = {}
-        self._waiting: deque[Attempt] = deque()
-        """Some may not wait any more."""
-        self._waits: set[Attempt] = set()
-        self._unclaimed: dict[Attempt, None] = {}
+        self._queue: deque[AttemptKey] = deque()
+        """May have some that do not wait any more."""
+        self._waiting: set[AttemptKey] = set()
+        self._unclaimed: dict[AttemptKey, None] = {}
         """Of earlier terms; binders are being asked which of them they hold."""
-        self._holder: dict[Attempt, str] = {}
-        self._sent: dict[Attempt, _Sent] = {}
+        self._holder: dict[AttemptKey, str] = {}
+        self._sent: dict[AttemptKey, _Sent] = {}
         self._number = 0
         self._heard_at: float | None = None
-        """When any binder was heard of last; before that, when that was first missed."""
+        """When the last beat of any binder came; before the first, when it was first missed."""
 
     @property
     def waiting(self) -> int:
-        return len(self._waits)
+        return len(self._waiting)
 
     @property
     def held(self) -> int:
         return len(self._holder)
 
-    def give(self, attempts: Iterable[Attempt], now: float) -> Sends:
-        """Those that are here already count once; a binder that has one with another version gets it anew."""
-        anew: Sends = []
+    def dispatch(self, attempts: Iterable[AttemptKey], now: float) -> Sends:
+        """Orders that are here already count once; a binder that has another version of one gets it again."""
+        renewed: Sends = []
         for attempt in attempts:
             name = self._holder.get(attempt)
             if name is not None:
                 order = self._order_of(attempt, now)
                 if order is not None and self._sent[attempt].version != order.version:
                     self._hand(name, order, now)
-                    anew.append((name, [order]))
-            elif attempt not in self._waits and attempt not in self._unclaimed:
-                self._waits.add(attempt)
-                self._waiting.append(attempt)
-        return anew + self._send(now)
+                    renewed.append((name, [order]))
+            elif attempt not in self._waiting and attempt not in self._unclaimed:
+                self._waiting.add(attempt)
+                self._queue.append(attempt)
+        return renewed + self._send(now)
 
-    def recall(self, attempts: Iterable[Attempt]) -> None:
-        """Of earlier terms: nobody is given them before it is known who holds them."""
+    # Orders of earlier terms
+
+    def recall(self, attempts: Iterable[AttemptKey]) -> None:
+        """Holds these back until it is known which binders hold them."""
         self._unclaimed = dict.fromkeys(attempts)
 
     def claim(self, process: Process, held: HeldAttempt, now: float) -> Sends | None:
-        """This process says that it holds an order. None where another one does, or nobody is to have it."""
+        """This process says that it holds an order. None if another one does, or no binder must have it."""
         attempt = (held.uid, held.attempt)
         order = self._order_of(attempt, now)
-        if order is None or attempt in self._holder or not self.beats(process):
+        if order is None or attempt in self._holder or not self.is_alive(process):
             return None
         name = process[0]
         self._unclaimed.pop(attempt, None)
-        self._waits.discard(attempt)
+        self._waiting.discard(attempt)
         self._holder[attempt], self._sent[attempt] = name, _Sent(held.version, None)
-        self._binders[name].held[attempt] = now + bounded(held.wait) + WORD_PATIENCE
+        self._binders[name].held[attempt] = now + bounded(held.wait) + REPORT_TIMEOUT
         if held.version == order.version:
             return []
         self._hand(name, order, now)
         return [(name, [order])]
 
-    def give_unclaimed(self, now: float) -> Sends:
-        """Whoever is to have told what it holds has done so."""
+    def dispatch_unclaimed(self, now: float) -> Sends:
+        """All binders have answered."""
         if not self._unclaimed:
             return []
         attempts, self._unclaimed = self._unclaimed, {}
-        return self.give(attempts, now)
+        return self.dispatch(attempts, now)
+
+    # Binders
 
     def processes(self) -> list[Process]:
         return [(name, binder.incarnation) for name, binder in self._binders.items()]
 
+    def is_alive(self, process: Process) -> bool:
+        """Whether beats of this process come."""
+        binder = self._binders.get(process[0])
+        return binder is not None and binder.incarnation == process[1]
+
     def addressed(self, binder: str, epoch: int, orders: list[BindingOrder]) -> BindingOrders:
-        """To the process that it is now, under a number that was never used."""
+        """The message for the present process of a binder, under a new number."""
         self._number += 1
         known = self._binders.get(binder)
         return BindingOrders(epoch, orders, "" if known is None else known.incarnation, self._number)
 
-    def knows(self, beat: BinderBeat) -> bool:
-        """Whether this very process has been heard of, and is not lost."""
-        return self.beats((beat.binder, beat.incarnation))
-
-    def beats(self, process: Process) -> bool:
-        """Whether this process is not lost."""
-        binder = self._binders.get(process[0])
-        return binder is not None and binder.incarnation == process[1]
-
-    def beat(self, beat: BinderBeat, now: float) -> Sends:
+    def on_beat(self, beat: BinderBeat, now: float) -> Sends:
         self._heard_at = now
         binder = self._binders.get(beat.binder)
         if binder is not None and (beat.gone or binder.incarnation != beat.incarnation):
@@ -154,76 +156,91 @@ class Dispatcher:
             binder.room, binder.heard_at = beat.room, now
         return self._send(now)
 
-    def word(self, process: Process, outcome: BindingOutcome, now: float) -> Sends:
-        """A binder tells of an order: how it ended, that it waits, or that the pod has changed."""
-        attempt = (outcome.uid, outcome.attempt)
-        name = self._holder.get(attempt)
-        if name is None:
-            return []
-        if outcome.bound or outcome.gone or (outcome.failed and self.has(process, attempt)):
-            self._drop(attempt)
-            return self._send(now) if self._waiting else []
-        if outcome.waits and self.has(process, attempt):
-            self._binders[name].held[attempt] = now + wait_of(outcome) + WORD_PATIENCE
-        return []
-
-    def has(self, process: Process, attempt: Attempt) -> bool:
-        """Whether the order is with this process."""
-        name, incarnation = process
-        return self._holder.get(attempt) == name and self._binders[name].incarnation == incarnation
-
     def takes_orders(self, since: float) -> bool:
-        """Whether any binder has said so since then; one that ends takes none."""
+        """Whether a binder with room has beaten since then; one that is leaving has none."""
         return any(binder.room > 0 and binder.heard_at >= since for binder in self._binders.values())
 
-    def missing(self, now: float) -> str:
-        """Why orders wait for lack of any binder. Empty if none waits, or a binder is there or may be back."""
+    def no_binder(self, now: float) -> str:
+        """Says that orders wait and no binder beats; empty if that is not so, or a binder may come back."""
         silent = 0.0 if self._heard_at is None else now - self._heard_at
-        if self._binders or not self._waits or silent < BINDER_PATIENCE:
+        if self._binders or not self._waiting or silent < BINDER_TIMEOUT:
             return ""
         orders = "1 order waits" if self.waiting == 1 else f"{self.waiting} orders wait"
         return f"no binder has been heard of for {int(silent)} s, {orders}"
 
-    def was_sent(self, attempt: Attempt) -> bool:
-        """In this term, of an attempt that stands in the ledger and may be given to binders."""
+    # Outcomes
+
+    def report_of(self, process: Process, outcome: BindingOutcome) -> BindingReport | None:
+        """What an outcome tells the core; None if another binder has the order, and this one may not tell it."""
+        key = (outcome.uid, outcome.attempt)
+        if outcome.found:
+            return BindingStale(*key, outcome.version, outcome.found) if self.holds(process, key) else None
+        # The holder may extend the deadline and end the wait; its failure is fenced all the same.
+        may_report = key not in self._holder or self.holds(process, key)
+        if outcome.wait is not None:
+            return BindingWaits(*key, bounded(outcome.wait)) if may_report else None
+        if outcome.bound:
+            return BindingFinished(*key)
+        return BindingFailed(
+            *key,
+            outcome.reason,
+            outcome.plugin,
+            outcome.rejected,
+            version=outcome.version,
+            sure=outcome.fenced or self.is_sole(process, key, outcome.version),
+            gone=outcome.gone,
+            sole=may_report,
+        )
+
+    def on_outcome(self, process: Process, outcome: BindingOutcome, now: float) -> Sends:
+        attempt = (outcome.uid, outcome.attempt)
+        name = self._holder.get(attempt)
+        if name is None:
+            return []
+        if outcome.bound or outcome.gone or (outcome.failed and self.holds(process, attempt)):
+            self._drop(attempt)
+            return self._send(now) if self._queue else []
+        if outcome.wait is not None and self.holds(process, attempt):
+            self._binders[name].held[attempt] = now + bounded(outcome.wait) + REPORT_TIMEOUT
+        return []
+
+    def holds(self, process: Process, attempt: AttemptKey) -> bool:
+        name, incarnation = process
+        return self._holder.get(attempt) == name and self._binders[name].incarnation == incarnation
+
+    def was_sent(self, attempt: AttemptKey) -> bool:
+        """In this term, of an attempt that a binder must have."""
         return attempt in self._sent
 
-    def may_tell(self, process: Process, attempt: Attempt) -> bool:
-        """Whether this process may say that the attempt waits or has failed: nobody else has the order.
-
-        Who may put a deadline off may also end the wait. What it says of a failure is fenced all the same.
-        """
-        return attempt not in self._holder or self.has(process, attempt)
-
-    def is_sole(self, process: Process, attempt: Attempt, version: str) -> bool:
-        """Whether only this process can have called on Bind with this version, for all that was ever sent."""
+    def is_sole(self, process: Process, attempt: AttemptKey, version: str) -> bool:
+        """Whether only this process can have called Bind with this version."""
         return self._sent.get(attempt) == _Sent(version, process)
 
     def hand_back(self, process: Process, outcome: BindingOutcome, now: float) -> Sends | None:
-        """Another one is to have it, at once. None where that cannot be, and the pod is to be decided anew."""
+        """Gives the order to another binder. None if that is not worthwhile, and the pod must be decided again."""
         attempt = (outcome.uid, outcome.attempt)
-        if not self.has(process, attempt):
+        if not self.holds(process, attempt):
             return []
         order = self._order_of(attempt, now)
         if order is None:
             self._drop(attempt)
             return []
-        if order.window < LEAST_LEFT and self.is_sole(process, attempt, order.version):
+        if order.window < MIN_WINDOW and self.is_sole(process, attempt, order.version):
             return None
         del self._binders[process[0]].held[attempt], self._holder[attempt]
-        self._waits.add(attempt)
-        self._waiting.appendleft(attempt)
+        self._waiting.add(attempt)
+        self._queue.appendleft(attempt)
         return self._send(now)
 
     def tick(self, now: float) -> Sends:
-        """To be called now and then: notices who is lost, and what there was no word on."""
+        """Drops lost binders, and sends again the orders without a report."""
         self._heard_at = now if self._heard_at is None else self._heard_at
-        for name in [name for name, b in self._binders.items() if now - b.heard_at > BINDER_PATIENCE]:
+        for name in [name for name, b in self._binders.items() if now - b.heard_at > BINDER_TIMEOUT]:
             self._lose(name)
         sends = self._send(now)
         for name, binder in self._binders.items():
             again: list[BindingOrder] = []
-            for attempt in [attempt for attempt, word_by in binder.held.items() if word_by <= now]:
+            for attempt in [attempt for attempt, due in binder.held.items() if due <= now]:
                 order = self._order_of(attempt, now)
                 if order is None:
                     self._drop(attempt)
@@ -235,76 +252,64 @@ class Dispatcher:
         return sends
 
     def clear(self) -> None:
-        """A new term: every order will be given anew."""
-        self._waiting.clear()
-        self._waits.clear()
-        self._unclaimed.clear()
-        self._holder.clear()
-        self._sent.clear()
+        """A new term dispatches every order again."""
+        for orders in (self._queue, self._waiting, self._unclaimed, self._holder, self._sent):
+            orders.clear()
         for binder in self._binders.values():
             binder.held.clear()
 
-    # Inside
-
     def _lose(self, name: str) -> None:
-        """Its orders are the first that others get."""
+        """The binder's orders are the first that others get."""
         binder = self._binders.pop(name)
-        self._waiting.extendleft(reversed(binder.held))
-        self._waits.update(binder.held)
+        self._queue.extendleft(reversed(binder.held))
+        self._waiting.update(binder.held)
         for attempt in binder.held:
             del self._holder[attempt]
 
-    def _drop(self, attempt: Attempt) -> None:
-        """It has ended, or is the snapshot's to fence."""
+    def _drop(self, attempt: AttemptKey) -> None:
+        """The attempt has ended, or the snapshot fences it."""
         del self._binders[self._holder.pop(attempt)].held[attempt], self._sent[attempt]
 
     def _send(self, now: float) -> Sends:
-        """To the binder with the most room, in equal parts where several have it."""
-        given: dict[str, list[BindingOrder]] = {}
+        """To the binder with the most room; in equal parts if several have as much."""
+        sends: dict[str, list[BindingOrder]] = {}
         room = {name: b.room - len(b.held) for name, b in self._binders.items()}
-        while self._waiting and room and (most := max(room.values())) > 0:
+        while self._queue and room and (most := max(room.values())) > 0:
             name = next(name for name in room if room[name] == most)
-            attempt = self._waiting.popleft()
-            if attempt not in self._waits:
+            attempt = self._queue.popleft()
+            if attempt not in self._waiting:
                 continue
-            self._waits.discard(attempt)
+            self._waiting.discard(attempt)
             order = self._order_of(attempt, now)
             if order is None:
                 self._sent.pop(attempt, None)
                 continue
             self._hand(name, order, now)
-            given.setdefault(name, []).append(order)
+            sends.setdefault(name, []).append(order)
             room[name] -= 1
-        return list(given.items())
+        return list(sends.items())
 
     def _hand(self, name: str, order: BindingOrder, now: float) -> None:
-        """It is going to be sent there."""
         attempt, binder = (order.uid, order.attempt), self._binders[name]
         before = self._sent.get(attempt)
         of_this_term = order.attempt >> EPOCH_SHIFT >= order.epoch
         first = of_this_term if before is None else before.version != order.version
         self._sent[attempt] = _Sent(order.version, (name, binder.incarnation) if first else None)
         self._holder[attempt] = name
-        binder.held[attempt] = now + WORD_PATIENCE
+        binder.held[attempt] = now + REPORT_TIMEOUT
 
 
-def wait_of(outcome: BindingOutcome) -> float:
-    """How long the binder waits with it."""
-    return LONGEST_WAIT if outcome.wait is None else bounded(outcome.wait)
-
-
-def parts(orders: Sequence[BindingOrder]) -> Iterator[list[BindingOrder]]:
-    """As many together as fit into a message."""
+def messages(orders: Sequence[BindingOrder]) -> Iterator[list[BindingOrder]]:
+    """Splits orders into as many as fit into a message each."""
     part: list[BindingOrder] = []
     size = 0
     for order in orders:
-        bytes_of_order = (
-            SMALL_ORDER if order.assignment.pod is None else SMALL_ORDER + len(encode_msgpack(order.assignment.pod))
-        )
-        if part and size + bytes_of_order > MOST_BYTES:
+        pod = order.assignment.pod
+        added = ORDER_BYTES if pod is None else ORDER_BYTES + len(encode_msgpack(pod))
+        if part and size + added > MAX_BYTES:
             yield part
             part, size = [], 0
         part.append(order)
-        size += bytes_of_order
+        size += added
     if part:
         yield part

@@ -1,7 +1,7 @@
-"""Evictions that binders were asked for, until one of them says how it ended.
+"""Evictions that binders were asked for, until one reports the end.
 
-Nobody knows which binder has taken one, and whoever is lost has lost what it had. So all that is open is asked for
-again once there is a new binder: where it is under way, or has ended, that does no harm.
+Which binder has one is unknown, and a lost binder has lost its evictions. So all pending ones are sent again once there
+is a new binder; if one is under way, or has ended, that does no harm.
 """
 
 from collections import OrderedDict
@@ -11,33 +11,33 @@ from msgspec.structs import replace
 
 from shared.messages.binding import Evict, Evicted
 
-PATIENCE = 25.0
-"""Seconds after which it is not asked for any more: the queue will soon have the pod tried again in any case."""
+PENDING_SECONDS = 25.0
+"""For so long an eviction is sent again: then the queue will soon retry the preemptor anyway."""
 
 
-class Displacing:
+class PendingEvictions:
     def __init__(self) -> None:
-        self._open: OrderedDict[tuple[str, int], tuple[Evict, float]] = OrderedDict()
-        """The first to be given up first."""
+        self._pending: OrderedDict[tuple[str, int], tuple[Evict, float]] = OrderedDict()
+        """In the order in which they expire."""
 
-    def asked(self, evict: Evict, now: float) -> None:
-        self._give_up(now)
-        self._open[evict.uid, evict.attempt] = evict, now + PATIENCE
+    def add(self, evict: Evict, now: float) -> None:
+        self._expire(now)
+        self._pending[evict.uid, evict.attempt] = evict, now + PENDING_SECONDS
 
-    def names(self, uid: str, attempt: int, victims: Iterable[str]) -> bool:
-        """Whether binders were asked, for this nomination, to have all of these go."""
-        evict, _ = self._open.get((uid, attempt), (None, 0.0))
+    def has_victims(self, uid: str, attempt: int, victims: Iterable[str]) -> bool:
+        """Whether binders were asked to evict all of these for this nomination."""
+        evict, _ = self._pending.get((uid, attempt), (None, 0.0))
         return evict is not None and {victim.uid for victim in evict.victims}.issuperset(victims)
 
-    def ended(self, evicted: Evicted) -> None:
-        self._open.pop((evicted.uid, evicted.attempt), None)
+    def on_evicted(self, evicted: Evicted) -> None:
+        self._pending.pop((evicted.uid, evicted.attempt), None)
 
-    def open(self, now: float) -> list[Evict]:
-        """What is to be asked for again."""
-        self._give_up(now)
-        left = [(evict, until - PATIENCE + evict.window - now) for evict, until in self._open.values()]
+    def resend(self, now: float) -> list[Evict]:
+        """With what is left of their windows."""
+        self._expire(now)
+        left = [(evict, until - PENDING_SECONDS + evict.window - now) for evict, until in self._pending.values()]
         return [replace(evict, window=window) for evict, window in left if window > 0]
 
-    def _give_up(self, now: float) -> None:
-        while self._open and next(iter(self._open.values()))[1] <= now:
-            self._open.popitem(last=False)
+    def _expire(self, now: float) -> None:
+        while self._pending and next(iter(self._pending.values()))[1] <= now:
+            self._pending.popitem(last=False)

@@ -1,27 +1,27 @@
-"""The end of a term: settles every attempt that may still be bound, so that the next term has nothing to wait for.
+"""The end of a term: settles every attempt that may still be bound, so that the next term need not wait for any.
 
-Orders that were never sent are void at once. On those that binders have, their word is waited for. If all binders end
-as well, what is left without a word is fenced. If they stay, it is left to the next term, which asks them.
+Orders that were never sent are void at once. For those that binders have, reports are waited for. If all binders end as
+well, what is left without a report is fenced. If they stay, it is left to the next term, which asks them.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.dispatch.order_dispatcher import Dispatcher
+from services.snapshot.dispatch.order_dispatcher import OrderDispatcher
 from services.snapshot.events import BindingFailed
 from shared.messages.state import EPOCH_SHIFT, LedgerEntry
 from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
 
-LOOK = 0.01
+POLL = 0.01
 REASON = "the scheduler ends"
 
 
-class Settling:
+class TermEnd:
     def __init__(
         self,
         core: SnapshotCore,
-        dispatcher: Dispatcher,
+        dispatcher: OrderDispatcher,
         feed: Callable[[BindingFailed], None],
         clock: Callable[[], float],
     ) -> None:
@@ -32,11 +32,11 @@ class Settling:
 
     @property
     def settled(self) -> bool:
-        """Whether no attempt can bind a pod any more, but those that have done so."""
+        """Whether no attempt can bind a pod that is not bound already."""
         return next(self._open(), None) is None
 
     async def run(self) -> None:
-        """Takes a bounded time. Nothing is committed or sent meanwhile; words of binders come in, and are written."""
+        """Takes a bounded time. Meanwhile nothing is committed or sent; reports are handled and written."""
         now = self._clock()
         for entry in list(self._open()):
             if self._is_unsent(entry, now):
@@ -51,15 +51,15 @@ class Settling:
         return (entry for entry in self._core.ledger.values() if not entry.bound)
 
     def _is_unsent(self, entry: LedgerEntry, now: float) -> bool:
-        """Of this term, and not given to anybody in it."""
-        attempt = (entry.uid, entry.attempt)
+        """Whether the attempt is of this term, and no binder got its order."""
+        key = (entry.uid, entry.attempt)
         of_this_term = entry.attempt >> EPOCH_SHIFT >= self._core.epoch
-        return of_this_term and not self._dispatcher.was_sent(attempt) and self._core.order(attempt, now) is not None
+        return of_this_term and not self._dispatcher.was_sent(key) and self._core.order(key, now) is not None
 
     def _fail(self, entry: LedgerEntry, *, sure: bool) -> None:
         self._feed(BindingFailed(entry.uid, entry.attempt, REASON, version=entry.version, sure=sure))
 
-    async def _wait(self, patience: float) -> None:
-        ends = self._clock() + patience
+    async def _wait(self, timeout: float) -> None:
+        ends = self._clock() + timeout
         while not self.settled and self._clock() < ends:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)

@@ -1,129 +1,154 @@
-"""What the snapshot knows of the cluster, and how far: every change has a number, and is told once.
+"""The cluster's state, and its sequence number: every change has a number, and is published once.
 
-Whoever changes something here answers with the effects that make it safe and known. What is seen at once is gathered,
-and makes one delta.
+Methods that change something return the effects that persist and publish it. While a delta is being built, changes are
+gathered in it instead.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
-from services.snapshot.events import Effect, Forgot, Persist, Publish
-from services.snapshot.gathering import Gathering
+import msgspec
+
+from services.snapshot.events import Effect, Persist, PodForgotten, Publish
 from services.snapshot.state.ledger import Ledger
 from services.snapshot.state.nodes import Nodes
-from services.snapshot.state.nominator import Nominations
-from services.snapshot.state.object_overlay import Objects
-from services.snapshot.state.placements import Places
-from services.snapshot.state.preemption_victims import Doomed
+from services.snapshot.state.nominator import Nominator
+from services.snapshot.state.object_overlay import ObjectOverlay
+from services.snapshot.state.placements import Placements
+from services.snapshot.state.preemption_victims import PreemptionVictims
 from shared.cluster.shards import shard_of
 from shared.errors import InvariantBroken
 from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
-from shared.messages.state import EPOCH_SHIFT, Change, Delta, LedgerEntry, NodeState, NominationGone, PodGone, State
+from shared.messages.state import (
+    EPOCH_SHIFT,
+    Change,
+    Delta,
+    LedgerEntry,
+    NodeState,
+    NominationGone,
+    PodGone,
+    PodNominated,
+    PodPlaced,
+    State,
+)
 from shared.model.load import PodLoad
 
 
-class Cluster:
+class DeltaBuilder:
+    """The changes of several events, for one delta."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.loads: list[PodLoad] = []
+        self.writes: list[str] = []
+        self.settled: list[str] = []
+
+    def add(
+        self, changes: Iterable[Change], loads: Sequence[PodLoad], writes: Iterable[str], settled: Iterable[str]
+    ) -> None:
+        """`changes` refer to `loads` by index."""
+        before = len(self.loads)
+        for change in changes:
+            if isinstance(change, PodPlaced | PodNominated) and before:
+                change = msgspec.structs.replace(change, load=change.load + before)
+            self.changes.append(change)
+        self.loads.extend(loads)
+        self.writes.extend(writes)
+        self.settled.extend(settled)
+
+
+class ClusterState:
     def __init__(self, epoch: int, ledger: Iterable[LedgerEntry]) -> None:
-        """`ledger`: of the pods that the leader before has assumed."""
+        """`ledger`: the pods that earlier terms have assumed."""
         self.begin_term(epoch)
         self.nodes = Nodes(self.seq)
-        self.pods = Places()
-        self.objects = Objects()
-        self.nominations = Nominations()
-        self.doomed = Doomed()
+        self.pods = Placements()
+        self.objects = ObjectOverlay()
+        self.nominator = Nominator()
+        self.victims = PreemptionVictims()
         self.ledger = Ledger()
-        self.gathering: Gathering | None = None
+        self.building: DeltaBuilder | None = None
         for entry in ledger:
             self.restore(entry)
 
     def begin_term(self, epoch: int) -> None:
-        """Its numbers are greater than all before."""
+        """Its sequence numbers are greater than all before."""
         self.epoch, self.seq = epoch, epoch << EPOCH_SHIFT
 
     def publish(
         self,
         changes: list[Change],
-        loads: list[PodLoad],
+        loads: Sequence[PodLoad] = (),
         *,
         writes: Iterable[str] = (),
         settled: tuple[str, ...] = (),
     ) -> list[Effect]:
-        if self.gathering is not None:
-            self.gathering.add(changes, loads, writes, settled)
+        """`writes`: as for `delta`. `settled`: uids that have left the ledger."""
+        if self.building is not None:
+            self.building.add(changes, loads, writes, settled)
             return []
         if not changes:
             return [Persist(settled=settled)] if settled else []
-        delta = self.delta(changes, loads, writes)
+        delta = self.delta(changes, list(loads), writes)
         return [Persist(delta, settled=settled), Publish(delta)]
 
-    def publish_gathered(self) -> list[Effect]:
-        """As one delta; nothing is gathered from then on."""
-        gathered, self.gathering = self.gathering, None
-        if gathered is None:
+    def publish_built(self) -> list[Effect]:
+        built, self.building = self.building, None
+        if built is None:
             return []
-        return self.publish(gathered.changes, gathered.loads, writes=gathered.writes, settled=tuple(gathered.settled))
+        return self.publish(built.changes, built.loads, writes=built.writes, settled=tuple(built.settled))
 
     def delta(self, changes: list[Change], loads: list[PodLoad], writes: Iterable[str]) -> Delta:
-        """`writes`: the nodes that an evaluation from before may no longer be trusted on."""
+        """`writes`: nodes whose earlier evaluations no longer count."""
         self.seq += 1
         for node in writes:
-            self.nodes.write(node, self.seq)
+            self.nodes.set_written(node, self.seq)
         return Delta(self.epoch, self.seq, changes, loads)
 
     # Pods
 
     def restore(self, entry: LedgerEntry) -> None:
-        """A pod that an earlier leader has assumed."""
-        self.nominations.forget(entry.uid)
-        self.pods.put(
-            entry.uid,
-            entry.node,
-            entry.load,
-            entry.key,
-            assumed=True,
-        )
+        """Assumes a pod that an earlier term has assumed."""
+        self.nominator.forget(entry.uid)
+        self.pods.put(entry.uid, entry.node, entry.load, entry.key, assumed=True)
         self.ledger.restore(entry)
         if entry.assignment.volumes is not None:
             self.objects.restore(entry.uid, entry.node, entry.assignment.volumes)
 
-    def remove(self, uid: str) -> list[Effect]:
-        """It leaves its place."""
-        settled = (uid,) if self.ledger.take(uid) is not None else ()
+    def remove_pod(self, uid: str) -> list[Effect]:
+        settled = (uid,) if self.ledger.remove(uid) is not None else ()
         if uid not in self.pods:
             return []
-        self.pods.take(uid)
-        self.doomed.forget(uid)
-        changes: list[Change] = [PodGone(uid), *self.objects.release(uid, self.seq + 1)]
-        return self.publish(changes, [], settled=settled)
+        self.pods.remove(uid)
+        self.victims.forget(uid)
+        return self.publish([PodGone(uid), *self.objects.release(uid, self.seq + 1)], settled=settled)
 
-    def reprieve(self, loads: list[tuple[str, PodLoad]]) -> list[Effect]:
-        """These pods stay, and count for this where they are. Whoever waited for them to go is to look for others."""
+    def spare(self, loads: list[tuple[str, PodLoad]]) -> list[Effect]:
+        """These victims stay, with these loads. The queue retries pods, which may find other victims."""
         if not loads:
             return []
         told = Loads()
         changes: list[Change] = []
         for uid, load in loads:
-            place = self.pods[uid]
-            self.pods.put(uid, place.node, load, place.key, place.started, assumed=place.assumed)
-            if place.node in self.nodes:
-                changes.append(self.pods[uid].told(uid, told))
-        free = Forgot(loads[0][0], f"{POD_GONE} from those who were to make way")
-        return [*self.publish(changes, told.items), free]
+            placement = self.pods.set_load(uid, load)
+            if placement.node in self.nodes:
+                changes.append(placement.placed(uid, told))
+        return [*self.publish(changes, told.items), PodForgotten(loads[0][0], f"{POD_GONE} from the victims")]
 
     def revoke(self, uids: Iterable[str]) -> list[Change]:
-        return [NominationGone(uid) for uid in uids if self.nominations.revoke(uid)]
+        return [NominationGone(uid) for uid in uids if self.nominator.revoke(uid)]
 
-    # To look at
+    # Introspection
 
     def state(self, shards: Container[int] = (0,), shard_count: int = 1) -> State:
-        """All there is of these shards, for a worker that starts or has missed something."""
+        """The whole state of these shards, for a worker that starts or has missed a delta."""
         loads = Loads()
         nodes = [
             NodeState(node, {uid: self.pods[uid].state(loads) for uid in self.pods.on_node(node.name)})
             for node in self.nodes
             if shard_of(node.name, shard_count) in shards
         ]
-        nominations = [each.told(uid, loads) for uid, each in self.nominations]
+        nominations = [each.nominated(uid, loads) for uid, each in self.nominator]
         objects, shared = list(self.objects.all()), self.nodes.shared_hostnames
         return State(self.epoch, self.seq, nodes, loads.items, objects, nominations, shared)
 
@@ -132,24 +157,20 @@ class Cluster:
             "nodes": len(self.nodes),
             "pods": len(self.pods),
             "assumed_pods": len(self.ledger),
-            "nominated_pods": len(self.nominations),
+            "nominated_pods": len(self.nominator),
             "objects": len(self.objects),
         }
 
     def validate(self) -> None:
-        """The ledger holds the assumed pods and no other, each has a deadline, and every index agrees."""
-        self.pods.validate()
-        self.nodes.validate()
-        self.nominations.validate()
-        self.ledger.validate()
-        self.doomed.validate()
+        for part in (self.pods, self.nodes, self.nominator, self.ledger, self.victims):
+            part.validate()
         ledger = self.ledger.entries()
         self.objects.validate(ledger)
-        assumed = {uid for uid, place in self.pods.items() if place.assumed}
+        assumed = {uid for uid, placement in self.pods.items() if placement.assumed}
         if assumed != set(ledger):
             raise InvariantBroken(f"assumed and not in the ledger or the reverse: {assumed ^ set(ledger)}")
-        if any(uid in self.pods for uid, _ in self.nominations):
-            raise InvariantBroken("a pod with a place is nominated")
+        if any(uid in self.pods for uid, _ in self.nominator):
+            raise InvariantBroken("a placed pod is nominated")
         for uid, entry in ledger.items():
             if self.pods[uid].node != entry.node:
-                raise InvariantBroken(f"pod {uid} is assumed elsewhere than the ledger says")
+                raise InvariantBroken(f"pod {uid} is assumed on another node than in the ledger")

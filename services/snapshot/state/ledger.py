@@ -1,13 +1,18 @@
-"""The pods that are assumed and not yet seen on their nodes, and until when each may be left alone.
+"""The assume ledger: the pods that are assumed and that the watch has not shown on their nodes.
 
-Here, and nowhere else, is known how long an attempt may take. Binders are told what is left of it when they are given
-the order; in Redis stands what people may want to read, and a new term gives each entry a whole window again. A window
-that has ended frees nothing: the attempt is fenced first.
+    assume -> ASSUMED --binding finished--> BOUND --seen by the watch--> gone
+                 |                            |
+                 +--failed, or deadline ------+--not seen in time--> FENCING --bound there, forgotten--> gone
+
+Only the ledger knows how long an attempt may take. Orders carry what is left of that time; Redis has times for people
+only, and a new term gives each entry a whole window again. A deadline that passes frees nothing: the attempt is fenced
+first.
 """
 
 import heapq
 import math
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 
 import msgspec
 
@@ -17,18 +22,38 @@ from shared.messages.state import BindingOrder, Commit, Decision, LedgerEntry
 from shared.model.load import PodLoad
 
 BINDING_WINDOW = 30.0
-"""Seconds in which binders may bind an assumed pod, or say that they wait."""
-LOOK_UP_GRACE = 5.0
+"""Seconds in which binders may bind an assumed pod, or report that they wait."""
+FENCE_GRACE = 5.0
 """Seconds after the window until the attempt is fenced: a last call may still be answered, which costs less."""
-LOOK_UP_AGAIN = BINDING_WINDOW + LOOK_UP_GRACE
-"""Seconds after which an attempt is to be fenced once more if the first time has had no result."""
+FENCE_AGAIN = BINDING_WINDOW + FENCE_GRACE
+"""Seconds after which an attempt is fenced again if the first time had no result."""
 
-Attempt = tuple[str, int]
-"""Of the pod of this uid, the attempt of this number."""
+AttemptKey = tuple[str, int]
+"""A pod's uid, and the number of the attempt."""
 
 
-class Doubt(msgspec.Struct, frozen=True, gc=False):
-    """The attempt is being fenced. Should the pod turn out not to be bound, this is why."""
+class EntryState(StrEnum):
+    ASSUMED = "assumed"
+    """A binder has the order, or will get it."""
+    BOUND = "bound"
+    """By a binder or the API server; the watch has not shown it."""
+    FENCING = "fencing"
+    """The API server is asked where the pod is, and fences the attempt; no binder gets the order."""
+    GONE = "gone"
+    """Seen on its node, bound elsewhere, or forgotten: not in the ledger any more."""
+
+
+E = EntryState
+TRANSITIONS: Mapping[EntryState, frozenset[EntryState]] = {
+    E.ASSUMED: frozenset({E.BOUND, E.FENCING, E.GONE}),
+    E.BOUND: frozenset({E.FENCING, E.GONE}),
+    E.FENCING: frozenset({E.GONE}),
+    E.GONE: frozenset(),
+}
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """Why the pod is not bound, if that is what fencing finds."""
 
     reason: str = "the binding was not finished in time"
     plugin: str = ""
@@ -36,13 +61,15 @@ class Doubt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ledger:
-    """`ahead`: seconds from the clock that deadlines are counted on to Unix time."""
+    """`ahead`: seconds from the clock of deadlines to Unix time."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
         self._entries: dict[str, LedgerEntry] = {}
+        self._states: dict[str, EntryState] = {}
         self._deadlines: dict[str, float] = {}
-        self._doubts: dict[str, Doubt] = {}
+        self._failures: dict[str, Failure] = {}
+        """Of attempts that are being fenced."""
         self._due_at: dict[str, float] = {}
         self._due: list[tuple[float, str]] = []
 
@@ -57,16 +84,17 @@ class Ledger:
         return self._entries
 
     def restore(self, entry: LedgerEntry) -> None:
-        """Of an earlier leader. It has no window before `begin`."""
+        """Adds an entry of an earlier term, which has no window before `begin`."""
         self._entries[entry.uid] = entry
+        self._states[entry.uid] = E.BOUND if entry.bound else E.ASSUMED
 
     def begin(self, now: float) -> None:
-        """A term begins: a whole window for what has none."""
+        """Gives each restored entry a whole window."""
         for uid in self._entries.keys() - self._deadlines.keys():
-            self._put_off(uid, now + BINDING_WINDOW)
+            self._set_deadline(uid, now + BINDING_WINDOW)
 
     def assume(self, decision: Decision, load: PodLoad, commit: Commit, attempt: int, now: float) -> LedgerEntry:
-        """A new attempt, in the place of an earlier one if there is any."""
+        """Begins a new attempt, in place of an earlier one if there is any."""
         wall = now + self.ahead
         entry = LedgerEntry(
             decision.assignment,
@@ -80,53 +108,66 @@ class Ledger:
         )
         uid = decision.uid
         self._entries[uid] = entry
-        self._doubts.pop(uid, None)
-        self._put_off(uid, now + BINDING_WINDOW)
+        self._states[uid] = E.ASSUMED
+        self._failures.pop(uid, None)
+        self._set_deadline(uid, now + BINDING_WINDOW)
         return entry
 
-    def change(self, entry: LedgerEntry) -> None:
-        """Of an attempt that stands here; its window stays."""
-        self._entries[entry.uid] = entry
+    def set_version(self, entry: LedgerEntry, version: str) -> LedgerEntry:
+        """From now on orders of this attempt name this version of the pod."""
+        assignment = msgspec.structs.replace(entry.assignment, version=version)
+        changed = self._entries[entry.uid] = msgspec.structs.replace(entry, assignment=assignment)
+        return changed
 
     def bind(self, entry: LedgerEntry, now: float) -> LedgerEntry:
-        """It is bound. If the watch does not show it, look it up soon, however long a binder had to wait with it."""
+        """The pod is bound. If the watch does not show it, it is looked up soon, however long a binder may wait."""
+        if self._states[entry.uid] is not E.FENCING:
+            self._move(entry.uid, E.BOUND)
         bound = self._entries[entry.uid] = msgspec.structs.replace(entry, bound=True)
         if self._deadlines.get(entry.uid, math.inf) > now + BINDING_WINDOW:
-            self._put_off(entry.uid, now + BINDING_WINDOW)
+            self._set_deadline(entry.uid, now + BINDING_WINDOW)
         return bound
 
     def extend(self, entry: LedgerEntry, wait: float, now: float) -> LedgerEntry:
-        """A binder waits with it for so many seconds, bounded here, and has a whole window after that."""
+        """A binder waits for so many seconds, at most LONGEST_WAIT, and has a whole window after that."""
         window = bounded(wait) + BINDING_WINDOW
-        deadline = now + window
-        extended = msgspec.structs.replace(entry, deadline=deadline + self.ahead, window=window)
+        extended = msgspec.structs.replace(entry, deadline=now + window + self.ahead, window=window)
         self._entries[entry.uid] = extended
-        self._put_off(entry.uid, deadline)
+        self._set_deadline(entry.uid, now + window)
         return extended
 
-    def doubt(self, uid: str, doubt: Doubt, now: float) -> None:
-        """It is being fenced, and not to be given to binders any more. A reason that is known already stays."""
-        self._doubts.setdefault(uid, doubt)
-        self._set_due(uid, now + LOOK_UP_AGAIN)
+    def fence(self, uid: str, failure: Failure, now: float) -> None:
+        """The attempt is being fenced. A failure that is known already stays."""
+        if self._states[uid] is not E.FENCING:
+            self._move(uid, E.FENCING)
+        self._failures.setdefault(uid, failure)
+        self._set_due(uid, now + FENCE_AGAIN)
 
-    def doubted(self, uid: str) -> Doubt | None:
-        return self._doubts.get(uid)
+    def failure(self, uid: str) -> Failure:
+        return self._failures.get(uid) or Failure()
 
-    def take(self, uid: str) -> LedgerEntry | None:
+    def remove(self, uid: str) -> LedgerEntry | None:
+        if uid in self._states:
+            self._move(uid, E.GONE)
+            del self._states[uid]
         self._deadlines.pop(uid, None)
-        self._doubts.pop(uid, None)
+        self._failures.pop(uid, None)
         self._due_at.pop(uid, None)
         return self._entries.pop(uid, None)
 
     def find(self, uid: str, attempt: int) -> LedgerEntry | None:
-        """What stands here for this attempt; None once its outcome is known, or another has begun."""
+        """The entry of this attempt; None once its outcome is known, or another attempt has begun."""
         entry = self._entries.get(uid)
         return None if entry is None or entry.attempt != attempt else entry
 
-    def order(self, attempt: Attempt, epoch: int, now: float) -> BindingOrder | None:
-        """As a binder is to have it now; None if no binder is to have it any more. `epoch`: that of the snapshot."""
-        entry = self.find(*attempt)
-        if entry is None or entry.bound or entry.uid in self._doubts:
+    def find_unbound(self, uid: str, attempt: int) -> LedgerEntry | None:
+        entry = self.find(uid, attempt)
+        return None if entry is None or entry.bound else entry
+
+    def order(self, key: AttemptKey, epoch: int, now: float) -> BindingOrder | None:
+        """The order as a binder must have it now; None if no binder must have it. `epoch`: the snapshot's."""
+        entry = self.find(*key)
+        if entry is None or self._states[entry.uid] is not E.ASSUMED:
             return None
         left = self._deadlines.get(entry.uid, now) - now
         return None if left <= 0 else BindingOrder(entry.assignment, epoch, entry.attempt, left)
@@ -134,7 +175,7 @@ class Ledger:
     # Time
 
     def due_in(self, uid: str, now: float) -> float:
-        """Seconds until it is looked up."""
+        """Seconds until the attempt is fenced."""
         return self._due_at.get(uid, now) - now
 
     def next_due(self) -> float | None:
@@ -143,27 +184,35 @@ class Ledger:
         return self._due[0][0] if self._due else None
 
     def due(self, now: float) -> Iterator[LedgerEntry]:
-        """Those whose time has passed; each is to be doubted."""
+        """Entries whose time has passed; each must be fenced."""
         while (at := self.next_due()) is not None and at <= now:
             yield self._entries[heapq.heappop(self._due)[1]]
 
-    def _put_off(self, uid: str, deadline: float) -> None:
+    def _set_deadline(self, uid: str, deadline: float) -> None:
         self._deadlines[uid] = deadline
-        if uid not in self._doubts:
-            self._set_due(uid, deadline + LOOK_UP_GRACE)
+        if uid not in self._failures:
+            self._set_due(uid, deadline + FENCE_GRACE)
 
     def _set_due(self, uid: str, at: float) -> None:
         self._due_at[uid] = at
         heapq.heappush(self._due, (at, uid))
 
+    def _move(self, uid: str, state: EntryState) -> None:
+        before = self._states[uid]
+        if state not in TRANSITIONS[before]:
+            raise InvariantBroken(f"ledger entry of pod {uid}: from {before} to {state}")
+        self._states[uid] = state
+
     def validate(self) -> None:
         waiting = set(self._due)
         if any((at, uid) not in waiting for uid, at in self._due_at.items()):
-            raise InvariantBroken("an entry of the ledger is never looked up")
-        if not self._deadlines.keys() == self._due_at.keys() <= self._entries.keys() >= self._doubts.keys():
-            raise InvariantBroken("something is known of an attempt that is not in the ledger")
+            raise InvariantBroken("a ledger entry is never fenced")
+        if not self._deadlines.keys() == self._due_at.keys() <= self._entries.keys() == self._states.keys():
+            raise InvariantBroken("deadlines or states are kept of pods that are not in the ledger")
+        if self._failures.keys() != {uid for uid, state in self._states.items() if state is E.FENCING}:
+            raise InvariantBroken("the failures are not those of the attempts that are being fenced")
 
 
 def bounded(wait: float) -> float:
-    """How long a binder may wait at a time, whatever number it says."""
+    """How long a binder may wait at a time, whatever number it reports."""
     return wait if 0.0 <= wait <= LONGEST_WAIT else LONGEST_WAIT

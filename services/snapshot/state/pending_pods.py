@@ -1,7 +1,7 @@
-"""What the pods that wait are and ask for, by the watch: a commit that says otherwise is refused.
+"""The pending pods as the watch shows them: a commit that describes a pod otherwise is rejected.
 
-Most pods are one of many of a kind. So only the parts of a pod that its load comes from are looked at, as bytes, and
-what they mean is computed once for all pods in which they are the same.
+Most pods are one of many alike. So only the parts of a pod that its load comes from are compared, as bytes, and the
+load is computed once for all pods that share them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from shared.model.objects import Pod, Volume, dec_hook, encode_msgpack
 from shared.model.resources import filter_requests
 
 NOTHING = msgspec.Raw(b"")
-OTHERWISE = "it requests something else"
+OTHER_REQUESTS = "it requests something else"
 
 
 class _Spec(msgspec.Struct, rename="camel", gc=False):
@@ -36,7 +36,7 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
     def parts(self) -> Iterator[bytes]:
         for part in msgspec.structs.astuple(self)[:-1]:
             yield bytes(part)
-        # Each pod has a volume with its service account's token, under a name of its own, which no other pod meets.
+        # Each pod has a volume with its service account's token, under a name of its own, which other pods ignore.
         for volume in self.volumes:
             if is_read_by_others(volume):
                 yield encode_msgpack(volume)
@@ -62,89 +62,86 @@ _BODY = msgspec.msgpack.Decoder(_Body, dec_hook=dec_hook)
 _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 
 
-class _Kind(msgspec.Struct, gc=False):
-    """Of pods with the same parts. `asks`: what must be free for them. `never`: they preempt nobody."""
+class _Shape(msgspec.Struct, gc=False):
+    """Of pods with the same parts. `requests`: what must be free for them. `never`: their preemptionPolicy."""
 
     parts: bytes
     load: PodLoad
-    asks: Mapping[str, int]
+    requests: Mapping[str, int]
     scheduler: str
     never: bool
     pods: int = 0
 
 
-class Pending:
+class PendingPods:
     def __init__(self) -> None:
-        self._pods: dict[str, _Kind] = {}
-        self._kinds: dict[bytes, _Kind] = {}
-        self._judged: dict[tuple[int, int], str] = {}
-        """What is wrong with loads of the present commit, by the load and the kind of the pod."""
+        self._pods: dict[str, _Shape] = {}
+        self._shapes: dict[bytes, _Shape] = {}
+        self._differences: dict[tuple[int, int], str] = {}
+        """Of loads of the present commit, by load and shape."""
 
     def __len__(self) -> int:
         return len(self._pods)
 
     @property
-    def kinds(self) -> int:
-        return len(self._kinds)
+    def shapes(self) -> int:
+        return len(self._shapes)
 
-    def see(self, change: PodChange) -> None:
-        """The pod waits. One that cannot be read is not known; so is one that is on a node or gone, by `forget`."""
+    def upsert(self, change: PodChange) -> None:
+        """A pod that cannot be read is not known."""
         try:
-            kind = self._kind_of(change)
+            shape = self._shape_of(change)
         except (msgspec.MsgspecError, FlotillaError, ValueError):
-            self.forget(change.uid)
+            self.remove(change.uid)
             return
         before = self._pods.get(change.uid)
-        if kind is not before:
-            kind.pods += 1
-            self._pods[change.uid] = kind
+        if shape is not before:
+            shape.pods += 1
+            self._pods[change.uid] = shape
             if before is not None:
                 self._drop(before)
 
-    def forget(self, uid: str) -> None:
-        kind = self._pods.pop(uid, None)
-        if kind is not None:
-            self._drop(kind)
+    def remove(self, uid: str) -> None:
+        shape = self._pods.pop(uid, None)
+        if shape is not None:
+            self._drop(shape)
 
     def begin_commit(self) -> None:
-        """Loads are those of another commit from here on."""
-        self._judged.clear()
+        self._differences.clear()
 
     def knows(self, uid: str) -> bool:
         return uid in self._pods
 
-    def asks(self, uid: str) -> Mapping[str, int] | None:
+    def requests(self, uid: str) -> Mapping[str, int] | None:
         """What must be free for a known pod; None for others."""
-        kind = self._pods.get(uid)
-        return None if kind is None else kind.asks
+        shape = self._pods.get(uid)
+        return None if shape is None else shape.requests
 
-    def wrong(self, wanted: Decision | Nominate, load: PodLoad) -> str:
-        """What a commit says otherwise of a known pod than the watch; empty if nothing."""
-        kind = self._pods[wanted.uid]
-        by = (id(load), id(kind))
-        found = self._judged.get(by)
+    def difference(self, wanted: Decision | Nominate, load: PodLoad) -> str:
+        """What a commit describes otherwise than the watch, of a known pod; empty if nothing."""
+        shape = self._pods[wanted.uid]
+        by = (id(load), id(shape))
+        found = self._differences.get(by)
         if found is None:
-            found = self._judged[by] = _difference(load, kind.load)
+            found = self._differences[by] = _difference(load, shape.load)
         if found:
             return found
-        if wanted.profile != kind.scheduler:
-            return f"its scheduler is {kind.scheduler}"
-        if (load.requests if wanted.asks is None else wanted.asks) != kind.asks:
-            return OTHERWISE
-        if isinstance(wanted, Nominate) and kind.never and not wanted.never:
+        if wanted.profile != shape.scheduler:
+            return f"its scheduler is {shape.scheduler}"
+        if (load.requests if wanted.asks is None else wanted.asks) != shape.requests:
+            return OTHER_REQUESTS
+        if isinstance(wanted, Nominate) and shape.never and not wanted.never:
             return "its preemptionPolicy is Never"
         return ""
 
     def validate(self) -> None:
         counted: dict[bytes, int] = {}
-        for kind in self._pods.values():
-            counted[kind.parts] = counted.get(kind.parts, 0) + 1
-        if counted != {parts: kind.pods for parts, kind in self._kinds.items()}:
-            raise InvariantBroken("kinds of pending pods are not counted right")
+        for shape in self._pods.values():
+            counted[shape.parts] = counted.get(shape.parts, 0) + 1
+        if counted != {parts: shape.pods for parts, shape in self._shapes.items()}:
+            raise InvariantBroken("the pods of each shape are miscounted")
 
-    # Inside
-
-    def _kind_of(self, change: PodChange) -> _Kind:
+    def _shape_of(self, change: PodChange) -> _Shape:
         body = _BODY.decode(change.body)
         status, spec = body.status, body.spec
         names_claims = any(volume.ephemeral is not None for volume in spec.volumes)
@@ -159,29 +156,29 @@ class Pending:
                 bytes(status.allocated),
             )
         )
-        kind = self._kinds.get(parts)
-        if kind is None:
+        shape = self._shapes.get(parts)
+        if shape is None:
             pod = _POD.decode(change.body)
             never = pod.spec.preemption_policy == "Never"
-            kind = _Kind(parts, load_of(pod), filter_requests(pod), pod.spec.scheduler_name, never)
-            self._kinds[parts] = kind
-        return kind
+            shape = _Shape(parts, load_of(pod), filter_requests(pod), pod.spec.scheduler_name, never)
+            self._shapes[parts] = shape
+        return shape
 
-    def _drop(self, kind: _Kind) -> None:
-        kind.pods -= 1
-        if not kind.pods:
-            del self._kinds[kind.parts]
+    def _drop(self, shape: _Shape) -> None:
+        shape.pods -= 1
+        if not shape.pods:
+            del self._shapes[shape.parts]
 
 
 def _difference(said: PodLoad, known: PodLoad) -> str:
-    """Labels may change at any time, and deletion be asked for: then what was decided is as good as before."""
+    """Labels and deletion may change any time, and do not invalidate a decision."""
     if said == known:
         return ""
     if said.priority != known.priority:
         return f"its priority is {known.priority}"
     if said.requests != known.requests:
-        return OTHERWISE
+        return OTHER_REQUESTS
     changed = msgspec.structs.replace(
         said, labels=known.labels, terminating=known.terminating, preempted=known.preempted
     )
-    return "" if changed == known else "its ports, volumes or affinity are others"
+    return "" if changed == known else "it has other ports, volumes or affinity"

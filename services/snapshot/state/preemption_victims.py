@@ -1,79 +1,115 @@
-"""Pods that are being told to make way: they count as going before the API server shows it.
+"""The victims of preemptions: they count as terminating before the API server shows it.
 
-    doomed --shown to go, or gone--> of no more interest
-       +--not told after all, or not shown for too long--> as they were
+    victim --shown as terminating, or gone--> no longer kept here
+       +--not evicted after all, or not shown for too long--> as before
 
-Else a pod for which others are about to leave would, tried again too early, have still others leave for it.
+Otherwise a preemptor that is retried too early would find further victims.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from services.snapshot.state.ledger import Ledger
+from services.snapshot.state.nominator import Nomination
 from shared.errors import InvariantBroken
+from shared.messages.binding import Displaced, Evict
+from shared.messages.state import Nominate
 from shared.model.load import PodLoad
 
-PATIENCE = 25.0
-"""Seconds; less than the queue waits until it has the pod tried again for which they were to go."""
+VICTIM_SECONDS = 25.0
+"""For so long a victim counts as terminating: less than the queue holds its preemptor back."""
+EVICTION_WINDOW = 20.0
+"""Seconds that a binder has for an eviction: less than the queue holds the preemptor back."""
 
 
-class _Doom(msgspec.Struct, gc=False):
-    """`load`: what the pod counts for, if it were not to go."""
+class _Victim(msgspec.Struct, gc=False):
+    """`load`: without the eviction."""
 
-    whose: str
+    preemptor: str
     load: PodLoad
     until: float
 
 
-class Doomed:
+class PreemptionVictims:
     def __init__(self) -> None:
-        self._dooms: dict[str, _Doom] = {}
-        """In the order in which their time is over."""
+        self._victims: dict[str, _Victim] = {}
+        """In the order in which they expire."""
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._dooms
-
-    def doom(self, uid: str, whose: str, load: PodLoad, now: float) -> PodLoad:
-        """It is to go for the sake of the pod of that uid. What it counts for meanwhile."""
-        before = self._dooms.pop(uid, None)
+    def add(self, uid: str, preemptor: str, load: PodLoad, now: float) -> PodLoad:
+        """Returns the victim's load from now on."""
+        before = self._victims.pop(uid, None)
         real = load if before is None else before.load
-        self._dooms[uid] = _Doom(whose, real, now + PATIENCE)
-        return _going(real)
+        self._victims[uid] = _Victim(preemptor, real, now + VICTIM_SECONDS)
+        return _terminating(real)
 
-    def seen(self, uid: str, load: PodLoad) -> PodLoad:
-        """The watch shows this of a pod. What it counts for."""
-        doom = self._dooms.get(uid)
-        if doom is None:
+    def observe(self, uid: str, load: PodLoad) -> PodLoad:
+        """The watch shows a pod with this load. Returns the load that counts."""
+        victim = self._victims.get(uid)
+        if victim is None:
             return load
         if load.preempted:
-            del self._dooms[uid]
+            del self._victims[uid]
             return load
-        doom.load = load
-        return _going(load)
+        victim.load = load
+        return _terminating(load)
 
     def forget(self, uid: str) -> None:
-        """It has left its place."""
-        self._dooms.pop(uid, None)
+        self._victims.pop(uid, None)
 
-    def spare(self, whose: str) -> list[tuple[str, PodLoad]]:
-        """Not all could be told to go for this pod: those that do not show it count for what they did before."""
-        spared = [uid for uid, doom in self._dooms.items() if doom.whose == whose]
-        return [(uid, self._dooms.pop(uid).load) for uid in spared]
+    def spare(self, preemptor: str) -> list[tuple[str, PodLoad]]:
+        """The eviction failed: returns the victims that do not show it, with their loads."""
+        spared = [uid for uid, victim in self._victims.items() if victim.preemptor == preemptor]
+        return [(uid, self._victims.pop(uid).load) for uid in spared]
 
     def expire(self, now: float) -> Iterator[tuple[str, PodLoad]]:
         while (due := self.next_due) is not None and due <= now:
-            uid = next(iter(self._dooms))
-            yield uid, self._dooms.pop(uid).load
+            uid = next(iter(self._victims))
+            yield uid, self._victims.pop(uid).load
 
     @property
     def next_due(self) -> float | None:
-        return next((doom.until for doom in self._dooms.values()), None)
+        return next((victim.until for victim in self._victims.values()), None)
 
     def validate(self) -> None:
-        times = [doom.until for doom in self._dooms.values()]
+        times = [victim.until for victim in self._victims.values()]
         if times != sorted(times):
-            raise InvariantBroken("doomed pods are not in the order in which their time is over")
+            raise InvariantBroken("victims are not in the order in which they expire")
 
 
-def _going(load: PodLoad) -> PodLoad:
+def evicts(nominate: Nominate) -> bool:
+    """Whether victims must be evicted. The cycle expects an Evict if, and only if, this is so."""
+    return any(not victim.terminating for victim in nominate.victims)
+
+
+def evict_of(
+    nominate: Nominate, epoch: int, attempt: int, ledger: Ledger, losers: Sequence[tuple[str, Nomination]]
+) -> Evict:
+    """`losers`: pods that lose their nomination to this one."""
+    victims: list[Displaced] = []
+    for victim in nominate.victims:
+        if not victim.terminating:
+            entry = ledger.entries().get(victim.uid)
+            victims.append(_displaced(victim.uid, victim.key, 0 if entry is None or entry.bound else entry.attempt))
+    of = nominate.assignment
+    return Evict(
+        epoch,
+        attempt,
+        of.uid,
+        of.namespace,
+        of.name,
+        of.profile,
+        of.node,
+        victims,
+        denominated=[_displaced(uid, nomination.key) for uid, nomination in losers],
+        window=EVICTION_WINDOW,
+    )
+
+
+def _displaced(uid: str, key: str, attempt: int = 0) -> Displaced:
+    namespace, _, name = key.partition("/")
+    return Displaced(uid, namespace, name, attempt)
+
+
+def _terminating(load: PodLoad) -> PodLoad:
     return msgspec.structs.replace(load, preempted=True)

@@ -1,10 +1,10 @@
-"""Carries out what the core wants, in order: what is to be safe is safe before a binder hears of it.
+"""Carries out the core's effects, in order: what must be durable is written before a binder or the queue is told.
 
-Workers and cycle hear at once. Should what they were told be lost, a new term has begun: the workers begin anew with
-it, and the queue is told which pods are assumed in it, so that it decides the others anew.
+Workers and cycle are told at once. If what they were told is lost, a new term begins: the workers reload its state, and
+the queue is told which pods are assumed in it, so that the others are decided again.
 
-What waits is written together, so the busier it is the less a decision costs. Where the state in Redis is lost, or too
-much waits for it, a new term begins with the whole state, and what waited to be written is part of it.
+Writes that wait are made together: the busier the snapshot, the less a decision costs. If the state in Redis is lost,
+or too much waits for it, a new term begins with the whole state, which includes what waited to be written.
 """
 
 import asyncio
@@ -12,28 +12,29 @@ from collections.abc import Callable, Iterable
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import (
-    Dispatch,
+    CommitFault,
+    DispatchOrders,
     Effect,
-    Misstated,
     Persist,
+    PodForgotten,
     Publish,
+    RecallAttempts,
     RefuseCycle,
     Reply,
-    Resume,
     WorkerFault,
 )
 from services.snapshot.store.terms import Terms
 from shared.messages.state import Heartbeat
 
-GATHERING = 0.005
+GATHER_SECONDS = 0.005
 """Seconds between two writes: each costs a round trip, however little it writes."""
-MOST_WAITING = 1 << 14
-"""Effects that may wait while Redis is away; with more, the whole state is written once it is back."""
-MOST_AT_ONCE = 1 << 9
-"""Effects that are carried out together: Redis serves nobody else while it writes."""
+MAX_WAITING = 1 << 14
+"""Effects that may wait while Redis is away; beyond that, the whole state is written once it is back."""
+MAX_BATCH = 1 << 9
+"""Effects that are carried out together: Redis serves no other client while it writes."""
 
 
-class Carrier:
+class EffectWriter:
     def __init__(
         self,
         core: SnapshotCore,
@@ -43,7 +44,7 @@ class Carrier:
         new_term: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        """`new_term` is called when orders of earlier terms are void."""
+        """`new_term` is called when a new term has begun, in which orders of earlier terms are void."""
         self._core = core
         self._terms = terms
         self._shard_count = shard_count
@@ -56,35 +57,35 @@ class Carrier:
 
     @property
     def waiting(self) -> int:
-        """Effects that are not carried out yet."""
+        """Effects that are not carried out."""
         return len(self._waiting)
 
     def add(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Publish | Reply | RefuseCycle | WorkerFault | Misstated):
+            if isinstance(effect, Publish | Reply | RefuseCycle | WorkerFault | CommitFault):
                 self._carry_out(effect)
             else:
                 self._waiting.append(effect)
         if self._waiting:
             self._wake.set()
-        if len(self._waiting) > MOST_WAITING:
-            self._waiting = _told_in_any_term(self._waiting)
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting = _valid_in_any_term(self._waiting)
             self._restate = True
 
     async def begin(self) -> None:
-        """The first term of this process: the whole state is written, and what is still assumed goes on."""
+        """Begins the first term of this process: writes the whole state."""
         if await self._terms.begin(self._core, self._shard_count):
-            self._go_on()
+            self._continue()
         else:
-            await self._begin_anew()
+            await self._begin_new_term()
 
     async def run(self) -> None:
         while True:
             await self._wake.wait()
             if self._restate or not await self._write():
-                await self._begin_anew()
+                await self._begin_new_term()
             else:
-                await asyncio.sleep(GATHERING)
+                await asyncio.sleep(GATHER_SECONDS)
 
     async def finish(self) -> None:
         """After `run` was cancelled: writes what waits, unless that takes a new term."""
@@ -92,11 +93,11 @@ class Carrier:
             pass
 
     async def _write(self) -> bool:
-        """The first of what waits is written and carried out; False if the state in Redis is lost.
+        """Writes and carries out the first batch that waits. Returns False if the state in Redis is lost.
 
-        Until it is safe it is not forgotten: of what this is cancelled in, it is not known whether it is written.
+        If this is cancelled, it is unknown whether the batch is written, so it goes on waiting.
         """
-        effects, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+        effects, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
         if not self._waiting:
             self._wake.clear()
         persists = [effect for effect in effects if isinstance(effect, Persist)]
@@ -113,18 +114,23 @@ class Carrier:
                 self._carry_out(effect)
         return True
 
-    async def _begin_anew(self) -> None:
+    async def _begin_new_term(self) -> None:
         while True:
             await self._terms.take()
             self._core.restate(self._terms.epoch)
-            self._waiting = _told_in_any_term(self._waiting)
+            self._waiting = _valid_in_any_term(self._waiting)
             self._restate = False
-            # From here on until the state is copied nothing may be awaited: effects after it are of the new term.
+            # Nothing may be awaited until the state is copied: effects after that are of the new term.
             if await self._terms.begin(self._core, self._shard_count):
                 break
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
+        """Tells the queue of pods that earlier terms have forgotten before it learns which are assumed in this term."""
+        forgotten = [effect for effect in self._waiting if isinstance(effect, PodForgotten)]
+        self._waiting = [effect for effect in self._waiting if not isinstance(effect, PodForgotten)]
+        for effect in forgotten:
+            self._carry_out(effect)
         self._new_term()
         self._carry_out(Publish(Heartbeat(self._core.epoch, self._core.seq)))
         self.add(self._core.begin(self._clock()))
@@ -132,6 +138,6 @@ class Carrier:
             self._wake.set()
 
 
-def _told_in_any_term(effects: Iterable[Effect]) -> list[Effect]:
-    """Without what the whole state of a new term makes void."""
-    return [effect for effect in effects if not isinstance(effect, Persist | Dispatch | Resume)]
+def _valid_in_any_term(effects: Iterable[Effect]) -> list[Effect]:
+    """Without those that a new term replaces."""
+    return [effect for effect in effects if not isinstance(effect, Persist | DispatchOrders | RecallAttempts)]

@@ -1,20 +1,19 @@
-"""What a term does first where the store may have forgotten something: fence whatever earlier terms may have ordered.
+"""If the store may have lost entries of the ledger, a term first fences whatever earlier terms may have ordered.
 
-No ledger says what was ordered, and no wait outlasts a call that is on its way. But every order named a pod that the
-listing shows without a node, and the version that the pod had. So each of these pods is given a new version, by a
-condition that names this term. The answer to that says how it went on:
+No ledger says what was ordered, and no wait is longer than every call that is on its way. But every order named a pod
+that the listing shows without a node, and the version that the pod had. So each of these pods is given a new version,
+by a condition that names this term. The answer says where the pod is:
 
-    pending -> touch -+-> without a node, at a new version: fenced, nothing from before can bind it
-                      +-> on a node: waits until the watch shows it there, so that its place is known
-                      +-> gone
-                      +-> no answer, or not allowed: touched again
-                      +-> refused for good: set aside after TRIES times
+    pending -> touched -+-> without a node, at a new version: fenced, no earlier call can bind it
+                        +-> on a node: waits until the watch shows it there
+                        +-> gone
+                        +-> no answer, or a right is missing: touched again
+                        +-> refused for good: set aside after MAX_TRIES
 
-The watch may say first that a pod is on a node, finished or gone. Of pods that cannot be read it tells as much. So
-neither a pod that becomes unreadable nor one whose condition is removed is waited for.
+The watch may show first that a pod is on a node, finished or gone, also if the pod is unreadable.
 
-A pod set aside keeps the place that the ledger names, however doubtful it is, and otherwise is scheduled as any other:
-a binding, too, changes its version.
+A pod set aside stays assumed where the ledger, lost or not, has it; otherwise it is scheduled like any other: a binding
+changes its version, too.
 """
 
 import asyncio
@@ -29,30 +28,30 @@ from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
 
-MOST_AT_ONCE = 64
-"""Calls to the API server."""
-AGAIN = 1.0
-"""Seconds until what was not answered, or what the watch has not shown, is looked at again."""
-TRIES = 3
-"""Times that a pod is touched which the API server refuses to change."""
-MOST_NAMED = 5
+MAX_CALLS = 64
+"""To the API server at the same time."""
+RETRY_SECONDS = 1.0
+"""Until pods without an answer, and bound ones that the watch has not shown, are asked for again."""
+MAX_TRIES = 3
+"""Of touching a pod that the API server refuses to change."""
+MAX_NAMED = 5
 """Pods in one line."""
-PROGRESS = 1.0
-"""Seconds between two lines about how far it is."""
-SECONDS_A_POD = 0.002
-"""About, as measured with a real API server."""
+PROGRESS_SECONDS = 1.0
+"""Between two lines of progress."""
+SECONDS_PER_POD = 0.002
+"""Measured with a real API server."""
 
 REFUSED_FOR_GOOD = (400, 413, 422)
-"""Answers that say that this change of this pod is not accepted; others may be over soon."""
+"""Answers that reject this change of this pod; others may be temporary."""
 NO_RIGHT = "cannot patch resource"
-"""What the API server says where a right is missing; admission says something else."""
+"""In the API server's answer if a right is missing; in none of an admission webhook."""
 
 
-class Barrier:
+class FencingBarrier:
     def __init__(
         self, client: KubeClient, schedulers: frozenset[str], epoch: int, log: logging.Logger, fault: Fault
     ) -> None:
-        """`schedulers`: whose pods are ours to schedule."""
+        """`schedulers`: whose pods this pipeline schedules, or did."""
         self._client = client
         self._schedulers = schedulers
         self._mark = BindingFenced("", f"term {epoch}")
@@ -61,7 +60,7 @@ class Barrier:
         self._sparingly = Repeated(log)
         self._open: dict[str, PodRef] = {}
         self._bound: set[str] = set()
-        """Of the open ones, those that are on a node by an answer; the watch is still to show that."""
+        """Of the open ones, those that are on a node by an answer, which the watch has not shown."""
         self._refusals: dict[str, int] = {}
         self.aside: dict[str, PodRef] = {}
         """Pods that the API server refuses to change, by uid. They are not fenced."""
@@ -70,8 +69,8 @@ class Barrier:
         self._problem = ""
         self._empty = asyncio.Event()
 
-    def see(self, change: object) -> None:
-        """What the watch shows, from the first message on. Pods that come after `run` was begun are nobody's yet."""
+    def on_watch(self, change: object) -> None:
+        """Every change, from the first one on. No earlier term knows pods that come after `run` has begun."""
         match change:
             case PodChange():
                 placed = change.gone or change.finished or bool(change.node)
@@ -85,11 +84,11 @@ class Barrier:
             self._open[change.uid] = PodRef(change.namespace, change.name, change.uid)
 
     async def run(self, tell: Callable[[str], None]) -> None:
-        """All that there is has been seen once. Returns when nothing of an earlier term can be bound any more."""
+        """The cluster was listed. Returns when no order of an earlier term can bind a pod any more."""
         self._closed, self._total = True, len(self._open)
-        what, seconds = "what earlier terms have assumed is not known", max(1, round(self._total * SECONDS_A_POD))
-        self._log.warning("%s: %d pending pods are fenced first, in about %d s", what, self._total, seconds)
-        progress = asyncio.create_task(self._report(tell), name="telling how far the fence is")
+        what, seconds = "what earlier terms have assumed is unknown", max(1, round(self._total * SECONDS_PER_POD))
+        self._log.warning("%s: fencing %d pending pods first, in about %d s", what, self._total, seconds)
+        progress = asyncio.create_task(self._report(tell), name="fencing progress")
         self._fault.watch(progress)
         try:
             while self._open:
@@ -104,7 +103,7 @@ class Barrier:
             self._log.warning("%s: a binding of an earlier term may still come", self._named_aside())
 
     def _may_be_ours(self, change: PodChange | Unreadable) -> bool:
-        """Of a pod that cannot be read it may be unknown whose it is."""
+        """The scheduler of an unreadable pod may be unknown."""
         return change.scheduler in self._schedulers or (isinstance(change, Unreadable) and not change.scheduler)
 
     def _drop(self, uid: str) -> None:
@@ -119,23 +118,23 @@ class Barrier:
         if self.aside:
             text += f"; {self._named_aside()}"
         if self._bound:
-            text += f"; {len(self._bound):,} are on a node, which the watch has not shown yet"
+            text += f"; {len(self._bound):,} are on a node, which the watch does not show yet"
         return f"{text}; {self._problem}" if self._problem and self._open else text
 
     def _named_aside(self) -> str:
-        names = [f"{pod.namespace}/{pod.name}" for pod in list(self.aside.values())[:MOST_NAMED]]
+        names = [f"{pod.namespace}/{pod.name}" for pod in list(self.aside.values())[:MAX_NAMED]]
         more = f" and {len(self.aside) - len(names):,} more" if len(self.aside) > len(names) else ""
         return f"the API server refuses to change {', '.join(names)}{more}"
 
     async def _report(self, tell: Callable[[str], None]) -> None:
         while True:
             tell(self._progress())
-            await asyncio.sleep(PROGRESS)
+            await asyncio.sleep(PROGRESS_SECONDS)
             self._log.info("%s", self._progress())
 
     async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(AGAIN):
+            async with asyncio.timeout(RETRY_SECONDS):
                 await self._empty.wait()
         except TimeoutError:
             pass
@@ -148,7 +147,7 @@ class Barrier:
                 await self._fence(waiting.pop())
 
         async with asyncio.TaskGroup() as workers:
-            for _ in range(min(MOST_AT_ONCE, len(waiting))):
+            for _ in range(min(MAX_CALLS, len(waiting))):
                 workers.create_task(work())
 
     async def _fence(self, uid: str) -> None:
@@ -177,10 +176,10 @@ class Barrier:
                 self._drop(uid)
 
     def _refuse(self, uid: str, pod: PodRef, cause: Refused) -> None:
-        """It is set aside once it was tried often enough."""
+        """Sets the pod aside after MAX_TRIES."""
         self._fail(str(cause))
         self._refusals[uid] = tries = self._refusals.get(uid, 0) + 1
-        if tries >= TRIES and self._open.pop(uid, None) is not None:
+        if tries >= MAX_TRIES and self._open.pop(uid, None) is not None:
             self.aside[uid] = pod
 
     def _fail(self, problem: str) -> None:
@@ -188,8 +187,7 @@ class Barrier:
         self._sparingly.warning("fence", "pending pods cannot be fenced: %s", problem)
 
     async def _ask(self, pod: PodRef) -> ObservedPod | None:
-        """A pod that is known to be bound is only looked at: it may be gone by now. So is one that cannot be touched,
-        as it may have another uid."""
+        """Touches the pod. Only looks it up if it was bound, and may be gone, or if it cannot be touched."""
         if pod.uid in self._bound:
             return await self._client.observe_pod(pod.namespace, pod.name)
         try:
@@ -204,5 +202,5 @@ class Barrier:
 
 
 def _is_about_the_pod(cause: Forbidden) -> bool:
-    """An admission webhook or policy refuses the change; nobody lacks a right."""
+    """Whether an admission webhook or policy refuses the change, and no right is missing."""
     return "denied" in cause.message and NO_RIGHT not in cause.message

@@ -1,34 +1,125 @@
-"""Past: what a term settles of earlier terms before it begins."""
+"""The start of a term: waits until what earlier terms have bound is known, and fences what they may still bind.
 
+The write that takes the snapshot's Lease comes after everything that earlier terms did. A list of the version of that
+write, or of a later one, shows all of it. An API server that lags, or one behind a load balancer that serves from an
+old cache, lists an older version, in which bound pods look unbound.
+
+    listed -+-> as new as the Lease: FRESH
+            +-> older: LIST_AGAIN, at most MAX_LISTINGS times and for MAX_SECONDS, then UNKNOWN
+            +-> a version that is no number: UNKNOWN
+
+Versions of Leases and pods count the same writes, unless the API server keeps Leases in an etcd of their own
+(`--etcd-servers-overrides`). If its versions are higher, no list is ever new enough. So UNKNOWN is no failure: the term
+fences all pending pods instead (`fencing_barrier`), which compares nothing.
+"""
+
+import asyncio
+import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 
-from services.snapshot.freshness import Freshness
-from services.snapshot.store.fencing_barrier import Barrier
+from services.snapshot.store.fencing_barrier import FencingBarrier
+from shared.kube.wire import version_number
 from shared.messages.state import LedgerEntry
+from shared.messages.watch import Kind
 from shared.runtime import Context
 from shared.watch.reader import WatchReader
 
+WRITTEN_KINDS = (Kind.POD, Kind.PERSISTENT_VOLUME, Kind.PERSISTENT_VOLUME_CLAIM, Kind.RESOURCE_CLAIM)
+"""The kinds that binders write. Only pods must have a version: a server may not show the others."""
+MAX_LISTINGS = 10
+LIST_PAUSE = 1.0
+"""Seconds between two listings, at least."""
+LIST_TIMEOUT = 10.0
+"""Seconds after which a requested listing counts as lost."""
+MAX_SECONDS = 30.0
+"""Seconds after which no further listing is requested."""
+POLL = 0.05
+NOT_COMPARABLE = "whether the listing is as new as this term is unknown: its version or the Lease's is no number"
+
+
+class Step(Enum):
+    FRESH = auto()
+    UNKNOWN = auto()
+    LIST_AGAIN = auto()
+    WAIT = auto()
+
+
+class ListFreshness:
+    def __init__(self, floor: str, log: logging.Logger) -> None:
+        """`floor`: the version of the write that took the Lease."""
+        self._floor = version_number(floor)
+        self._log = log
+        self._asked = 0
+        self._asked_at = -math.inf
+        self._began_at: float | None = None
+        self._listings = 0
+        self.problem = ""
+        """Why the listing is not fresh."""
+
+    async def run(
+        self, reader: WatchReader, clock: Callable[[], float], relist: Callable[[], None], tell: Callable[[str], None]
+    ) -> bool:
+        """Waits for a fresh listing; False if there is none. `relist` requests a listing."""
+        while (step := self.step(reader, clock())) not in (Step.FRESH, Step.UNKNOWN):
+            if step is Step.LIST_AGAIN:
+                self._log.warning("%s", self.problem)
+                tell(self.problem)
+                relist()
+            await asyncio.sleep(POLL)
+        if step is Step.UNKNOWN:
+            self._log.warning("%s; fencing all pending pods instead", self.problem)
+        elif self._asked:
+            self._log.info("the listing is as new as this term")
+        return step is Step.FRESH
+
+    def step(self, reader: WatchReader, now: float) -> Step:
+        if not reader.synced:
+            return Step.WAIT
+        shown = {kind: version_number(reader.version_of(kind)) for kind in WRITTEN_KINDS}
+        if not (self._floor and shown[Kind.POD]):
+            self.problem = NOT_COMPARABLE
+            return Step.UNKNOWN
+        older = [kind for kind, version in shown.items() if 0 < version < self._floor]
+        if not older:
+            return Step.FRESH
+        is_lost = now >= self._asked_at + LIST_TIMEOUT
+        if now < self._asked_at + LIST_PAUSE or (reader.listings == self._listings and not is_lost and self._asked):
+            return Step.WAIT
+        return self._list_again(older[0], shown[older[0]], reader.listings, now)
+
+    def _list_again(self, kind: Kind, version: int, listings: int, now: float) -> Step:
+        if self._began_at is None:
+            self._began_at = now
+        state = f"the API server lists objects ({kind}) of version {version}, older than this term ({self._floor})"
+        if self._asked == MAX_LISTINGS or now >= self._began_at + MAX_SECONDS:
+            self.problem = f"{state}, also after {self._asked} more listings"
+            return Step.UNKNOWN
+        self._asked, self._asked_at, self._listings = self._asked + 1, now, listings
+        self.problem = f"{state}: listing again, {self._asked} of {MAX_LISTINGS}"
+        return Step.LIST_AGAIN
+
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """`freshness`: None where there were no earlier terms. `lost`: what these have assumed is not known, but for
-    `doubtful`."""
+class TermStart:
+    """`freshness`: None if there were no earlier terms. `lost`: the ledger, all but `doubtful`."""
 
-    barrier: Barrier
-    freshness: Freshness | None
+    barrier: FencingBarrier
+    freshness: ListFreshness | None
     lost: bool
     doubtful: Sequence[LedgerEntry]
 
-    async def settle(self, reader: WatchReader, context: Context, ask: Callable[[], None]) -> Iterable[LedgerEntry]:
-        """Wait until what earlier terms have bound is known, and no order of theirs that is not known can bind a pod.
+    async def run(self, reader: WatchReader, context: Context, relist: Callable[[], None]) -> Iterable[LedgerEntry]:
+        """The cluster was listed. Returns when all bindings of earlier terms are known, or fenced.
 
-        The cluster was listed; `ask`: for another listing. Returns what still has to be assumed of `doubtful`.
+        Returns those of `doubtful` that must still be assumed.
         """
         health = context.health
         is_fresh = self.freshness is None or await self.freshness.run(
-            reader, context.clock, ask, partial(health.wait_for, "listing")
+            reader, context.clock, relist, partial(health.wait_for, "listing")
         )
         if is_fresh and not self.lost:
             return []

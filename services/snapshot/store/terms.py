@@ -1,13 +1,12 @@
-"""The snapshot's terms: the first is that in which it leads; each is opened in Redis, and begun with all state."""
+"""The snapshot's terms: each is opened in Redis, and begins with the whole state written there."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Persist
 from shared.errors import ClusterError
-from shared.messages.state import Committed, LedgerEntry, State
 from shared.runtime import Health
 from shared.runtime.leadership import Leadership, LeaseLost
 from shared.store.errors import Deposed, StateLost, StoreUnreachable
@@ -17,20 +16,20 @@ from shared.store.writer import Writer
 from shared.telemetry.logs import Repeated
 
 PAUSE = 0.2
-"""Seconds between two attempts where Redis does not answer."""
+"""Seconds between two attempts while Redis does not answer."""
 EVICTS = "Redis at %s may remove keys when it is full: maxmemory-policy is %s, set noeviction"
 
 
 def ledger_is_lost(recovered: Recovered, before: int) -> bool:
-    """Whether earlier terms may have ordered what the ledger does not hold. `before`: the last term by the Lease.
+    """Whether earlier terms may have ordered bindings that are not in the ledger. `before`: the last, by the Lease.
 
-    A store that has missed a term, because another one was written to meanwhile, is as good as lost.
+    A store that has missed a term, because another store was written to meanwhile, counts as lost.
     """
     return max(before, recovered.epoch) > 0 and (recovered.lost or recovered.epoch < before)
 
 
 class Terms:
-    """What is written belongs to the present term; where that is over, a new one is needed."""
+    """Writes belong to the present term; once that is over, a new one is needed."""
 
     def __init__(
         self,
@@ -51,12 +50,12 @@ class Terms:
         self._writer: Writer | None = None
         self.epoch = 0
         self.healthy = True
-        """Whether what is to be written can be, as far as is known."""
+        """Whether the last write succeeded."""
 
     async def take(self) -> Recovered:
-        """The next term, and what the one before has left. Waits for Redis; LeaseLost where another one leads.
+        """Opens the next term. Returns what the one before has left. Waits for Redis.
 
-        UserError where Redis has what is another pipeline's.
+        Raises LeaseLost if another snapshot leads, and UserError if Redis has keys of another pipeline.
         """
         beyond = 0
         while True:
@@ -67,7 +66,7 @@ class Terms:
             except LeaseLost:
                 raise
             except Deposed as newer:
-                # Redis remembers more terms than the Lease does: somebody has deleted the Lease.
+                # Redis knows later terms than the Lease: the Lease was deleted.
                 self._log.warning("%s; beginning a later one", newer)
                 beyond = newer.newest
             except ClusterError as cause:
@@ -80,26 +79,27 @@ class Terms:
                 return recovered
 
     async def begin(self, core: SnapshotCore, shard_count: int) -> bool:
-        """Writes the core's state whole, as it is now. False where that takes another term."""
-        state, ledger, answer = core.state(range(shard_count), shard_count), core.ledger, core.answer
-        while True:
-            try:
-                await self._rewrite(state, list(ledger.values()), answer, shard_count)
-            except StateLost as cause:
-                self._log.warning("%s", cause)
-                return False
-            except StoreUnreachable as cause:
-                await self._wait(cause)
-            else:
-                self._recover()
-                return True
+        """Writes the core's whole state, as it is now. Returns False if that takes another term."""
+        state, ledger, answer = core.state(range(shard_count), shard_count), list(core.ledger.values()), core.answer
+
+        async def rewrite() -> None:
+            self._writer = None  # nothing else is written until all of this is
+            writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count)
+            await writer.rewrite(state, ledger, answer)
+            self._writer = writer
+
+        return await self._repeat(rewrite)
 
     async def write(self, persists: Sequence[Persist]) -> bool:
-        """All of it is safe when this returns True; False: what was written before is lost. Deposed is raised."""
+        """Returns True once all of it is durable; False if earlier writes are lost. Raises Deposed."""
         writer = self._writer
-        while writer is not None:
+        return writer is not None and await self._repeat(lambda: writer.write(persists))
+
+    async def _repeat(self, write: Callable[[], Awaitable[None]]) -> bool:
+        """Repeats a write until Redis answers. Returns False if the state there is lost."""
+        while True:
             try:
-                await writer.write(persists)
+                await write()
             except StateLost as cause:
                 self._log.warning("%s", cause)
                 self._writer = None
@@ -109,16 +109,6 @@ class Terms:
             else:
                 self._recover()
                 return True
-        return False
-
-    async def _rewrite(
-        self, state: State, ledger: Sequence[LedgerEntry], answer: Committed | None, shard_count: int
-    ) -> None:
-        """Until all of it is there, nothing else can be written."""
-        self._writer = None
-        writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count)
-        await writer.rewrite(state, ledger, answer)
-        self._writer = writer
 
     def _recover(self) -> None:
         self.healthy = True

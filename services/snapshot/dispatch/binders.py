@@ -1,0 +1,170 @@
+"""The snapshot's side of the binders: orders, recalls, withdrawals and evictions go out, beats and reports come in."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.dispatch.order_dispatcher import OrderDispatcher, Process, Sends, messages
+from services.snapshot.dispatch.pending_evictions import PendingEvictions
+from services.snapshot.dispatch.recall import BinderRecall
+from services.snapshot.events import (
+    AcknowledgeBinder,
+    BindingReport,
+    BindingReports,
+    BindingWaits,
+    DispatchOrders,
+    EvictionFailed,
+    EvictVictims,
+    RecallAttempts,
+    WithdrawAttempt,
+)
+from shared.bus import Envelope
+from shared.bus.subjects import BINDER_EVICTIONS, BINDER_WITHDRAWALS, binder
+from shared.messages.binding import (
+    BinderBeat,
+    BindingOutcome,
+    BindingOutcomes,
+    Evicted,
+    IsNominated,
+    Nominated,
+    Recall,
+    Recalled,
+    Withdraw,
+)
+from shared.messages.queue import Received
+from shared.runtime import Context
+from shared.runtime.clocks import ClockOffsets
+from shared.runtime.names import Names, name_conflict
+from shared.telemetry.logs import Repeated
+
+NOT_ORDERED = "it is not ordered any more"
+
+
+class Binders:
+    def __init__(
+        self,
+        context: Context,
+        core: SnapshotCore,
+        clocks: ClockOffsets,
+        feed: Callable[[BindingReports | BindingWaits | EvictionFailed], None],
+        acknowledge: Callable[[AcknowledgeBinder], None],
+    ) -> None:
+        """`acknowledge` is called for each report; its effect comes back once what the report changed is durable."""
+        self.dispatcher = OrderDispatcher(core.order)
+        self.stopped = False
+        """Nothing is dispatched any more."""
+        self._context = context
+        self._bus = context.bus
+        self._core = core
+        self._clocks = clocks
+        self._feed = feed
+        self._acknowledge = acknowledge
+        self._recall = BinderRecall(self.dispatcher, core.is_assumed, context.clock())
+        self._evictions = PendingEvictions()
+        self._names = Names()
+        self._reporters: dict[tuple[str, int, int], Envelope] = {}
+        self._sparingly = Repeated(context.log)
+
+    # Messages
+
+    def on_beat(self, beat: BinderBeat, envelope: Envelope) -> None:
+        self._clocks.heard(beat.binder, beat.at)
+        now, process = self._context.clock(), (beat.binder, beat.incarnation)
+        ruling = self._names.beat(*process, now, epoch=self._core.epoch, uptime=beat.uptime, leaving=beat.gone)
+        if ruling.taken is not None:
+            self._sparingly.warning(f"name {beat.binder}", "%s", name_conflict("binder", ruling.taken))
+            self._bus.post(binder(beat.binder), ruling.taken)
+        if not ruling.counts:
+            return
+        is_new = not self.dispatcher.is_alive(process)
+        self._send(self.dispatcher.on_beat(beat, now))
+        if not beat.gone:
+            self._ask(beat.binder, self._recall.question(process, now))
+        for evict in self._evictions.resend(now) if is_new else ():
+            self._bus.post(BINDER_EVICTIONS, replace(evict, epoch=self._core.epoch))
+
+    def on_recalled(self, message: Recalled) -> None:
+        claimed = self._recall.on_answer(message, self._context.clock())
+        self._send(claimed.sends)
+        for wait in claimed.waits:
+            self._feed(wait)
+        for withdraw in claimed.withdrawn:
+            self._bus.post(BINDER_WITHDRAWALS, withdraw)
+
+    def on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
+        process, now = (message.binder, message.incarnation), self._context.clock()
+        reports = [each for outcome in message.outcomes if (each := self._report_of(process, outcome, now)) is not None]
+        if reports:
+            self._feed(BindingReports(reports))
+        self._reporters[message.binder, message.epoch, message.number] = envelope
+        self._acknowledge(AcknowledgeBinder(message.binder, message.epoch, message.number))
+
+    def _report_of(self, process: Process, outcome: BindingOutcome, now: float) -> BindingReport | None:
+        """None if another binder gets the order, or has it and this one may not report on it."""
+        if outcome.handed_back and not self.stopped:
+            sends = self.dispatcher.hand_back(process, outcome, now)
+            if sends is not None:
+                self._send(sends)
+                return None
+        if outcome.found and not self._core.is_assumed((outcome.uid, outcome.attempt)):
+            self.withdraw(Withdraw(outcome.uid, outcome.attempt, "", NOT_ORDERED))
+        report = self.dispatcher.report_of(process, outcome)
+        self._send(self.dispatcher.on_outcome(process, outcome, now))
+        return report
+
+    def on_evicted(self, evicted: Evicted, envelope: Envelope) -> None:
+        self._evictions.on_evicted(evicted)
+        if evicted.failure:
+            self._feed(EvictionFailed(evicted.uid))
+
+    def on_is_nominated(self, asked: IsNominated, envelope: Envelope) -> None:
+        stands = self._core.is_nominated(asked.uid, asked.attempt, asked.node)
+        has_victims = self._evictions.has_victims(asked.uid, asked.attempt, asked.victims)
+        envelope.respond(Nominated(self._core.epoch, stands and has_victims))
+
+    # Effects
+
+    def carry_out(
+        self, effect: RecallAttempts | DispatchOrders | EvictVictims | WithdrawAttempt | AcknowledgeBinder
+    ) -> None:
+        now = self._context.clock()
+        match effect:
+            case RecallAttempts() | DispatchOrders() if self.stopped:
+                pass
+            case RecallAttempts(attempts=attempts):
+                for name, recall in self._recall.begin(self._core.epoch, attempts, now):
+                    self._ask(name, recall)
+            case DispatchOrders(attempts=attempts):
+                self._send(self.dispatcher.dispatch(attempts, now))
+            case EvictVictims(message=evict):
+                self._evictions.add(evict, now)
+                self._bus.post(BINDER_EVICTIONS, evict)
+            case WithdrawAttempt(message=withdraw):
+                self.withdraw(withdraw)
+            case AcknowledgeBinder(binder=name, epoch=epoch, number=number):
+                reporter = self._reporters.pop((name, epoch, number), None)
+                if reporter is not None:
+                    reporter.respond(Received(epoch, number, self._core.epoch))
+
+    def withdraw(self, withdraw: Withdraw) -> None:
+        self._bus.post(BINDER_WITHDRAWALS, replace(withdraw, epoch=self._core.epoch))
+
+    def tick(self, now: float) -> None:
+        self._send(self.dispatcher.tick(now))
+        health, missing = self._context.health, self.dispatcher.no_binder(now)
+        if missing:
+            health.wait_for("binders", missing)
+            self._sparingly.warning("binders", "%s", missing)
+        else:
+            health.clear("binders")
+        self._send(self._recall.tick(now))
+
+    def _ask(self, name: str, recall: Recall | None) -> None:
+        if recall is not None and not self.stopped:
+            self._bus.post(binder(name), recall)
+
+    def _send(self, sends: Sends) -> None:
+        for name, orders in () if self.stopped else sends:
+            for part in messages(orders):
+                self._bus.post(binder(name), self.dispatcher.addressed(name, self._core.epoch, part))
