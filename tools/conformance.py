@@ -1,4 +1,4 @@
-"""flotilla conformance: golden cases of kube-scheduler v1.36 against the cores."""
+"""flotilla conformance: replay golden cases of kube-scheduler v1.36 through the cores."""
 
 import argparse
 from pathlib import Path
@@ -16,8 +16,8 @@ FIRST_DIFFERENCES = 3
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "conformance",
-        help="replay cases that kube-scheduler v1.36 decided, and compare",
-        description="Replays golden cases through the deciding core. Exit code 1 on any difference.",
+        help="replay recorded decisions of kube-scheduler v1.36 and compare",
+        description="Replays golden cases through the scheduling cores. Exit code 1: any difference.",
     )
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases, .jsonl or .jsonl.gz")
     command.add_argument(
@@ -25,15 +25,15 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         type=numbers(1),
         default=[1],
         metavar="N[,N...]",
-        help="spread the nodes over N workers; each number is a run of its own",
+        help="number of workers to spread the nodes over; one run for each number (default 1)",
     )
-    command.add_argument("--group", action="append", metavar="NAME", help="only cases of this group; may be repeated")
+    command.add_argument("--group", action="append", metavar="NAME", help="only cases of this group; repeatable")
     command.add_argument(
         "--show",
         type=at_least(1),
         default=FIRST_DIFFERENCES,
         metavar="N",
-        help=f"how many differences a group to print in full (default {FIRST_DIFFERENCES})",
+        help=f"differences per group to print in full (default {FIRST_DIFFERENCES})",
     )
     command.set_defaults(run=run)
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_table(results: "Results") -> None:
-    """A line a group, a column a number of shards."""
+    """A line for each group, a column for each number of shards."""
     rows = [["shards", *map(str, results)]] + [
         [name, *(f"{groups[name].passed}/{groups[name].total}" for groups in results.values())]
         for name in next(iter(results.values()))
@@ -70,7 +70,7 @@ def _print_table(results: "Results") -> None:
 
 
 def _print_differences(name: str, by_shards: "dict[int, GroupResult]", most: int) -> None:
-    """What differs in the same way with several numbers of shards is told once."""
+    """Print a difference once if it is the same for several numbers of shards."""
     shards_of: dict[str, list[int]] = {}
     for shards, group in by_shards.items():
         for shown in map(str, group.differences):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
-from tools.bench.pipeline import table
+from tools.bench.pipeline import results
 from tools.bench.pipeline.cases import Case, Figures
 from tools.cli.main import main
 
@@ -36,13 +36,13 @@ def figures(seconds: float = 2.0, bound_seconds: float | None = 4.0) -> Figures:
 def cells(line: str) -> dict[str, str]:
     """By column."""
     values = line.split()
-    assert len(values) == len(table.COLUMNS), line
-    return dict(zip((title for title, _ in table.COLUMNS), values, strict=True))
+    assert len(values) == len(results.COLUMNS), line
+    return dict(zip((title for title, _ in results.COLUMNS), values, strict=True))
 
 
 def rows(lines: Sequence[str]) -> list[dict[str, str]]:
     """Those below the heading, without what has been told of the progress."""
-    below = lines[list(lines).index(table.heading()) + 1 :]
+    below = lines[list(lines).index(results.heading()) + 1 :]
     return [cells(line) for line in below if line.split()[1:2] in (["yes"], ["no"])]
 
 
@@ -55,7 +55,7 @@ def test_pods_are_of_all_classes_in_turn() -> None:
 
 
 def test_costs_are_those_a_pod_of_all_processes_of_a_kind() -> None:
-    row = cells(table.row(CASE, figures()))
+    row = cells(results.row(CASE, figures()))
     assert (row["calls"], row["round"], row["classes"], row["pods"]) == ("yes", "256", "50", "1000")
     assert (row["seconds"], row["decided/s"], row["bound/s"]) == ("2.00", "500", "250")
     assert (row["watcher"], row["workers"], row["nats"], row["queue"]) == ("100", "400", "50", "0")
@@ -64,25 +64,25 @@ def test_costs_are_those_a_pod_of_all_processes_of_a_kind() -> None:
 
 def test_without_api_calls_nothing_is_bound() -> None:
     case = Case(api_calls=False, round_size=1, classes=1, nodes=1, pods=10)
-    row = cells(table.row(case, figures(bound_seconds=None)))
+    row = cells(results.row(case, figures(bound_seconds=None)))
     assert (row["calls"], row["round"], row["bound/s"]) == ("no", "strict", "-")
 
 
 def test_several_runs_are_told_by_least_median_and_most() -> None:
-    line = table.spread([figures(seconds) for seconds in (1.0, 4.0, 2.0)])
+    line = results.spread([figures(seconds) for seconds in (1.0, 4.0, 2.0)])
     assert line == (
-        "  least / median / most of 3: 250 / 500 / 1000 decided/s, 250 / 250 / 250 bound/s, 750 / 750 / 750 µs in total"
+        "  min / median / max of 3: 250 / 500 / 1000 decided/s, 250 / 250 / 250 bound/s, 750 / 750 / 750 µs in total"
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--modes", "neither"], "argument --modes: takes with and without, not 'neither'"),
+        (["--modes", "neither"], "argument --modes: must be any of with, without, not 'neither'"),
         (["--rounds", "0"], "argument --rounds: must be at least 1, not 0"),
-        (["--nodes", "10"], "flotilla: --pods: takes at most 400 pods of 1 classes on 10 nodes, not 10000"),
-        (["--pods", "1000"], "flotilla: --pods: takes at least 1024 pods of 1 classes in rounds of 256, not 1000"),
-        (["--strict-pods", "99"], "flotilla: --strict-pods: takes at least 100 pods of 50 classes in rounds of 1"),
+        (["--nodes", "10"], "flotilla: --pods: must be at most 400 for 1 classes on 10 nodes, not 10000"),
+        (["--pods", "1000"], "flotilla: --pods: must be at least 1024 for 1 classes in rounds of 256, not 1000"),
+        (["--strict-pods", "99"], "flotilla: --strict-pods: must be at least 100 for 50 classes in rounds of 1"),
         (["--profile", "nats"], "argument --profile: invalid choice: 'nats'"),
         (["--profile", "cycle", "--repeat", "2"], "flotilla: --profile: runs one case once, so leave out --repeat"),
         (["--workers", "65"], "flotilla: 65 workers cannot share 64 shards"),

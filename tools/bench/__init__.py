@@ -1,1 +1,1 @@
-"""Benchmarks: rounds in one process, the whole pipeline, starts, placement quality."""
+"""Benchmarks: rounds in one process, the whole pipeline, start-up, placement quality."""

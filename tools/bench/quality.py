@@ -6,29 +6,29 @@ import sys
 from tools.cli.arguments import at_least, numbers
 
 DESCRIPTION = """\
-Decides the same pods one by one and in larger rounds, on a dozen clusters made up for it, and compares what came out.
+Schedules the same pods one by one and in larger rounds on a dozen synthetic clusters, and compares the placements.
 
-regret     by how many points the best node's total score was higher than that of the node taken, as kube-scheduler
-           would score them at that moment: on average, and at worst
-zones      most less fewest pods of an app over zones, mean over apps; nodes: the same over nodes
-spread     standard deviation of the nodes' used cpu, in percent of what they have
-preferred  share of preferred node affinity that was met
+regret     points by which the best node's total score exceeded that of the chosen node, as kube-scheduler would
+           score them at that moment: mean and worst
+zones      difference between the most and the fewest pods of an app per zone, mean over apps; nodes: per node
+spread     standard deviation of the nodes' used cpu, in percent of their allocatable
+preferred  share of preferred node affinity that was satisfied
 """
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "bench-quality",
-        help="measure what larger rounds cost in placement quality",
+        help="measure the placement quality of larger rounds",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.add_argument("--nodes", type=at_least(1), default=300, metavar="N", help="in each cluster (default 300)")
-    command.add_argument("--pods", type=at_least(1), default=2_000, metavar="N", help="in each case (default 2000)")
+    command.add_argument("--nodes", type=at_least(1), default=300, metavar="N", help="nodes per cluster (default 300)")
+    command.add_argument("--pods", type=at_least(1), default=2_000, metavar="N", help="pods per case (default 2000)")
     command.add_argument(
         "--rounds", type=numbers(1), default=[1, 16, 256], metavar="N,...", help="round sizes (default 1,16,256)"
     )
-    command.add_argument("--only", default="", metavar="TEXT", help="only cases whose name has this in it")
+    command.add_argument("--only", default="", metavar="TEXT", help="only cases whose name contains TEXT")
     command.set_defaults(run=run)
 
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
     chosen = [scene for scene in scenes(options.nodes, options.pods) if options.only in scene.name]
     if not chosen:
-        raise UserError(f"--only: no case has {options.only!r} in its name")
+        raise UserError(f"--only: no case contains {options.only!r} in its name")
     head = f"{'':<40}{'round':>7}{'placed':>8}{'rounds':>8}{'regret':>8}{'worst':>7}"
     print(f"{head}{'zones':>7}{'nodes':>7}{'spread':>8}{'preferred':>11}")
     for scene in chosen:

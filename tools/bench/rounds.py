@@ -1,13 +1,13 @@
-"""flotilla bench: what a decision costs in the cores, by part."""
+"""flotilla bench: the CPU cost of a decision in the cores, by part."""
 
 import argparse
 import multiprocessing
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ParamSpec, TypeVar
 
-from tools.cli.arguments import at_least, numbers
+from tools.cli.arguments import at_least, names, numbers
 
 A = ParamSpec("A")
 T = TypeVar("T")
@@ -18,33 +18,33 @@ MEGABYTE = 1 << 20
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "bench",
-        help="measure what a decision costs",
-        description="Runs the deciding core with two shards, without a network, on nodes of 4 cpu, 32 GiB and 110 pods "
-        "and\npods of about 100m and 500Mi; prints CPU time. Every node is looked at for every pod.",
+        help="measure the CPU cost of a decision",
+        description="Runs the scheduling cores with two shards, without a network, on nodes of 4 cpu, 32 GiB and 110\n"
+        "pods and pods of about 100m and 500Mi. Prints CPU time. Every node is considered for every pod.",
     )
     command.add_argument(
         "--nodes",
         type=numbers(1),
         default=[5_000, 20_000, 100_000],
         metavar="N,...",
-        help="cluster sizes (default all)",
+        help="cluster sizes (default 5000,20000,100000)",
     )
     command.add_argument(
-        "--pods", type=at_least(1), default=10_240, metavar="N", help="pods a case in rounds (default 10240)"
+        "--pods", type=at_least(1), default=10_240, metavar="N", help="pods per case with rounds (default 10240)"
     )
     command.add_argument(
         "--load",
         type=numbers(0, 2),
         default=[100_000, 500_000],
         metavar="NODES,PODS",
-        help="cluster to load (0,0: none)",
+        help="cluster to load, 0,0 for none (default 100000,500000)",
     )
     command.add_argument(
         "--workloads",
-        type=_workloads,
+        type=names(_workloads),
         default=None,
         metavar="NAME,...",
-        help="what the pods say beside their requests (default plain, and all others on the first two sizes)",
+        help="kinds of pods (default: plain, and all others on the first two sizes)",
     )
     command.set_defaults(run=run)
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from testing.inprocess.workloads import WORKLOADS
 
     print(f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, {SHARDS} shards")
-    print("microseconds of CPU a pod, all shards together; memory of one worker\n")
+    print("microseconds of CPU per pod, all shards together; memory of one worker\n")
     parts = "".join(f"{part:>10}" for part in PARTS)
     print(
         f"{'workload':<14}{'nodes':>7}{'classes':>9}{'round':>7}{'pods':>8}{parts}{'total':>10}{'asks/pod':>10}{'MB/worker':>11}"
@@ -83,17 +83,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _workloads(text: str) -> list[str]:
+def _workloads() -> Collection[str]:
     from testing.inprocess.workloads import WORKLOADS
 
-    names = text.split(",")
-    for name in names:
-        if name not in WORKLOADS:
-            raise argparse.ArgumentTypeError(f"takes {', '.join(WORKLOADS)}, not {name!r}")
-    return names
+    return WORKLOADS
 
 
 def _apart(call: Callable[A, T], *arguments: A.args, **named: A.kwargs) -> T:
-    """In a process of its own, so that no case sees another's memory."""
+    """Call it in a process of its own, so that each case measures its own memory."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(call, arguments, named)

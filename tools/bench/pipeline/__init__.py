@@ -1,83 +1,73 @@
-"""flotilla bench-pipeline: decisions a second and CPU a pod of all services, each in its process."""
+"""flotilla bench-pipeline: decisions per second and CPU per pod of all services in real processes."""
 
 import argparse
 import os
 import sys
+from collections.abc import Collection
 
 from shared.config.sources import settings_from
 from shared.errors import UserError
-from tools.cli.arguments import at_least, numbers
+from tools.cli.arguments import add_numbers, names, numbers
 from tools.cli.run import SERVICES
 
 EXAMPLES = """\
 examples:
   flotilla bench-pipeline                                   all cases, on 5,000 nodes
-  flotilla bench-pipeline --modes without --rounds 256      only rounds, with a binder that acknowledges at once
-  flotilla bench-pipeline --repeat 5 --classes 50           least, median and most of five runs a case
-  flotilla bench-pipeline --profile cycle --rounds 1        the first case, and where the cycle spends its time
+  flotilla bench-pipeline --modes without --rounds 256      only rounds, without API calls
+  flotilla bench-pipeline --repeat 5 --classes 50           minimum, median and maximum of five runs
+  flotilla bench-pipeline --profile cycle --rounds 1        run the first case with a profiler in the cycle
 
-All pods are waiting in the queue before the clock starts, which is when all classes have been decided once. It stops
-at the last decision, with API calls when the last pod is bound and the queue is empty. CPU is that of this time.
+All pods are in the queue before the clock starts, which is once every class has been decided. The clock stops at the
+last decision; with API calls, when the last pod is bound and the queue is empty. CPU is measured in the same period.
 
-Exit code 0: every pod was decided, and bound; 1: something was not; 130: Ctrl-C.
+Exit code 0: every pod was decided and bound; 1: otherwise; 130: Ctrl-C.
 """
-RULED_CLASSES = 5
-"""With rules that look at other pods: as many kinds as leave every pod a place."""
+CONSTRAINED_CLASSES = 5
+"""Classes in workloads with constraints between pods: few enough that every pod fits."""
 KEPT = ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT", "FLOTILLA_TRACE_RATIO")
-"""Settings that are taken from the environment."""
+"""Environment variables that apply to the benchmark."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "bench-pipeline",
-        help="measure the whole pipeline, in real processes",
-        description="Starts NATS, Redis, a simulated API server and all services on this machine, a new set for each\n"
-        "case, and measures how fast pods are decided and what CPU each process takes for that.",
+        help="measure the whole pipeline in real processes",
+        description="For each case, starts NATS, Redis, a simulated API server and all services on this machine, and\n"
+        "measures the rate of decisions and the CPU time of each process.",
         epilog=EXAMPLES,
     )
-    command.add_argument("--modes", type=_modes, default=["without", "with"], metavar="MODE,...",
-        help="`with` or `without` API calls; without them a pod counts as bound at once (default both)")  # fmt: skip
+    modes = names(lambda: ("with", "without"))
+    command.add_argument("--modes", type=modes, default=["without", "with"], metavar="MODE,...",
+        help="`with` or `without` API calls; without, binders report success at once (default both)")  # fmt: skip
     command.add_argument("--rounds", type=numbers(1), default=[256, 1], metavar="N,...",
         help="round sizes; 1 is strict (default 256,1)")  # fmt: skip
     command.add_argument("--classes", type=numbers(1), default=[1, 50], metavar="N,...",
         help="kinds of pods, interleaved (default 1,50)")  # fmt: skip
     command.add_argument(
         "--workloads",
-        type=_workloads,
+        type=names(_workloads),
         default=None,
         metavar="NAME,...",
-        help="what the pods say beside their requests (default: plain; the others in rounds, 5 classes, without calls)",
+        help="kinds of pods (default: plain; the others in rounds with 5 classes, without API calls)",
     )
-    for flag, default, text in (
-        ("--nodes", 5_000, "nodes of 4 cpu, 32 GiB and 110 pods"),
-        ("--pods", 10_000, "pods a case in rounds"),
-        ("--strict-pods", 3_000, "pods a case with rounds of 1"),
-        ("--workers", 2, "processes that filter and score"),
-        ("--binders", 1, "processes that bind"),
-        ("--repeat", 1, "runs of each case"),
-    ):
-        command.add_argument(flag, type=at_least(1), default=default, metavar="N", help=f"{text} (default {default})")
+    flags = (
+        ("--nodes", 5_000, 1, "nodes of 4 cpu, 32 GiB and 110 pods"),
+        ("--pods", 10_000, 1, "pods per case with rounds"),
+        ("--strict-pods", 3_000, 1, "pods per case with round size 1"),
+        ("--workers", 2, 1, "worker processes"),
+        ("--binders", 1, 1, "binder processes"),
+        ("--repeat", 1, 1, "runs of each case"),
+    )
+    add_numbers(command, flags)
     command.add_argument("--profile", choices=SERVICES, metavar="SERVICE",
-        help="run the first case only, with a profiler in this service (worker: in one of them)")  # fmt: skip
+        help="run the first case only, with a profiler in this service (one process of it)")  # fmt: skip
     command.set_defaults(run=run)
 
 
-def _modes(text: str) -> list[str]:
-    modes = text.split(",")
-    for mode in modes:
-        if mode not in ("with", "without"):
-            raise argparse.ArgumentTypeError(f"takes with and without, not {mode!r}")
-    return modes
-
-
-def _workloads(text: str) -> list[str]:
+def _workloads() -> Collection[str]:
     from testing.inprocess.workloads import WORKLOADS
 
-    names = text.split(",")
-    for name in names:
-        if name not in WORKLOADS:
-            raise argparse.ArgumentTypeError(f"takes {', '.join(WORKLOADS)}, not {name!r}")
-    return names
+    return WORKLOADS
 
 
 def run(options: argparse.Namespace) -> int:
@@ -106,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
             Case(
                 api_calls=False,
                 round_size=max(options.rounds),
-                classes=RULED_CLASSES,
+                classes=CONSTRAINED_CLASSES,
                 nodes=options.nodes,
                 pods=options.pods,
                 workload=workload,
@@ -117,10 +107,10 @@ def run(options: argparse.Namespace) -> int:
     for case in cases:
         check(case)
     if options.profile and options.repeat > 1:
-        raise UserError("--profile: runs one case once, so leave out --repeat")
+        raise UserError("--profile: cannot be combined with --repeat")
     settings = settings_from({key: value for key, value in os.environ.items() if key in KEPT})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)
-    pipeline.services()  # complains before anything starts
+    pipeline.services()  # validates the options before anything starts
     bench = Bench(pipeline, sys.stdout)
     if options.profile:
         return interruptible(bench.profile(cases[0], options.profile))

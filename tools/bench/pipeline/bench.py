@@ -1,21 +1,26 @@
-"""The benchmark from its first case to its last."""
+"""Runs the cases of the benchmark, optionally with a profiler in one service."""
 
 import asyncio
+import io
 import os
 import platform
+import pstats
+import signal
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TextIO
 from urllib.parse import urlsplit
 
 import msgspec
 from redis.asyncio import Redis
 
-from shared.errors import FlotillaError
-from tools.bench.pipeline import table
+from shared.errors import ClusterError, FlotillaError
+from shared.runtime.signals import PROFILE
+from tools.bench.pipeline import results
 from tools.bench.pipeline.cases import Case, Figures
-from tools.bench.pipeline.measuring import Measuring, options_of
-from tools.bench.pipeline.profiling import Profiling
+from tools.bench.pipeline.measurement import Measurement, options_of
 from tools.cli.output import Screen
 from tools.cli.processes import root_cause
 from tools.supervisor.options import PipelineOptions
@@ -23,6 +28,46 @@ from tools.supervisor.pipeline import Pipeline
 
 PATIENCE = 5.0
 LAST_LINES = 20
+LINES = 25
+PROFILE_TIMEOUT = 10.0
+POLL = 0.05
+
+
+class Profiling:
+    """Profiles one process. A context manager: it removes the profile's file at the end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._folder = tempfile.TemporaryDirectory(prefix="flotilla-")
+        self._file = Path(self._folder.name) / "profile"
+
+    def __enter__(self) -> "Profiling":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    @property
+    def variables(self) -> dict[str, dict[str, str]]:
+        return {self._name: {PROFILE: str(self._file)}}
+
+    def toggle(self, pipeline: Pipeline) -> None:
+        os.kill(pipeline.processes[self._name], signal.SIGUSR2)
+
+    async def written(self) -> None:
+        """Wait until the process has written its profile."""
+        try:
+            async with asyncio.timeout(PROFILE_TIMEOUT):
+                while not self._file.exists():
+                    await asyncio.sleep(POLL)
+        except TimeoutError:
+            raise ClusterError(f"{self._name} has written no profile") from None
+
+    def report(self) -> list[str]:
+        text = io.StringIO()
+        stats = pstats.Stats(str(self._file), stream=text)
+        stats.strip_dirs().sort_stats("tottime").print_stats(LINES)
+        return text.getvalue().strip().splitlines()
 
 
 class Bench:
@@ -43,13 +88,13 @@ class Bench:
                     self._show(case, runs[-1])
                     complete &= runs[-1].decided >= case.pods
                 if repeat > 1:
-                    self._screen.say(table.spread(runs))
+                    self._screen.say(results.spread(runs))
         finally:
             self._screen.release()
         return 0 if complete else 1
 
     async def profile(self, case: Case, service: str) -> int:
-        """One run with a profiler in a service, and what it has found."""
+        """One run with a profiler in a service, and its report."""
         name = next(name for name, kind in self._options.services().items() if kind == service)
         try:
             with Profiling(name) as profiling:
@@ -64,9 +109,9 @@ class Bench:
         return 0
 
     def _show(self, case: Case, run: Figures) -> None:
-        self._screen.say(table.row(case, run))
+        self._screen.say(results.row(case, run))
         if run.decided < case.pods:
-            self._screen.say(table.shortfall(case, run))
+            self._screen.say(results.shortfall(case, run))
 
     async def _measure(
         self, case: Case, which: str, options: PipelineOptions, profiling: Profiling | None = None
@@ -79,18 +124,18 @@ class Bench:
             await self._head(pipeline)
             toggle = _nothing if profiling is None else lambda: profiling.toggle(pipeline)
             try:
-                figures = await Measuring(case, pipeline, say, toggle, toggle).run()
+                figures = await Measurement(case, pipeline, say, toggle, toggle).run()
                 if profiling is not None:
                     await profiling.written()
             except (FlotillaError, BaseExceptionGroup) as error:
-                self._screen.say("the last that the services said:")
+                self._screen.say("last log lines:")
                 for line in pipeline.log_lines[-LAST_LINES:]:
                     self._screen.say(f"  {line}")
                 raise root_cause(error) from error
             return figures
 
     async def _head(self, pipeline: Pipeline) -> None:
-        """Once: the machine, and the names of the columns."""
+        """Once: print the machine and the names of the columns."""
         if self._headed:
             return
         self._headed = True
@@ -100,17 +145,17 @@ class Bench:
             f"NATS {await nats_version(pipeline.nats_url)}, Redis {await redis_version(pipeline.redis_url)}; "
             f"workers: {options.workers}, binders: {options.binders}"
         )
-        self._screen.say("processes: microseconds of CPU a pod; total: without the simulator")
+        self._screen.say("processes: microseconds of CPU per pod; total: without the simulator")
         self._screen.say()
-        self._screen.say(table.heading())
+        self._screen.say(results.heading())
 
 
 def _nothing() -> None:
-    """There is no profiler."""
+    """Stands in for the profiler."""
 
 
 async def nats_version(url: str) -> str:
-    """As the server tells everybody who connects."""
+    """From the server's greeting."""
     parts = urlsplit(url)
     async with asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)

@@ -20,17 +20,16 @@ from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.outcome import CallOutcome
 from tools.api_objects import ObjectWriter
-from tools.bench.start.cluster import Cluster
+from tools.bench.start.measurement import Cluster
 from tools.supervisor.children import Simulator, environment_for
 from tools.supervisor.offspring import Nursery
 from tools.supervisor.relay import Relay
 
 PODS = "/api/v1/namespaces/default/pods"
 API_VARIABLES = frozenset({"FLOTILLA_SERVER", "FLOTILLA_TOKEN", "FLOTILLA_KUBECONFIG", "FLOTILLA_CONTEXT"})
-LOOK = 0.02
-"""Seconds between two looks at whether the pod is bound."""
-PATIENCE = 120.0
-STOP_PATIENCE = 30.0
+POLL_INTERVAL = 0.02
+BIND_TIMEOUT = 120.0
+STOP_TIMEOUT = 30.0
 
 
 def interrupt(up: psutil.Process) -> None:
@@ -55,7 +54,7 @@ STOPS = {
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`cpu`: seconds that the pipeline's processes had used when the pod was bound."""
+    """`cpu`: seconds used by the pipeline's processes until the pod was bound."""
 
     after: str
     seconds: float
@@ -64,7 +63,7 @@ class Start:
 
 
 async def measure_restarts(cluster: Cluster, workers: int, api: ApiSettings | None) -> int:
-    """`api`: a cluster that is there already, where only the pods to wait for are made; None: a made-up one."""
+    """`api`: an existing cluster, in which only the pods to wait for are created; None: a simulated one."""
     if api is not None:
         await _measure(api, workers)
         return 0
@@ -101,7 +100,7 @@ class _Restarts:
         self._environment = without_settings(os.environ) | reaching
 
     async def run(self, after: str, stop: Callable[[psutil.Process], None]) -> Start:
-        """Starts the pipeline, waits until a new pod is bound, and stops the pipeline in this way."""
+        """Start the pipeline, wait until a new pod is bound, and stop the pipeline by `stop`."""
         async with self._pod() as name:
             return await self._timed(name, after, stop)
 
@@ -112,13 +111,13 @@ class _Restarts:
             seconds = time.monotonic() - began
             start = Start(after, seconds, _cpu_of(psutil.Process(up.pid)), os.getloadavg()[0])
             stop(psutil.Process(up.pid))
-            async with asyncio.timeout(STOP_PATIENCE):
+            async with asyncio.timeout(STOP_TIMEOUT):
                 await up.wait()
         return start
 
     @asynccontextmanager
     async def _pipeline(self) -> AsyncIterator[asyncio.subprocess.Process]:
-        """None of its processes is left afterwards."""
+        """Kills all processes of the pipeline at the end."""
         up = await asyncio.create_subprocess_exec(
             *self._command,
             stdout=asyncio.subprocess.DEVNULL,
@@ -139,21 +138,21 @@ class _Restarts:
 
     @asynccontextmanager
     async def _pod(self) -> AsyncIterator[str]:
-        """A small pod that waits to be scheduled, deleted in the end."""
+        """A small pending pod, deleted at the end."""
         name = f"flotilla-bench-start-{secrets.token_hex(4)}"
         container = {"name": "app", "image": "app", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
         spec = {"containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         created = await self._client.attempt("POST", PODS, msgspec.json.encode(pod))
         if created.outcome is not CallOutcome.OK:
-            raise ClusterError(f"no pod can be created in namespace default: {created.message}")
+            raise ClusterError(f"cannot create a pod in namespace default: {created.message}")
         try:
             yield name
         finally:
             await self._client.attempt("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     async def _until_bound(self, name: str, up: asyncio.subprocess.Process) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + BIND_TIMEOUT
         while time.monotonic() < deadline:
             standing = await self._client.observe_pod("default", name)
             if standing is not None and standing.node:
@@ -162,8 +161,8 @@ class _Restarts:
                 assert up.stderr is not None
                 said = (await up.stderr.read()).decode(errors="replace").strip()
                 raise ClusterError(f"flotilla up ended with exit code {up.returncode}: {said}")
-            await asyncio.sleep(LOOK)
-        raise ClusterError(f"pod default/{name} is not bound after {PATIENCE:g} s: kubectl describe pod says why")
+            await asyncio.sleep(POLL_INTERVAL)
+        raise ClusterError(f"pod default/{name} is not bound after {BIND_TIMEOUT:g} s: see kubectl describe pod")
 
 
 def _cpu_of(up: psutil.Process) -> float:

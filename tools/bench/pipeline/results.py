@@ -15,7 +15,7 @@ PROCESSES = (
     ("nats", "nats"),
     ("redis", "redis"),
 )
-"""The kind of a process, and what its column is called."""
+"""Kinds of processes, and the titles of their columns."""
 COLUMNS = (
     ("workload", -13),
     ("calls", 5),
@@ -52,18 +52,18 @@ def row(case: Case, run: Figures) -> str:
 
 
 def shortfall(case: Case, run: Figures) -> str:
-    """Of a run that was stopped before its end."""
-    return f"  stopped after {run.seconds:.0f} s, as assumptions end: {run.decided} of {case.pods} pods were decided"
+    """A note about a run that was stopped early."""
+    return f"  stopped after {run.seconds:.0f} s, before assumptions expire: {run.decided} of {case.pods} pods decided"
 
 
 def spread(runs: Sequence[Figures]) -> str:
-    """Least, median and most of several runs of one case."""
+    """Minimum, median and maximum of several runs of one case."""
     kinds = [kind for kind, _ in PROCESSES]
     rates = _three([run.rate for run in runs])
     totals = _three([run.micros(*kinds) for run in runs])
     bound = [run.bound_rate for run in runs if run.bound_rate is not None]
     also = f", {_three(bound)} bound/s" if bound else ""
-    return f"  least / median / most of {len(runs)}: {rates} decided/s{also}, {totals} µs in total"
+    return f"  min / median / max of {len(runs)}: {rates} decided/s{also}, {totals} µs in total"
 
 
 def _three(values: Sequence[float]) -> str:

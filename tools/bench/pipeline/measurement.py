@@ -1,29 +1,30 @@
-"""One case, on a pipeline of its own: pods wait in the queue, cycle is let go, and the time it takes is measured."""
+"""Measures one case on its own pipeline: pods are queued, the cycle is released, and its decisions are timed.
+
+The times come from messages of cycle and binders, which the benchmark listens to at no cost to them.
+"""
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from random import Random
 from urllib.parse import urlsplit
 
 import msgspec
 
 from services.binder.__main__ import WITHOUT_API_CALLS
-from shared.bus import Bus
+from shared.bus import Bus, Envelope
+from shared.bus.subjects import QUEUE_OUTCOMES, SNAPSHOT_BOUND
 from shared.errors import ClusterError
-from shared.telemetry import Telemetry
-from shared.telemetry.logs import logger
-from shared.telemetry.metrics import Metrics
-from shared.telemetry.tracing import Tracer
+from shared.messages.binding import BindingOutcomes
+from shared.messages.queue import Outcomes, Verdict
 from testing.inprocess.workloads import NAMESPACE
 from tools.api_objects import ObjectWriter
 from tools.bench.pipeline.cases import Case, Figures
-from tools.bench.pipeline.window import Window
+from tools.cli.processes import local_telemetry
 from tools.demo.progress import pods_by_place
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
@@ -32,20 +33,19 @@ from tools.supervisor.probe import get
 CYCLE = "cycle"
 OK = 200
 POLL = 0.1
-TELL_EVERY = 1.0
-STALLED_AFTER = 30.0
-"""Seconds without any progress that end a run."""
-LONGEST_WITHOUT_API_CALLS = 25.0
-"""Seconds after which such a run stops: assumptions that nobody has seen bound are looked up after 30."""
-SETTLED = 0.3
-"""Seconds in which the queue has its metrics up to date."""
+STATUS_INTERVAL = 1.0
+STALL_TIMEOUT = 30.0
+"""Seconds without progress that end a run."""
+MAX_WITHOUT_API_CALLS = 25.0
+"""Seconds after which such a run stops: after 30 the snapshot looks up assumed pods that are not bound."""
+METRICS_DELAY = 0.3
+"""Seconds until the queue's metrics are current."""
 _ASKS = re.compile(r'^flotilla_bus_messages_total\{direction="out",subject="worker\.\*"\} (\S+)$', re.MULTILINE)
-
 Say = Callable[[str], None]
 
 
-class Measuring:
-    """`say`: what is going on. `opened` and `closed` are called when the clock starts and when it stops."""
+class Measurement:
+    """Calls `opened` and `closed` when the clock starts and stops, and `say` with the status."""
 
     def __init__(
         self, case: Case, pipeline: Pipeline, say: Say, opened: Callable[[], None], closed: Callable[[], None]
@@ -82,22 +82,22 @@ class Measuring:
         )
 
     async def _fill(self) -> None:
-        """All nodes and pods exist, and the queue has them."""
+        """Create all nodes and pods, and wait until the queue has the pods."""
         case = self._case
         creator = ObjectWriter(self._pipeline.api_url or "")
         self._say(f"creating {case.nodes:,} nodes")
         await creator.create("/api/v1/namespaces", [{"metadata": {"name": NAMESPACE}}])
         await creator.create("/api/v1/nodes", case.make_nodes())
         for path, objects in groupby(sorted(case.make_objects(), key=itemgetter(0)), key=itemgetter(0)):
-            self._say(f"creating what is at {path}")
+            self._say(f"creating objects at {path}")
             await creator.create(path, (obj for _, obj in objects))
         self._say(f"creating {case.pods:,} pods")
         await creator.create(f"/api/v1/namespaces/{NAMESPACE}/pods", case.make_pods())
         await self._until(lambda queues: queues.get("active", 0) == case.pods)
 
     async def _until_decided(self) -> None:
-        longest = float("inf") if self._case.api_calls else LONGEST_WITHOUT_API_CALLS
-        watch = _Progress(lambda: len(self._window.decided))
+        longest = float("inf") if self._case.api_calls else MAX_WITHOUT_API_CALLS
+        watch = _StallDetector(lambda: len(self._window.decided))
         while not self._window.closed.is_set():
             await self._pause(watch, "decided")
             began = self._window.began
@@ -105,49 +105,49 @@ class Measuring:
                 self._window.close()
 
     async def _until_bound(self) -> None:
-        watch = _Progress(lambda: len(self._window.bound))
+        watch = _StallDetector(lambda: len(self._window.bound))
         while len(self._window.bound) < self._case.pods:
             await self._pause(watch, "bound")
         await self._until(lambda queues: not queues)
         before, events = -1, await self._events()
         while events > before:
-            await asyncio.sleep(SETTLED)
+            await asyncio.sleep(METRICS_DELAY)
             before, events = events, await self._events()
 
     async def _events(self) -> int:
-        """How many have been written so far: they come after the bindings, and some may have been dropped."""
+        """The number of Events so far: they follow the bindings, and some may have been dropped."""
         path = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events?limit=1"
         answer = await get(urlsplit(self._pipeline.api_url or "").port or 0, path)
         if answer is None or answer.status != OK:
-            raise ClusterError("the simulator does not tell how many Events there are")
+            raise ClusterError("the simulator does not list Events")
         return msgspec.json.decode(answer.body, type=_Listing).metadata.remaining
 
     def _tell(self, text: str) -> None:
-        """Not too often."""
+        """Show a status, but not too often."""
         if time.monotonic() >= self._next_tell:
-            self._next_tell = time.monotonic() + TELL_EVERY
+            self._next_tell = time.monotonic() + STATUS_INTERVAL
             self._say(text)
 
-    async def _pause(self, watch: "_Progress", what: str) -> None:
-        """ClusterError if it does not go on."""
+    async def _pause(self, watch: "_StallDetector", what: str) -> None:
+        """ClusterError without progress."""
         self._tell(f"{watch.count():,} of {self._case.pods:,} {what}")
         await asyncio.sleep(POLL)
         if watch.stalled():
             refusal = next(iter(self._window.refusals.values()), "")
             raise ClusterError(
-                f"no pod was {what} for {STALLED_AFTER:g} s, {watch.count()} of {self._case.pods} are; "
-                + (f"{len(self._window.refusals)} were refused: {refusal}" if refusal else "none was refused")
+                f"no pod was {what} for {STALL_TIMEOUT:g} s ({watch.count()} of {self._case.pods}); "
+                + (f"{len(self._window.refusals)} were rejected: {refusal}" if refusal else "none was rejected")
             )
         self._check()
 
     async def _until(self, wanted: Callable[[dict[str, int]], bool]) -> None:
-        """The queue's pods, by place, are as wanted."""
-        deadline = time.monotonic() + STALLED_AFTER
+        """Wait until the queue's pods by place are as wanted."""
+        deadline = time.monotonic() + STALL_TIMEOUT
         while not wanted(queues := await self._queues()):
             if time.monotonic() > deadline:
-                raise ClusterError(f"the queue holds {queues} and does not change")
+                raise ClusterError(f"the queue remains at {queues}")
             self._check()
-            await asyncio.sleep(SETTLED)
+            await asyncio.sleep(METRICS_DELAY)
 
     async def _queues(self) -> dict[str, int]:
         answer = await self._pipeline.ask("queue", "/metrics")
@@ -159,7 +159,7 @@ class Measuring:
         return float(found[1]) if found else 0.0
 
     def _check(self) -> None:
-        """What has ended the pipeline."""
+        """Raise if the pipeline has failed."""
         if self._pipeline.failure.done():
             self._pipeline.failure.result()
 
@@ -174,21 +174,21 @@ class _Listing(msgspec.Struct):
     metadata: _Rest
 
 
-class _Progress:
+class _StallDetector:
     def __init__(self, count: Callable[[], int]) -> None:
         self.count = count
         self._last = (count(), time.monotonic())
 
     def stalled(self) -> bool:
-        """Whether the count has stayed for too long."""
+        """Whether the count has not changed for too long."""
         now, count = time.monotonic(), self.count()
         if count != self._last[0]:
             self._last = (count, now)
-        return now - self._last[1] > STALLED_AFTER
+        return now - self._last[1] > STALL_TIMEOUT
 
 
 def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
-    """Cycle is held; binders make API calls or not."""
+    """The cycle is held back; binders make API calls or not."""
     binders = [name for name, kind in base.services().items() if kind == "binder" and not case.api_calls]
     added = {name: {WITHOUT_API_CALLS: "1"} for name in binders}
     return replace(
@@ -201,9 +201,72 @@ def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
 
 @asynccontextmanager
 async def listening(pipeline: Pipeline) -> AsyncIterator[Bus]:
-    telemetry = Telemetry(Metrics(), Tracer("bench", "bench", ids=Random()), logger("bench"))
+    telemetry = local_telemetry("bench")
     bus = await Bus.connect(pipeline.nats_url, pipeline.options.settings.prefix, "bench", telemetry)
     try:
         yield bus
     finally:
         await bus.close()
+
+
+class Window:
+    """The measured period. Opens when `warm_up` pods are decided; closes when all are decided, or by `close`."""
+
+    def __init__(
+        self, pods: int, warm_up: int, cpu: Callable[[], Mapping[str, float]], opened: Callable[[], None]
+    ) -> None:
+        """Calls `opened` when the clock starts."""
+        self.decided: set[str] = set()
+        self.bound: set[str] = set()
+        self.refusals: dict[str, str] = {}
+        self.closed = asyncio.Event()
+        self.began: float | None = None
+        self.seconds = 0.0
+        self.bound_seconds = 0.0
+        self.pods = 0
+        self.cpu_when_closed: Mapping[str, float] = {}
+        self._all = pods
+        self._warm_up = warm_up
+        self._read_cpu = cpu
+        self._opened = opened
+        self._before = 0
+        self._cpu: Mapping[str, float] = {}
+
+    async def listen(self, bus: Bus, *, to_binders: bool) -> None:
+        await bus.subscribe(QUEUE_OUTCOMES, Outcomes, self._on_outcomes)
+        if to_binders:
+            await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, self._on_bound)
+
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds by process since the clock started."""
+        return {name: seconds - self._cpu.get(name, 0.0) for name, seconds in self._read_cpu().items()}
+
+    def close(self) -> None:
+        if self.began is not None and not self.closed.is_set():
+            self.seconds = time.monotonic() - self.began
+            self.pods = len(self.decided) - self._before
+            self.cpu_when_closed = self.cpu()
+            self.closed.set()
+
+    def _on_outcomes(self, message: Outcomes, envelope: Envelope) -> None:
+        for outcome in message.outcomes:
+            if outcome.verdict in (Verdict.DECIDED, Verdict.SUPERSEDED):
+                self.decided.add(outcome.uid)
+            else:
+                self.refusals[outcome.uid] = outcome.message
+        if self.began is None and len(self.decided) >= self._warm_up:
+            self._open()
+        if len(self.decided) >= self._all:
+            self.close()
+
+    def _open(self) -> None:
+        self._opened()
+        self._cpu = self._read_cpu()
+        self._before = len(self.decided)
+        self.began = time.monotonic()
+
+    def _on_bound(self, message: BindingOutcomes, envelope: Envelope) -> None:
+        before = len(self.bound)
+        self.bound.update(outcome.uid for outcome in message.outcomes if outcome.bound)
+        if len(self.bound) > before and self.began is not None:
+            self.bound_seconds = time.monotonic() - self.began
