@@ -84,7 +84,7 @@ def test_several_runs_are_told_by_least_median_and_most() -> None:
         (["--pods", "1000"], "flotilla: --pods: must be at least 1024 for 1 classes in rounds of 256, not 1000"),
         (["--strict-pods", "99"], "flotilla: --strict-pods: must be at least 100 for 50 classes in rounds of 1"),
         (["--profile", "nats"], "argument --profile: invalid choice: 'nats'"),
-        (["--profile", "cycle", "--repeat", "2"], "flotilla: --profile: runs one case once, so leave out --repeat"),
+        (["--profile", "cycle", "--repeat", "2"], "flotilla: --profile: cannot be combined with --repeat"),
         (["--workers", "65"], "flotilla: 65 workers cannot share 64 shards"),
     ],
 )

@@ -29,7 +29,7 @@ async def test_it_times_a_start_after_each_kind_of_stop_and_leaves_nothing(tmp_p
 async def test_a_cluster_is_only_named_for_restarts(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "bench-start", "--kubeconfig", str(tmp_path)) as command:
         assert await command.ends() == 2
-        assert command.lines == ["flotilla: --server and --kubeconfig: take --restart as well"]
+        assert command.lines == ["flotilla: --server and --kubeconfig: require --restart"]
 
 
 async def test_a_pipeline_that_cannot_start_is_told_of(tmp_path: Path) -> None:
