@@ -32,6 +32,7 @@ from shared.bus.errors import Refusal, Refused
 from shared.bus.wire import Reader
 from shared.errors import InvariantBroken, UserError
 from shared.kube.fencing import Fenced
+from shared.kube.listwatch import ListWatch
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.codec import encode
 from shared.runtime.leadership import LaterTerm, Leadership
@@ -191,6 +192,17 @@ def _ends_marked() -> Iterator[None]:
         yield
 
 
+def _watches_resume_late() -> AbstractContextManager[object]:
+    version_now = ListWatch._version_now
+
+    def latest(self: Any) -> str:
+        resumes = self._newest is not None
+        version = version_now(self)
+        return str(self._client._transport._server.version) if resumes else version
+
+    return patch.object(ListWatch, "_version_now", latest)
+
+
 BROKEN: Mapping[str, Broken] = {
     "bindings-without-version": Broken(
         "Bindings name no version of their pod, so fencing stops none of them",
@@ -280,6 +292,12 @@ BROKEN: Mapping[str, Broken] = {
         "plain",
         frozenset({"partition", "bus_down"}),
         _watches_skip,
+    ),
+    "watches-resume-late": Broken(
+        "A watch that broke off goes on at the latest version, not at the last one that it showed",
+        "plain",
+        frozenset({"watches_break"}),
+        _watches_resume_late,
     ),
     "unwritten-counts": Broken(
         "A write that Redis has not answered counts as done",
