@@ -9,10 +9,11 @@ a worker can hold. A beat that names the assignment of a later cycle proves noth
 it confirms the term, the beat was wrong.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 
 from services.cycle.events import WorkerFault, Workers
+from shared.bounded import BoundedDict
 from shared.errors import MOST_REMEMBERED
 from shared.messages.identity import NameTaken
 from shared.messages.workers import Assign, WorkerBeat
@@ -64,14 +65,11 @@ class WorkerTrust:
     """
 
     def __init__(self) -> None:
-        self._records: OrderedDict[str, _Record] = OrderedDict()
+        self._records: BoundedDict[str, _Record] = BoundedDict(MAX_NAMES)
 
     def fault(self, worker: str, incarnation: str, why: str, now: float) -> bool:
         """True if that was one too many."""
-        record = self._records.setdefault(worker, _Record())
-        self._records.move_to_end(worker)
-        if len(self._records) > MAX_NAMES:
-            self._records.popitem(last=False)
+        record = self._records[worker] = self._records.get(worker) or _Record()
         if now - record.last > FORGIVEN:
             record.faults = 0
         if now - record.last > RELAPSE:

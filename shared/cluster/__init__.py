@@ -1,1 +1,1 @@
-"""The state of a set of nodes as NumPy columns, and what is counted over it."""
+"""The state of a set of nodes as NumPy columns, and counts over it."""

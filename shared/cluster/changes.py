@@ -1,4 +1,4 @@
-"""A log of the rows that changed, so that whoever cached something about them recomputes only those."""
+"""A log of changed rows, so that caches recompute only these."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,9 +7,9 @@ Rows = NDArray[np.intp]
 
 
 class ChangeLog:
-    """Rows in the order they changed. A reader remembers a position and asks what came after it.
+    """Rows in the order of their changes. A reader remembers a position and asks what came after it.
 
-    Bounded: a reader further behind than `capacity` changes is told that everything may have changed.
+    Bounded: a reader more than `capacity` changes behind is told that everything may have changed.
     """
 
     def __init__(self, capacity: int = 1 << 16) -> None:
@@ -28,12 +28,12 @@ class ChangeLog:
             self._base += self._capacity
 
     def invalidate(self) -> None:
-        """Everybody's cache is void: the rows themselves were laid out anew."""
+        """Invalidate every cache: the rows themselves have moved."""
         self._base += len(self._rows) + 1
         self._rows.clear()
 
     def since(self, position: int) -> Rows | None:
-        """The distinct rows changed after `position`, ascending; None when that is no longer known."""
+        """The distinct rows changed after `position`, ascending; None if that is no longer known."""
         if position < self._base:
             return None
         recent = self._rows[position - self._base :]

@@ -1,7 +1,7 @@
-"""Columns that exist because somebody asked: a label's values, a host port's users, an image's size, a selector's pods.
+"""Columns created on demand: a label's values, a host port's users, an image's size, a selector's pods.
 
-A cluster has far more labels and images than any pod ever names. So a column is filled when it is first read, kept
-up to date from then on, and dropped when it has not been read for longest and there are too many.
+A cluster has far more labels and images than pods name. So a column is filled at its first use, kept current from then
+on, and evicted if it is the least recently used of too many.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class NodeColumn(ABC):
 
     @abstractmethod
     def value(self, table: "NodeTable", node: "Node") -> int:
-        """The row's value; ABSENT where the node has none."""
+        """The row's value; ABSENT if the node has none."""
 
 
 class LoadColumn(ABC):
@@ -34,7 +34,7 @@ class LoadColumn(ABC):
 
     @abstractmethod
     def fill(self, table: "NodeTable", column: IntColumn) -> None:
-        """Count from nothing; the column comes zeroed."""
+        """Count all pods; the column starts at zero."""
 
     @abstractmethod
     def amount(self, load: "PodLoad") -> int:
@@ -42,7 +42,7 @@ class LoadColumn(ABC):
 
 
 class Columns:
-    """The live columns of one table."""
+    """The columns of one table."""
 
     def __init__(self, table: "NodeTable", limit: int = 1024) -> None:
         self._table = table
@@ -50,7 +50,7 @@ class Columns:
         self._by_node: OrderedDict[NodeColumn, IntColumn] = OrderedDict()
         self._by_load: OrderedDict[LoadColumn, IntColumn] = OrderedDict()
         self._generation = 0
-        """Rises whenever a column of loads comes or goes."""
+        """Rises whenever a column of loads is created or evicted."""
 
     def __len__(self) -> int:
         return len(self._by_node) + len(self._by_load)
@@ -82,7 +82,7 @@ class Columns:
         return column
 
     def drop_nodes(self) -> None:
-        """What the columns of nodes say is no longer meant."""
+        """Drop the columns of nodes: their values have a new meaning."""
         self._by_node.clear()
 
     def drop_all(self) -> None:
@@ -98,7 +98,7 @@ class Columns:
                 column[row] = 0
 
     def load_changed(self, row: int, kind: "LoadKind", sign: int) -> None:
-        """A pod of this kind came to a row, or went. Which columns that concerns is the same for all of its kind."""
+        """A pod of this kind was added to a row, or removed. All pods of a kind concern the same columns."""
         generation, concerned = kind.columns
         if generation != self._generation:
             amounts = ((column, spec.amount(kind.load)) for spec, column in self._by_load.items())

@@ -1,4 +1,4 @@
-"""The size that an image counts with: that of the first node that reported it, for as long as any node has it."""
+"""Image sizes: an image counts with the size that the first node reported, as long as any node has it."""
 
 from dataclasses import dataclass
 
@@ -11,23 +11,23 @@ Names = tuple[str, ...]
 
 @dataclass(slots=True)
 class _Known:
-    """An image as nodes list it. `settled`: under names that settle to the same size; one object for all nodes."""
+    """An image in a node's list. `settled`: its names that share one settled size; one object for all nodes."""
 
     settled: list[ContainerImage]
     nodes: int = 0
 
 
 class ImageSizes:
-    """Nodes report sizes that differ a little; all nodes carry the first, so that every shard scores alike."""
+    """Nodes report slightly different sizes; all count with the first, so that every shard scores alike."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
         self._lists: dict[str, int] = {}
-        """In how many known lists of names each name is."""
+        """The number of known name lists that contain each name."""
         self._known: dict[Names, _Known] = {}
 
     def settle(self, node: Node, before: Node | None) -> Node:
-        """The node with each image's settled size, and only under names that settle to the same size."""
+        """The node, with each image's settled size and names."""
         if before is not None:
             self.forget(before)
         images: list[ContainerImage] = []

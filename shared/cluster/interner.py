@@ -1,4 +1,4 @@
-"""Small numbers for things that are compared often."""
+"""Interner: small numbers for values that are often compared."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Interner(Generic[T]):
-    """Numbers distinct things 0, 1, 2 ... in the order they are first seen, and never forgets one."""
+    """Numbers distinct values 0, 1, 2 ... in the order they are first seen; forgets none."""
 
     def __init__(self) -> None:
         self._ids: dict[T, int] = {}

@@ -1,7 +1,7 @@
-"""Pods that look alike to a selector, counted together.
+"""Pods that selectors cannot tell apart, counted together.
 
-A selector sees a pod's namespace, its labels and whether it is terminating. Pods with equal ones form a *label class*,
-and a selector is matched once per class, however many pods the class has.
+A selector sees a pod's namespace, its labels and whether it is terminating. Pods that agree in these form a *label
+class*; a selector is matched once per class, however many pods it has.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Predicate = Callable[[LabelClass], bool]
 
 
 class LabelClasses:
-    """Interns label classes as small numbers and keeps, for each, how many of its pods are on which row."""
+    """Interns label classes, and counts for each its pods by row."""
 
     def __init__(self) -> None:
         self._ids: dict[LabelClass, int] = {}
@@ -56,7 +56,7 @@ class LabelClasses:
             self._free.append(number)
 
     def counts(self, wanted: Predicate) -> dict[int, int]:
-        """Row -> number of pods on it whose class `wanted` accepts."""
+        """Row -> number of its pods whose class `wanted` accepts."""
         total: dict[int, int] = {}
         for label_class, number in self._ids.items():
             if wanted(label_class):

@@ -1,7 +1,7 @@
 """Node labels as columns, and requirements on labels evaluated over them.
 
-A column holds, for each row, the number of the label's value among all values of that key. So a requirement is matched
-once a value and looked up by row.
+A column holds, by row, the number of the label's value among all values of that key. So a requirement is matched once
+per value and looked up by row.
 """
 
 from collections.abc import Callable

@@ -29,7 +29,7 @@ from shared.model.resources import allocatable
 
 CPU, MEMORY, EPHEMERAL, PODS = range(4)
 FEWEST_VALUES = 1024
-"""So many values are kept in any case before those that no node has any more are looked for."""
+"""Values that are kept before values without nodes are collected."""
 BASIC_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 
 Amounts = NDArray[np.int64]
@@ -58,9 +58,9 @@ class DuplicatePod(ClusterError):
 
 
 class LoadKind:
-    """A load that several pods share, with its amounts as a column vector.
+    """A load shared by several pods, with its amounts as a column vector.
 
-    Resources that the table has not met yet are left out until a pod of this kind is placed: no node has any of them.
+    Resources unknown to the table are left out until a pod of this kind is placed, because no node has them.
     """
 
     __slots__ = ("_dense", "amounts", "columns", "label_class", "load", "non_zero", "resources", "terms", "users")
@@ -74,11 +74,11 @@ class LoadKind:
         self.terms = encode_terms(load.terms)
         self.users = 0
         self.columns: tuple[int, list[tuple[IntColumn, int]]] = (0, [])
-        """What a pod of this kind adds to which of the table's columns of loads, as of some generation of these."""
+        """What a pod of this kind adds to the table's columns of loads, as of one generation of these."""
         self._dense: Amounts = np.zeros(0, dtype=np.int64)
 
     def number(self, numbers: Callable[[str], int | None]) -> None:
-        """Gives the amounts the numbers that the table has for their resources, where not all have one yet."""
+        """Assign the table's resource numbers to amounts that have none yet."""
         if len(self.resources) > len(self.load.requests):
             return
         known = [(n, amount) for name, amount in self.load.requests.items() if (n := numbers(name)) is not None]
@@ -87,7 +87,7 @@ class LoadKind:
         self._dense = np.zeros(0, dtype=np.int64)
 
     def dense(self, resources: int) -> Amounts:
-        """The amounts of the first `resources` resources, noughts included; for a kind whose numbers are up to date."""
+        """The amounts of the first `resources` resources, zeros included; the kind's numbers must be current."""
         if len(self._dense) != resources:
             self._dense = np.zeros(resources, dtype=np.int64)
             self._dense[self.resources] = self.amounts
@@ -95,7 +95,7 @@ class LoadKind:
 
 
 class Placed(msgspec.Struct, gc=False):
-    """A pod that holds a place on a row. `key`: its `namespace/name`; `started`: since when it runs (Unix time)."""
+    """A placed pod. `key`: its `namespace/name`; `started`: when it started to run (Unix time)."""
 
     row: int
     kind: LoadKind
@@ -105,7 +105,7 @@ class Placed(msgspec.Struct, gc=False):
 
 
 class NodeTable:
-    """`objects`: what the cluster has beside nodes and pods. `nominations`: unbound pods that room is kept for."""
+    """`objects`: the cluster's other objects. `nominations`: unbound pods with reserved room."""
 
     def __init__(self, capacity: int = 64, objects: ClusterObjects | None = None) -> None:
         self.objects = ClusterObjects() if objects is None else objects
@@ -120,7 +120,7 @@ class NodeTable:
         self.terms = TermCounts()
         self.nominations = Nominations()
         self.shared_hostnames: frozenset[str] = frozenset()
-        """Values of the hostname label that several nodes of the cluster have, of this table or not."""
+        """Hostname label values that several nodes of the cluster share, in this table or not."""
         self.columns = Columns(self)
         self.size = 0
         self.names: list[str] = []
@@ -180,7 +180,7 @@ class NodeTable:
         return self._on_row[row].items()
 
     def place_of(self, uid: str) -> str | None:
-        """The node a pod holds a place on, if it does."""
+        """The node that a pod is placed on, if any."""
         placed = self._placed.get(uid)
         return None if placed is None else self.names[placed.row]
 
@@ -189,11 +189,11 @@ class NodeTable:
         return placed is not None and placed.assumed
 
     def placed(self) -> Iterator[tuple[str, str, PodLoad]]:
-        """Every pod that holds a place: uid, node name, load."""
+        """Every placed pod: uid, node name, load."""
         return ((uid, self.names[placed.row], placed.kind.load) for uid, placed in self._placed.items())
 
     def known_label_values(self, key: str) -> Interner[str]:
-        """The values of a label that columns were made of so far; none where no node has it."""
+        """The values of a label in columns made so far; empty if no node has it."""
         return self._label_values.get(key, _NO_VALUES)
 
     def label_values(self, key: str) -> Interner[str]:
@@ -205,13 +205,13 @@ class NodeTable:
     # Nodes
 
     def add_node(self, node: Node) -> None:
-        """A node that is new; DuplicateNode when it is not."""
+        """Add a node; raises DuplicateNode if it exists."""
         if node.metadata.name in self._rows:
             raise DuplicateNode(node.metadata.name)
         self.upsert_node(node)
 
     def upsert_node(self, node: Node) -> None:
-        """A node that is new or changed. Refused whole, or taken whole."""
+        """Add or change a node, completely or not at all."""
         validate_node(node)
         name = node.metadata.name
         row = self._rows.get(name)
@@ -221,7 +221,7 @@ class NodeTable:
         self._forget_old_values()
 
     def remove_node(self, name: str) -> list[str]:
-        """Forgets a node and the pods on it, whose uids it returns."""
+        """Remove a node and its pods; return their uids."""
         row = self._rows.pop(name, None)
         if row is None:
             raise ClusterError(f"Node {name}: metadata.name: no such node is known")
@@ -239,7 +239,7 @@ class NodeTable:
     # Pods
 
     def kind(self, load: PodLoad) -> LoadKind:
-        """The shared form of a load; ask once for many equal pods."""
+        """The shared form of a load; call once for many equal pods."""
         key = msgspec.msgpack.encode(load)
         kind = self._kinds.get(key)
         if kind is None:
@@ -253,7 +253,7 @@ class NodeTable:
     def add_pod(
         self, uid: str, node: str, load: PodLoad | LoadKind, key: str = "", started: float | None = None
     ) -> None:
-        """A pod that the API server says is on a node. Confirms an assumed one, on whichever node it really is."""
+        """Add a pod that the API server shows on a node. Confirms an assumed pod, on whichever node it is."""
         row = self._rows.get(node)
         if row is None:
             raise UnknownNode(node, uid)
@@ -267,7 +267,7 @@ class NodeTable:
         self._place(uid, Placed(row, kind, False, key, started))
 
     def assume_pod(self, uid: str, node: str, load: PodLoad | LoadKind, key: str = "") -> None:
-        """A pod that was decided and is not yet bound."""
+        """Add a pod that was decided and is not yet bound."""
         row = self._rows.get(node)
         if row is None:
             raise UnknownNode(node, uid)
@@ -277,7 +277,7 @@ class NodeTable:
         self._place(uid, Placed(row, load if isinstance(load, LoadKind) else self.kind(load), True, key))
 
     def forget_pod(self, uid: str) -> None:
-        """Takes an assumption back; a confirmed pod is not forgotten but removed."""
+        """Remove an assumed pod; a confirmed one cannot be forgotten, only removed."""
         if not self.is_assumed(uid):
             raise UnknownPod(uid)
         self._unplace(uid)
@@ -290,7 +290,7 @@ class NodeTable:
     # Nominations
 
     def nominate(self, uid: str, node: str, load: PodLoad, key: str = "") -> None:
-        """An unbound pod is to have room on a node; the node need not be here, or not yet."""
+        """Reserve room on a node for an unbound pod; the node need not exist."""
         self.denominate(uid)
         self.nominations.add(uid, node, Nominated(self.kind(load), key))
         self._log_nomination(node)
@@ -301,13 +301,13 @@ class NodeTable:
             self._log_nomination(node)
 
     def set_shared_hostnames(self, values: Iterable[str]) -> None:
-        """What was counted by hostname counts no more."""
+        """Invalidate what was counted by hostname."""
         self.shared_hostnames = frozenset(values)
         self.node_log.invalidate()
         self.load_log.invalidate()
 
     def validate(self) -> None:
-        """Every column says what the nodes and the pods on them add up to."""
+        """Raises if any column differs from what the nodes and their pods add up to."""
         used, non_zero = np.zeros_like(self.used), np.zeros_like(self.non_zero)
         for uid, placed in self._placed.items():
             if self._on_row[placed.row].get(uid) is not placed:
@@ -322,7 +322,7 @@ class NodeTable:
         if rows.keys() != set(np.flatnonzero(self.valid).tolist()) or any(self.names[r] != n for r, n in rows.items()):
             raise InvariantBroken("rows and names do not agree")
 
-    # Inside
+    # Internals
 
     def _place(self, uid: str, placed: Placed) -> None:
         placed.kind.number(self._resource)
@@ -379,7 +379,7 @@ class NodeTable:
         self._log_node(row)
 
     def _forget_old_values(self) -> None:
-        """Taints and labels come and go with nodes, often with a time in them: keep to what there is."""
+        """Drop unused taints and labels: they come and go with nodes, often with a time in them."""
         most = 2 * len(self._rows) + FEWEST_VALUES
         if len(self.taint_sets) > most:
             self.taint_sets = Interner()
@@ -412,7 +412,7 @@ class NodeTable:
         return number
 
     def _grow(self) -> None:
-        """Doubles the rows. Everybody's cached columns have the old length, so all logs are invalidated."""
+        """Double the rows. Cached columns have the old length, so all logs are invalidated."""
         more = self.capacity
         for column in (
             "allocatable",
@@ -435,5 +435,5 @@ _NO_VALUES: Interner[str] = Interner()
 
 
 def stable_hash(text: str) -> int:
-    """The same 64 bits for the same text in every process."""
+    """The same 64-bit hash of a text in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -1,4 +1,4 @@
-"""Pods that are not bound yet and were promised room on a node, because others make way for them."""
+"""Nominated pods: not bound yet, with room reserved on a node where pods are being preempted for them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Nominated:
-    """What such a pod will take; `key` is its `namespace/name`."""
+    """What a nominated pod will occupy; `key`: its `namespace/name`."""
 
     kind: "LoadKind"
     key: str
 
 
 class Nominations:
-    """By the name of the node, which need not exist."""
+    """By node name; the node need not exist."""
 
     def __init__(self) -> None:
         self._node_of: dict[str, str] = {}
@@ -27,7 +27,7 @@ class Nominations:
         return len(self._node_of)
 
     def __iter__(self) -> Iterator[str]:
-        """The nodes that some pod is nominated to."""
+        """The nodes with nominated pods."""
         return iter(self._on)
 
     def of(self, node: str) -> dict[str, Nominated]:
@@ -39,7 +39,7 @@ class Nominations:
         self._on.setdefault(node, {})[uid] = nominated
 
     def remove(self, uid: str) -> str | None:
-        """The node that the pod was nominated to, if it was."""
+        """The node that the pod was nominated to, if any."""
         node = self._node_of.pop(uid, None)
         if node is not None:
             on_node = self._on[node]

@@ -1,4 +1,4 @@
-"""What the cluster has beside nodes and pods: every worker holds all of it, and plugins read it."""
+"""The cluster's objects other than nodes and pods. Every worker holds all of them, and plugins read them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -29,7 +29,7 @@ from shared.model.workloads import (
 )
 
 MOST_PARTS = 1 << 14
-"""Different parts that are remembered; with more, nothing would be gained by it."""
+"""Distinct parts that are remembered; with more, sharing saves nothing."""
 
 Fields = tuple[str, ...]
 _PARTS: Mapping[type, Mapping[str, Fields]] = {
@@ -50,7 +50,7 @@ class Sharing:
         self._parts: dict[tuple[str, bytes], object] = {}
 
     def share(self, obj: ClusterObject) -> None:
-        """What is equal in it and in others becomes one; it stays as it is."""
+        """Replace parts of the object by equal, known ones, in place."""
         for name, fields in _PARTS.get(type(obj), {}).items():
             part = getattr(obj, name)
             for field in fields:
@@ -70,12 +70,12 @@ class Sharing:
 
 class Devices:
     def __init__(self, claims: Mapping[str, ResourceClaim], classes: Mapping[str, DeviceClass]) -> None:
-        """A view of claims by `namespace/name` and classes by name, as they change."""
+        """A live view of claims by `namespace/name` and classes by name."""
         self.claims = claims
         self.classes = classes
 
     def provides(self, resource: str) -> bool:
-        """Whether what a pod asks for as this extended resource may be a device of some class."""
+        """Whether a pod that requests this extended resource may get a device of some class."""
         if not self.classes:
             return False
         if resource.startswith(DEVICE_CLASS_PREFIX):
@@ -84,7 +84,7 @@ class Devices:
 
 
 class ClusterObjects:
-    """The objects by kind and key. Whoever caches something about a kind watches its generation."""
+    """The objects by kind and key. Caches watch the generation of a kind."""
 
     def __init__(self) -> None:
         self._objects: dict[ObjectKind, dict[str, Any]] = {kind: {} for kind in ObjectKind}
@@ -110,7 +110,7 @@ class ClusterObjects:
     # Changes
 
     def upsert(self, obj: ClusterObject) -> bool:
-        """False if it is known to be just so."""
+        """False if it is known and equal."""
         kind, key = kind_of(obj), key_of(obj)
         objects = self._objects[kind]
         before = objects.get(key)
@@ -126,7 +126,7 @@ class ClusterObjects:
         return True
 
     def remove(self, kind: ObjectKind, key: str) -> bool:
-        """False if it is not known."""
+        """False if it is unknown."""
         before = self._objects[kind].pop(key, None)
         if before is None:
             return False
@@ -200,18 +200,18 @@ class ClusterObjects:
     def disruption_budgets(self) -> Mapping[str, PodDisruptionBudget]:
         return self._objects[ObjectKind.POD_DISRUPTION_BUDGET]
 
-    # By what they say; each mapping is by key
+    # By content; each mapping is by key
 
     def volumes_of_class(self, storage_class: str) -> Mapping[str, PersistentVolume]:
-        """The volumes of a storage class; of none, if its name is empty."""
+        """The volumes of a storage class; with an empty name, those without a class."""
         return self._by_class.of(storage_class)
 
     def free_volumes_of_class(self, storage_class: str) -> Mapping[str, PersistentVolume]:
-        """Those of them that are kept for no claim."""
+        """Those of them that are reserved for no claim."""
         return self._free_by_class.of(storage_class)
 
     def volumes_of_claim(self, claim: str) -> Mapping[str, PersistentVolume]:
-        """The volumes that are bound to the claim of this key, or kept for it."""
+        """The volumes that are bound to the claim of this key, or reserved for it."""
         return self._by_claim.of(claim)
 
     def attachments_on(self, node: str) -> Mapping[str, VolumeAttachment]:
@@ -236,14 +236,14 @@ class ClusterObjects:
         return self._by_namespace[ObjectKind.POD_DISRUPTION_BUDGET].of(namespace)
 
     def validate(self) -> None:
-        """The indexes say what the objects do."""
+        """Raises if an index differs from the objects."""
         for kind, indexes in self._indexes.items():
             for index in indexes:
                 index.validate(self._objects[kind])
 
 
 class _Index:
-    """Objects by something that they say."""
+    """Objects by a value that they contain."""
 
     def __init__(self, value_of: Callable[[Any], str | None]) -> None:
         self._value_of = value_of

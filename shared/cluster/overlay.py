@@ -1,7 +1,7 @@
-"""What a decision about volumes makes of the objects that it is about, before anybody has carried it out.
+"""Volumes and claims as they will be after decisions that nobody has carried out yet.
 
-A volume that is given to a claim counts as claimed, and the claim as promised it: no other is to be made for it where
-that one is out of reach. A claim that a volume is to be made for counts as waiting for it at the node.
+A volume assigned to a claim counts as claimed, and the claim as promised it: no other volume is provisioned if that one
+is out of reach. A claim with a volume to be provisioned counts as waiting for it at the node.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ VOLUME, CLAIM = ObjectKind.PERSISTENT_VOLUME, ObjectKind.PERSISTENT_VOLUME_CLAIM
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A volume is given to a claim."""
+    """A volume is assigned to a claim."""
 
     claim: ClaimReference
 
     def over(self, obj: ClusterObject) -> ClusterObject:
-        """The object as it will be; the same one if it shows this, or something that speaks against it."""
+        """The object as it will be; the same one if it shows this already, or contradicts it."""
         if not isinstance(obj, PersistentVolume) or not _may_be_claimed(obj, self.claim):
             return obj
         metadata = obj.metadata
@@ -43,13 +43,12 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A claim is to get a volume that is made for a node."""
+    """A claim is to get a volume provisioned for a node."""
 
     uid: str
     node: str
 
     def over(self, obj: ClusterObject) -> ClusterObject:
-        """As above."""
         if not isinstance(obj, PersistentVolumeClaim) or obj.uid != self.uid:
             return obj
         if obj.spec.volume_name or obj.selected_node is not None:
@@ -67,7 +66,6 @@ class Promised:
     volume: str
 
     def over(self, obj: ClusterObject) -> ClusterObject:
-        """As above."""
         if not isinstance(obj, PersistentVolumeClaim) or obj.uid != self.uid:
             return obj
         if obj.spec.volume_name or obj.selected_node is not None:
@@ -79,7 +77,7 @@ Laid = Claimed | Promised | Selected
 
 
 def changes_of(node: str, volumes: VolumeDecision) -> Iterator[tuple[Slot, Laid]]:
-    """What becomes of which object, if a pod with these volumes goes to this node."""
+    """The changes to objects if a pod with these volume decisions goes to this node."""
     for claim, volume in volumes.bindings:
         namespace, _, name = claim.partition("/")
         reference = ClaimReference(namespace=namespace, name=name, uid=volumes.uids.get(claim, ""))
@@ -90,6 +88,6 @@ def changes_of(node: str, volumes: VolumeDecision) -> Iterator[tuple[Slot, Laid]
 
 
 def _may_be_claimed(volume: PersistentVolume, claim: ClaimReference) -> bool:
-    """It is free, or kept for any claim of this name."""
+    """Whether it is free, or reserved for any claim of this name."""
     reference = volume.spec.claim_ref
     return reference is None or (reference.key == claim.key and not reference.uid and bool(claim.uid))

@@ -1,8 +1,8 @@
-"""Which shard a node belongs to."""
+"""The shard of a node."""
 
 from shared.cluster.nodetable import stable_hash
 
 
 def shard_of(node: str, shards: int) -> int:
-    """The same for everybody, and spread evenly whatever the names look like."""
+    """Equal in all processes, and evenly distributed for any names."""
     return stable_hash(node) % shards

@@ -1,7 +1,7 @@
-"""The affinity terms of placed pods, counted together.
+"""Affinity terms of placed pods, counted together.
 
-Pods of one workload carry equal terms, so a cluster has few different ones: each is matched once, however many pods
-carry it, and knows on which rows these are.
+Pods of one workload have equal terms, so a cluster has few distinct ones: each is matched once, however many pods have
+it, and knows the rows of these.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ import msgspec
 from shared.model.load import PodTerm
 
 MOST_CHANGES = 1 << 12
-"""So many terms that appeared or went are remembered."""
+"""Appearances and removals of terms that are remembered."""
 
 
 class TermCounts:
-    """`generation` rises when a term appears that no placed pod had, or the last pod with one goes."""
+    """`generation` rises when a term first appears, or its last pod goes."""
 
     def __init__(self) -> None:
         self._changes: list[tuple[PodTerm, bool]] = []
@@ -28,11 +28,11 @@ class TermCounts:
         return len(self._counted)
 
     def __iter__(self) -> Iterator[tuple[PodTerm, Mapping[int, int]]]:
-        """Each distinct term, with the number of pods that carry it by row; one that carries it twice counts twice."""
+        """The distinct terms, with the number of their pods by row; a pod with a term twice counts twice."""
         return iter(self._counted.values())
 
     def about(self, namespace: str) -> Iterator[tuple[PodTerm, Mapping[int, int]]]:
-        """Of these only the terms that may speak of pods of a namespace: that name it, or select some by labels."""
+        """The terms that may select pods of a namespace: those that name it, or select namespaces by labels."""
         naming = self._naming.get(namespace, _NONE)
         yield from (self._counted[key] for key in naming)
         yield from (self._counted[key] for key in self._selecting if key not in naming)
@@ -42,11 +42,11 @@ class TermCounts:
         return self._forgotten + len(self._changes)
 
     def since(self, generation: int) -> Sequence[tuple[PodTerm, bool]] | None:
-        """The terms that appeared (or, if False, went) since then, in this order; None where that was too long ago."""
+        """The terms that appeared (or, if False, went) since then, in order; None if that is too long ago."""
         return None if generation < self._forgotten else self._changes[generation - self._forgotten :]
 
     def add(self, terms: Sequence[bytes], row: int) -> None:
-        """A pod with these terms, encoded by `encode_terms`, is on a row now."""
+        """A pod with these terms, encoded by `encode_terms`, is placed on a row."""
         for key in terms:
             counted = self._counted.get(key)
             if counted is None:

@@ -1,6 +1,6 @@
-"""Topology domains: the nodes that share a value of a label, and how many pods are in each.
+"""Topology domains: nodes with the same value of a label, and the number of pods in each.
 
-Domains go by the label's value, not by its number in a table, so that the counts of several shards add up.
+Domains are named by the label's value, not by its number in a table, so that the counts of several shards can be added.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ from shared.model.objects import LabelSelector
 from shared.model.selectors import label_selector_matches
 
 DomainCounts = dict[str, int]
-"""Pods by domain. A domain that is present and has none counts 0; one that is missing is not there at all."""
+"""Pods by domain. A domain with nodes and without pods counts 0; one without nodes is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodCount(LoadColumn):
-    """How many pods of some namespaces that a selector matches are on each node.
+    """The number of pods on each node that are in some namespaces and match a selector.
 
-    Terminating pods count only on demand: spreading overlooks them, (anti-)affinity does not.
+    Terminating pods count only on demand: spreading ignores them, (anti-)affinity does not.
     """
 
     namespaces: frozenset[str]
@@ -51,18 +51,18 @@ class PodCount(LoadColumn):
 
 
 def pod_count(namespaces: Iterable[str], selector: LabelSelector | None, *, with_terminating: bool = False) -> PodCount:
-    """An empty selector matches every pod, None matches none."""
+    """An empty selector matches every pod, None none."""
     return PodCount(frozenset(namespaces), selector, with_terminating)
 
 
 def domain_counts(table: NodeTable, key: str, count: LoadColumn, among: Mask | None = None) -> DomainCounts:
-    """The domains of a label key and the pods in them; `among` (one flag a row) limits the nodes that take part."""
+    """The domains of a label key and their pods; `among` (one flag per row) limits the participating nodes."""
     size = table.size
     domain_of = table.columns.of_nodes(LabelValue(key))[:size]
     part = domain_of != ABSENT if among is None else (domain_of != ABSENT) & among[:size]
     numbers = domain_of[part]
     nodes = np.bincount(numbers)
-    # The weighted bincount adds up floats, which are exact for any number of pods that there can be.
+    # the weighted bincount adds floats, which are exact for any possible number of pods
     pods = np.bincount(numbers, weights=table.columns.of_loads(count)[:size][part]).astype(np.int64)
     present = np.flatnonzero(nodes)
     values = table.label_values(key).items
@@ -70,7 +70,7 @@ def domain_counts(table: NodeTable, key: str, count: LoadColumn, among: Mask | N
 
 
 def merge_counts(one: Mapping[str, int], other: Mapping[str, int]) -> DomainCounts:
-    """The counts of two disjoint sets of nodes as those of one."""
+    """The sum of the counts of two disjoint sets of nodes."""
     total = dict(one)
     for domain, pods in other.items():
         total[domain] = total.get(domain, 0) + pods
@@ -78,14 +78,14 @@ def merge_counts(one: Mapping[str, int], other: Mapping[str, int]) -> DomainCoun
 
 
 MOST_KEPT = 64
-"""Combinations of labels."""
+"""Combinations of labels that are kept."""
 
 Domains = list[str | None]
-"""A node's values of some labels, None where it has not got one."""
+"""A node's values of some labels, None for a missing one."""
 
 
 class Strata:
-    """The rows of a table by their values of some labels; a column as long as no node object changes."""
+    """The rows of a table, grouped by their values of some labels; valid until a node object changes."""
 
     def __init__(self, table: NodeTable, keys: Sequence[str]) -> None:
         columns = np.stack([table.columns.of_nodes(LabelValue(key))[: table.size] for key in keys])
@@ -97,7 +97,7 @@ class Strata:
         ]
 
     def split(self, rows: Rows) -> list[tuple[Domains, Rows]]:
-        """These rows by stratum."""
+        """These rows by group."""
         numbers = self._number[rows]
         order = np.argsort(numbers, kind="stable")
         sizes = np.bincount(numbers, minlength=len(self.domains))
@@ -106,7 +106,7 @@ class Strata:
 
 
 class StrataOf:
-    """Those of one table, by labels."""
+    """The groups of one table, by labels."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
@@ -123,7 +123,7 @@ class StrataOf:
 
 
 def domains_of(table: NodeTable, key: str, rows: Rows) -> Domains:
-    """The value that each of these rows has of a label."""
+    """The value of a label on each of these rows."""
     return [_value(table, key, number) for number in table.columns.of_nodes(LabelValue(key))[rows].tolist()]
 
 

@@ -1,14 +1,14 @@
-"""What a decision means for the volumes of its pod."""
+"""What a decision means for its pod's volumes."""
 
 import msgspec
 
 
 class VolumeDecision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What is to become of the claims of a pod that are not bound yet.
+    """What happens to a pod's unbound claims.
 
-    `bindings`: claim and the volume that it is to have. `provisions`: claims that a volume is to be made for, near the
-    node that the pod goes to. Claims are named by key. `uids`: those of the claims, filled in by the snapshot when the
-    decision is taken.
+    `bindings`: claims and the volumes assigned to them. `provisions`: claims for which a volume is to be provisioned
+    near the pod's node. Claims are named by key. `uids`: of the claims, set by the snapshot when it commits the
+    decision.
     """
 
     bindings: list[tuple[str, str]] = []

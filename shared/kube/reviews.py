@@ -8,12 +8,12 @@ seconds; errors are neither cached nor allowed.
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from shared.bounded import BoundedDict
 from shared.errors import ClusterError
 from shared.kube.errors import Refused, one_line
 
@@ -73,7 +73,7 @@ class Reviews:
         self._client: KubeClient | None = None
         self._connecting = asyncio.Lock()
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
-        self._cache: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self._cache: BoundedDict[Hashable, tuple[float, Any]] = BoundedDict(MOST_CACHED)
         self._pending: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def close(self) -> None:
@@ -113,10 +113,7 @@ class Reviews:
                 said = await ask()
         finally:
             del self._pending[key]
-        self._cache.pop(key, None)
         self._cache[key] = (self._clock() + TTL, said)
-        if len(self._cache) > MOST_CACHED:
-            self._cache.popitem(last=False)
         return said
 
     async def _ask_user(self, token: str) -> User | None:

@@ -1,1 +1,1 @@
-"""The Kubernetes objects that a scheduler reads, and what the scheduler computes from one of them alone."""
+"""The Kubernetes objects that a scheduler reads, and what can be computed from one of them alone."""

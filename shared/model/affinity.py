@@ -65,9 +65,9 @@ class NodeSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
-    """Conditions on a node that must all hold; without any, no node matches.
+    """Conditions on a node that must all hold; a term without any matches no node.
 
-    A field with several values is accepted: it makes the term one that cannot be parsed, and no more.
+    A field with several values is accepted here, and makes the term unparsable.
     """
 
     match_expressions: list[NodeSelectorRequirement] = field(default_factory=list)
@@ -89,7 +89,7 @@ class NodeSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
-    """A term that is worth `weight` on the nodes that match it."""
+    """A term that adds `weight` to the nodes that match it."""
 
     weight: int
     preference: NodeSelectorTerm
@@ -103,7 +103,7 @@ class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
-    """Pods near which, in the domain of `topology_key`, a pod wants to be or not to be."""
+    """Pods, in whose domain of `topology_key` a pod wants to be, or not to be."""
 
     topology_key: str
     label_selector: LabelSelector | None = None
@@ -114,14 +114,14 @@ class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
-    """A pod affinity term that is worth `weight`."""
+    """A pod affinity term with a `weight`."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
 class PodAffinity(ApiStruct, frozen=True, kw_only=True):
-    """The pods that a pod wants near; in the place of anti-affinity, those that it wants far."""
+    """The pods that a pod wants near; as anti-affinity, those that it wants away."""
 
     required: list[PodAffinityTerm] = field(default_factory=list, name=_REQUIRED)
     preferred: list[WeightedPodAffinityTerm] = field(default_factory=list, name=_PREFERRED)
@@ -136,7 +136,7 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
-    """How evenly matching pods are to be spread over the domains of `topology_key`."""
+    """How evenly to spread matching pods over the domains of `topology_key`."""
 
     max_skew: Annotated[int, Meta(ge=1)]
     topology_key: str
@@ -149,7 +149,7 @@ class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
 
 
 class Taint(ApiStruct, frozen=True, kw_only=True):
-    """What keeps pods that do not tolerate it off a node. Hashable; the time at which it was added is not kept."""
+    """Keeps pods that do not tolerate it off a node. Hashable; the time at which it was added is dropped."""
 
     key: str
     effect: str
@@ -157,7 +157,7 @@ class Taint(ApiStruct, frozen=True, kw_only=True):
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
-    """Taints that a pod puts up with. An empty key means any key, an empty effect any effect."""
+    """The taints that a pod tolerates. An empty key means any key, an empty effect any effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -173,7 +173,7 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
 
 
 REPELLING = frozenset({"NoSchedule", "NoExecute"})
-"""The effects of taints that keep pods off."""
+"""Effects that keep pods off; PreferNoSchedule only scores."""
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -193,5 +193,5 @@ def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def repel(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether any of the taints keeps a pod with these tolerations off. A taint of another effect never does."""
+    """Whether any of the taints keeps a pod with these tolerations off. Other effects than REPELLING never do."""
     return any(taint.effect in REPELLING and not is_tolerated(taint, tolerations) for taint in taints)

@@ -1,4 +1,4 @@
-"""What all API structures have in common."""
+"""The base of all API structures: metadata, names, and digests of parts that are only compared."""
 
 import hashlib
 from typing import Any
@@ -18,9 +18,9 @@ class BadField(ValueError):
         super().__init__(f"{field}: {reason}")
 
 
-# Objects are trees: nothing in them points back, so the garbage collector has nothing to find.
+# objects are trees without cycles, so the garbage collector need not track them
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """A part of a Kubernetes object. Never changed once made; fields that are not declared are skipped."""
+    """A part of a Kubernetes object. Immutable; undeclared fields are skipped when decoding."""
 
 
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
-    """The metadata of an object. Timestamps are kept as written (RFC 3339)."""
+    """An object's metadata. Timestamps stay as written (RFC 3339)."""
 
     name: str = ""
     namespace: str = ""
@@ -48,7 +48,7 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClusterWide(ApiStruct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
-    """An object of no namespace."""
+    """A cluster-scoped object. Its kind is encoded with it, so that a message can hold objects of several kinds."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
@@ -69,7 +69,7 @@ class ClusterWide(ApiStruct, frozen=True, kw_only=True, tag=True, tag_field="kin
 
 
 class Namespaced(ApiStruct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
-    """An object of a namespace."""
+    """A namespaced object. Its kind is encoded with it."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
@@ -98,13 +98,15 @@ _BYTES = 16
 
 
 class Digest(str):
-    """Of plain data, in whatever order its fields come. Empty for what is not there, and for a list of nothing."""
+    """A digest of a part that is only compared, independent of the order of its fields; empty for a missing part or an
+    empty list.
+    """
 
     __slots__ = ()
 
 
 def digest_of(plain: Any) -> Digest:
-    """A text is taken to be a digest: where structures or lists are expected, the API has no texts."""
+    """A text is taken as a digest already: the API has structures or lists here, never texts."""
     if isinstance(plain, str):
         return Digest(plain)
     if plain is None or plain == []:

@@ -1,6 +1,6 @@
-"""Objects that are neither nodes nor pods: reading them, and telling their kinds and keys.
+"""Objects other than nodes and pods: decoding, kinds and keys.
 
-Of each only what plugins read is kept, so that what others write into them does not pass for a change.
+Only what plugins read is kept, so that changes of other fields do not count as changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -86,7 +86,7 @@ ANNOTATED: Mapping[ObjectKind, frozenset[str]] = {
     ObjectKind.STORAGE_CLASS: frozenset({DEFAULT_STORAGE_CLASS}),
     ObjectKind.CSI_NODE: frozenset({MIGRATED_PLUGINS}),
 }
-"""The annotations that are kept; of other kinds none are."""
+"""The annotations kept, by kind; other kinds keep none."""
 
 
 def kind_of(obj: ClusterObject) -> ObjectKind:
@@ -96,7 +96,7 @@ def kind_of(obj: ClusterObject) -> ObjectKind:
 
 
 def key_of(obj: ClusterObject) -> str:
-    """`namespace/name`; the name alone where objects of the kind are in no namespace."""
+    """`namespace/name`, or the name of a cluster-scoped object."""
     return obj.key
 
 
@@ -105,12 +105,12 @@ def is_namespaced(kind: ObjectKind) -> bool:
 
 
 def object_from(kind: ObjectKind, obj: object) -> ClusterObject:
-    """The object in plain data, with its namespace filled; raises InvalidObject."""
+    """The object from plain data, with its namespace set; raises InvalidObject."""
     return finish_object(kind, convert(TYPES[kind].__name__, TYPES[kind], obj))
 
 
 def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
-    """The object in a JSON text, as object_from."""
+    """The object from JSON; raises InvalidObject."""
     type_ = TYPES[kind]
     try:
         obj: ClusterObject = _DECODERS[kind].decode(raw)
@@ -120,12 +120,12 @@ def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
 
 
 def object_from_msgpack(raw: bytes | msgspec.Raw) -> ClusterObject:
-    """What encode_msgpack wrote of an object of any kind; raises msgspec.DecodeError."""
+    """The object from msgpack, of any kind; raises msgspec.DecodeError."""
     return _ANY(raw)
 
 
 def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
-    """An object that was just read, filled in and trimmed in place; raises InvalidObject."""
+    """Complete and trim a newly decoded object in place; raises InvalidObject."""
     metadata = obj.metadata
     if not metadata.name:
         raise InvalidObject(type(obj).__name__, UNNAMED, "metadata.name", "must not be empty")
@@ -139,8 +139,8 @@ def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
         owner_references=metadata.owner_references if kind in OWNED else [],
         resource_version="",
     )
-    # The object is not known to anybody yet: filling it in place saves copying it.
+    # nobody else has the object yet: changing it in place avoids a copy
     msgspec.structs.force_setattr(obj, "metadata", trimmed)
     if (api := _GROUP_APIS.get(kind)) is not None:
-        msgspec.structs.force_setattr(obj, "api_version", api.value)  # lists do not say it of their items
+        msgspec.structs.force_setattr(obj, "api_version", api.value)  # list items do not name their kind
     return obj

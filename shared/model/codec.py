@@ -1,4 +1,4 @@
-"""Reading objects from JSON and plain data, and writing them as JSON and msgpack."""
+"""Decoding objects from JSON and plain data, encoding them as JSON and msgpack."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ CLUSTER_WIDE = frozenset(
         "DeviceClass",
     }
 )
-"""Kinds whose objects are in no namespace."""
+"""Cluster-scoped kinds."""
 
 _LOCATED = re.compile(r"(?s)(?P<reason>.*?) - at (?:`key` in )?`\$?\.?(?P<path>.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -35,7 +35,7 @@ _SEGMENT = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def dec_hook(type_: type, obj: object) -> object:
-    """How msgspec decodes our own types."""
+    """Decodes our own types for msgspec."""
     if type_ is Quantity:
         if isinstance(obj, str | int | float) and not isinstance(obj, bool):
             return parse_quantity(obj)
@@ -46,7 +46,7 @@ def dec_hook(type_: type, obj: object) -> object:
 
 
 def enc_hook(obj: object) -> object:
-    """How msgspec encodes our own types: a quantity as the text that parses back to it, a digest as what it is."""
+    """Encodes our own types for msgspec: a quantity as text that parses back to it, a digest as text."""
     if isinstance(obj, Quantity | Digest):
         return str(obj)
     raise NotImplementedError(f"no encoding for {type(obj)}")
@@ -70,7 +70,7 @@ def encode_msgpack(obj: object) -> bytes:
 
 
 def decode_pod(raw: bytes) -> Pod:
-    """The pod in a JSON text, with namespace and uid filled; raises InvalidObject."""
+    """The pod from JSON, with namespace and uid set; raises InvalidObject."""
     try:
         pod = _POD_DECODER.decode(raw)
     except msgspec.DecodeError:
@@ -79,12 +79,12 @@ def decode_pod(raw: bytes) -> Pod:
 
 
 def pod_from_msgpack(raw: bytes | msgspec.Raw) -> Pod:
-    """The pod in a message of the watcher, which has filled and checked it; raises DecodeError."""
+    """The pod from a message of the watcher, which has completed and checked it; raises DecodeError."""
     return _POD_FROM_MSGPACK.decode(raw)
 
 
 def decode_node(raw: bytes) -> Node:
-    """The node in a JSON text; raises InvalidObject."""
+    """The node from JSON; raises InvalidObject."""
     try:
         node = _NODE_DECODER.decode(raw)
     except msgspec.DecodeError:
@@ -94,12 +94,12 @@ def decode_node(raw: bytes) -> Node:
 
 
 def pod_from(obj: object) -> Pod:
-    """The pod in plain data, as decode_pod."""
+    """Like `decode_pod`, from plain data."""
     return _finish_pod(convert("Pod", Pod, obj))
 
 
 def node_from(obj: object) -> Node:
-    """The node in plain data, as decode_node."""
+    """Like `decode_node`, from plain data."""
     node = convert("Node", Node, obj)
     validate_node(node)
     return node
@@ -114,7 +114,7 @@ def convert(kind: str, type_: type[T], obj: object) -> T:
 
 
 def plain(kind: str, raw: bytes) -> object:
-    """What a JSON text says; raises InvalidObject."""
+    """The value of a JSON text; raises InvalidObject."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -122,9 +122,10 @@ def plain(kind: str, raw: bytes) -> object:
 
 
 def retry(kind: str, type_: type[T], obj: object) -> T:
-    """Convert what did not decode at first, now with null meaning absent.
+    """Convert what did not decode at first, with null meaning absent.
 
-    Go writes null for lists and maps that were never made. Few objects have such fields, so only they pay for it.
+    Go writes null for lists and maps that were never set. Few objects have such fields, so only these pay for the
+    second pass.
     """
     stripped = without_nulls(obj)
     try:
@@ -142,7 +143,7 @@ def without_nulls(obj: object) -> object:
 
 
 def _finish_pod(pod: Pod) -> Pod:
-    # The object is not known to anybody yet: filling it in place saves copying it.
+    # nobody else has the object yet: changing it in place avoids a copy
     metadata = pod.metadata
     if not metadata.name:
         raise InvalidObject("Pod", UNNAMED, "metadata.name", "must not be empty")
@@ -187,7 +188,7 @@ def _of_requirements(path: str, requirements: ResourceRequirements) -> Iterator[
 
 
 def _invalid(kind: str, obj: object, error: msgspec.ValidationError) -> InvalidObject:
-    """The InvalidObject that says what msgspec found, with the exact field."""
+    """The InvalidObject for msgspec's error, with the exact field."""
     text = str(error)
     located = _LOCATED.fullmatch(text)
     path, reason = (located["path"], located["reason"]) if located else ("", text)
@@ -207,7 +208,7 @@ def _join(path: str, field: str) -> str:
 
 
 def _name_keys(obj: object, path: str, valid: Callable[[object], bool]) -> str:
-    """The path with `[...]`, which stands for any key of a mapping, replaced by the first key whose value is bad."""
+    """The path, with `[...]` (any key of a mapping) replaced by the first key whose value is invalid."""
     named = ""
     for segment in _SEGMENT.finditer(path):
         name, index = segment.groups()

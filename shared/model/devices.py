@@ -1,7 +1,7 @@
-"""Claims to devices, and slices and classes of devices, as far as what waits for them looks at them.
+"""Device claims, slices and classes, as far as pods that wait for them depend on them.
 
-They read the same in every version of the API that has them (v1beta1, v1beta2, v1). What is shaped otherwise in some,
-requests and the devices themselves, nothing decides by yet.
+These fields are equal in all versions of the API (v1beta1, v1beta2, v1). Requests and devices differ, and no decision
+reads them yet.
 """
 
 from msgspec import field
@@ -9,11 +9,11 @@ from msgspec import field
 from shared.model.base import ApiStruct, ClusterWide, Digest, Namespaced, ObjectMeta
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Before the name of a class: the extended resource that every class has."""
+"""Followed by a class's name: the extended resource of that class."""
 
 
 class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which devices a claim has got, and for whom; kept only to tell whether it has any, and whether it has changed."""
+    """The devices allocated to a claim; kept only to tell whether there are any, and whether they changed."""
 
     allocation: Digest = Digest()
     reserved_for: Digest = Digest()
@@ -27,12 +27,12 @@ class ResourceClaim(Namespaced, frozen=True, kw_only=True):
 
     @property
     def uid(self) -> str:
-        """The uid, the key if none was given."""
+        """The uid, or the key if there is none."""
         return self.metadata.uid or self.key
 
     @property
     def owner_uid(self) -> str | None:
-        """The uid of whatever controls it; None if nothing does."""
+        """The uid of its controller; None without one."""
         return next((owner.uid for owner in self.metadata.owner_references if owner.controller), None)
 
     @property
@@ -41,7 +41,7 @@ class ResourceClaim(Namespaced, frozen=True, kw_only=True):
 
 
 class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
-    """`extended_resource_name`: a resource that pods may ask for instead of claiming a device of the class."""
+    """`extended_resource_name`: a resource by which pods may request a device of the class without a claim."""
 
     extended_resource_name: str | None = None
 
@@ -59,6 +59,6 @@ class CountedMeta(ObjectMeta, frozen=True, kw_only=True):
 
 
 class ResourceSlice(ClusterWide, frozen=True, kw_only=True):
-    """Devices that a driver offers. Which ones is not read, only when they have changed."""
+    """Devices that a driver offers; kept only to tell whether they changed."""
 
     metadata: CountedMeta = field(default_factory=CountedMeta)

@@ -1,4 +1,4 @@
-"""The kinds of objects that are neither nodes nor pods. Every worker holds all of them, but for QUEUE_KINDS."""
+"""The kinds of objects other than nodes and pods. Every worker holds all of them except QUEUE_KINDS."""
 
 from enum import StrEnum
 
@@ -20,13 +20,13 @@ class ObjectKind(StrEnum):
     POD_GROUP = "podgroup"
     """Of scheduling.k8s.io."""
     COSCHEDULING_POD_GROUP = "coschedulingpodgroup"
-    """Of scheduling.x-k8s.io. Read into the same type as the above."""
+    """Of scheduling.x-k8s.io; decoded into the same type as POD_GROUP."""
 
     RESOURCE_CLAIM = "resourceclaim"
     RESOURCE_SLICE = "resourceslice"
     DEVICE_CLASS = "deviceclass"
 
-    __hash__ = str.__hash__  # looked up for every object, and an Enum's own is slow
+    __hash__ = str.__hash__  # looked up for every object, and Enum's own hash is slow
 
 
 STILL_COUNTED = frozenset(
@@ -37,7 +37,7 @@ STILL_COUNTED = frozenset(
         ObjectKind.VOLUME_ATTACHMENT,
     }
 )
-"""Kinds by which the volumes on a node are counted. One that becomes unreadable counts as it was last read."""
+"""Kinds by which a node's volumes are counted. One that becomes unreadable keeps counting as last read."""
 
 QUEUE_KINDS = frozenset(
     {
@@ -48,4 +48,4 @@ QUEUE_KINDS = frozenset(
         ObjectKind.DEVICE_CLASS,
     }
 )
-"""What concerns the queue alone: no state keeps them, and of plugins only hints read them."""
+"""Kinds that only the queue needs: no state keeps them, and only queueing hints read them."""

@@ -1,4 +1,4 @@
-"""What a pod that holds a place contributes to its node: the part of a pod that other pods' decisions can see."""
+"""The load of a placed pod: what it occupies of its node, and what other pods' decisions depend on."""
 
 from typing import Literal
 
@@ -11,9 +11,9 @@ TermKind = Literal["affinity", "anti"]
 
 
 class PodTerm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A term of a pod's affinity or anti-affinity, as others meet it. `weight` 0: required.
+    """An affinity or anti-affinity term, as seen from other pods. `weight` 0: required.
 
-    `namespaces` are those listed, or the pod's own where none is and there is no selector.
+    `namespaces`: those listed, or the pod's own if there are none and no namespace selector.
     """
 
     kind: TermKind
@@ -73,7 +73,7 @@ def pod_terms(pod: Pod) -> tuple[PodTerm, ...]:
 
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
-    """The names of the claims that a pod uses, in the order of its volumes; one that is made for it counts."""
+    """The names of the claims that a pod uses, in the order of its volumes, ephemeral ones included."""
     names: list[str] = []
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
@@ -104,7 +104,7 @@ def _term(pod: Pod, kind: TermKind, term: PodAffinityTerm, weight: int) -> PodTe
 
 
 def _makes_way(pod: Pod) -> bool:
-    """Only the first condition of the kind counts."""
+    """Only the first condition of that type counts."""
     if pod.metadata.deletion_timestamp is None:
         return False
     target = next((each for each in pod.status.conditions if each.type == "DisruptionTarget"), None)
@@ -112,7 +112,7 @@ def _makes_way(pod: Pod) -> bool:
 
 
 def _matters_to_others(volume: Volume) -> bool:
-    """Two pods may not have it on one node, or it counts for a limit: that of in-tree disks, or of a CSI driver."""
+    """Volumes that exclude each other on a node, or count for a limit of in-tree disks or of a CSI driver."""
     return any(
         source is not None
         for source in (

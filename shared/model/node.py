@@ -11,7 +11,7 @@ UNNAMED = "(unnamed)"
 
 
 class NodeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Who may come to a node."""
+    """Which pods a node accepts."""
 
     unschedulable: bool = False
     taints: list[Taint] = field(default_factory=list)
@@ -34,7 +34,7 @@ class NodeCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a node has for pods."""
+    """What a node offers to pods."""
 
     allocatable: ResourceList = field(default_factory=dict)
     images: list[ContainerImage] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Node(ApiStruct, frozen=True, kw_only=True):
 def validate_node(node: Node) -> None:
     """Raise InvalidObject if the node has no name.
 
-    Anything else is a node as for kube-scheduler: one without allocatable resources has room for no pod.
+    Everything else is valid, as in kube-scheduler: a node without allocatable resources has room for no pod.
     """
     if not node.metadata.name:
         raise InvalidObject("Node", UNNAMED, "metadata.name", "must not be empty")

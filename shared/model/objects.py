@@ -1,4 +1,4 @@
-"""The Kubernetes objects that a scheduler reads: the one place to import them from."""
+"""The Kubernetes objects that a scheduler reads; other packages import them from here."""
 
 from shared.model.affinity import (
     Affinity,

@@ -15,7 +15,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
-    """A port of a container; `host_port` 0 means that none of the node is taken."""
+    """A container's port; `host_port` 0 occupies no port of the node."""
 
     container_port: int = 0
     host_port: int = 0
@@ -24,20 +24,20 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
-    """What is asked for and what may be used at most."""
+    """Requested and largest permitted amounts."""
 
     requests: ResourceList = field(default_factory=dict)
     limits: ResourceList = field(default_factory=dict)
 
 
 class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
-    """What happens when a container exits in a certain way."""
+    """What happens when a container exits with certain codes."""
 
     action: str = ""
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
-    """A container. As an init container with `restart_policy` Always it is a sidecar: it runs as long as the pod."""
+    """A container. An init container with `restart_policy` Always is a sidecar, which runs as long as the pod."""
 
     name: str = ""
     image: str = ""
@@ -53,7 +53,7 @@ class Container(ApiStruct, frozen=True, kw_only=True):
 
 
 class SchedulingGate(ApiStruct, frozen=True, kw_only=True):
-    """Something that must go away before the pod may be scheduled."""
+    """A gate that must be removed before the pod may be scheduled."""
 
     name: str
 
@@ -67,13 +67,13 @@ class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSchedulingGroup(ApiStruct, frozen=True, kw_only=True):
-    """The PodGroup, of the pod's namespace, with whose other pods it is scheduled."""
+    """The PodGroup, in the pod's namespace, that it is scheduled with."""
 
     pod_group_name: str | None = None
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a pod is to be. `resources` are those of the pod as a whole."""
+    """A pod's specification. `resources` are pod-level."""
 
     node_name: str = ""
     scheduler_name: str = DEFAULT_SCHEDULER
@@ -96,7 +96,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a container has: `resources` are in force, `allocated_resources` were granted by the node."""
+    """A container's status: `resources` are in force, `allocated_resources` were granted by the node."""
 
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -113,14 +113,14 @@ class PodCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which claim was made for a claim of the pod that comes from a template; None if there is no need of one."""
+    """The claim made from a template for one of the pod's claims; None if none was needed."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a pod is. `resources` and `allocated_resources` are those of the pod as a whole."""
+    """A pod's status. `resources` and `allocated_resources` are pod-level."""
 
     phase: str = ""
     nominated_node_name: str = ""
@@ -167,7 +167,7 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def started(self) -> float | None:
-        """When its node began with it (Unix time); None while that is not known, or cannot be read."""
+        """When the node started it (Unix time); None if unknown or unreadable."""
         text = self.status.start_time
         if text is None:
             return None

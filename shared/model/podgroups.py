@@ -15,14 +15,14 @@ from shared.model.base import ApiStruct, Namespaced
 from shared.model.pod import Pod
 
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-"""On pods: the name of their group of the coscheduling API. Empty is as good as none."""
+"""The pod label of the coscheduling API that names its group; empty counts as missing."""
 
 
 class GroupApi(StrEnum):
     SCHEDULING = "scheduling.k8s.io/v1alpha2"
     COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
 
-    __hash__ = str.__hash__  # a part of every group's name, and an Enum's own is slow
+    __hash__ = str.__hash__  # a part of every group's key, and Enum's own hash is slow
 
 
 class GroupRef(NamedTuple):
@@ -46,13 +46,13 @@ class GangPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
-    """Without a gang (`basic`) every pod of the group is placed by itself."""
+    """Without `gang` (`basic`) each pod of the group is scheduled by itself."""
 
     gang: GangPolicy | None = None
 
 
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
-    """The first field is of `scheduling.k8s.io`, the others are of `scheduling.x-k8s.io`."""
+    """`scheduling_policy` is of `scheduling.k8s.io`, the other fields are of `scheduling.x-k8s.io`."""
 
     scheduling_policy: SchedulingPolicy | None = None
     min_member: int | None = None
@@ -60,7 +60,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodGroup(Namespaced, frozen=True, kw_only=True):
-    """A group of either API. Reading one fills `api_version`; an unknown one counts as `scheduling.k8s.io`."""
+    """A group of either API. Decoding sets `api_version`; an unknown one counts as `scheduling.k8s.io`."""
 
     api_version: str = ""
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)
@@ -76,7 +76,7 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def least(self) -> int:
-        """So many pods must find a place for any to be placed; 0 where each is placed by itself."""
+        """The pods that must find a node for any to be placed; 0 if each is scheduled by itself."""
         if self.api is GroupApi.COSCHEDULING:
             return max(self.spec.min_member or 0, 0)
         policy = self.spec.scheduling_policy
@@ -84,7 +84,7 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which the owners of an incomplete group want to know; None where it does not say."""
+        """Seconds after which owners of an incomplete group are told; None if not set."""
         seconds = self.spec.schedule_timeout_seconds
         if self.api is not GroupApi.COSCHEDULING or seconds is None or seconds <= 0:
             return None
@@ -92,7 +92,7 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
 
 def group_of(pod: Pod) -> GroupRef | None:
-    """The group that the pod belongs to. The field counts before the label."""
+    """The group of a pod; the field takes precedence over the label."""
     group = pod.spec.scheduling_group
     if group is not None and group.pod_group_name:
         return GroupRef(GroupApi.SCHEDULING, f"{pod.namespace}/{group.pod_group_name}")

@@ -30,7 +30,7 @@ _BINARY_LIMIT = (2**63 - 1) * UNIT
 
 _PATTERN = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([A-Za-z]*(?:(?<=[eE])[+-]?[0-9]+)?)")
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
-# Far beyond any amount that exists; without a limit a few characters could ask for gigabytes of digits.
+# far beyond any real amount; without a limit a few characters could ask for gigabytes of digits
 _MAX_DIGITS = 1000
 _MAX_EXPONENT = 1000
 
@@ -38,7 +38,7 @@ _MAX_EXPONENT = 1000
 class Quantity(int):
     """An exact amount, counted in billionths (nano-units) of the resource's unit.
 
-    Sums, differences and comparisons are those of int; note that arithmetic on int subclasses gives a plain int.
+    Arithmetic and comparisons are those of int; arithmetic returns plain ints.
     """
 
     __slots__ = ()
@@ -67,10 +67,10 @@ class Quantity(int):
 
 @lru_cache(maxsize=1 << 16)
 def parse_quantity(text: str | int | float) -> Quantity:
-    """The quantity that a string or a JSON number stands for.
+    """Parse a string or a JSON number.
 
-    What is finer than a billionth rounds away from zero, and amounts with a binary suffix are capped at 2^63-1 units.
-    Raises ValueError, saying why, if the text is no quantity.
+    Fractions finer than a billionth round away from zero, and amounts with a binary suffix are capped at 2^63-1 units.
+    Raises ValueError with the reason if the text is no quantity.
     """
     if isinstance(text, int):
         return Quantity(text * UNIT)

@@ -1,4 +1,4 @@
-"""What pods ask for and what nodes have, in the numbers that the scheduler compares."""
+"""Requests of pods and capacities of nodes, in the scheduler's units."""
 
 import re
 from collections.abc import Mapping
@@ -30,17 +30,17 @@ _QUALIFIED_NAME = re.compile(r"(?=.{1,63}\Z)([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z
 
 @lru_cache(maxsize=4096)
 def is_extended_resource(name: str) -> bool:
-    """Whether the name is that of a resource outside Kubernetes' own domain, such as `example.com/gpu`."""
+    """Whether it is a resource outside Kubernetes' own domain, such as `example.com/gpu`."""
     if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
         return False
     domain, _, rest = name.partition("/")
-    # Quota counts it under this name, which has to be a valid one.
+    # quota counts it under this name, which must be valid
     return bool(_DNS_SUBDOMAIN.fullmatch(f"requests.{domain}") and _QUALIFIED_NAME.fullmatch(rest))
 
 
 @lru_cache(maxsize=4096)
 def is_scalar_resource(name: str) -> bool:
-    """Whether the scheduler counts the resource, beside cpu, memory and ephemeral storage."""
+    """Whether the scheduler counts the resource, besides cpu, memory and ephemeral storage."""
     return (
         is_extended_resource(name) or name.startswith((_HUGE_PAGES, "attachable-volumes-")) or "kubernetes.io/" in name
     )
@@ -48,17 +48,17 @@ def is_scalar_resource(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _unit(name: str) -> int:
-    """Nano-units per counted unit of the resource; 0 if the scheduler does not count it."""
+    """Nano-units per scheduler unit of the resource; 0 if the scheduler does not count it."""
     if name == CPU:
         return MILLI
     return UNIT if name in (MEMORY, EPHEMERAL_STORAGE) or is_scalar_resource(name) else 0
 
 
 class PlacedRequests(msgspec.Struct, frozen=True):
-    """What a pod takes of its node.
+    """What a pod occupies of its node.
 
-    `requests` holds cpu in thousandths and the rest in whole units. The non-zero amounts, used for scoring, also count
-    a default for each container that asks for no cpu or no memory.
+    `requests` has cpu in thousandths, the rest in whole units. Non-zero amounts, for scoring, also count a default for
+    each container that requests no cpu or no memory.
     """
 
     requests: dict[str, int]
@@ -67,7 +67,7 @@ class PlacedRequests(msgspec.Struct, frozen=True):
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
-    """A port of a node that a pod takes."""
+    """A port of the node that a pod uses."""
 
     ip: str
     protocol: str
@@ -77,24 +77,24 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
 def pod_requests(
     pod: Pod, *, use_status: bool, non_missing: Mapping[str, Quantity] | None = None
 ) -> dict[str, Quantity]:
-    """The pod's requests: containers, init containers and sidecars, pod-level resources, overhead.
+    """A pod's requests: containers, init containers and sidecars, pod-level resources, overhead.
 
-    With `use_status`, what a resized container or pod was granted and has counts as well as what it asks for.
-    `non_missing` are the amounts of containers that do not mention the resource.
+    With `use_status`, granted and actual resources of resized containers or pods count as well. `non_missing`: defaults
+    for containers that do not mention the resource.
     """
     return {name: Quantity(amount) for name, amount in _requests(pod, use_status, non_missing or {}).items()}
 
 
 def filter_requests(pod: Pod) -> dict[str, int]:
-    """What must be free on a node for the pod: cpu in thousandths, the rest in units. Status does not count."""
+    """What a node must have free for the pod: cpu in thousandths, the rest in units. Status does not count."""
     return _amounts(_requests(pod, False, {}))
 
 
 def fit_score_request(pod: Pod, resource: str) -> int:
-    """How much of the resource NodeResourcesFit's score takes the pod for: cpu in thousandths, the rest in units.
+    """The amount that NodeResourcesFit's score counts for the pod: cpu in thousandths, the rest in units.
 
-    A container that does not mention cpu or memory counts with a default amount of it. As in kube-scheduler v1.36,
-    neither what the pod requests as a whole nor its status counts here.
+    A container that does not mention cpu or memory counts with a default. As in kube-scheduler v1.36, neither pod-level
+    requests nor status count here.
     """
     default = int(_NON_ZERO.get(resource, 0))
     amount = int(pod.spec.overhead.get(resource, 0))
@@ -107,12 +107,12 @@ def fit_score_request(pod: Pod, resource: str) -> int:
 
 
 def balance_score_request(pod: Pod, resource: str) -> int:
-    """How much of the resource NodeResourcesBalancedAllocation takes the pod for: just what it requests."""
+    """The amount that NodeResourcesBalancedAllocation counts for the pod: its requests."""
     return _ceil(_requests(pod, True, {}).get(resource, 0), MILLI if resource == CPU else UNIT)
 
 
 def placed_requests(pod: Pod) -> PlacedRequests:
-    """What the pod takes of the node that it is on. Status counts."""
+    """What a bound pod occupies. Status counts."""
     if _is_plain(pod):
         return _plain_placed_requests(pod)
     requests = _requests(pod, True, {})
@@ -124,7 +124,7 @@ def placed_requests(pod: Pod) -> PlacedRequests:
 
 
 def _plain_placed_requests(pod: Pod) -> PlacedRequests:
-    """The same in one pass, which nearly all pods need only."""
+    """The common case in one pass."""
     effective = _effective_requests(pod)
     requests: dict[str, int] = {}
     cpu = memory = 0
@@ -142,9 +142,9 @@ def _plain_placed_requests(pod: Pod) -> PlacedRequests:
 
 
 def allocatable(node: Node) -> dict[str, int]:
-    """What the node has for pods: cpu in thousandths, the rest in units, `pods` being the number of pods.
+    """A node's capacity: cpu in thousandths, the rest in units, `pods` as a number.
 
-    A negative amount is none.
+    Negative amounts count as 0.
     """
     amounts = _amounts(node.status.allocatable)
     pods = node.status.allocatable.get(PODS)
@@ -156,7 +156,7 @@ def allocatable(node: Node) -> dict[str, int]:
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """The ports of the node that the pod takes, sidecars' first."""
+    """The host ports that the pod uses, sidecars' first."""
     spec = pod.spec
     return tuple(
         HostPort(port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
@@ -182,12 +182,12 @@ def _amounts(quantities: Mapping[str, int]) -> dict[str, int]:
 
 
 def _is_plain(pod: Pod) -> bool:
-    """Whether the requests are just the sum of the containers' and the overhead, unless the status has a say."""
+    """Whether the requests are just the sum of containers and overhead; `use_status` may prevent that."""
     return not pod.spec.init_containers and pod.spec.resources is None
 
 
 def _telling_statuses(pod: Pod) -> list[ContainerStatus]:
-    """Those that tell what their containers have."""
+    """The statuses that report resources."""
     status = pod.status
     return [
         each for each in (*status.container_statuses, *status.init_container_statuses) if each.resources is not None
@@ -213,7 +213,7 @@ def _requests(pod: Pod, use_status: bool, non_missing: Mapping[str, int]) -> dic
 
 
 def _container_requests(pod: Pod, use_status: bool, non_missing: Mapping[str, int]) -> dict[str, int]:
-    """The most that the containers need at any time: while they run, or while an init container does."""
+    """The most that the containers need at any time: while running, or during an init container."""
     effective = _effective_requests(pod) if use_status else {}
 
     def wanted(container: Container, resizable: bool) -> dict[str, int]:
@@ -239,7 +239,7 @@ def _container_requests(pod: Pod, use_status: bool, non_missing: Mapping[str, in
 
 
 def _effective_requests(pod: Pod) -> dict[str, dict[str, int]]:
-    """By container name, what counts for containers whose status tells what they have."""
+    """By container name, what counts for containers whose status reports resources."""
     statuses = _telling_statuses(pod)
     if not statuses:
         return {}
@@ -264,7 +264,7 @@ def _is_pod_level(name: str) -> bool:
 
 
 def _apply_pod_level(pod: Pod, use_status: bool, totals: dict[str, int]) -> None:
-    """Replace the containers' sums of what the pod requests as a whole."""
+    """Replace the containers' sums by pod-level requests."""
     if pod.spec.resources is None:
         return
     requests: Mapping[str, int] = pod.spec.resources.requests
@@ -278,7 +278,7 @@ def _apply_pod_level(pod: Pod, use_status: bool, totals: dict[str, int]) -> None
 
 
 def _is_resize_infeasible(pod: Pod) -> bool:
-    """Whether a pending resize can never be carried out on the node, so that what it asks for does not count."""
+    """Whether a pending resize is infeasible on the node, so that its new requests do not count."""
     for condition in pod.status.conditions:
         if condition.type == "PodResizePending":
             return condition.reason == "Infeasible"

@@ -24,13 +24,13 @@ T = TypeVar("T", bound=msgspec.Struct)
 INDIVISIBLE = (LabelSelector, NodeSelector)
 INDIVISIBLE_LISTS_OF = (PodAffinityTerm, WeightedPodAffinityTerm)
 MOST_INTEGER = 2**63 - 1
-"""What a message can hold."""
+"""The integers that a message can hold."""
 MOST_LOST = 100
-"""Lost parts that are named; after as many, the rest of the object is not taken apart any more."""
+"""Lost parts that are named; after these the rest of the object is dropped."""
 
 
 class Salvaged(NamedTuple):
-    """`lost`: the paths of what could not be read, such as `spec.containers[0].resources.requests.cpu`."""
+    """`lost`: paths of unreadable parts, such as `spec.containers[0].resources.requests.cpu`."""
 
     object: Any
     lost: tuple[str, ...]
@@ -48,7 +48,7 @@ class _Field(NamedTuple):
 
 
 def salvage(type_: type[T], plain: object) -> Salvaged | None:
-    """What can be read of an object given as plain data; None if it is not even an object."""
+    """The readable parts of an object in plain data; None if it is no object."""
     if not isinstance(plain, dict):
         return None
     lost: list[str] = []

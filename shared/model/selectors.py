@@ -1,4 +1,4 @@
-"""Whether labels and nodes match selectors: the reference for anything faster."""
+"""Matching labels and nodes against selectors: the reference for faster implementations."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ _LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9]
 
 
 def parse_int64(text: str) -> int | None:
-    """The decimal integer that the text is: an optional sign and ASCII digits, within 64 bits. Otherwise None."""
+    """A decimal integer with an optional sign, within 64 bits; None for any other text."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None
@@ -50,7 +50,7 @@ def requirement_matches(
 
 
 def label_selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether the labels satisfy all of the selector: an empty one matches everything, None matches nothing."""
+    """Whether the labels satisfy the whole selector: an empty one matches everything, None nothing."""
     if selector is None:
         return False
     return _has_labels(labels, selector.match_labels.items()) and all(
@@ -59,9 +59,9 @@ def label_selector_matches(selector: LabelSelector | None, labels: Mapping[str, 
 
 
 def unparsable(term: NodeSelectorTerm) -> str | None:
-    """Why the term cannot be parsed, or None if it can.
+    """Why the term cannot be parsed; None if it can.
 
-    What cannot be is a value that no label can have, a Gt or Lt with no integer, a field with several values.
+    Reasons: an invalid label value, a Gt or Lt without an integer, a field with several values.
     """
     for index, requirement in enumerate(term.match_expressions):
         for place, value in enumerate(requirement.values):
@@ -80,9 +80,9 @@ def unparsable(term: NodeSelectorTerm) -> str | None:
 
 
 def node_selector_term_matches(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Whether a node of these labels and this name satisfies all of the term.
+    """Whether a node with these labels and this name satisfies the whole term.
 
-    A term without any requirement matches no node, nor does one that cannot be parsed.
+    A term without requirements and one that cannot be parsed match no node.
     """
     if not term.match_expressions and not term.match_fields:
         return False
@@ -90,13 +90,13 @@ def node_selector_term_matches(term: NodeSelectorTerm, labels: Mapping[str, str]
         return False
     if not all(requirement_matches(requirement, labels) for requirement in term.match_expressions):
         return False
-    # A node without a name has no fields, and then field requirements are not looked at.
+    # a node without a name has no fields, so field requirements are not evaluated
     fields = {"metadata.name": name}
     return not name or all(requirement_matches(requirement, fields) for requirement in term.match_fields)
 
 
 def node_selector_matches(selector: NodeSelector, labels: Mapping[str, str], name: str) -> bool:
-    """Whether a node of these labels and this name satisfies at least one of the terms."""
+    """Whether a node with these labels and this name satisfies at least one term."""
     return any(node_selector_term_matches(term, labels, name) for term in selector.node_selector_terms)
 
 

@@ -1,4 +1,4 @@
-"""Volumes, what claims them, and what the cluster can attach and provision."""
+"""Persistent volumes, their claims, and what the cluster can attach and provision."""
 
 from msgspec import field
 
@@ -30,7 +30,7 @@ WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 
 
 class ClaimReference(ApiStruct, frozen=True, kw_only=True):
-    """The claim that a volume is bound to, or kept for. Without uid, any claim of that name is meant."""
+    """The claim that a volume is bound to or reserved for; without uid, any claim of that name."""
 
     namespace: str = ""
     name: str = ""
@@ -43,7 +43,7 @@ class ClaimReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
-    """The nodes that a volume can be reached from."""
+    """The nodes that can reach a volume."""
 
     required: NodeSelector | None = None
 
@@ -56,7 +56,7 @@ class CsiVolume(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a volume is; of its sources, those that are CSI's or have moved to CSI."""
+    """A volume's specification; of its sources, CSI and those migrated to CSI."""
 
     capacity: ResourceList = field(default_factory=dict)
     access_modes: list[str] = field(default_factory=list)
@@ -89,17 +89,17 @@ class PersistentVolume(ClusterWide, frozen=True, kw_only=True):
 
     @property
     def storage_class(self) -> str:
-        """The name of its class, empty if it is of none."""
+        """The name of its class, empty without one."""
         return self.metadata.annotations.get(BETA_STORAGE_CLASS, self.spec.storage_class_name)
 
     def is_bound_to(self, claim: "PersistentVolumeClaim") -> bool:
-        """Whether it is bound to this claim, or kept for it."""
+        """Whether it is bound to this claim, or reserved for it."""
         reference = self.spec.claim_ref
         return reference is not None and reference.key == claim.key and reference.uid in ("", claim.uid)
 
 
 class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is claimed. A `storage_class_name` that is empty is another thing than none."""
+    """A claim's specification. An empty `storage_class_name` differs from None."""
 
     access_modes: list[str] = field(default_factory=list)
     storage_class_name: str | None = None
@@ -120,7 +120,7 @@ class PersistentVolumeClaimStatus(ApiStruct, frozen=True, kw_only=True):
 class PersistentVolumeClaim(Namespaced, frozen=True, kw_only=True):
     """A claim to a volume.
 
-    `promised`: the volume that it is to have by a decision of ours. No API server knows of it.
+    `promised`: the volume assigned by a decision of ours; not a field of the API.
     """
 
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
@@ -129,22 +129,22 @@ class PersistentVolumeClaim(Namespaced, frozen=True, kw_only=True):
 
     @property
     def storage_class(self) -> str:
-        """The name of the class that it asks for, empty if none."""
+        """The requested class, empty without one."""
         return self.metadata.annotations.get(BETA_STORAGE_CLASS, self.spec.storage_class_name or "")
 
     @property
     def fully_bound(self) -> bool:
-        """Whether it has its volume, and the controller has finished binding it."""
+        """Whether it has a volume, and the controller has finished binding it."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
     @property
     def selected_node(self) -> str | None:
-        """The node that its volume is to be provisioned for, once that is decided."""
+        """The node that its volume is to be provisioned for, once decided."""
         return self.metadata.annotations.get(SELECTED_NODE)
 
 
 class TopologyLabelRequirement(ApiStruct, frozen=True, kw_only=True):
-    """A label that must have one of the values."""
+    """A label that must have one of these values."""
 
     key: str
     values: list[str] = field(default_factory=list)
@@ -157,7 +157,7 @@ class TopologySelectorTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class StorageClass(ClusterWide, frozen=True, kw_only=True):
-    """Where volumes come from, and when claims are bound."""
+    """A storage class: where volumes come from, and when claims are bound."""
 
     provisioner: str = ""
     volume_binding_mode: str | None = None
@@ -165,13 +165,13 @@ class StorageClass(ClusterWide, frozen=True, kw_only=True):
 
 
 class VolumeLimits(ApiStruct, frozen=True, kw_only=True):
-    """How many volumes of a driver a node can have; None: any number."""
+    """A node's limit of volumes of a driver; None: no limit."""
 
     count: int | None = None
 
 
 class CSINodeDriver(ApiStruct, frozen=True, kw_only=True):
-    """A driver that is there on a node."""
+    """A driver on a node."""
 
     name: str
     node_id: str = field(default="", name="nodeID")
@@ -186,13 +186,13 @@ class CSINodeSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class CSINode(ClusterWide, frozen=True, kw_only=True):
-    """What CSI drivers say of the node of the same name."""
+    """What CSI drivers report about the node of that name."""
 
     spec: CSINodeSpec = field(default_factory=CSINodeSpec)
 
 
 class CSIDriverSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a driver wants of a scheduler."""
+    """What a driver requires of a scheduler."""
 
     storage_capacity: bool | None = None
     prevent_pod_scheduling_if_missing: bool | None = None
@@ -205,7 +205,7 @@ class CSIDriver(ClusterWide, frozen=True, kw_only=True):
 
 
 class CSIStorageCapacity(Namespaced, frozen=True, kw_only=True):
-    """How much storage of a class there is for the nodes of a topology."""
+    """The available storage of a class for the nodes of a topology."""
 
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
@@ -214,13 +214,13 @@ class CSIStorageCapacity(Namespaced, frozen=True, kw_only=True):
 
 
 class AttachmentSource(ApiStruct, frozen=True, kw_only=True):
-    """The volume that is attached; None where a pod has it without a claim."""
+    """The attached volume; None if a pod uses it without a claim."""
 
     persistent_volume_name: str | None = None
 
 
 class VolumeAttachmentSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is attached where, and by whom."""
+    """Which volume is attached where, and by whom."""
 
     attacher: str = ""
     node_name: str = ""
@@ -228,6 +228,6 @@ class VolumeAttachmentSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeAttachment(ClusterWide, frozen=True, kw_only=True):
-    """A volume that is to be attached to a node."""
+    """An attachment of a volume to a node."""
 
     spec: VolumeAttachmentSpec = field(default_factory=VolumeAttachmentSpec)

@@ -1,4 +1,4 @@
-"""The volumes of a pod, as far as a scheduler looks at them."""
+"""A pod's volumes, as far as a scheduler reads them."""
 
 from msgspec import field
 
@@ -13,7 +13,7 @@ class PersistentVolumeClaimSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class EphemeralSource(ApiStruct, frozen=True, kw_only=True):
-    """A claim that is made for the pod; its name is the pod's name, a dash and the volume's name."""
+    """A claim created for the pod; its name is the pod's name, a dash and the volume's name."""
 
 
 class ImageSource(ApiStruct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class AzureDisk(ApiStruct, frozen=True, kw_only=True):
 
 
 class AzureFile(ApiStruct, frozen=True, kw_only=True):
-    """A file share of Azure. The namespace of its secret is told by persistent volumes only."""
+    """A file share of Azure. Only persistent volumes name the namespace of its secret."""
 
     share_name: str
     secret_name: str = ""
@@ -92,13 +92,13 @@ class Iscsi(ApiStruct, frozen=True, kw_only=True):
 
 
 class CsiSource(ApiStruct, frozen=True, kw_only=True):
-    """A volume that a CSI driver makes for the pod, without a claim."""
+    """A volume that a CSI driver creates for the pod without a claim."""
 
     driver: str = ""
 
 
 class Volume(ApiStruct, frozen=True, kw_only=True):
-    """A volume and where it comes from; all sources are None if it is of a kind that scheduling ignores."""
+    """A volume and its source; all sources are None if scheduling ignores it."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None

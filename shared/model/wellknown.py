@@ -1,4 +1,4 @@
-"""Labels and annotations with a meaning that several parts of Flotilla know of."""
+"""Well-known labels and annotations."""
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -8,4 +8,4 @@ BETA_REGION = "failure-domain.beta.kubernetes.io/region"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 BETA_INSTANCE_TYPE = "beta.kubernetes.io/instance-type"
 PREFER_AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
-"""An annotation of nodes: whose pods they would rather not have."""
+"""A node annotation that names controllers whose pods it prefers to avoid."""

@@ -1,4 +1,4 @@
-"""Namespaces, and what selects pods: services and the controllers that own them."""
+"""Namespaces, services and controllers that select pods, and disruption budgets."""
 
 from msgspec import field
 
@@ -7,7 +7,7 @@ from shared.model.base import ApiStruct, ClusterWide, Namespaced
 
 
 class Namespace(ClusterWide, frozen=True, kw_only=True):
-    """A namespace; its labels are what affinity terms select it by."""
+    """A namespace; affinity terms select it by its labels."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -15,7 +15,7 @@ class Namespace(ClusterWide, frozen=True, kw_only=True):
 
 
 class MapSelectorSpec(ApiStruct, frozen=True, kw_only=True):
-    """Labels that a pod must have, all of them; without any, no pod is meant."""
+    """Labels that a pod must all have; without any, no pod matches."""
 
     selector: dict[str, str] = field(default_factory=dict)
 
@@ -51,20 +51,20 @@ class StatefulSet(Namespaced, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
-    """The pods that the budget is about."""
+    """The pods that the budget covers."""
 
     selector: LabelSelector | None = None
 
 
 class PodDisruptionBudgetStatus(ApiStruct, frozen=True, kw_only=True):
-    """What is left of the budget; `disrupted_pods`: by name, when their disruption was counted in already."""
+    """The rest of the budget; `disrupted_pods`: by name, when their disruption was counted."""
 
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, str] = field(default_factory=dict)
 
 
 class PodDisruptionBudget(Namespaced, frozen=True, kw_only=True):
-    """A budget of disruptions."""
+    """A PodDisruptionBudget."""
 
     spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
     status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)

@@ -3,9 +3,10 @@
 A listing is built once, for its first page, and kept for a while; so a page costs no more than what is on it.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
+
+from shared.bounded import BoundedDict
 
 MOST_LISTINGS = 4
 """Kept at a time; the least recently used one is dropped."""
@@ -26,7 +27,7 @@ class Page(NamedTuple, Generic[T]):
 
 class Listings(Generic[T]):
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[float, Sequence[T]]] = OrderedDict()
+        self._kept: BoundedDict[str, tuple[float, Sequence[T]]] = BoundedDict(MOST_LISTINGS)
         self._begun = 0
 
     def page(
@@ -46,8 +47,6 @@ class Listings(Generic[T]):
         after = max(after, 0)
         end = min(after + max(limit, 1), len(items))
         self._kept[listing] = (now + KEPT_SECONDS, items)
-        if len(self._kept) > MOST_LISTINGS:
-            self._kept.popitem(last=False)
         return Page(listing, len(items), items[after:end], end if end < len(items) else 0)
 
     def expire(self, now: float) -> None:

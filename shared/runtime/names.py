@@ -13,9 +13,10 @@ A new leader first hears whichever process sends first: within its FIRST_MOMENTS
 """
 
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 
+from shared.bounded import BoundedDict
 from shared.errors import UserError
 from shared.messages.identity import NameTaken
 
@@ -36,7 +37,7 @@ class _Holder:
     first_heard_at: float
     heard_at: float
     leaving: bool = False
-    rivals: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    rivals: BoundedDict[str, float] = field(default_factory=lambda: BoundedDict(MOST_RIVALS))
     """When each other incarnation was first heard."""
 
 
@@ -53,8 +54,8 @@ COUNTS, WAITS = Ruling(True), Ruling(False)
 
 class Names:
     def __init__(self) -> None:
-        self._holders: OrderedDict[str, _Holder] = OrderedDict()
-        self._superseded: OrderedDict[str, deque[str]] = OrderedDict()
+        self._holders: BoundedDict[str, _Holder] = BoundedDict(MOST_NAMES)
+        self._superseded: BoundedDict[str, deque[str]] = BoundedDict(MOST_NAMES)
 
     def beat(
         self, name: str, incarnation: str, now: float, *, epoch: int, uptime: float = 0.0, leaving: bool = False
@@ -88,8 +89,6 @@ class Names:
             self._holders[name].rivals[holder.incarnation] = now
             return COUNTS
         since = holder.rivals.setdefault(incarnation, now)
-        if len(holder.rivals) > MOST_RIVALS:
-            holder.rivals.popitem(last=False)
         return WAITS if holder.heard_at <= since else refused(holder)
 
     def told_to_end(self, name: str) -> None:
@@ -99,20 +98,14 @@ class Names:
             holder.leaving = True
 
     def _hold(self, name: str, incarnation: str, uptime: float, leaving: bool, now: float) -> None:
-        holder = self._holders.get(name)
-        if holder is None:
-            holder = self._holders[name] = _Holder(incarnation, uptime, now, now)
+        holder = self._holders.get(name) or _Holder(incarnation, uptime, now, now)
         holder.heard_at, holder.leaving = now, leaving
-        self._holders.move_to_end(name)
-        if len(self._holders) > MOST_NAMES:
-            self._holders.popitem(last=False)
+        self._holders[name] = holder
 
     def _supersede(self, name: str, incarnation: str) -> None:
-        of_name = self._superseded.setdefault(name, deque(maxlen=MOST_SUPERSEDED))
+        of_name = self._superseded.get(name) or deque(maxlen=MOST_SUPERSEDED)
         of_name.append(incarnation)
-        self._superseded.move_to_end(name)
-        if len(self._superseded) > MOST_NAMES:
-            self._superseded.popitem(last=False)
+        self._superseded[name] = of_name
 
 
 NAME_TAKEN = "names must be unique"

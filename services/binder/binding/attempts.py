@@ -1,7 +1,6 @@
 """Attempts to bind pods: the state of each, which attempt a pod has now, and when an attempt has something to do."""
 
 import math
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from services.binder.binding.extension_points import Failure, PermitWait, Steps
 from services.binder.events import ExtenderBinding
+from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.framework.cyclestate import CycleState
 from shared.framework.plugin import DECISION
@@ -183,9 +183,9 @@ class Attempts:
     def __init__(self) -> None:
         self._current: dict[str, Attempt] = {}
         self._queued: dict[str, Attempt] = {}
-        self._finished: OrderedDict[str, tuple[Identity, BindingOutcome | None]] = OrderedDict()
+        self._finished: BoundedDict[str, tuple[Identity, BindingOutcome | None]] = BoundedDict(MAX_FINISHED)
         """By uid, the oldest first; the outcome is None if none was reported."""
-        self._withdrawn: OrderedDict[tuple[str, int], Withdraw] = OrderedDict()
+        self._withdrawn: BoundedDict[tuple[str, int], Withdraw] = BoundedDict(MAX_WITHDRAWN)
         self.alarm = math.inf
         """No attempt has anything to do before this without an event; may be early, never late."""
 
@@ -249,14 +249,10 @@ class Attempts:
         if before is not None and identity < before[0]:
             identity, outcome = before
         self._finished[uid] = (identity, outcome)
-        if len(self._finished) > MAX_FINISHED:
-            self._finished.popitem(last=False)
 
     def withdraw(self, withdraw: Withdraw) -> None:
         """Remembers the withdrawal of an attempt that is not here."""
         self._withdrawn[withdraw.uid, withdraw.attempt] = withdraw
-        if len(self._withdrawn) > MAX_WITHDRAWN:
-            self._withdrawn.popitem(last=False)
 
     def withdrawn(self, order: BindingOrder) -> Withdraw | None:
         return self._withdrawn.get((order.uid, order.attempt)) if self._withdrawn else None

@@ -4,7 +4,6 @@ The pods of a workload differ in name, uid and version only. So the body of a po
 these three it is the key, as bytes, under which the class of such pods is known. Only the first one is decoded.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +11,7 @@ import msgspec
 
 from flotilla.results import Status, error
 from services.cycle.extenders import Extenders
+from shared.bounded import BoundedDict
 from shared.errors import FlotillaError, InvalidObject
 from shared.framework.classify import class_of_pod, class_of_template
 from shared.framework.plugin import PodParts
@@ -107,7 +107,7 @@ class Admission:
             name: any(plugin.reads_of_pod is PodParts.WHOLE for plugin in framework.judging)
             for name, framework in frameworks.items()
         }
-        self._templates: OrderedDict[tuple[str | bytes | None, ...], Template] = OrderedDict()
+        self._templates: BoundedDict[tuple[str | bytes | None, ...], Template] = BoundedDict(MAX_TEMPLATES)
 
     def admit(self, queued: QueuedPod, now: float) -> tuple[PodInfo, Status | None]:
         """The pod, and why it cannot be scheduled at all, if it cannot. DecodeError: the body is no pod."""
@@ -149,8 +149,6 @@ class Admission:
         template = self._read(pod)
         if not is_personal(pod):
             self._templates[key] = template
-            if len(self._templates) > MAX_TEMPLATES:
-                self._templates.popitem(last=False)
         return template
 
     def _class_of(self, info: PodInfo) -> str:

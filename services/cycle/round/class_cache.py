@@ -1,14 +1,11 @@
 """What the cycle remembers of classes between rounds: which workers know them, and what to expect of them."""
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 from flotilla.results import Topology
+from shared.bounded import BoundedDict
 from shared.messages.evaluation import Summary
 from shared.messages.rounds import Proposals
-
-V = TypeVar("V")
 
 MAX_CLASSES = 1 << 14
 
@@ -19,14 +16,14 @@ class ClassCache:
     def __init__(self) -> None:
         self.nodes = 0
         """Nodes in the cluster, by the latest merged summary; 0 before the first."""
-        self._known: dict[str, OrderedDict[str, None]] = {}
-        self._guesses: OrderedDict[str, Summary] = OrderedDict()
+        self._known: dict[str, BoundedDict[str, None]] = {}
+        self._guesses: BoundedDict[str, Summary] = BoundedDict(MAX_CLASSES)
         self._latest: dict[str, Summary] = {}
-        self._topologies: OrderedDict[str, Topology | None] = OrderedDict()
+        self._topologies: BoundedDict[str, Topology | None] = BoundedDict(MAX_CLASSES)
 
     def keep_workers(self, workers: Iterable[str]) -> None:
         """Other workers will know no class when they come back."""
-        self._known = {worker: self._known.get(worker, OrderedDict()) for worker in workers}
+        self._known = {worker: self._known.get(worker, BoundedDict(MAX_CLASSES)) for worker in workers}
 
     def is_known(self, class_id: str, worker: str) -> bool:
         """Whether the worker has seen a pod of the class, so it need not be sent one."""
@@ -38,7 +35,7 @@ class ClassCache:
             if answer.unknown:
                 known.pop(answer.class_id, None)
             else:
-                _put(known, answer.class_id, None)
+                known[answer.class_id] = None
 
     def guess(self, class_id: str) -> Summary | None:
         """The expected merged summary."""
@@ -49,7 +46,7 @@ class ClassCache:
         return self._latest.get(profile)
 
     def expect(self, class_id: str, profile: str, summary: Summary) -> None:
-        _put(self._guesses, class_id, summary)
+        self._guesses[class_id] = summary
         self._latest[profile] = summary
 
     def drop_guess(self, class_id: str) -> None:
@@ -65,11 +62,4 @@ class ClassCache:
 
     def learn_topologies(self, found: Mapping[str, Topology | None]) -> None:
         for class_id, topology in found.items():
-            _put(self._topologies, class_id, topology)
-
-
-def _put(cache: OrderedDict[str, V], class_id: str, value: V) -> None:
-    cache[class_id] = value
-    cache.move_to_end(class_id)
-    if len(cache) > MAX_CLASSES:
-        cache.popitem(last=False)
+            self._topologies[class_id] = topology

@@ -6,6 +6,7 @@ from enum import Enum, auto
 
 from msgspec.structs import replace
 
+from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.messages.binding import Evicted
 from shared.model.objects import Pod
@@ -79,7 +80,7 @@ class PendingPreemptions:
     def __init__(self) -> None:
         self._pending: OrderedDict[str, tuple[int, float]] = OrderedDict()
         """By uid: the preemption's number, and its deadline."""
-        self._early: OrderedDict[str, Evicted] = OrderedDict()
+        self._early: BoundedDict[str, Evicted] = BoundedDict(MAX_EARLY_REPORTS)
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._pending
@@ -97,8 +98,6 @@ class PendingPreemptions:
         pending = self._pending.get(evicted.uid)
         if pending is None:
             self._early[evicted.uid] = evicted
-            if len(self._early) > MAX_EARLY_REPORTS:
-                self._early.popitem(last=False)
             return Eviction.PENDING
         if evicted.attempt < pending[0]:
             return Eviction.PENDING
