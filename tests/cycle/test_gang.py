@@ -64,7 +64,7 @@ def told(found: Sequence[tuple[PodInfo, Unfit]]) -> dict[str, Unfit]:
 # Out of the backlog
 
 
-def test_the_members_at_the_head_are_taken_and_no_one_else() -> None:
+def test_only_the_members_at_the_head_of_the_backlog_are_taken() -> None:
     other, single = member("d", Gang("ns/h", 1)), member("s", None)
     backlog = deque([A, B, other, C, single])
     gang = take_gang(backlog)
@@ -80,13 +80,13 @@ def test_a_pod_by_itself_is_no_gang() -> None:
     assert take_gang(deque()) is None
 
 
-def test_who_depends_on_nobody_any_more_is_a_pod_by_itself() -> None:
+def test_a_gang_that_needs_no_more_members_is_none() -> None:
     assert needed(Gang("ns/g", 0)) is None
     assert needed(None) is None
     assert needed(G) is G
 
 
-def test_what_cannot_be_decided_together_fails() -> None:
+def test_a_gang_that_cannot_be_decided_together_fails() -> None:
     def failure(*members: PodInfo) -> str:
         refused = GangRound(members).refused(PLENTY)
         assert refused is not None
@@ -103,7 +103,7 @@ def test_what_cannot_be_decided_together_fails() -> None:
 # Step by step
 
 
-def test_who_is_deferred_is_decided_in_another_step_with_the_others_given() -> None:
+def test_deferred_members_are_decided_in_the_next_step_with_the_others_given() -> None:
     gang = GangRound([A, B, C])
     step(gang, RoundResult([], decided=[(A, on("n1"))], deferred=[B, C]))
     assert not gang.is_over
@@ -119,7 +119,7 @@ def test_who_is_deferred_is_decided_in_another_step_with_the_others_given() -> N
     ]
 
 
-def test_a_gang_of_which_nothing_is_found_out_fails_at_last() -> None:
+def test_a_gang_without_a_verdict_in_eight_steps_fails() -> None:
     gang = GangRound([A, B])
     for _ in range(MAX_IDLE_STEPS - 1):
         step(gang, RoundResult([], deferred=[A, B]))
@@ -129,7 +129,7 @@ def test_a_gang_of_which_nothing_is_found_out_fails_at_last() -> None:
     assert gang.outcome().failed[0][1].message == 'pod group "ns/g": no member was decided in 8 steps'
 
 
-def test_any_progress_starts_the_count_of_idle_steps_anew() -> None:
+def test_progress_resets_the_count_of_idle_steps() -> None:
     gang = GangRound([A, B, C])
     for found in (
         RoundResult([], decided=[(A, on("n"))], deferred=[B, C]),
@@ -153,7 +153,7 @@ def test_enough_members_are_placed_and_the_others_wait_for_the_commit() -> None:
     assert (whole.withheld, whole.unfit, whole.failed, whole.deferred) == ([(B, FULL)], [], [], [])
 
 
-def test_too_few_members_are_none() -> None:
+def test_with_too_few_members_all_are_unschedulable() -> None:
     gang = GangRound([A, B, C])
     step(gang, RoundResult([], decided=[(A, on("n1"))], unfit=[(B, FULL), (C, BUSY)]))
     whole = gang.outcome()
@@ -170,7 +170,7 @@ def test_too_few_members_are_none() -> None:
     }
 
 
-def test_fewer_than_are_needed_are_none_even_if_all_fit() -> None:
+def test_fewer_members_than_needed_are_unschedulable_even_if_all_fit() -> None:
     gang = GangRound([A])
     step(gang, RoundResult([], decided=[(A, on("n1"))]))
     (unfit,) = told(gang.outcome().unfit).values()
@@ -178,7 +178,7 @@ def test_fewer_than_are_needed_are_none_even_if_all_fit() -> None:
     assert unfit.plugins == ("GangScheduling",)
 
 
-def test_one_that_fails_fails_all_at_once() -> None:
+def test_one_failed_member_fails_all_at_once() -> None:
     gang = GangRound([A, B, C])
     step(gang, RoundResult([], decided=[(A, on("n1"))], failed=[(B, error("boom").by("Moody"))], deferred=[C]))
     assert gang.is_over
@@ -194,13 +194,13 @@ def test_one_that_fails_fails_all_at_once() -> None:
 # After a conflict
 
 
-def test_those_withheld_are_decided_anew_with_those_that_lost() -> None:
+def test_withheld_members_are_decided_again_with_those_that_lost() -> None:
     walked = RoundResult([], decided=[(A, on("n1")), (B, on("n2"))], withheld=[(C, FULL)])
     again = undecided(walked, {A.pod.uid: A, B.pod.uid: B})
     assert again == {queued.pod.uid: queued for queued in (A, B, C)}
 
 
-def test_who_has_a_place_is_no_longer_needed() -> None:
+def test_placed_members_are_no_longer_needed() -> None:
     walked = RoundResult([], decided=[(A, on("n1")), (B, on("n2"))], withheld=[(C, FULL)])
     again = undecided(walked, {B.pod.uid: B})
     assert {queued.pod.name: queued.gang for queued in again.values()} == {"b": Gang("ns/g", 1), "c": Gang("ns/g", 1)}
@@ -208,7 +208,7 @@ def test_who_has_a_place_is_no_longer_needed() -> None:
     assert pair[C.pod.uid].gang is None
 
 
-def test_pods_by_themselves_are_decided_anew_as_they_are() -> None:
+def test_pods_without_a_gang_are_decided_again_unchanged() -> None:
     one, other = member("x", None), member("y", None)
     assert undecided(RoundResult([], decided=[(one, on("n")), (other, on("n"))]), {"y": other}) == {"y": other}
 
@@ -241,21 +241,21 @@ def test_no_two_placements_of_a_step_are_about_the_same_claim_or_volume(first: P
     assert reservations.allow("e", on("n3"))
 
 
-def test_a_later_step_may_say_the_same_and_nothing_else() -> None:
+def test_a_later_step_may_only_repeat_a_reservation() -> None:
     reservations = VolumeReservations([on("n1", MADE)])
     assert reservations.allow("c", on("n1", MADE))
     assert reservations.allow("c", on("n1", MADE))
     assert not reservations.allow("d", on("n2", MADE))
 
 
-def test_the_walk_leaves_it_to_the_next_step() -> None:
+def test_a_pod_with_conflicting_volumes_is_deferred() -> None:
     ladder = Ladder(["n1", "n2"], [2, 1], [0, 0], volumes=[MADE, MADE])
     result = assign([A, B], {"c": LadderMerge("c", [(ladder, 7)])}, reservations=VolumeReservations([]))
     assert [queued for queued, _ in result.decided] == [A]
     assert result.deferred == [B]
 
 
-def test_who_shares_a_claim_waits_for_its_volume_too() -> None:
+def test_members_that_share_a_claim_all_wait_for_its_volume() -> None:
     """When the second was judged, the claim was taken to have its volume."""
     load = load_of(pod("p").claim("c").build())
     first, second = (pod_info(pod(name).build(), "c", load=load, gang=G) for name in "ab")

@@ -84,14 +84,14 @@ def test_a_beat_that_names_an_assignment_of_this_cycle_or_an_earlier_one_is_beli
     assert held(membership) == {"a": SHARDS}
 
 
-def test_once_all_expected_workers_beat_nobody_else_is_waited_for() -> None:
+def test_shards_are_assigned_once_all_expected_workers_beat() -> None:
     membership = Membership(1, SHARDS, expected=2)
     assert membership.beat(beat("a"), 0.0) == []
     assert membership.tick(0.1) == []
     assert {name: len(assign.shards) for name, assign in membership.beat(beat("b"), 0.1)} == {"a": 4, "b": 4}
 
 
-def test_a_worker_that_leaves_is_none_of_the_expected() -> None:
+def test_a_leaving_worker_is_not_one_of_the_expected() -> None:
     membership = Membership(1, SHARDS, expected=2)
     membership.beat(beat("a"), 0.0)
     assert membership.beat(leaving(beat("b")), 0.1) == []
@@ -113,7 +113,7 @@ def test_an_assignment_is_sent_again_until_a_beat_shows_it() -> None:
     assert membership.beat(beat("a", assign=assigned["a"]), 0.7) == []
 
 
-def test_an_assignment_is_sent_again_now_and_then_so_that_a_worker_knows_that_a_cycle_is_there() -> None:
+def test_an_assignment_is_repeated_so_that_a_worker_knows_that_a_cycle_leads() -> None:
     membership, assigned = settled("a")
     knows = beat("a", assign=assigned["a"])
     assert assigned["a"].repeats
@@ -123,7 +123,7 @@ def test_an_assignment_is_sent_again_now_and_then_so_that_a_worker_knows_that_a_
     assert membership.beat(knows, SETTLING + 2 * REPEAT) == [("a", assigned["a"])]
 
 
-def test_a_newcomer_takes_its_share_and_no_more_moves() -> None:
+def test_a_new_worker_gets_its_share_and_no_other_shard_moves() -> None:
     membership, assigned = settled("a", "b")
     sends = dict(membership.beat(beat("c"), 1.0))
     assert held(membership) == {"a": 3, "b": 3, "c": 2}
@@ -142,7 +142,7 @@ def test_the_shards_of_a_lost_worker_go_to_others() -> None:
     assert held(membership) == {"a": SHARDS}
 
 
-def test_a_worker_that_began_anew_gets_its_shards_again() -> None:
+def test_a_restarted_worker_gets_its_shards_again() -> None:
     membership, assigned = settled("a", "b")
     membership.workers()
     assert membership.beat(beat("a", "second"), 2.0) == [("a", assigned["a"])]
@@ -162,7 +162,7 @@ def test_shards_do_not_move_between_two_of_one_name() -> None:
     assert {(taken.name, taken.incarnation, taken.holder) for taken in membership.refused} == {("a", "second", "first")}
 
 
-def test_when_nobody_is_left_nothing_is_complete() -> None:
+def test_without_workers_the_shards_are_not_complete() -> None:
     membership, _ = settled("a")
     membership.tick(10.0)
     assert not membership.workers().complete
@@ -186,7 +186,7 @@ def test_two_claims_of_one_shard_are_settled() -> None:
     assert later.workers().complete
 
 
-def test_shards_divided_otherwise_are_no_claim() -> None:
+def test_shards_of_another_shard_count_are_no_claim() -> None:
     later = Membership(2, SHARDS)
     later.beat(beat("a", assign=Assign(1, 1, [70], 100)), 0.0)
     later.tick(SETTLING)
@@ -233,13 +233,13 @@ def test_a_worker_that_has_left_and_comes_again_gets_its_share() -> None:
     assert held(membership) == {"a": SHARDS // 2, "b": SHARDS // 2}
 
 
-def test_where_all_leave_nobody_holds_anything() -> None:
+def test_if_all_workers_leave_no_shard_is_held() -> None:
     membership, assigned = settled("a")
     assert membership.beat(leaving(beat("a", assign=assigned["a"])), 1.0)[0][1].shards == []
     assert not membership.workers().complete
 
 
-def test_a_new_cycle_gives_nothing_to_one_that_is_leaving() -> None:
+def test_a_new_cycle_assigns_nothing_to_a_leaving_worker() -> None:
     membership = Membership(2, SHARDS)
     membership.beat(leaving(beat("a", assign=Assign(1, 7, [0, 1], SHARDS))), 0.0)
     membership.beat(beat("b"), 0.0)
@@ -254,7 +254,7 @@ def test_a_fleet_that_comes_one_by_one_gets_its_shards_once_it_is_complete() -> 
     assert {name for name, _ in membership.tick(1.3 + SETTLING)} == {"w0", "w1", "w2", "w3"}
 
 
-def test_a_fleet_that_never_ends_is_not_waited_for() -> None:
+def test_workers_that_keep_coming_are_waited_for_a_limited_time() -> None:
     membership = Membership(1, SHARDS)
     at = 0.0
     while not (sent := membership.tick(at)):
@@ -268,7 +268,7 @@ def loading(name: str, assign: Assign, seq: int = 0) -> WorkerBeat:
     return msgspec.structs.replace(beat(name, assign=assign), seq=seq)
 
 
-def test_who_cannot_load_what_another_can_gets_nothing_for_a_while() -> None:
+def test_a_worker_that_cannot_load_what_others_can_is_excluded_for_a_while() -> None:
     membership, assigned = settled("a", "b")
     at = SETTLING
     while held(membership) != {"a": SHARDS}:
@@ -281,7 +281,7 @@ def test_who_cannot_load_what_another_can_gets_nothing_for_a_while() -> None:
     assert membership.beat(loading("b", assigned["b"]), at + 1.0) == [], "it is on the bench"
 
 
-def test_nobody_is_late_while_there_is_nothing_to_load() -> None:
+def test_no_worker_is_late_while_none_can_load() -> None:
     """1. A large cluster is being listed: there is no state yet. 2. It is there, and one has it a moment earlier."""
     membership, assigned = settled("a", "b")
     at = SETTLING

@@ -92,7 +92,7 @@ def test_a_worker_that_lives_and_never_loads_does_not_keep_its_shards() -> None:
     assert membership.workers().shards == {"good": frozenset({0, 1})}
 
 
-def test_what_nobody_has_said_is_no_guess() -> None:
+def test_a_class_without_a_summary_has_no_guess() -> None:
     """All workers go while a commit is out and the next round is asked about; then they are back.
 
     The empty guess makes every worker fail on the class, and a class that fails is not guessed about anew: for ever.
@@ -107,7 +107,7 @@ def test_what_nobody_has_said_is_no_guess() -> None:
     assert all(ask.guess is None or ask.guess.plugins for propose in again.values() for ask in propose.classes)
 
 
-def test_a_guess_that_a_plugin_fails_on_is_not_made_again() -> None:
+def test_a_guess_on_which_a_plugin_fails_is_dropped() -> None:
     """A label value is new, say, and the guess does not have it; a class that fails is not guessed about anew."""
     script = Script("w0")
     effects = script.settle(script.submit(P), w0=[("a", 5)])

@@ -24,7 +24,7 @@ def test_without_workers_pods_wait() -> None:
     assert set(asked(script.handle(Workers({"w0": frozenset({0})}, 1)))) == {"w0"}
 
 
-def test_only_who_has_not_answered_is_asked_again_after_the_deadline() -> None:
+def test_only_late_workers_are_asked_again_after_the_deadline() -> None:
     script = Script("w0", "w1")
     first = script.submit(P)
     script.answer(first["w0"], "w0", OFFER)
@@ -54,7 +54,7 @@ def test_a_doubled_answer_counts_once() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"epoch": 2}, {"epoch": 0}, {"round": 2}, {"round": 0}, {"ask": 1}, {"ask": 3}])
-def test_an_answer_to_something_else_is_passed_over(changed: dict[str, int]) -> None:
+def test_an_answer_to_another_ask_is_ignored(changed: dict[str, int]) -> None:
     script = Script("w0", "w1")
     first = script.submit(P)
     script.answer(first["w0"], "w0", OFFER)
@@ -74,7 +74,7 @@ def test_an_answer_for_other_shards_is_refused(shards: list[int]) -> None:
     assert kinds(script.answer(first["w0"], "w0", OFFER)) == ["SendCommit"]
 
 
-def test_an_answer_of_a_stranger_is_refused() -> None:
+def test_an_answer_of_an_unknown_worker_is_refused() -> None:
     script = Script("w0")
     first = script.submit(P)
     assert script.handle(Proposals("w9", 1, 1, first["w0"].ask, 1, [0], [OFFER])) == []
@@ -103,7 +103,7 @@ def test_a_commit_without_an_answer_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"epoch": 2}, {"round": 2}, {"round": 0}])
-def test_an_answer_to_another_commit_is_passed_over(changed: dict[str, int]) -> None:
+def test_an_answer_to_another_commit_is_ignored(changed: dict[str, int]) -> None:
     script = Script("w0")
     commit = written(script.settle(script.submit(P), w0=[("a", 4)]))
     wrong = msgspec.structs.replace(Committed(commit.epoch, commit.round, 3, []), **changed)
@@ -135,7 +135,7 @@ def test_pods_of_one_class_in_a_row_are_one_round_in_strict_mode_too() -> None:
     assert [each.class_id for each in asked(effects)["w0"].classes] == [class_of(BIG)]
 
 
-def test_who_has_judged_without_the_commit_is_asked_again() -> None:
+def test_workers_that_judged_without_the_commit_are_asked_again() -> None:
     script = Script("w0", "w1", round_size=1)
     for known in (P, BIG):
         script.committed(written(script.settle(script.submit(known), w0=[("a", 5)], w1=[("b", 4)])), seq=1)
@@ -156,7 +156,7 @@ def test_a_round_that_is_not_full_waits_for_the_commit() -> None:
     assert kinds(script.committed(written(effects))) == ["Decided", "Decided", "Ask"]
 
 
-def test_what_never_came_to_be_is_not_waited_for() -> None:
+def test_workers_do_not_wait_for_a_number_that_was_not_used() -> None:
     script = Script("w0", round_size=1)
     effects = script.answer(script.submit(P, Q)["w0"], "w0", OFFER, seq=8)
     assert asked(effects)["w0"].min_seq == 9
@@ -203,7 +203,7 @@ def test_a_worker_that_comes_in_the_middle_of_a_round_is_asked_everything() -> N
     assert [ask.pod is None for ask in again["w1"].classes] == [False, False]
 
 
-def test_classes_settled_before_the_change_are_settled_anew() -> None:
+def test_classes_settled_before_the_shards_moved_are_settled_again() -> None:
     """1. One class is settled, another is asked about again. 2. A worker leaves. 3. What it said must not count."""
     script = Script("w0", "w1")
     small, big = class_of(P), class_of(BIG)
@@ -248,7 +248,7 @@ INCOMPLETE: list[dict[str, frozenset[int]]] = [
 
 
 @pytest.mark.parametrize("shards", INCOMPLETE)
-def test_while_a_shard_is_missing_or_doubled_nobody_is_asked(shards: dict[str, frozenset[int]]) -> None:
+def test_while_a_shard_is_missing_or_doubled_no_worker_is_asked(shards: dict[str, frozenset[int]]) -> None:
     script = Script()
     assert script.handle(Workers(shards, 2)) == []
     assert script.submit(P) == {}

@@ -88,7 +88,7 @@ def test_only_the_class_whose_guess_was_wrong_is_asked_about_again() -> None:
     assert placements(script.answer(again["w1"], "w1", offer(big, ("b", 1)))) == {"q": "b", "big2": "c"}
 
 
-def test_a_class_whose_summary_never_stands_still_is_decided_by_the_last_one_but_one() -> None:
+def test_a_class_whose_summary_keeps_changing_is_decided_by_the_previous_one() -> None:
     """It would be no other in the next round, and whoever is behind it would wait as well."""
     script = Script("w0", "w1")
     calm = class_of(BIG)
@@ -119,7 +119,7 @@ def test_an_unknown_class_is_asked_about_again_with_its_pod() -> None:
 # Decisions
 
 
-def test_a_commit_says_what_each_decision_rests_on() -> None:
+def test_a_commit_names_the_state_of_each_evaluation() -> None:
     script = Script("w0")
     asks = script.submit(P, Q, BIG)
     assert [ask.count for ask in asks["w0"].classes] == [2, 1]
@@ -137,7 +137,7 @@ def test_a_commit_says_what_each_decision_rests_on() -> None:
     assert script.core.pods_held == 0
 
 
-def test_nothing_is_told_before_the_snapshot_has_taken_it() -> None:
+def test_there_is_no_outcome_before_the_snapshot_has_committed() -> None:
     script = Script("w0")
     assert kinds(script.settle(script.submit(P), w0=[("a", 4)])) == ["SendCommit"]
     assert script.core.pods_held == 1
@@ -206,7 +206,7 @@ def test_conflicts_of_one_class_keep_their_order() -> None:
     assert list(placements(effects).items()) == [("p1", "x"), ("p2", "y"), ("p3", "z")]
 
 
-def test_pods_that_nothing_is_offered_to_before_anything_is_decided_fail() -> None:
+def test_a_pod_with_no_offered_node_fails_if_nothing_was_decided_before_it() -> None:
     """Put back, they would be the first of the next round, which would go like this one, and so on."""
     script = Script("w0", round_size=2)
     asks = script.submit(P, BIG, small_pod("later", cpu="2"))
@@ -216,14 +216,14 @@ def test_pods_that_nothing_is_offered_to_before_anything_is_decided_fail() -> No
     assert [ask.class_id for ask in asked(effects)["w0"].classes] == [class_of(small_pod("later", cpu="2"))]
 
 
-def test_a_pod_that_holds_a_place_already_is_superseded() -> None:
+def test_a_placed_pod_is_superseded() -> None:
     script = Script("w0")
     commit = written(script.settle(script.submit(P), w0=[("a", 4)]))
     assert script.committed(commit, Conflict(P.uid, "there", placed=True)) == [Superseded(P.uid)]
     assert script.core.pods_held == 0
 
 
-def test_a_pod_that_fits_nowhere_is_told_why() -> None:
+def test_an_unschedulable_pod_is_told_why() -> None:
     script = Script("w0", "w1")
     cpu, taint = unschedulable("Insufficient cpu").by("NodeResourcesFit"), unresolvable("taint").by("TaintToleration")
     asks, nodes = script.submit(P), {"w0": 2, "w1": 3}
@@ -241,7 +241,7 @@ def test_a_pod_that_fits_nowhere_is_told_why() -> None:
     assert script.core.pods_held == 0
 
 
-def test_a_pod_without_any_node_is_told_so() -> None:
+def test_a_cluster_without_nodes_is_the_reason() -> None:
     script = Script("w0")
     (told,) = script.answer(script.submit(P)["w0"], "w0", ClassAnswer(class_of(P), summary=summary(0, nodes=0)))
     assert isinstance(told, Unschedulable)
@@ -261,7 +261,7 @@ def test_a_pre_filter_rejection_is_told_without_a_second_ask() -> None:
     assert told.unfit.plugins == ("NodeAffinity",)
 
 
-def test_a_plugin_that_failed_at_one_worker_fails_the_pod() -> None:
+def test_a_plugin_failure_at_one_worker_fails_the_pod() -> None:
     script = Script("w0", "w1")
     asks = script.submit(P)
     script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 5)))

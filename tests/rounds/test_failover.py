@@ -33,7 +33,7 @@ def test_a_leader_begins_where_no_earlier_one_ever_comes() -> None:
     assert (old.core.seq, new.core.seq) == (BASE + 22, 2 * BASE + 2)
 
 
-def test_what_was_judged_on_an_earlier_leaders_state_conflicts_on_every_node() -> None:
+def test_a_decision_on_an_earlier_leaders_state_is_a_conflict() -> None:
     old, new = leaders()
     assert refusals(new.handle(commit(1, (P, "a", old.core.seq), (Q, "b", old.core.seq)))) == {
         P.uid: ("node a has changed since the evaluation", False),
@@ -51,7 +51,7 @@ def test_a_new_leaders_state_is_all_that_was_to_be_seen_of_the_old_one() -> None
     assert core.next_deadline() is None
 
 
-def test_a_late_word_on_an_earlier_leaders_attempt_is_passed_over() -> None:
+def test_a_late_report_on_an_earlier_leaders_attempt_is_ignored() -> None:
     old, new = SnapshotLog(A, B, epoch=1), SnapshotLog(A, B, epoch=2)
     for log, node in ((old, "a"), (new, "b")):
         decided: Commit = commit(1, (P, node, log.core.seq))

@@ -117,7 +117,7 @@ def zones_of(pipeline: Pipeline, pods: list[Pod]) -> dict[tuple[str, str], int]:
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("round_size", [1, 2, 16, 256])
-def test_a_zone_is_never_given_more_than_it_may_have(shards: int, round_size: int) -> None:
+def test_a_zone_never_exceeds_its_limit(shards: int, round_size: int) -> None:
     pods = [few(f"p{i}", "a", 3) for i in range(20)]
     pipeline = run(zoned(4, 3), pods, shards, round_size)
     assert zones_of(pipeline, pods) == {("a", str(zone)): 3 for zone in range(4)}
@@ -133,7 +133,7 @@ def test_many_are_decided_in_one_round() -> None:
     assert pipeline.cycle.rounds <= 3
 
 
-def test_the_summary_after_a_round_is_foreseen() -> None:
+def test_the_summary_after_a_round_is_predicted() -> None:
     asks: list[Propose] = []
 
     def noted(message: object) -> Sequence[float]:

@@ -127,7 +127,7 @@ def test_hard_rules_hold_within_a_gang(
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_of_two_gangs_that_do_not_fit_together_one_is_placed_whole(seed: int) -> None:
+def test_of_two_gangs_that_do_not_fit_together_one_is_placed(seed: int) -> None:
     """Each fits alone. Among single pods that are small, in any batches, over a bad wire, with any rounds."""
     dice = random.Random(seed)
     luck = BadLuck(seed, dice.choice([0.0, 0.0, 0.2]))

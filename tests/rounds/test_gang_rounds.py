@@ -59,7 +59,7 @@ def test_a_gang_that_fits_is_placed_whole(shards: int, round_size: int) -> None:
 
 
 @everywhere
-def test_of_a_gang_that_does_not_fit_nobody_is_placed(shards: int, round_size: int) -> None:
+def test_no_member_of_a_gang_that_does_not_fit_is_placed(shards: int, round_size: int) -> None:
     pods = members(WORKER, 9)
     run = decide(hosts(2), Gang("ns/g", 9), pods, shards=shards, round_size=round_size)
     assert run.decisions == []
@@ -75,7 +75,7 @@ def test_of_a_gang_that_does_not_fit_nobody_is_placed(shards: int, round_size: i
 
 
 @everywhere
-def test_who_is_not_needed_may_be_left_over(shards: int, round_size: int) -> None:
+def test_members_beyond_the_minimum_may_be_left_over(shards: int, round_size: int) -> None:
     pods = members(WORKER, 9)
     run = decide(hosts(2), Gang("ns/g", 5), pods, shards=shards, round_size=round_size)
     assert len(run.places(pods)) == 8
@@ -86,7 +86,7 @@ def test_who_is_not_needed_may_be_left_over(shards: int, round_size: int) -> Non
     )
 
 
-def test_what_a_gang_that_does_not_fit_would_have_taken_is_there_for_others() -> None:
+def test_a_gang_that_does_not_fit_reserves_nothing() -> None:
     run = GangRun(shards=2)
     run.add_nodes(hosts(1))
     single = pod("single").request(cpu=4).build()
@@ -181,7 +181,7 @@ def test_members_that_share_a_claim_share_its_volume(shards: int, round_size: in
 
 
 @everywhere
-def test_a_volume_is_made_where_the_first_member_goes(shards: int, round_size: int) -> None:
+def test_a_volume_is_provisioned_where_the_first_member_goes(shards: int, round_size: int) -> None:
     objects = [storage_class(), claim(modes=("ReadWriteMany",))]
     pods = members(WORKER.claim("data"), 3)
     run = decide(hosts(3), Gang("ns/g", 3), pods, shards=shards, round_size=round_size, objects=objects)
@@ -189,7 +189,7 @@ def test_a_volume_is_made_where_the_first_member_goes(shards: int, round_size: i
     assert len(run.places(pods)) == 3
 
 
-def test_one_volume_too_few_is_no_gang() -> None:
+def test_a_gang_with_one_volume_too_few_is_unschedulable() -> None:
     names = [f"data{i}" for i in range(3)]
     pods = [pod(f"p{i}").request(cpu=1).claim(name).build() for i, name in enumerate(names)]
     static = storage_class(provisioner="kubernetes.io/no-provisioner")
@@ -215,7 +215,7 @@ class SlowCommit:
         return (0.5,) if is_first else (0.0,)
 
 
-def test_what_changes_before_the_commit_has_the_whole_gang_decided_anew() -> None:
+def test_a_change_before_the_commit_has_the_whole_gang_decided_again() -> None:
     """1. The gang is decided. 2. Before its commit arrives, a pod of others takes one of its places."""
     slow = SlowCommit()
     run = GangRun(shards=3, fate=slow)
@@ -253,7 +253,7 @@ def test_a_gang_that_lost_a_conflict_goes_first() -> None:
     assert not run.places([behind])
 
 
-def test_who_has_a_place_by_now_is_no_longer_needed() -> None:
+def test_members_placed_meanwhile_are_no_longer_needed() -> None:
     """1. A member turns out to hold a place. 2. The other two are all that is needed, and all that fit."""
     slow = SlowCommit()
     run = GangRun(fate=slow)
@@ -270,7 +270,7 @@ def test_who_has_a_place_by_now_is_no_longer_needed() -> None:
     assert run.told_once(pods)
 
 
-def test_workers_that_change_hands_are_asked_again_with_what_is_given() -> None:
+def test_when_shards_move_the_new_holders_are_told_what_is_given() -> None:
     run = GangRun(shards=2)
     run.add_nodes(hosts(2, cpu=5))
     run.settle()

@@ -55,11 +55,11 @@ def ladder(*nodes: Node, kind: PodBuilder = LIKING, count: int = 9, guess: Summa
     return " ".join(made.nodes), made.complete
 
 
-def test_it_ends_when_the_only_best_liked_node_is_full() -> None:
+def test_it_ends_when_the_only_most_preferred_node_is_full() -> None:
     assert ladder(a_node("a", 2, "a"), a_node("b", 4, "b"), a_node("c", 4)) == ("a a", False)
 
 
-def test_it_does_not_end_before_the_last_of_the_best_liked_is_full() -> None:
+def test_it_does_not_end_before_the_last_of_the_most_preferred_nodes_is_full() -> None:
     nodes, complete = ladder(a_node("a1", 1, "a"), a_node("a2", 2, "a"), a_node("b", 4, "b"), a_node("c", 4))
     assert (sorted(nodes.split()), complete) == (["a1", "a2", "a2"], False)
 
@@ -68,18 +68,18 @@ def test_it_ends_with_what_was_wanted_before_anything_moves() -> None:
     assert ladder(a_node("a", 4, "a"), a_node("b", 4, "b"), a_node("c", 4), count=3) == ("a a a", False)
 
 
-def test_a_full_node_that_is_not_liked_most_or_least_moves_nothing() -> None:
+def test_a_full_node_without_an_extreme_preference_does_not_end_it() -> None:
     kind = BARE.prefer_node(100, expr("g", "In", "a")).prefer_node(90, expr("g", "In", "b"))
     roomy = node("b").capacity(cpu=64, memory="512Gi", pods=1).label(g="b").build()
     assert ladder(a_node("a", 4, "a"), roomy, a_node("c", 9), kind=kind) == ("a b a a a", False)
 
 
-def test_without_likings_it_goes_to_the_end() -> None:
+def test_without_preferences_it_goes_to_the_end() -> None:
     nodes, complete = ladder(a_node("a", 2, "a"), a_node("b", 3, "b"), a_node("c", 1), kind=BARE)
     assert (sorted(nodes.split()), complete) == (sorted("aabbbc"), True)
 
 
-def test_where_all_nodes_are_liked_alike_it_goes_to_the_end() -> None:
+def test_if_all_nodes_are_preferred_equally_it_goes_to_the_end() -> None:
     nodes, complete = ladder(a_node("b1", 2, "b"), a_node("b2", 1, "b"))
     assert (sorted(nodes.split()), complete) == (["b1", "b1", "b2"], True)
 

@@ -92,7 +92,7 @@ def check_tables(run: Audited) -> None:
 @settings(deadline=None, max_examples=60)
 @given(SCENARIOS)
 @example(Scenario(seed=0, nodes=8, batches=(4, 41), shards=1, round_size=2, bad_luck=0.1, events=0))
-def test_no_run_breaks_a_promise(scenario: Scenario) -> None:
+def test_no_run_breaks_an_invariant(scenario: Scenario) -> None:
     run = play(scenario)
     check(run)
     if not scenario.events:
@@ -105,7 +105,7 @@ def test_no_run_breaks_a_promise(scenario: Scenario) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(SCENARIOS.filter(lambda s: s.events > 0))
-def test_rounds_without_an_outcome_are_the_worlds_doing(scenario: Scenario) -> None:
+def test_rounds_without_an_outcome_have_an_external_cause(scenario: Scenario) -> None:
     run = play(scenario)
     outcomes = [told for told in run.told if not isinstance(told, Superseded)]
     assert run.cycle.rounds <= len(outcomes) + len(run.conflicts) + scenario.events * len(scenario.batches)
@@ -181,7 +181,7 @@ def test_heartbeats_of_a_quiet_cluster_change_nothing() -> None:
     assert all(core.next_deadline() is None for core in run.workers.values())
 
 
-def test_the_tables_are_compared_with_teeth() -> None:
+def test_a_difference_between_tables_is_found() -> None:
     """A table that lacks a pod does not pass for one that has it."""
     world = World(1)
     run = Audited(shards=1, round_size=8)

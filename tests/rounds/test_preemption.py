@@ -25,7 +25,7 @@ def in_strict_mode(seed: int, shards: int) -> Story:
 
 @pytest.mark.parametrize("shards", [2, 3, 7])
 @pytest.mark.parametrize("seed", range(6))
-def test_one_after_another_the_same_pods_make_way_for_any_number_of_shards(seed: int, shards: int) -> None:
+def test_victims_are_the_same_for_any_number_of_shards(seed: int, shards: int) -> None:
     placed, victims = in_strict_mode(seed, 1)
     assert len(placed) == len(Full(seed).high)
     assert victims
@@ -73,7 +73,7 @@ def while_victims_go(seed: int, shards: int) -> tuple[Full, Preempting]:
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_nobody_else_gets_the_room_while_victims_go(seed: int, shards: int) -> None:
+def test_no_other_pod_gets_the_nodes_room_while_victims_terminate(seed: int, shards: int) -> None:
     """The auditor looks; those who come are small, and would be quick."""
     full, run = while_victims_go(seed, shards)
     small = [pod(f"small{i}").request(cpu="500m").priority(i % 6).build() for i in range(12)]
@@ -84,7 +84,7 @@ def test_nobody_else_gets_the_room_while_victims_go(seed: int, shards: int) -> N
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_who_matters_more_may_have_the_room(seed: int, shards: int) -> None:
+def test_a_pod_of_higher_priority_may_take_the_reserved_room(seed: int, shards: int) -> None:
     full, run = while_victims_go(seed, shards)
     urgent = [pod(f"urgent{i}").request(cpu="3").priority(50).build() for i in range(4)]
     run.submit(urgent)
@@ -95,7 +95,7 @@ def test_who_matters_more_may_have_the_room(seed: int, shards: int) -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_room_that_is_lost_is_made_elsewhere(seed: int, shards: int) -> None:
+def test_a_preemptor_that_loses_its_room_preempts_elsewhere(seed: int, shards: int) -> None:
     full, run = while_victims_go(seed, shards)
     lost = min(node for node, _ in run.promised.values())
     run.observe(NodeGone(lost))
@@ -107,7 +107,7 @@ def test_room_that_is_lost_is_made_elsewhere(seed: int, shards: int) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_pod_that_is_deleted_gives_its_room_back(shards: int) -> None:
+def test_a_deleted_preemptor_frees_its_reserved_room(shards: int) -> None:
     full, run = while_victims_go(1, shards)
     gone = full.high[0]
     run.observe(PodDeleted(gone.uid))
@@ -116,7 +116,7 @@ def test_a_pod_that_is_deleted_gives_its_room_back(shards: int) -> None:
     assert set(where_they_are(run, full.high[:4])) == {each.name for each in full.high[1:4]}
 
 
-def test_victims_that_are_not_bound_yet_are_sent_back_and_not_deleted() -> None:
+def test_assumed_victims_are_requeued_and_not_deleted() -> None:
     full, run = Full(2), Preempting(shards=2, round_size=256, grace=1000.0)
     run.add_nodes(full.nodes[:1])
     run.hold_bindings = True

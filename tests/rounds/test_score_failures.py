@@ -117,7 +117,7 @@ def test_scores_at_the_ends_of_the_range_are_good(score: int) -> None:
     assert told == Decided("default/right", "a")
 
 
-def test_a_pod_with_feasible_nodes_that_nobody_proposes_fails() -> None:
+def test_a_pod_whose_feasible_nodes_no_worker_proposes_fails() -> None:
     script, wanted = Script("w0"), small_pod("p")
     (told,) = script.answer(script.submit(wanted)["w0"], "w0", ClassAnswer(class_of(wanted), summary=summary(2)))
     assert isinstance(told, Failed)

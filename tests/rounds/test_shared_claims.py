@@ -14,7 +14,7 @@ NODES = 3
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
 @pytest.mark.parametrize("round_size", [1, 256])
-def test_where_the_first_ones_volume_is_out_of_reach_none_is_made_for_the_second(shards: int, round_size: int) -> None:
+def test_no_volume_is_provisioned_if_the_first_pods_volume_is_out_of_reach(shards: int, round_size: int) -> None:
     """1. The first pod gets a volume that only its node reaches. 2. Nothing of that is carried out yet. 3. The second
     pod was offered nodes where a volume could be made for the claim, and refused there, again and again.
     """

@@ -156,7 +156,7 @@ def test_larger_rounds_place_as_many_pods_of_one_class(seed: int, nodes: int, po
 
 
 @pytest.mark.parametrize("round_size", [1, 2, 5, 256])
-def test_no_pod_takes_the_place_of_one_with_higher_priority(round_size: int) -> None:
+def test_no_pod_takes_the_node_of_one_with_higher_priority(round_size: int) -> None:
     """Room for six of ten: whatever the rounds, the six of highest priority get it."""
     run = Audited(shards=3, round_size=round_size)
     run.add_nodes(small_node(f"n{i}", cpu=2) for i in range(3))

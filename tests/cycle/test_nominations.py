@@ -75,7 +75,7 @@ def nomination(*pods: Pod, seq: int = 1, candidate: Candidate = ROOM) -> tuple[S
     return script, written(find(script, preempt, candidate, seq=seq))
 
 
-def test_what_is_found_is_committed_before_it_is_told() -> None:
+def test_a_nomination_is_committed_before_the_outcome() -> None:
     script, commit = nomination(P, seq=7)
     (wanted,) = commit.nominations
     assert (wanted.uid, wanted.assignment.namespace, wanted.assignment.name, wanted.node) == (
@@ -95,14 +95,14 @@ def test_what_is_found_is_committed_before_it_is_told() -> None:
     assert script.core.pods_held == 0
 
 
-def test_where_all_go_anyway_nobody_is_waited_for() -> None:
+def test_if_all_victims_terminate_already_no_eviction_is_awaited() -> None:
     script, commit = nomination(P, candidate=Candidate("a", [GOING]))
     (told,) = script.committed(commit, seq=8)
     assert isinstance(told, Unschedulable)
     assert told.number == 0
 
 
-def test_it_rests_on_the_oldest_of_the_answers() -> None:
+def test_a_nomination_names_the_oldest_state_of_the_answers() -> None:
     script = script_with("w0", "w1")
     preempt = searched(unfit(script, script.submit(P)))
     assert find(script, preempt, ROOM, seq=9) == []
@@ -110,7 +110,7 @@ def test_it_rests_on_the_oldest_of_the_answers() -> None:
     assert wanted.seen == 4
 
 
-def test_of_a_class_only_the_first_gets_what_is_found() -> None:
+def test_only_the_first_pod_of_a_class_is_nominated() -> None:
     script, commit = nomination(P, Q, R)
     assert [each.uid for each in commit.nominations] == [P.uid]
     assert script.core.pods_held == 3
@@ -120,7 +120,7 @@ def test_of_a_class_only_the_first_gets_what_is_found() -> None:
     assert (again.min_seq, [(ask.class_id, ask.count) for ask in again.classes]) == (8, [(class_of(Q, FRAMEWORKS), 2)])
 
 
-def test_pods_of_a_class_share_out_what_is_found_if_only_nodes_matter_to_them() -> None:
+def test_several_pods_of_a_class_are_nominated_if_only_nodes_matter_to_them() -> None:
     """The best node goes to the first, the next best to the second; the third is decided anew."""
     script = script_with("w0")
     preempt = searched(unfit(script, script.submit(P, Q, R)))
@@ -137,14 +137,14 @@ def test_pods_of_a_class_share_out_what_is_found_if_only_nodes_matter_to_them() 
     assert script.core.pods_held == 1
 
 
-def test_in_strict_mode_only_the_first_of_a_class_gets_what_is_found() -> None:
+def test_in_strict_mode_only_the_first_pod_of_a_class_is_nominated() -> None:
     script = script_with("w0", round_size=1)
     preempt = searched(unfit(script, script.submit(P, Q)))
     commit = written(find(script, preempt, ROOM, Candidate("b", [VICTIM])))
     assert [each.uid for each in commit.nominations] == [P.uid]
 
 
-def test_whom_somebody_forestalled_is_decided_anew_with_all_of_the_class() -> None:
+def test_after_a_conflict_the_whole_class_is_decided_again() -> None:
     script, commit = nomination(P, Q)
     effects = script.committed(commit, Conflict(P.uid, "node a has changed since it was judged"), seq=8)
     assert kinds(effects) == ["Ask"]
@@ -152,14 +152,14 @@ def test_whom_somebody_forestalled_is_decided_anew_with_all_of_the_class() -> No
     assert placements(script.settle(asked(effects), w0=[("a", 5), ("b", 4)])) == {"p": "a", "q": "b"}
 
 
-def test_who_has_a_place_needs_no_room() -> None:
+def test_a_placed_pod_is_superseded_and_not_nominated() -> None:
     script, commit = nomination(P, Q)
     effects = script.committed(commit, Conflict(P.uid, "the pod is on node b already", placed=True), seq=8)
     assert effects[0] == Superseded(P.uid)
     assert kinds(effects) == ["Superseded", "Ask"]
 
 
-def test_without_an_answer_it_is_sent_again_and_answered_once() -> None:
+def test_an_unanswered_nomination_is_sent_again_and_answered_once() -> None:
     script, commit = nomination(P)
     script.now = script.core.next_deadline() or 0.0
     assert script.now == COMMIT_DEADLINE
@@ -169,7 +169,7 @@ def test_without_an_answer_it_is_sent_again_and_answered_once() -> None:
     assert script.core.next_deadline() is None
 
 
-def test_what_is_found_waits_for_the_commit_of_a_round() -> None:
+def test_a_nomination_waits_for_the_commit_of_a_round() -> None:
     script = script_with("w0")
     preempt = searched(unfit(script, script.submit(P)))
     asks = script.submit(BIG)
@@ -183,7 +183,7 @@ def test_what_is_found_waits_for_the_commit_of_a_round() -> None:
     assert kinds(script.committed(second, seq=9)) == ["Unschedulable"]
 
 
-def test_a_round_that_is_asked_about_meanwhile_is_decided_on_what_was_judged_after_it() -> None:
+def test_the_next_round_is_decided_by_answers_that_have_seen_the_nomination() -> None:
     script = script_with("w0")
     preempt = searched(unfit(script, script.submit(P)))
     asks = script.submit(BIG)
@@ -201,7 +201,7 @@ def test_a_round_that_is_asked_about_meanwhile_is_decided_on_what_was_judged_aft
     assert placements(effects) == {"big": "b"}
 
 
-def test_in_strict_mode_nobody_is_decided_before_the_room_is_kept() -> None:
+def test_in_strict_mode_no_round_begins_before_the_nomination_is_committed() -> None:
     script = script_with("w0", round_size=1)
     preempt = searched(unfit(script, script.submit(P)))
     assert script.submit(BIG) == {}
@@ -221,7 +221,7 @@ def denominated(script: Script, effects: list[Effect]) -> list[str]:
     return commit.denominated
 
 
-def test_where_nothing_helps_a_nomination_ends() -> None:
+def test_a_preemption_that_cannot_help_ends_the_nomination() -> None:
     script = script_with("w0")
     preempt = searched(unfit(script, script.submit(nominated(P))))
     effects = find(script, preempt)
@@ -229,7 +229,7 @@ def test_where_nothing_helps_a_nomination_ends() -> None:
     assert denominated(script, effects) == [P.uid]
 
 
-def test_where_the_attempt_fails_a_nomination_ends() -> None:
+def test_a_failed_attempt_ends_the_nomination() -> None:
     script = script_with("w0")
     asks = script.submit(nominated(P))
     (ask,) = asks["w0"].classes
@@ -238,13 +238,13 @@ def test_where_the_attempt_fails_a_nomination_ends() -> None:
     assert denominated(script, effects) == [P.uid]
 
 
-def test_who_was_not_nominated_has_nothing_to_lose() -> None:
+def test_a_pod_without_a_nomination_loses_none() -> None:
     script = script_with("w0")
     effects = find(script, searched(unfit(script, script.submit(P))))
     assert kinds(effects) == ["Unschedulable"]
 
 
-def test_who_loses_a_nomination_goes_along_with_what_is_decided() -> None:
+def test_lost_nominations_go_with_the_next_commit() -> None:
     script = script_with("w0")
     effects: list[Effect] = []
     asks = script.submit(nominated(P), BIG)
@@ -278,11 +278,11 @@ WHY = Unfit("no room", ("A",))
         (Unschedulable("p", WHY), False, {}),
     ],
 )
-def test_the_queue_is_told_of_a_nomination(effect: Unschedulable, had: bool, told: dict[str, Any]) -> None:
+def test_an_outcome_names_the_nomination(effect: Unschedulable, had: bool, told: dict[str, Any]) -> None:
     assert outcome_of(effect, had) == Outcome("p", Verdict.UNSCHEDULABLE, message="no room", plugins=("A",), **told)
 
 
 @pytest.mark.parametrize(("had", "nominated"), [(True, ""), (False, None)])
-def test_a_failed_attempt_costs_a_nomination(had: bool, nominated: str | None) -> None:
+def test_the_outcome_of_a_failed_attempt_ends_the_nomination(had: bool, nominated: str | None) -> None:
     told = outcome_of(Failed("p", error("broken").by("A")), had)
     assert told == Outcome("p", Verdict.FAILED, message="broken", plugins=("A",), nominated=nominated)

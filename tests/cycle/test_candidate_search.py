@@ -108,7 +108,7 @@ def test_a_plugin_that_fails_ends_the_attempt() -> None:
     assert (found.message, found.failed) == ("broken", True)
 
 
-def test_a_pod_that_fits_meanwhile_is_decided_anew() -> None:
+def test_a_pod_that_fits_meanwhile_is_decided_again() -> None:
     assert came_to(finding(), finding(summary=Summary(nodes=1, feasible=1))).again
 
 
@@ -128,7 +128,7 @@ def test_all_reasons_are_told_in_the_order_of_the_profile() -> None:
     assert found.message == f"a, preemption: 0/3 nodes are available: 3 {NOT_HELPFUL}., b, b2"
 
 
-def test_nothing_is_added_where_preemption_helps() -> None:
+def test_the_message_is_unchanged_if_preemption_helps() -> None:
     found = came_to(finding(others=said(A=A, B=B), candidates=[candidate("n1", 1)]), made=profile(*AROUND))
     assert (found.message, found.nominated) == ("", "n1")
 
@@ -180,7 +180,7 @@ def test_what_was_judged_by_an_old_summary_is_asked_again() -> None:
     assert not search.outcome("d", made, BY_NAME).again
 
 
-def test_a_summary_that_never_stands_still_has_the_pods_decided_anew() -> None:
+def test_pods_are_decided_again_if_their_summary_keeps_changing() -> None:
     made = framework("InterPodAffinity", "DefaultPreemption")
     search = CandidateSearch(1, [case()])
     for i in range(MAX_ASKS):
@@ -200,7 +200,7 @@ def test_when_the_shards_move_everything_is_asked_again() -> None:
     assert {each.class_id for each in search.message(1, 0).classes} == {"c", "d"}
 
 
-def test_somebody_may_narrow_the_candidates() -> None:
+def test_extenders_may_narrow_the_candidates() -> None:
     search = CandidateSearch(1, [case()])
     one, two = candidate("n1", 1), candidate("n2", 5)
     answer(search, "w", finding(candidates=[one, two]))
@@ -229,13 +229,13 @@ def shares(search: CandidateSearch, *candidates: Candidate, pods: int) -> list[t
     return [(each.nominated or "", sum(victim.violates for victim in each.victims)) for each in found]
 
 
-def test_budgets_count_down_between_the_pods_that_one_search_serves() -> None:
+def test_budgets_count_down_between_the_pods_of_a_search() -> None:
     """One more disruption is allowed for: the second pod rather takes the node of a more important pod."""
     found = shares(CandidateSearch(1, [case()]), protected("n1", 0), protected("n2", 0), candidate("n3", 9), pods=3)
     assert found == [("n1", 0), ("n3", 0), ("n2", 1)]
 
 
-def test_who_goes_anyway_uses_no_budget_up() -> None:
+def test_terminating_victims_use_no_budget() -> None:
     found = shares(CandidateSearch(1, [case()]), protected("n1", 0, terminating=True), protected("n2", 0), pods=2)
     assert found == [("n1", 0), ("n2", 0)]
 

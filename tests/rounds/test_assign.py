@@ -66,13 +66,13 @@ def test_the_best_head_of_all_ladders_is_taken(ladders: list[Steps], nodes: str)
     assert taken(race(*ladders)) == nodes.split()
 
 
-def test_a_rung_tells_what_its_shard_had_seen() -> None:
+def test_a_placement_names_the_state_that_its_shard_had_seen() -> None:
     racing = race("a:9", "b:8")
     assert racing.take(WriteSet()) == Placement("a", 9, 10)
     assert racing.take(WriteSet()) == Placement("b", 8, 11)
 
 
-def test_a_ladder_that_ends_before_its_shard_does_ends_the_race() -> None:
+def test_a_ladder_that_ends_before_its_shard_does_ends_the_merge() -> None:
     racing = race(ladder("a:9", complete=False), ladder("b:8 b:7"))
     assert taken(racing) == ["a", "STALE"]
     assert racing.take(WriteSet()) is STALE
@@ -82,22 +82,22 @@ def test_a_node_that_its_own_class_has_written_is_not_stale() -> None:
     assert taken(race("a:9 a:7"), written(a="x")) == ["a", "a", "EXHAUSTED"]
 
 
-def test_a_stale_node_is_passed_over_for_an_equally_good_one() -> None:
+def test_a_stale_node_is_skipped_for_an_equally_good_one() -> None:
     assert taken(race("a:9", "b:9"), written(a="other")) == ["b", "STALE"]
 
 
-def test_a_stale_node_is_not_passed_over_for_a_worse_one() -> None:
+def test_a_stale_node_is_not_skipped_for_a_worse_one() -> None:
     racing = race("a:9 c:9", "b:8")
     assert taken(racing, written(a="other", c="other")) == ["STALE"]
     assert racing.take(WriteSet()) is STALE
 
 
-def test_what_was_passed_over_is_not_forgotten_by_the_next_pod() -> None:
+def test_a_skipped_node_still_counts_for_the_next_pod() -> None:
     """1. Node a is stale and b as good: b is taken. 2. For the next pod a may still be better than c."""
     assert taken(race("a:9 b:9 c:3"), written(a="other")) == ["b", "STALE"]
 
 
-def test_a_class_that_only_stale_nodes_are_left_for_waits() -> None:
+def test_a_class_with_only_stale_nodes_left_waits() -> None:
     assert taken(race("a:9"), written(a="other")) == ["STALE"]
 
 
@@ -134,12 +134,12 @@ def test_one_class_makes_a_node_stale_for_another() -> None:
     assert got == {"p1": "a", "p2": "waits", "p3": "a"}
 
 
-def test_the_first_pod_that_has_a_rung_is_always_decided() -> None:
+def test_the_first_pod_with_a_placement_is_always_decided() -> None:
     pods = [queued("p1", "y"), queued("p2", "x")]
     assert outcome(pods, x=race("a:9"), y=race("a:1", class_id="y")) == {"p1": "a", "p2": "waits"}
 
 
-def test_unfit_and_failed_pods_hold_nobody_up() -> None:
+def test_unfit_and_failed_pods_hold_no_other_pod_up() -> None:
     pods = [queued("p1", "u", 9), queued("p2", "f", 9), queued("p3", "x")]
     assert outcome(pods, u=UNFIT, f=error("no"), x=race("a:9")) == {"p1": "unfit", "p2": "failed", "p3": "a"}
 
@@ -155,26 +155,24 @@ def test_unfit_and_failed_pods_hold_nobody_up() -> None:
         ((3, 5, 4), "waits b b"),
     ],
 )
-def test_nobody_of_lower_priority_is_decided_before_a_pod_that_waits(
-    priorities: tuple[int, ...], expected: str
-) -> None:
+def test_no_pod_of_lower_priority_is_decided_before_one_that_waits(priorities: tuple[int, ...], expected: str) -> None:
     pods = [queued(f"p{i}", "x" if i else "waiting", priority) for i, priority in enumerate(priorities)]
     got = outcome(pods, waiting=None, x=race("b:9 b:8 b:7 b:6"))
     assert [got[q.pod.name] for q in pods] == expected.split()
 
 
-def test_a_class_that_is_to_be_asked_again_waits_and_so_does_an_exhausted_one() -> None:
+def test_open_and_exhausted_classes_wait() -> None:
     pods = [queued("p1", "x"), queued("p2", "x"), queued("p3", "y")]
     assert outcome(pods, x=race("a:9"), y=None) == {"p1": "a", "p2": "waits", "p3": "waits"}
 
 
-def test_those_that_wait_keep_their_order() -> None:
+def test_deferred_pods_keep_their_order() -> None:
     pods = [queued("p1", "y"), queued("p2", "x"), queued("p3", "y"), queued("p4", "x")]
     result = assign(pods, {"x": race("a:9"), "y": None})
     assert [q.pod.name for q in result.deferred] == ["p1", "p3", "p4"]
 
 
-def test_a_walk_remembers_the_order_of_all_its_pods() -> None:
+def test_a_round_result_has_the_order_of_all_its_pods() -> None:
     pods = [queued("p1", "u"), queued("p2", "x"), queued("p3", "f"), queued("p4", "x"), queued("p5", "x")]
     result = assign(pods, {"x": race("a:9 b:8"), "u": UNFIT, "f": error("no")})
     assert result.order == [q.pod.uid for q in pods]

@@ -91,7 +91,7 @@ class World:
 # What an answer claims to have seen
 
 
-def test_an_answer_from_the_far_future_is_refused_and_stops_nobody() -> None:
+def test_an_answer_from_the_far_future_is_refused() -> None:
     """Seen: answers that claimed to have seen state 2^62 stopped all scheduling for good."""
     world = World()
     asks = world.submit(P)
@@ -112,7 +112,7 @@ def test_an_answer_from_the_far_future_is_refused_and_stops_nobody() -> None:
     assert world.decided(Q) == node_of(LIAR)
 
 
-def test_an_answer_by_a_term_that_has_just_begun_is_taken_once_that_is_known() -> None:
+def test_an_answer_of_a_new_snapshot_term_is_accepted_once_the_term_is_known() -> None:
     world = World()
     asks = world.submit(P)
     offered = offer(class_of(P), (node_of(LIAR), 9))
@@ -125,7 +125,7 @@ def test_an_answer_by_a_term_that_has_just_begun_is_taken_once_that_is_known() -
     assert world.faults == []
 
 
-def test_who_claims_a_little_too_much_is_found_out_by_the_answer_to_the_commit() -> None:
+def test_a_claim_beyond_the_newest_state_is_found_by_the_answer_to_the_commit() -> None:
     world = World()
     commit = written(world.both(world.submit(P), P, seq=NOW + MAX_AHEAD // 2))
     effects = world.handle(Committed(1, commit.round, NOW + 1, []))
@@ -161,7 +161,7 @@ def test_a_decision_names_the_worker_whose_node_it_is() -> None:
 
 
 @pytest.mark.parametrize("incarnation", ["", "0001"])
-def test_another_process_answers_for_nobody(incarnation: str) -> None:
+def test_an_answer_under_another_incarnation_is_ignored(incarnation: str) -> None:
     """Who answered under another's name is not known: so nobody is blamed for it."""
     world = World()
     asks = world.submit(P)
@@ -172,7 +172,7 @@ def test_another_process_answers_for_nobody(incarnation: str) -> None:
     assert world.decided(Q) == node_of(LIAR) if world.answer(asks[LIAR], LIAR, offered) else True
 
 
-def test_a_worker_of_the_release_before_need_not_sign() -> None:
+def test_a_worker_of_the_previous_release_need_not_name_its_incarnation() -> None:
     world = World()
     world.handle(Workers({LIAR: frozenset({0}), HONEST: frozenset({1})}, 2))
     asks = world.submit(P)
@@ -192,7 +192,7 @@ def crooked(**changes: object) -> ClassAnswer:
     "changes",
     [{"scores": []}, {"ties": [1, 2]}, {"volumes": [None, None]}, {"domains": {"zone": []}}, {"strata": ("zone",)}],
 )
-def test_a_crooked_ladder_is_refused_before_anybody_climbs_it(changes: dict[str, object]) -> None:
+def test_a_malformed_ladder_is_refused(changes: dict[str, object]) -> None:
     world = World()
     asks = world.submit(P)
     world.answer(asks[LIAR], LIAR, crooked(**changes))
@@ -226,7 +226,7 @@ def test_what_the_snapshot_refuses_is_a_fault_of_the_worker_and_the_pod_is_decid
     assert asked(effects).keys() == {LIAR, HONEST}
 
 
-def test_a_pod_that_is_refused_again_and_again_lets_others_go_first() -> None:
+def test_after_too_many_conflicts_a_pod_backs_off() -> None:
     world = World()
     asks = world.submit(P)
     effects: list[Effect] = []
@@ -250,7 +250,7 @@ def test_a_candidate_on_a_node_of_another_worker_is_refused() -> None:
     assert [each.worker for each in effects if isinstance(each, Ask)] == [LIAR]
 
 
-def test_nobody_makes_way_for_a_pod_that_is_never_to_preempt_whatever_a_worker_finds() -> None:
+def test_a_pod_that_never_preempts_gets_no_victims_whatever_a_worker_answers() -> None:
     world = World(preempts=True)
     preempt = search_of(world, pod("high").priority(1).never_preempting().request(cpu="1").build())
     world.handle(candidates(preempt, LIAR, node_of(LIAR)))

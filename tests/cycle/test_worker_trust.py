@@ -28,7 +28,7 @@ def held(membership: Membership) -> dict[str, int]:
     return {name: len(shards) for name, shards in membership.workers().shards.items()}
 
 
-def test_after_some_faults_its_shards_go_to_others_and_it_is_told_to_start_again() -> None:
+def test_after_some_faults_its_shards_go_to_others_and_it_is_told_to_restart() -> None:
     membership = settled("liar", "honest")
     sends = blame(membership, "liar")
     assert held(membership) == {"honest": SHARDS}
@@ -37,7 +37,7 @@ def test_after_some_faults_its_shards_go_to_others_and_it_is_told_to_start_again
     assert WHY in sends["liar"].refused
 
 
-def test_the_same_process_gets_none_however_long_it_waits() -> None:
+def test_a_distrusted_process_gets_no_shards_however_long_it_waits() -> None:
     membership = settled("liar", "honest")
     blame(membership, "liar")
     (told,) = membership.beat(WorkerBeat("liar", "first"), 100_000.0)
