@@ -5,7 +5,9 @@ from enum import Enum
 from typing import TypeVar
 
 from services.binder.binding.attempts import TRANSITIONS as BINDING_ATTEMPT
+from services.binder.eviction.eviction_state import VICTIM_TRANSITIONS as VICTIM
 from services.queue.scheduling.queued_pod_info import TRANSITIONS as QUEUED_POD
+from services.snapshot.state.ledger import TRANSITIONS as LEDGER_ENTRY
 from shared.kube.election import TRANSITIONS as ELECTION
 from shared.watch.reader import TRANSITIONS as WATCH_READER
 
@@ -25,7 +27,9 @@ def page() -> str:
             *diagram("Leader election", "shared/kube/election.py", ELECTION),
             *diagram("Following the watch stream", "shared/watch/reader.py", WATCH_READER),
             *table("Queued pod", "services/queue/scheduling/queued_pod_info.py", QUEUED_POD),
+            *table("Assumed pod", "services/snapshot/state/ledger.py", LEDGER_ENTRY),
             *table("Binding attempt", "services/binder/binding/attempts.py", BINDING_ATTEMPT),
+            *table("Victim of an eviction", "services/binder/eviction/eviction_state.py", VICTIM),
         ]
     )
 

@@ -15,7 +15,7 @@ from testing.builders import node, pod
 from tests.plugins.volumes.storage import ZONE, claim, volume
 from tests.rounds.support import refusals
 from tests.samples import a_claim
-from tests.snapshot.test_pending import Owner, misstated
+from tests.snapshot.test_pending_pods import Owner, misstated
 
 POD = pod("p").request(cpu="1").claim("data").claim("more").build()
 BOUND = VolumeDecision(bindings=[("default/data", "v")])

@@ -1,4 +1,4 @@
-"""What the workers hear of nodes, placed pods and other objects, and what is too little to be told."""
+"""Which changes of nodes, placed pods and other objects are published to the workers, and which are ignored."""
 
 import msgspec
 import pytest
