@@ -46,7 +46,7 @@ def rows(lines: Sequence[str]) -> list[dict[str, str]]:
     return [cells(line) for line in below if line.split()[1:2] in (["yes"], ["no"])]
 
 
-def test_pods_are_of_all_classes_in_turn() -> None:
+def test_pods_cycle_through_all_classes() -> None:
     specs = [str(pod["spec"]) for pod in CASE.make_pods()]
     assert len(specs) == 10_000
     assert len(set(specs)) == 50
@@ -54,7 +54,7 @@ def test_pods_are_of_all_classes_in_turn() -> None:
     assert len(list(CASE.make_nodes())) == 5_000
 
 
-def test_costs_are_those_a_pod_of_all_processes_of_a_kind() -> None:
+def test_costs_are_per_pod_and_kind_of_process() -> None:
     row = cells(results.row(CASE, figures()))
     assert (row["calls"], row["round"], row["classes"], row["pods"]) == ("yes", "256", "50", "1000")
     assert (row["seconds"], row["decided/s"], row["bound/s"]) == ("2.00", "500", "250")
@@ -68,7 +68,7 @@ def test_without_api_calls_nothing_is_bound() -> None:
     assert (row["calls"], row["round"], row["bound/s"]) == ("no", "strict", "-")
 
 
-def test_several_runs_are_told_by_least_median_and_most() -> None:
+def test_several_runs_are_summarised_by_minimum_median_and_maximum() -> None:
     line = results.spread([figures(seconds) for seconds in (1.0, 4.0, 2.0)])
     assert line == (
         "  min / median / max of 3: 250 / 500 / 1000 decided/s, 250 / 250 / 250 bound/s, 750 / 750 / 750 µs in total"
@@ -88,7 +88,7 @@ def test_several_runs_are_told_by_least_median_and_most() -> None:
         (["--workers", "65"], "flotilla: 65 workers cannot share 64 shards"),
     ],
 )
-def test_mistakes_are_told_in_a_line(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_line(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code = main(["bench-pipeline", *arguments])
     except SystemExit as end:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.asyncio
 STARTS = ("nothing: the first start", "Ctrl-C", "SIGTERM to all processes", "kill -9 of all processes")
 
 
-async def test_it_times_a_start_after_each_kind_of_stop_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_each_kind_of_restart_is_timed_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with api_server() as server:
         server.store_raw("nodes", raw_node("n"))
         async with flotilla(tmp_path, "bench-start", "--restart", "--server", server.url, "--workers", "1") as command:
@@ -26,13 +26,13 @@ async def test_it_times_a_start_after_each_kind_of_stop_and_leaves_nothing(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_cluster_is_only_named_for_restarts(tmp_path: Path) -> None:
+async def test_a_cluster_can_only_be_given_with_restart(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "bench-start", "--kubeconfig", str(tmp_path)) as command:
         assert await command.ends() == 2
         assert command.lines == ["flotilla: --server and --kubeconfig: require --restart"]
 
 
-async def test_a_pipeline_that_cannot_start_is_told_of(tmp_path: Path) -> None:
+async def test_a_pipeline_that_fails_to_start_is_reported(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("just text")
     before = set(psutil.Process().children(recursive=True))
     async with flotilla(tmp_path, "bench-start", "--restart", "--kubeconfig", str(tmp_path / "config")) as command:

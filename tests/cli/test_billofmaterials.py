@@ -10,7 +10,7 @@ from tests.deploy.rendering import ROOT
 from tools.cli.main import main
 
 
-def test_it_names_every_package_with_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bill_of_materials_names_every_package_with_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("version", "--sbom")) == 0
     told = capsys.readouterr().out
     document = json.loads(told)

@@ -28,13 +28,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "scheduler.yaml"
 
 
-def test_a_good_file_is_ok(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_file_is_ok(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(HEAD + "podMaxBackoffSeconds: 30\n")
     assert ended("config", "validate", str(file)) == 0
     assert capsys.readouterr() == (f"{file}: ok\n", "")
 
 
-def test_every_error_is_a_line_and_the_exit_code_2(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_error_is_printed_and_the_exit_code_is_2(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(HEAD + "parallelism: 0\npodInitialBackoffSeconds: 20\nprofiles:\n- schedulerName: ''\n")
     assert ended("config", "validate", str(file)) == 2
     said = capsys.readouterr()
@@ -46,7 +46,7 @@ def test_every_error_is_a_line_and_the_exit_code_2(file: Path, capsys: pytest.Ca
     ]
 
 
-def test_what_means_nothing_here_is_noted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fields_without_effect_are_noted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(HEAD + "parallelism: 8\nenableProfiling: false\nextenders: null\n")
     assert ended("config", "validate", str(file)) == 0
     said = capsys.readouterr()
@@ -57,11 +57,13 @@ def test_what_means_nothing_here_is_noted(file: Path, capsys: pytest.CaptureFixt
     ]
 
 
-def test_what_becomes_of_a_field_is_told_for_every_field() -> None:
+def test_every_field_is_documented() -> None:
     assert set(EFFECTS) == {field.key for field in fields_of(KubeSchedulerConfiguration)}
 
 
-def test_a_file_may_come_by_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_may_come_from_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: 1\n")))
     assert ended("config", "validate", "-") == 2
     assert "standard input: kind: is missing; it must be KubeSchedulerConfiguration\n" in capsys.readouterr().err
@@ -76,7 +78,7 @@ def test_the_defaults_are_shown_without_a_file(capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out) == read_config_text(HEAD).written
 
 
-def test_what_is_in_force_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_file_with_defaults(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(HEAD + "extenders:\n- urlPrefix: http://x\n")
     assert ended("config", "show", str(file)) == 0
     assert "extenders:\n- urlPrefix: http://x\n  httpTimeout: 5s\n" in capsys.readouterr().out
@@ -89,7 +91,7 @@ def test_a_file_that_is_not_there_is_told(action: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("action", ["show", "convert"])
-def test_a_file_that_is_wrong_is_named(action: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_file_is_named(action: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("- 1\n")
     assert ended("config", action, str(file)) == 2
     assert capsys.readouterr() == ("", f"{file}: the file must be a map, not [1]\n")
@@ -105,7 +107,7 @@ def test_a_policy_is_converted(file: Path, capsys: pytest.CaptureFixture[str]) -
     assert read_config_text(said.out).config.profiles[0].scheduler_name == "default-scheduler"
 
 
-def test_an_extender_that_cannot_be_is_no_profile(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unsupported_extender_is_rejected(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(
         "kind: Policy\napiVersion: v1\nextenders:\n- {urlPrefix: a, bindVerb: b}\n- {urlPrefix: c, bindVerb: d}\n"
     )
@@ -122,6 +124,6 @@ def test_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("action", [[], ["validate"], ["show"], ["convert"]])
-def test_there_is_help(action: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_simulation_command_has_help(action: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("config", *action, "--help") == 0
     assert f"usage: flotilla config{''.join(f' {word}' for word in action)}" in capsys.readouterr().out

@@ -26,7 +26,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return said.out
 
 
-def test_each_setting_is_a_line_with_its_place(
+def test_each_setting_is_a_line_with_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "flotilla.yaml"
@@ -44,7 +44,9 @@ def test_each_setting_is_a_line_with_its_place(
     assert told["kubeconfig"] == ["-", "default"]
 
 
-def test_json_and_yaml_say_the_same(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_yaml_have_the_same_content(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("FLOTILLA_SEED", "4")
     told = json.loads(printed(capsys, "-o", "json"))
     assert told["seed"] == {"value": 4, "from": "variable", "origin": "FLOTILLA_SEED"}
@@ -69,13 +71,15 @@ def test_secrets_are_masked(
     assert "FLOTILLA_TOKEN_FILE" in said
 
 
-def test_the_table_is_that_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_settings_table_matches_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
     table = printed(capsys, "-o", "markdown")
     assert len(table.splitlines()) == len(SOURCES) + 2
     assert table in (ROOT / "docs" / "running.md").read_text()
 
 
-def test_what_is_wrong_is_a_line_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_settings_are_one_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("FLOTILLA_SEED", "x")
     monkeypatch.setenv("FLOTILLA_LOG_LEVEL", "loud")
     assert main(("config", "settings", "--trace-ratio", "7")) == 2

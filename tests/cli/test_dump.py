@@ -85,7 +85,7 @@ class Held:
         self.cluster.nominator.observe(f"uid-{name}", where, load_of(SMALL), f"shop/{name}")
 
 
-def test_a_closed_node_is_told_with_the_reason() -> None:
+def test_a_closed_node_is_described_with_its_reason() -> None:
     held = Held("a", "b")
     held.nodes.closed.close_for("uid-p", "a", "pod shop/p: spec.containers: what is that?")
     nodes = CachePages().nodes(ListCache(), held.cluster, NOW).nodes
@@ -101,11 +101,11 @@ def a_view(nodes: str, waiting: str = "", **pods: str) -> ClusterView:
     return ClusterView(frozenset(nodes.split()), placed, frozenset(waiting.split()))
 
 
-def test_what_is_the_same_does_not_differ() -> None:
+def test_equal_states_have_no_differences() -> None:
     assert differences(a_view("a b", p="a"), a_view("a b", p="a")) == []
 
 
-def test_missing_redundant_and_elsewhere() -> None:
+def test_missing_redundant_and_misplaced_pods() -> None:
     listed = a_view("a b", p="a", q="b", r="a")
     cached = a_view("b c", q="b", r="b", s="c")
     assert differences(listed, cached) == [
@@ -117,7 +117,7 @@ def test_missing_redundant_and_elsewhere() -> None:
     ]
 
 
-def test_a_pod_on_its_way_to_a_node_is_assumed_there_before_it_is_listed_there() -> None:
+def test_a_pod_being_bound_is_no_difference() -> None:
     held = Held("a")
     held.assume("p", "a")
     cached = view(held.cluster)
@@ -127,7 +127,7 @@ def test_a_pod_on_its_way_to_a_node_is_assumed_there_before_it_is_listed_there()
     assert [each.what for each in differences(a_view("a", waiting="uid-p"), view(held.cluster))] == ["redundant"]
 
 
-def test_only_what_lasts_counts() -> None:
+def test_only_lasting_differences_count() -> None:
     first = differences(a_view("a", p="a", q="a"), a_view("a b"))
     second = differences(a_view("a", p="a", r="a"), a_view("a"))
     assert [each.name for each in lasting(first, second)] == ["shop/p"]
@@ -171,7 +171,7 @@ async def test_unfinished_pods_and_nodes_are_listed_page_by_page() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("body", [None, b"[]", b"{"])
-async def test_what_is_no_list_is_told_so(body: bytes | None) -> None:
+async def test_an_invalid_listing_is_reported(body: bytes | None) -> None:
     async def get(path: str) -> bytes | None:
         return body
 
@@ -182,7 +182,7 @@ async def test_what_is_no_list_is_told_so(body: bytes | None) -> None:
 # What is held
 
 
-def test_a_node_tells_what_is_requested_of_it_and_who_is_there() -> None:
+def test_a_node_is_described_with_its_requests_and_pods() -> None:
     held = Held("a")
     held.put("p", "a")
     held.assume("q", "a")
@@ -196,7 +196,7 @@ def test_a_node_tells_what_is_requested_of_it_and_who_is_there() -> None:
     assert [each.key for each in told.nominated] == ["shop/r"], "who has a place needs no room beside it"
 
 
-def test_a_node_that_only_pods_speak_of_is_told_of_too() -> None:
+def test_a_node_known_only_from_its_pods_is_described() -> None:
     held = Held("b")
     held.put("p", "a")
     told = CachePages().nodes(ListCache(), held.cluster, NOW)
@@ -205,7 +205,7 @@ def test_a_node_that_only_pods_speak_of_is_told_of_too() -> None:
     assert told.counts == {"nodes": 1, "pods": 1, "assumed_pods": 0, "nominated_pods": 0}
 
 
-def test_nodes_come_in_pages_which_end_early_where_pods_are_many() -> None:
+def test_pages_of_nodes_are_shorter_when_they_have_many_pods() -> None:
     held = Held(*(f"n{i:04}" for i in range(MOST_NODES + 50)))
     for i in range(MOST_PODS_OF_NODES - 10):
         held.put(f"p{i:05}", "n0000")
@@ -221,7 +221,7 @@ def test_nodes_come_in_pages_which_end_early_where_pods_are_many() -> None:
     assert dumps.nodes(ListCache("of another snapshot"), cache, NOW).listing == ""
 
 
-def test_the_ledger_tells_ages_and_when_each_is_looked_up() -> None:
+def test_ledger_entries_have_ages_and_deadlines() -> None:
     held = Held("a")
     held.assume("late", "a", at=960.0, deadline=990.0)
     held.assume("new", "a", at=999.0, deadline=1029.0)
@@ -234,7 +234,7 @@ def test_the_ledger_tells_ages_and_when_each_is_looked_up() -> None:
     ]
 
 
-def test_the_log_is_told_of_so_many_nodes_and_no_more() -> None:
+def test_the_log_lists_a_limited_number_of_nodes() -> None:
     held = Held("a")
     held.assume("p", "a")
     held.nominate("r", "a")
@@ -249,7 +249,7 @@ def test_the_log_is_told_of_so_many_nodes_and_no_more() -> None:
     assert told[-1] == "and 3 more nodes: flotilla dump lists all"
 
 
-def test_the_log_is_told_what_differs() -> None:
+def test_the_log_lists_differences() -> None:
     assert list(comparison_lines(CacheCompared(failure="403 Forbidden"))) == [
         "the cache cannot be compared with the API server: 403 Forbidden"
     ]
@@ -265,7 +265,7 @@ def test_the_log_is_told_what_differs() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_signal_dumps_and_nothing_is_left_of_it() -> None:
+async def test_the_signal_dumps_to_the_log() -> None:
     heard: list[int] = []
     with on_dump_signal(lambda: heard.append(1)):
         signal.raise_signal(signal.SIGUSR2)
@@ -274,14 +274,14 @@ async def test_the_signal_dumps_and_nothing_is_left_of_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_signal_is_the_profilers_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_a_profiler_the_signal_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROFILE, "somewhere")
     with on_dump_signal(lambda: None):
         assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
 
 
 @pytest.mark.asyncio
-async def test_what_is_dumped_to_the_log_ends_with_the_comparison(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_dump_to_the_log_ends_with_the_comparison(caplog: pytest.LogCaptureFixture) -> None:
     held, desk = Held("n"), Desk()
     desk.post("/api/v1/nodes", plain_node("other"))
     introspection = Introspection(held.cluster, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
@@ -293,7 +293,7 @@ async def test_what_is_dumped_to_the_log_ends_with_the_comparison(caplog: pytest
 
 
 @pytest.mark.asyncio
-async def test_those_who_ask_at_once_are_answered_by_one_comparison() -> None:
+async def test_concurrent_requests_share_one_comparison() -> None:
     held, desk, asked = Held("n"), Desk(), 0
     desk.post("/api/v1/nodes", plain_node("n"))
     answers: list[object] = []
@@ -334,7 +334,7 @@ def answer(inspection: QueueIntrospection, asked: ListQueue, envelope: Envelope)
 
 
 @pytest.mark.asyncio
-async def test_it_writes_a_line_for_each_thing_that_is_held(operator: Operator) -> None:
+async def test_dump_writes_a_line_for_each_object(operator: Operator) -> None:
     held, desk = Held("n"), Desk()
     desk.post("/api/v1/nodes", plain_node("n"))
     uid = desk.post(PODS, plain_pod("p", nodeName="n"))["metadata"]["uid"]
@@ -354,7 +354,7 @@ async def test_it_writes_a_line_for_each_thing_that_is_held(operator: Operator) 
 
 
 @pytest.mark.asyncio
-async def test_closed_nodes_are_named_with_the_reason_a_line_each(operator: Operator) -> None:
+async def test_closed_nodes_are_listed_with_their_reasons(operator: Operator) -> None:
     held, desk = Held("m", "n", "o"), Desk()
     for name in ("m", "n", "o"):
         desk.post("/api/v1/nodes", plain_node(name))
@@ -374,7 +374,7 @@ async def test_closed_nodes_are_named_with_the_reason_a_line_each(operator: Oper
 
 
 @pytest.mark.asyncio
-async def test_files_are_written_and_differences_end_it_with_1(operator: Operator, tmp_path: Path) -> None:
+async def test_differences_give_exit_code_1(operator: Operator, tmp_path: Path) -> None:
     held, desk = Held("n", "gone"), Desk()
     desk.post("/api/v1/nodes", plain_node("n"))
     folder = tmp_path / "of" / "today"
@@ -398,7 +398,7 @@ async def test_files_are_written_and_differences_end_it_with_1(operator: Operato
 
 
 @pytest.mark.asyncio
-async def test_a_service_that_is_not_there_is_named(operator: Operator) -> None:
+async def test_a_missing_service_is_named(operator: Operator) -> None:
     async with nats_server() as server:
         operator.reaches(server)
         said = await operator.types("dump")
@@ -406,6 +406,6 @@ async def test_a_service_that_is_not_there_is_named(operator: Operator) -> None:
     assert said.err.startswith("flotilla: no reply from the queue: nobody listens")
 
 
-def test_nothing_of_a_pods_spec_is_told() -> None:
+def test_a_dump_contains_nothing_of_a_pods_spec() -> None:
     told = msgspec.json.encode(CachePages().nodes(ListCache(), Held("a").cluster, NOW))
     assert b"spec" not in told

@@ -45,21 +45,21 @@ OK = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nok: standby, b leads\n
 UNREADY = b"HTTP/1.1 503 Service Unavailable\r\n\r\nservice: is starting\nnats: not connected yet\n"
 
 
-def test_one_that_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ready_service(capsys: pytest.CaptureFixture[str]) -> None:
     with a_server(OK) as (port, asked):
         assert main(("health", "--port", str(port))) == 0
     assert asked == [b"GET /readyz HTTP/1.0"]
     assert capsys.readouterr() == ("ok: standby, b leads\n", "")
 
 
-def test_one_that_is_not_says_why_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unready_service_says_why_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with a_server(UNREADY) as (port, asked):
         assert main(("health", f"http://localhost:{port}/", "--live")) == 1
     assert asked == [b"GET /livez HTTP/1.0"]
     assert capsys.readouterr().out == "not live (503): service: is starting; nats: not connected yet\n"
 
 
-def test_a_url_may_name_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_url_may_name_the_path(capsys: pytest.CaptureFixture[str]) -> None:
     with a_server(OK) as (port, asked):
         assert main(("health", f"http://127.0.0.1:{port}/readyz/nats")) == 0
     assert asked == [b"GET /readyz/nats HTTP/1.0"]
@@ -72,13 +72,13 @@ def test_a_url_may_name_the_page(capsys: pytest.CaptureFixture[str]) -> None:
         (b"SSH-2.0\r\n\r\n", "the response is not HTTP; for TLS use https://127.0.0.1:{port}"),
     ],
 )
-def test_one_that_does_not_answer(answer: bytes | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_service_that_does_not_respond(answer: bytes | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with a_server(answer) as (port, _):
         assert main(("health", "--port", str(port), "--timeout", "1")) == 1
     assert capsys.readouterr().out == f"127.0.0.1:{port}: {said.format(port=port)}\n"
 
 
-def test_one_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_service_that_is_not_running(capsys: pytest.CaptureFixture[str]) -> None:
     with a_server(OK) as (port, _):
         assert main(("health", "--port", str(port))) == 0
     assert main(("health", "--port", str(port))) == 1
@@ -88,7 +88,7 @@ def test_one_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("host", "family"), [("0.0.0.0", socket.AF_INET), ("127.0.0.1", socket.AF_INET), ("::", socket.AF_INET6)]
 )
-def test_it_reads_the_settings_of_the_service_beside_it(
+def test_the_address_comes_from_the_services_settings(
     host: str, family: socket.AddressFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_server(OK, family) as (port, _):
@@ -106,7 +106,7 @@ def test_it_reads_the_settings_of_the_service_beside_it(
         (["ftp://u:p@h"], "flotilla: URL: takes a URL like http://HOST or https://HOST, not 'ftp://***@h'"),
     ],
 )
-def test_it_must_be_known_whom_to_ask(
+def test_an_address_is_required(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FLOTILLA_HTTP_PORT", raising=False)
@@ -116,7 +116,7 @@ def test_it_must_be_known_whom_to_ask(
     assert said.err.startswith(complaint)
 
 
-def test_it_loads_little() -> None:
+def test_health_imports_little() -> None:
     """So that it takes less than a tenth of a second, every few seconds in every container."""
     code = (
         "import sys\nfrom tools.cli.main import main\n"

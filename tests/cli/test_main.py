@@ -80,7 +80,7 @@ profiles:
 
 
 @pytest.mark.parametrize("command", [["up"], *(["run", service] for service in SERVICES)])
-def test_a_bad_configuration_is_told_before_anything_starts(
+def test_a_bad_configuration_is_reported_before_anything_starts(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "scheduler.yaml").write_text(WRONG)
@@ -94,14 +94,14 @@ def test_a_bad_configuration_is_told_before_anything_starts(
     assert [path.name for path in tmp_path.iterdir()] == ["scheduler.yaml"]
 
 
-def test_a_variable_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_variable_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FLOTILLA_SEED", "x")
     assert ended("run", "queue") == 2
     assert capsys.readouterr().err == "flotilla: FLOTILLA_SEED: takes a whole number, at least 0, not 'x'\n"
 
 
 @pytest.mark.parametrize("command", [["run", "queue"], ["up"], ["queue"], ["health"]])
-def test_all_that_is_wrong_in_the_environment_is_told_at_once(
+def test_all_invalid_variables_are_reported_at_once(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FLOTILLA_SEED", "x")
@@ -115,7 +115,7 @@ def test_all_that_is_wrong_in_the_environment_is_told_at_once(
     ]
 
 
-def test_so_it_is_by_a_service_alone() -> None:
+def test_a_single_service_reports_all_invalid_variables() -> None:
     """As `flotilla up` starts them."""
     environment = os.environ | {"FLOTILLA_SEED": "x", "FLOTILLA_LOG_LEVEL": "loud"}
     done = subprocess.run(
@@ -151,7 +151,7 @@ def test_a_users_file_is_a_list_of_users(
     assert told in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -182,7 +182,7 @@ def test_the_help_of_run_explains_services_and_variables(capsys: pytest.CaptureF
     assert "FLOTILLA_NATS_URL" in said
 
 
-def test_help_needs_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom tools.cli.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit: pass\n"
@@ -194,12 +194,12 @@ def test_help_needs_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("asked", ["version", "--version"])
-def test_the_version_names_the_scheduler_it_equals(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_names_the_matching_kube_scheduler(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(asked) == 0
     assert capsys.readouterr().out.endswith("(decides as kube-scheduler v1.36)\n")
 
 
-def test_the_bench_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bench_prints_a_line_for_each_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("bench", "--nodes", "60", "--pods", "64", "--workloads", "volumes", "--load", "50,100") == 0
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines()]
@@ -210,7 +210,7 @@ def test_the_bench_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None
     assert "loading 50 nodes with 100 pods" in said
 
 
-def test_the_quality_of_strict_mode_leaves_nothing_to_be_regretted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_mode_has_no_regret(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--nodes", "20", "--pods", "60", "--rounds", "1,16", "--only", "zones")
     assert ended("bench-quality", *options) == 0
     lines = capsys.readouterr().out.splitlines()[1:]
@@ -220,7 +220,7 @@ def test_the_quality_of_strict_mode_leaves_nothing_to_be_regretted(capsys: pytes
     assert all(placed == "60" and (regret, worst) == ("0.00", "0") for placed, _, regret, worst, *_ in strict)
 
 
-def test_a_case_that_is_not_there_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_case_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("bench-quality", "--only", "nothing") == 2
     assert "no case contains 'nothing' in its name" in capsys.readouterr().err
 
@@ -228,7 +228,7 @@ def test_a_case_that_is_not_there_is_said_to_be(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     "words", [("version",), ("credentials", "kubernetes"), ("credentials", "compose", "--folder", "-")]
 )
-def test_a_full_disk_is_said_in_a_line(words: tuple[str, ...]) -> None:
+def test_a_full_disk_is_reported_in_one_line(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [sys.executable, "-m", "tools.cli.main", *words],

@@ -45,7 +45,7 @@ async def says(operator: Operator, wanted: str, *arguments: str) -> Said:
     return said[-1]
 
 
-async def test_an_operator_sees_and_moves_what_waits(pipeline: Pipeline, operator: Operator) -> None:
+async def test_an_operator_inspects_and_moves_pending_pods(pipeline: Pipeline, operator: Operator) -> None:
     async with a_corner(pipeline, "shop") as corner:
         await corner.has_nodes(node("n").capacity(cpu=2, memory="8Gi"))
         await corner.cluster.create(corner.pod("large").request(cpu=3), corner.pod("gated").gate("later"))
@@ -73,7 +73,7 @@ async def test_an_operator_sees_and_moves_what_waits(pipeline: Pipeline, operato
         corner.left = {"large", "gated"}
 
 
-async def test_a_dump_agrees_with_the_cluster(pipeline: Pipeline, operator: Operator, tmp_path: Path) -> None:
+async def test_a_dump_matches_the_cluster(pipeline: Pipeline, operator: Operator, tmp_path: Path) -> None:
     async with a_corner(pipeline, "dumped") as corner:
         await corner.has_nodes(node("a").capacity(cpu=2, memory="8Gi"), node("b").capacity(cpu=2, memory="8Gi"))
         await corner.cluster.create(*(corner.pod(f"web-{i}").request(cpu=1) for i in range(5)))

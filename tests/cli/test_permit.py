@@ -110,7 +110,7 @@ async def test_all_binders_are_asked_and_the_longest_wait_comes_first(operator: 
 
 
 @pytest.mark.asyncio
-async def test_a_pod_is_allowed_by_one_plugin_or_by_all(operator: Operator) -> None:
+async def test_a_pod_is_allowed_for_one_plugin_or_all(operator: Operator) -> None:
     async with nats_server() as server, two_binders(server):
         operator.reaches(server)
         wrong = await operator.types("permit", "allow", "shop/web", "--plugin", "Nobody")
@@ -125,7 +125,7 @@ async def test_a_pod_is_allowed_by_one_plugin_or_by_all(operator: Operator) -> N
 
 
 @pytest.mark.asyncio
-async def test_a_pod_is_rejected_and_its_owner_told_why(operator: Operator) -> None:
+async def test_a_pod_is_rejected_with_a_reason(operator: Operator) -> None:
     async with nats_server() as server, two_binders(server) as (_, two):
         operator.reaches(server)
         said = await operator.types("permit", "reject", "shop/db", "--reason", "not today")
@@ -136,7 +136,7 @@ async def test_a_pod_is_rejected_and_its_owner_told_why(operator: Operator) -> N
 
 
 @pytest.mark.asyncio
-async def test_a_binder_that_does_nothing_about_it_is_told_on(operator: Operator) -> None:
+async def test_a_pod_that_keeps_waiting_is_reported(operator: Operator) -> None:
     async with nats_server() as server, two_binders(server) as (one, _):
         operator.reaches(server)
         one.obeys = False
@@ -146,7 +146,7 @@ async def test_a_binder_that_does_nothing_about_it_is_told_on(operator: Operator
 
 
 @pytest.mark.asyncio
-async def test_binders_that_do_not_answer_are_named(operator: Operator) -> None:
+async def test_binders_that_do_not_reply_are_named(operator: Operator) -> None:
     async with nats_server() as server, a_bus(server) as bus:
         operator.reaches(server)
         none = await operator.types("permit", "list")
@@ -167,7 +167,7 @@ async def test_binders_that_do_not_answer_are_named(operator: Operator) -> None:
         )
 
 
-def test_whoever_was_told_and_says_nothing_any_more_leaves_it_open() -> None:
+def test_the_result_is_unknown_if_the_binder_does_not_reply() -> None:
     before = Held("binder-0", waits("web", "Approval"))
     with pytest.raises(ClusterError, match="sent to binder-0, which does not reply"):
         outcome(before, Gathered([], 1, ["binder-0"], 0), ["Approval"], "", allow=True)

@@ -68,7 +68,7 @@ def names(listed: QueueListed) -> list[str]:
 # What is told of a pod
 
 
-def test_a_rejected_pod_tells_why_and_what_it_waits_for() -> None:
+def test_a_rejected_pod_shows_why_and_what_it_waits_for() -> None:
     info = an_info(pod("a", "shop").priority(7), PodState.UNSCHEDULABLE)
     info.attempts, info.rejections, info.unschedulable_plugins = 3, 3, ("NodeResourcesFit",)
     info.last_failure, info.failed_at = "0/1 nodes are available", 990.0
@@ -80,7 +80,7 @@ def test_a_rejected_pod_tells_why_and_what_it_waits_for() -> None:
     assert (told.message, told.said_at, told.story) == ("0/1 nodes are available", 990.0, ())
 
 
-def test_asked_for_alone_it_tells_its_story_and_all_that_was_said() -> None:
+def test_a_single_pod_shows_its_history_and_condition() -> None:
     info = an_info(pod("a"), PodState.UNSCHEDULABLE)
     info.last_failure = "x" * 5000
     assert len(describe(info, "").message) == LONGEST_TEXT
@@ -92,7 +92,7 @@ def test_asked_for_alone_it_tells_its_story_and_all_that_was_said() -> None:
     )
 
 
-def test_what_is_told_of_it_where_it_is_does_not_make_it_come_there_anew() -> None:
+def test_updates_do_not_reset_the_time_in_a_place() -> None:
     info = an_info(pod("a"), PodState.BINDING, at=980.0, why="decided")
     info.record(995.0, PodState.BINDING, "forgotten: the binding failed")
     told = describe(info, "")
@@ -107,7 +107,7 @@ def test_a_gated_pod_waits_only_for_what_its_gate_waits_for() -> None:
     assert set(told.awaits) == set(labels(FRAMEWORK.registrations["SchedulingGates"]))
 
 
-def test_a_gate_that_breaks_down_has_no_name() -> None:
+def test_a_failing_gate_has_no_name() -> None:
     info = an_info(pod("g"), PodState.GATED)
     info.gating_plugin = ""
     told = describe(info, "")
@@ -115,7 +115,7 @@ def test_a_gate_that_breaks_down_has_no_name() -> None:
     assert "failing" in row(told, NOW)[4]
 
 
-def test_who_does_not_say_what_it_waits_for_waits_for_anything() -> None:
+def test_a_pod_without_known_events_waits_for_any_event() -> None:
     info = an_info(pod("a"), PodState.UNSCHEDULABLE)
     info.unschedulable_plugins = ("NodeResourcesFit", "http://extender")
     assert awaited_events(info) == (ANY_EVENT,) == ("*All",)
@@ -135,7 +135,7 @@ def test_labels_are_those_of_kube_scheduler() -> None:
     )  # fmt: skip
 
 
-def test_a_pod_that_rests_or_is_with_others_tells_until_when() -> None:
+def test_a_pod_in_back_off_or_in_flight_shows_its_deadline() -> None:
     resting = an_info(pod("r"), PodState.BACKOFF)
     resting.backoff_until = 1002
     assert describe(resting, "").rests_until == 1003.0
@@ -150,7 +150,7 @@ def test_a_pod_that_rests_or_is_with_others_tells_until_when() -> None:
 # Pages
 
 
-def test_pods_come_in_queue_order_and_filtered() -> None:
+def test_pods_are_listed_in_queue_order_and_filtered() -> None:
     waiting = Waiting(
         an_info(pod("u", "shop"), PodState.UNSCHEDULABLE),
         an_info(pod("a"), PodState.ACTIVE),
@@ -170,7 +170,7 @@ def test_pods_come_in_queue_order_and_filtered() -> None:
     assert alone.pods[0].story
 
 
-def test_pages_tell_where_pods_are_now_and_leave_out_who_has_gone() -> None:
+def test_pages_show_current_places_and_omit_pods_that_left() -> None:
     infos = [an_info(pod(f"p{i}"), PodState.ACTIVE) for i in range(4)]
     waiting = Waiting(*infos)
     first = waiting.introspection.answer(ListQueue(limit=2), NOW)
@@ -183,7 +183,7 @@ def test_pages_tell_where_pods_are_now_and_leave_out_who_has_gone() -> None:
     assert waiting.introspection.answer(ListQueue("of another queue", 2), NOW).listing == ""
 
 
-def test_the_largest_page_is_far_below_what_a_message_may_hold() -> None:
+def test_the_largest_page_is_far_below_the_message_limit() -> None:
     infos = []
     for i in range(2 * MOST_PODS):
         info = an_info(pod(f"{i:0>253}", "n" * 253), PodState.UNSCHEDULABLE)
@@ -194,7 +194,7 @@ def test_the_largest_page_is_far_below_what_a_message_may_hold() -> None:
     assert len(encode(page)) < MOST_BYTES / 2
 
 
-def test_the_log_is_told_of_so_many_pods_and_no_more() -> None:
+def test_the_log_lists_a_limited_number_of_pods() -> None:
     gated = an_info(pod("g"), PodState.GATED)
     gated.gating_plugin, gated.unschedulable_plugins = "SchedulingGates", ("SchedulingGates",)
     told = list(Waiting(gated, nominated="node-1").introspection.lines(NOW))
@@ -232,7 +232,7 @@ def some_pods() -> Waiting:
 
 
 @pytest.mark.asyncio
-async def test_it_prints_a_line_a_pod(operator: Operator) -> None:
+async def test_queue_prints_a_line_for_each_pod(operator: Operator) -> None:
     async with nats_server() as server, a_queue(server, some_pods()):
         operator.reaches(server)
         code, out, err = await operator.types("queue")
@@ -249,7 +249,7 @@ async def test_it_prints_a_line_a_pod(operator: Operator) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_shows_one_pod_in_full(operator: Operator) -> None:
+async def test_queue_shows_the_details_of_one_pod(operator: Operator) -> None:
     async with nats_server() as server, a_queue(server, some_pods()):
         operator.reaches(server)
         by_key = await operator.types("queue", "shop/web")
@@ -278,7 +278,7 @@ async def test_json_has_every_page_and_every_field(operator: Operator) -> None:
 
 
 @pytest.mark.asyncio
-async def test_nobody_there_is_one_line_and_exit_code_1(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_reply_is_one_line_and_exit_code_1(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     async with nats_server() as server:
         operator.reaches(server)
         said = await operator.types("queue")
@@ -339,7 +339,7 @@ def test_ages_have_two_units(seconds: float, shown: str) -> None:
     assert age(seconds) == shown
 
 
-def test_a_pod_whose_victims_are_going_waits_for_that() -> None:
+def test_a_preemptor_waits_for_the_eviction_of_its_victims() -> None:
     info = an_info(pod("p"), PodState.GATED)
     info.gating_plugin = "DefaultPreemption"
     told = describe(info, "node-1")
@@ -354,7 +354,7 @@ def test_names_of_pods() -> None:
     assert str(PodName("shop", "web")) == "shop/web"
 
 
-def test_the_queue_itself_tells_what_a_rejection_came_to_and_its_nomination() -> None:
+def test_a_listed_pod_has_its_rejection_and_nomination() -> None:
     core = QueueCore({FRAMEWORK.name: FRAMEWORK})
     introspection = Introspection(core)
     made = pod("a", "shop").build()

@@ -16,11 +16,11 @@ def flags(*arguments: str) -> dict[str, object]:
     return vars(parser.parse_args(arguments))
 
 
-def test_what_is_not_given_has_its_default() -> None:
+def test_settings_have_defaults() -> None:
     assert settings_from({}, flags()) == Settings()
 
 
-def test_a_variable_that_is_empty_is_not_given() -> None:
+def test_an_empty_variable_is_ignored() -> None:
     assert settings_from({"FLOTILLA_ROUND_SIZE": "", "FLOTILLA_NAME": ""}) == Settings()
 
 
@@ -50,24 +50,24 @@ def test_a_variable_that_is_empty_is_not_given() -> None:
         ("FLOTILLA_LOG_LEVEL", "debug", Settings(log_level="debug")),
     ],
 )
-def test_each_setting_can_come_from_the_environment(variable: str, text: str, expected: Settings) -> None:
+def test_each_setting_can_be_an_environment_variable(variable: str, text: str, expected: Settings) -> None:
     assert settings_from({variable: text}) == expected
 
 
-def test_flags_win_over_the_environment() -> None:
+def test_flags_override_the_environment() -> None:
     environment = {"FLOTILLA_ROUND_SIZE": "5", "FLOTILLA_SEED": "3", "FLOTILLA_HTTP_PORT": "1"}
     settings = settings_from(environment, flags("--round-size", "9", "--http", "[::1]:80", "--log-level", "error"))
     assert settings == Settings(round_size=9, seed=3, http_host="::1", http_port=80, log_level="error")
 
 
-def test_a_kubeconfig_flag_wins_over_a_server_of_the_environment(tmp_path: Path) -> None:
+def test_a_kubeconfig_flag_overrides_the_servers_variable(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.touch()
     settings = settings_from({"FLOTILLA_SERVER": "http://a"}, flags("--kubeconfig", str(path), "--context", "c"))
     assert settings.api == ApiSettings(kubeconfig=str(path), context="c")
 
 
-def test_a_secret_can_stand_in_a_file(tmp_path: Path) -> None:
+def test_a_secret_can_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     assert settings_from({"FLOTILLA_TOKEN_FILE": str(tmp_path / "token")}).api.token == "secret"
 
@@ -102,7 +102,7 @@ def test_a_secret_can_stand_in_a_file(tmp_path: Path) -> None:
         ({"FLOTILLA_TOKEN_FILE": "/no"}, [], "FLOTILLA_TOKEN_FILE: takes a file that can be read, not '/no' (No such"),
     ],
 )
-def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(
+def test_an_invalid_value_names_its_source_and_what_is_allowed(
     environment: dict[str, str], arguments: list[str], complaint: str
 ) -> None:
     with pytest.raises(UserError) as caught:
@@ -122,7 +122,7 @@ def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(
         ({}, ["--redis", "redis+sentinel://a,b/m?sentinel_pass%77ord=hunter2"], "'redis+sentinel://a,b/m?***' holds a"),
     ],
 )
-def test_passwords_are_not_shown_nor_taken_from_flags(
+def test_passwords_are_masked_and_not_accepted_in_flags(
     environment: dict[str, str], arguments: list[str], complaint: str
 ) -> None:
     with pytest.raises(UserError) as caught:
@@ -131,7 +131,7 @@ def test_passwords_are_not_shown_nor_taken_from_flags(
     assert "hunter2" not in str(caught.value)
 
 
-def test_settings_survive_the_way_through_an_environment(tmp_path: Path) -> None:
+def test_settings_round_trip_through_an_environment(tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     Path(path).touch()
     settings = Settings(
@@ -155,7 +155,7 @@ def test_settings_survive_the_way_through_an_environment(tmp_path: Path) -> None
     assert settings_from(environment_of(settings)) == settings
 
 
-def test_an_environment_can_be_rid_of_settings() -> None:
+def test_settings_can_be_removed_from_an_environment() -> None:
     ours = {source.variable: "x" for source in SOURCES} | {"FLOTILLA_TOKEN_FILE": "x"}
     assert without_settings(ours | {"PATH": "p", "FLOTILLA_VALIDATE": "1"}) == {"PATH": "p", "FLOTILLA_VALIDATE": "1"}
 

@@ -35,19 +35,19 @@ def complaints(file: Path, text: str, environment: dict[str, str] | None = None,
 @pytest.mark.parametrize("text", ["seed: 3\nhttp_port: 80\nnats_url: nats://h\ntrace_ratio: 1\nserver: http://a\n",
     '{"seed": 3, "http_port": "80", "nats_url": "nats://h", "trace_ratio": 1.0, "server": "http://a", "name": null}',
 ])  # fmt: skip
-def test_settings_can_stand_in_a_file(file: Path, text: str) -> None:
+def test_settings_can_come_from_a_file(file: Path, text: str) -> None:
     file.write_text(text)
     expected = Settings(seed=3, http_port=80, nats_url="nats://h", trace_ratio=1.0, api=ApiSettings(server="http://a"))
     assert settings_from({}, {"settings": str(file)}) == settings_from({"FLOTILLA_SETTINGS": str(file)}) == expected
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "{}", "seed:\nname: ''\n"])
-def test_a_file_may_say_nothing(file: Path, text: str) -> None:
+def test_a_settings_file_may_be_empty(file: Path, text: str) -> None:
     file.write_text(text)
     assert settings_from({"FLOTILLA_SETTINGS": str(file)}) == Settings()
 
 
-def test_every_setting_has_its_name_there(file: Path, tmp_path: Path) -> None:
+def test_every_setting_can_be_in_the_file(file: Path, tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     texts = {
         "name": "a", "identity": "b", "prefix": "c", "nats_url": "nats://d", "redis_url": "redis://e",
@@ -64,7 +64,7 @@ def test_every_setting_has_its_name_there(file: Path, tmp_path: Path) -> None:
     assert {(each.kind, each.origin) for each in given.values()} == {(Kind.FILE, f"{file}: {field}") for field in given}
 
 
-def test_a_flag_wins_over_a_variable_and_that_over_the_file(file: Path) -> None:
+def test_flags_override_variables_and_variables_override_the_file(file: Path) -> None:
     file.write_text("seed: 1\nround_size: 2\nshard_count: 3\n")
     environment = {"FLOTILLA_SETTINGS": str(file), "FLOTILLA_SEED": "10", "FLOTILLA_ROUND_SIZE": "20"}
     given = all_given(environment, {"seed": "100"})
@@ -75,13 +75,13 @@ def test_a_flag_wins_over_a_variable_and_that_over_the_file(file: Path) -> None:
     }
 
 
-def test_the_flag_names_the_file_before_the_variable(file: Path) -> None:
+def test_the_settings_flag_overrides_the_variable(file: Path) -> None:
     file.write_text("seed: 1\n")
     assert settings_from({"FLOTILLA_SETTINGS": "/no/such"}, {"settings": str(file)}).seed == 1
 
 
 @pytest.mark.parametrize("through", ["variable", "flag"])
-def test_a_kubeconfig_wins_over_a_server_of_the_file(file: Path, tmp_path: Path, through: str) -> None:
+def test_a_kubeconfig_overrides_the_files_server(file: Path, tmp_path: Path, through: str) -> None:
     file.write_text("server: http://a\n")
     other = str(tmp_path / "kubeconfig")
     Path(other).touch()
@@ -90,7 +90,7 @@ def test_a_kubeconfig_wins_over_a_server_of_the_file(file: Path, tmp_path: Path,
     assert settings.api == ApiSettings(kubeconfig=other)
 
 
-def test_paths_start_from_the_folder_of_the_file(file: Path, tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file(file: Path, tmp_path: Path) -> None:
     (tmp_path / "scheduler.yaml").touch()
     (tmp_path / "token").write_text("t\n")
     file.write_text("config: scheduler.yaml\ntoken_file: token\n")
@@ -99,7 +99,7 @@ def test_paths_start_from_the_folder_of_the_file(file: Path, tmp_path: Path) -> 
     assert settings.api.token == "t"
 
 
-def test_children_are_given_what_the_file_says_and_not_the_file(file: Path) -> None:
+def test_child_processes_get_the_files_values_and_not_the_file(file: Path) -> None:
     file.write_text("seed: 3\n")
     environment = {"FLOTILLA_SETTINGS": str(file), "FLOTILLA_SETTINGS_FILE": "x"}
     assert environment_of(settings_from(environment))["FLOTILLA_SEED"] == "3"
@@ -134,7 +134,7 @@ def test_children_are_given_what_the_file_says_and_not_the_file(file: Path) -> N
         ("context: c", "context: 'c' is a context of a kubeconfig; say --kubeconfig FILE as well"),
     ],
 )  # fmt: skip
-def test_a_fault_is_told_with_file_key_value_and_what_is_allowed(file: Path, text: str, complaint: str) -> None:
+def test_an_error_names_file_key_value_and_what_is_allowed(file: Path, text: str, complaint: str) -> None:
     (line,) = complaints(file, text)
     assert line.startswith(complaint)
 
@@ -147,7 +147,7 @@ def test_a_file_that_is_not_there_is_told(flags: dict[str, object]) -> None:
     assert str(caught.value) == f"{origin}: takes a file that can be read (No such file or directory), not '/no/such'"
 
 
-def test_all_that_is_wrong_is_told_at_once_in_a_line_each(file: Path) -> None:
+def test_all_errors_are_reported_at_once(file: Path) -> None:
     text, environment = "seed: x\nprefix: a..b\n", {"FLOTILLA_SEED": "y", "FLOTILLA_TOKEN_FILE": "/no"}
     lines = complaints(file, text, environment, seed="z", http="80", nats_url="nats://u:p@h")
     assert [line.split(":")[0] for line in lines] == [
@@ -159,7 +159,7 @@ def test_all_that_is_wrong_is_told_at_once_in_a_line_each(file: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["token: hunter2", "nats_url: nats://u:hunter2@h", "redis_url: redis://:hunter2@h"])
-def test_a_secret_may_stand_where_not_everybody_can_read_it(file: Path, text: str) -> None:
+def test_a_secret_is_allowed_in_a_private_file(file: Path, text: str) -> None:
     field = text.partition(":")[0]
     file.touch()
     file.chmod(0o644)
@@ -173,20 +173,20 @@ def test_a_secret_may_stand_where_not_everybody_can_read_it(file: Path, text: st
     assert "hunter2" in f"{settings.api.token} {settings.nats_url} {settings.redis_url}"
 
 
-def test_a_url_without_a_password_is_no_secret(file: Path) -> None:
+def test_a_url_without_a_password_is_not_a_secret(file: Path) -> None:
     file.write_text("nats_url: nats://h:1\nredis_url: redis://h:2/0\n")
     file.chmod(0o644)
     assert settings_from({}, {"settings": str(file)}).nats_url == "nats://h:1"
 
 
-def test_a_secret_stands_in_one_place(file: Path, tmp_path: Path) -> None:
+def test_a_secret_has_only_one_source(file: Path, tmp_path: Path) -> None:
     (tmp_path / "url").write_text("nats://u:hunter2@h")
     file.write_text("nats_url: nats://h\nnats_url_file: url\n")
     (line,) = complaints(file, "nats_url_file: url\nnats_url: nats://h\n")
     assert line == "nats_url_file: cannot be combined with nats_url"
 
 
-def test_what_is_in_a_secret_file_is_not_told(file: Path, tmp_path: Path) -> None:
+def test_the_content_of_a_secret_file_is_not_printed(file: Path, tmp_path: Path) -> None:
     (tmp_path / "url").write_text("http://u:hunter2@h?password=hunter2")
     (line,) = complaints(file, "nats_url_file: url\n")
     assert line == "nats_url_file: takes a URL like nats://HOST or tls://HOST, not 'http://***@h?***'"

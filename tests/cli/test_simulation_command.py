@@ -34,7 +34,7 @@ HEAD = b"flotilla-simulation seed=1 scene=%s round_size=1 seconds=9\n"
         "unknown release",
     ],
 )
-def test_a_schedule_that_cannot_be_read_is_one_line(
+def test_an_unreadable_schedule_is_reported_in_one_line(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "schedule"

@@ -17,7 +17,7 @@ def left_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-async def test_it_tells_what_runs_where_as_json_and_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
+async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
         await command.prints(lambda line: "ready in" in line)
         look = await command.prints(lambda line: "inspect: " in line)
@@ -38,7 +38,7 @@ async def test_it_tells_what_runs_where_as_json_and_ends_in_order_on_ctrl_c(tmp_
 
 
 @pytest.mark.parametrize(("children", "sent", "code"), [(1, signal.SIGINT, 130), (6, signal.SIGTERM, 143)])
-async def test_a_signal_during_the_start_leaves_nothing(
+async def test_a_signal_during_the_start_leaves_nothing_behind(
     children: int, sent: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     async with flotilla(tmp_path, "up") as command:
@@ -50,7 +50,7 @@ async def test_a_signal_during_the_start_leaves_nothing(
         assert not [process for process in family if alive(process.pid)]
 
 
-async def test_no_process_outlives_it_even_if_it_is_killed(tmp_path: Path) -> None:
+async def test_no_process_outlives_a_killed_up(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
         await until(lambda: len(command.family()) >= 10)
         family = command.family()
@@ -58,7 +58,7 @@ async def test_no_process_outlives_it_even_if_it_is_killed(tmp_path: Path) -> No
         await until(lambda: not [process for process in family if alive(process.pid)])
 
 
-async def test_the_next_one_removes_the_folder_that_a_killed_one_has_left(tmp_path: Path) -> None:
+async def test_the_next_up_removes_the_folder_of_a_killed_one(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
         await until(lambda: len(command.family()) >= 10)
         family = command.family()
@@ -72,7 +72,7 @@ async def test_the_next_one_removes_the_folder_that_a_killed_one_has_left(tmp_pa
         await command.ends()
 
 
-async def test_a_bad_configuration_ends_it_before_anything_starts(tmp_path: Path) -> None:
+async def test_a_bad_configuration_stops_up_before_anything_starts(tmp_path: Path) -> None:
     config = tmp_path / "scheduler.yaml"
     config.write_text("profiles: 7\n")
     async with flotilla(tmp_path, "up", "--config", str(config)) as command:
@@ -82,7 +82,7 @@ async def test_a_bad_configuration_ends_it_before_anything_starts(tmp_path: Path
         assert left_in(tmp_path) == ["scheduler.yaml"]
 
 
-async def test_a_bad_kubeconfig_ends_it_before_anything_starts(tmp_path: Path) -> None:
+async def test_a_bad_kubeconfig_stops_up_before_anything_starts(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text("contexts: 7\n")
     async with flotilla(tmp_path, "up", "--kubeconfig", str(kubeconfig)) as command:
@@ -91,7 +91,7 @@ async def test_a_bad_kubeconfig_ends_it_before_anything_starts(tmp_path: Path) -
         assert line.startswith(f"flotilla: {kubeconfig}: ")
 
 
-async def test_what_has_no_effect_is_told_and_where_a_dead_nats_comes_from(
+async def test_ignored_settings_and_the_source_of_a_dead_nats_url_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = tmp_path / "nats.url"
@@ -108,7 +108,7 @@ async def test_what_has_no_effect_is_told_and_where_a_dead_nats_comes_from(
         assert "(the URL comes from FLOTILLA_NATS_URL_FILE" in command.lines[-1]
 
 
-async def test_simulate_prints_its_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:
+async def test_simulate_prints_its_address_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     async with flotilla(tmp_path, "simulate", "--token-file", str(tmp_path / "token")) as command:
         url = (await command.prints(lambda line: line.startswith("simulated API server at "))).split()[-1]

@@ -18,11 +18,11 @@ from tools.cli.up import address_of, options_of
         ("redis+sentinel://u:hunter2@a:1,b:2/main?sentinel_password=hunter2", "a:1,b:2/main"),
     ],
 )
-def test_addresses_are_told_without_secrets(url: str, shown: str) -> None:
+def test_addresses_are_printed_without_secrets(url: str, shown: str) -> None:
     assert address_of(url) == shown
 
 
-def test_a_settings_file_says_which_servers_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settings_file_names_existing_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "flotilla.yaml"
     file.write_text("nats_url: nats://h:1\nserver: http://a\nlog_format: text\nshard_count: 8\n")
     for variable in ("FLOTILLA_NATS_URL", "FLOTILLA_REDIS_URL", "FLOTILLA_SERVER"):
