@@ -6,6 +6,8 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from flotilla.plugin import ClassState
+from shared.cluster.objects import ClusterObjects
 from shared.model.objects import (
     Affinity,
     Container,
@@ -69,6 +71,11 @@ def term(*requirements: NodeSelectorRequirement, name: str | None = None) -> Nod
 def selector(labels: Labels = None, *requirements: LabelSelectorRequirement, **more: str) -> LabelSelector:
     """A label selector."""
     return LabelSelector(match_labels={**(labels or {}), **more}, match_expressions=list(requirements))
+
+
+def class_state(pod: Pod, objects: ClusterObjects | None = None) -> ClassState:
+    """The state that plugins are given for the class of this pod."""
+    return ClassState(pod, ClusterObjects() if objects is None else objects)
 
 
 @dataclass(frozen=True, slots=True)

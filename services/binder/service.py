@@ -55,6 +55,7 @@ from shared.bus.subjects import (
 from shared.config.document import read_config
 from shared.errors import FlotillaError, ProtocolError
 from shared.extenders.client import ExtenderClient
+from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.messages.binding import (
@@ -71,7 +72,6 @@ from shared.messages.binding import (
 from shared.messages.identity import NameTaken
 from shared.messages.permits import ListPermits, Permits
 from shared.messages.queue import Activate, Received
-from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner
 from shared.runtime.joining import joined
 from shared.runtime.names import name_taken

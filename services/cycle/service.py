@@ -27,6 +27,7 @@ from services.cycle.queue_client import QueueClient, outcome_of
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.extenders.client import ExtenderClient
+from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListWatch
@@ -36,7 +37,6 @@ from shared.messages.queue import Verdict
 from shared.messages.rounds import Explained, Proposals, Propose
 from shared.messages.state import Committed, Heartbeat, Outdated
 from shared.messages.workers import Assign, WorkerBeat
-from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clocks import ClockOffsets
 from shared.runtime.health import Watchdog

@@ -45,13 +45,13 @@ from shared.bus.subjects import (
     WATCHER_SEEN,
 )
 from shared.config.document import read_config
+from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
 from shared.kube.access import client_connection
 from shared.messages.binding import Evicted, Notice, Notices
 from shared.messages.inspection import ListQueue
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
-from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clocks import ClockOffsets
 from shared.runtime.health import Watchdog

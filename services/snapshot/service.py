@@ -61,6 +61,7 @@ from shared.bus.subjects import (
 )
 from shared.config.document import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
+from shared.framework.loading import load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.messages.binding import BinderBeat, BindingOutcomes, Evicted, IsNominated, Recalled
@@ -68,7 +69,6 @@ from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
 from shared.messages.state import Commit, Heartbeat
 from shared.messages.watch import Relist, WatchBeat, Watched
-from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner
 from shared.runtime.clocks import ClockOffsets
 from shared.runtime.joining import joined

@@ -31,13 +31,13 @@ from services.watcher.resources import RESOURCES, Resource
 from shared.bus import Envelope
 from shared.bus.subjects import WATCH, WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
+from shared.framework.loading import load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Refused
 from shared.kube.listwatch import Interruption, ListDone, ListPage, ListWatch, ListWatchEvent, WatchEvents, WatchStarted
 from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
 from shared.model.kinds import QUEUE_KINDS
-from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.health import Watchdog
 from shared.runtime.joining import joined

@@ -8,13 +8,12 @@ import numpy as np
 
 from flotilla.results import Code, PostFilterResult, Status
 from shared.cluster.changes import Rows
+from shared.framework.dry_run import DryRun, Tried
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.podclass import PodClass
+from shared.framework.pod_class import PodClass
 from shared.messages.evaluation import Rejections, Summary
 from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
-from shared.plugins.preemption.dryrun import DryRun, Tried
-from shared.plugins.preemption.plugin import DefaultPreemption
-from shared.plugins.preemption.postfilter import is_final
+from shared.plugins.preemption import DefaultPreemption, is_final
 
 
 class Inbox:
@@ -64,7 +63,7 @@ class _Finder:
         self._evaluator = evaluator
         self._class = pod_class
         self._ask = ask
-        self._what_if, self._kept_room = evaluator.what_if, evaluator.kept_room
+        self._judge = evaluator.judge
         own = self._refreshed()
         self._statuses = list(self._judged())
         feasible = 0 if ask.refused is not None else self._table.node_count - sum(len(r) for r, _ in self._statuses)
@@ -90,10 +89,7 @@ class _Finder:
         rejection = self._class.pre.rejection
         if rejection is not None and rejection.code is not Code.UNSCHEDULABLE:
             return {}
-        own = self._evaluator.summarize(self._class)
-        self._evaluator.believe(self._class, {**own, **self._ask.summaries})
-        self._evaluator.refresh([self._class])
-        return own
+        return self._evaluator.refresh_by(self._class, self._ask.summaries)
 
     def _judged(self) -> Iterator[tuple[Rows, Status]]:
         """Why each node is not feasible."""
@@ -102,8 +98,8 @@ class _Finder:
         if rejection is not None:
             yield rows, rejection
             return
-        judged = self._kept_room.judge(self._class, rows, None)
-        for at, status in self._what_if.statuses(self._class, judged):
+        judged = self._judge.judge(self._class, rows)
+        for at, status in self._judge.statuses(self._class, judged):
             yield rows[at], status
         for node, status in (self._ask.refused or {}).items():
             row = self._table.row_of(node)
@@ -131,7 +127,7 @@ class _Finder:
             return Tried()
         everywhere = max(self._ask.potential, len(rows))
         wanted = math.ceil(plugin.candidates_wanted(everywhere) * len(rows) / everywhere)
-        dry_run = DryRun(self._table, self._what_if, self._kept_room, self._class)
+        dry_run = DryRun(self._table, self._judge, self._class)
         return dry_run.run(np.roll(rows, -(search * wanted % len(rows))), wanted)
 
     def _status_of_nominated(self) -> Status | None:

@@ -2,23 +2,23 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from flotilla.results import Range, Status, error
+from flotilla.plugin import Mask
+from flotilla.results import Status, error
 from services.worker.preempting import findings
 from services.worker.sampling import sample
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
 from shared.errors import FlotillaError
-from shared.framework.evaluator import Rungs, ShardEvaluator
-from shared.framework.explanation import explain, rejections
-from shared.framework.keymatrix import Mask
-from shared.framework.nominated import own_node
-from shared.framework.podclass import PodClass
-from shared.framework.podreads import PluginFailed
+from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.ladders import Rungs
+from shared.framework.pod_class import PodClass
 from shared.framework.profile import Framework
+from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Explanation, Summary, Ties
 from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
@@ -74,9 +74,10 @@ class Proposer:
         if isinstance(pod_class, ClassAnswer):
             return pod_class, Explanation()
         try:
-            summaries, *_ = self._rank(evaluator, [(ask, pod_class)], 0)
+            (evaluated,) = evaluator.evaluate(self._questions(evaluator, [(ask, pod_class)], 0))
             by = pod_class.pre.restricted_by
-            return ClassAnswer(ask.class_id, summary=summaries[0], restricted_by=by), explain(evaluator, pod_class)
+            answer = ClassAnswer(ask.class_id, summary=evaluated.summary, restricted_by=by)
+            return answer, evaluator.explain(pod_class)
         except Exception as cause:
             return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
 
@@ -161,16 +162,16 @@ class Proposer:
         if not ready:
             return []
         classes = [pod_class for _, pod_class in ready]
-        summaries, samples, by_itself = self._rank(evaluator, ready, context.round)
+        evaluated = evaluator.evaluate(self._questions(evaluator, ready, context.round))
         topologies = [evaluator.topology(pod_class) for pod_class in classes]
-        own = [own_node(self.table, pod_class, evaluator.feasible_rows(pod_class)) for pod_class in classes]
+        nominated = [own_node(self.table, pod_class, evaluator.feasible_rows(pod_class)) for pod_class in classes]
         among = [
-            sampled if nominated is None or ask.each else nominated
-            for (ask, _), sampled, nominated in zip(ready, samples, own, strict=True)
+            each.among if own is None or ask.each else own
+            for (ask, _), each, own in zip(ready, evaluated, nominated, strict=True)
         ]
         strata = [
-            () if topology is None or ask.each or nominated is not None else topology.strata
-            for (ask, _), topology, nominated in zip(ready, topologies, own, strict=True)
+            () if topology is None or ask.each or own is not None else topology.strata
+            for (ask, _), topology, own in zip(ready, topologies, nominated, strict=True)
         ]
         counts = [0 if ask.each else ask.count for ask, _ in ready]
         ladders = [
@@ -183,16 +184,16 @@ class Proposer:
             ClassAnswer(
                 ask.class_id,
                 score_failure=pod_class.score_failure,
-                summary=summary,
+                summary=each.summary,
                 ladder=self._ladder(evaluator, pod_class, rungs, of_strata, context.keys),
-                rejections=[] if summary.feasible and not ask.each else rejections(evaluator, pod_class),
+                rejections=[] if each.summary.feasible and not ask.each else evaluator.rejections(pod_class),
                 restricted_by=pod_class.pre.restricted_by,
                 topology=topology,
-                via_nominated=nominated is not None,
-                by_itself=alone,
+                via_nominated=own is not None,
+                by_itself=each.by_itself,
             )
-            for (ask, _), pod_class, summary, rungs, of_strata, topology, nominated, alone in zip(
-                ready, classes, summaries, ladders, strata, topologies, own, by_itself, strict=True
+            for (ask, pod_class), each, rungs, of_strata, topology, own in zip(
+                ready, evaluated, ladders, strata, topologies, nominated, strict=True
             )
         ]
 
@@ -204,37 +205,18 @@ class Proposer:
         except Exception as cause:
             return ClassAnswer(ask.class_id, failure=_failure(cause))
 
-    def _rank(
+    def _questions(
         self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], round_: int
-    ) -> tuple[list[Summary], list[Mask | None], list[bool]]:
-        """Evaluates on the guesses, or on what this shard knows where there is none; the last tells which of these."""
-        classes = [pod_class for _, pod_class in ready]
-        own = [evaluator.summarize(pod_class) for pod_class in classes]
-        guesses = [_usable(ask, plugins) for (ask, _), plugins in zip(ready, own, strict=True)]
-        for guess, pod_class, plugins in zip(guesses, classes, own, strict=True):
-            evaluator.believe(pod_class, plugins if guess is None else guess.plugins)
-            if guess is not None:
-                evaluator.believe_late(pod_class, guess.late)
-        evaluator.refresh(classes)
-        samples = [self._sample(evaluator, pod_class, ask, round_) for ask, pod_class in ready]
-        late = [evaluator.late_summary(pod_class, among) for pod_class, among in zip(classes, samples, strict=True)]
-        for guess, pod_class, of_class in zip(guesses, classes, late, strict=True):
-            if guess is None:
-                evaluator.believe_late(pod_class, of_class)
-        summaries = [
-            evaluator.summary(pod_class, plugins, among, of_class)
-            for pod_class, plugins, among, of_class in zip(classes, own, samples, late, strict=True)
+    ) -> list[Question]:
+        return [
+            Question(pod_class, ask.guess, ask.borrowed, partial(self._among, evaluator, ask, round_))
+            for ask, pod_class in ready
         ]
-        ranges: list[dict[str, Range]] = [
-            summary.ranges if guess is None else guess.ranges for guess, summary in zip(guesses, summaries, strict=True)
-        ]
-        evaluator.rank(classes, ranges)
-        return summaries, samples, [guess is None for guess in guesses]
 
-    def _sample(self, evaluator: ShardEvaluator, pod_class: PodClass, ask: ClassAsk, round_: int) -> Mask | None:
-        """The rows that count, where not all do."""
+    def _among(self, evaluator: ShardEvaluator, ask: ClassAsk, round_: int, feasible: Mask) -> Mask | None:
+        """The rows to consider, None for all."""
         if ask.among is None:
-            return sample(evaluator, pod_class, self._share, round_)
+            return sample(evaluator, feasible, self._share, round_)
         among = np.zeros(self.table.size, dtype=np.bool_)
         among[[row for name in ask.among if (row := self.table.row_of(name)) is not None]] = True
         return among
@@ -277,16 +259,12 @@ def _failure(cause: Exception) -> Status:
     return error(str(cause) if isinstance(cause, FlotillaError | ValueError) else repr(cause))
 
 
-def _usable(ask: ClassAsk, own: dict[str, object]) -> Summary | None:
-    """The guess, unless it is of somebody who runs other plugins, or of a class of which other things are asked."""
-    guess = ask.guess
-    if guess is None or guess.plugins.keys() != own.keys():
+def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | None:
+    """Only the row that the pod itself is nominated to, if it is feasible: then it is taken at once."""
+    name = pod_class.state.pod.status.nominated_node_name
+    row = table.row_of(name) if name else None
+    if row is None or not feasible[row]:
         return None
-    return guess if not ask.borrowed or (_alike(guess.plugins, own) and not guess.late) else None
-
-
-def _alike(one: object, other: object) -> bool:
-    """Whether the same things are said in both."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
-    return type(one) is type(other) and not isinstance(one, list)
+    alone = np.zeros_like(feasible)
+    alone[row] = True
+    return alone

@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 
+from flotilla.plugin import Mask
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.keymatrix import Mask
-from shared.framework.podclass import PodClass
 
 FEWEST_NODES = 100
 
@@ -19,13 +18,12 @@ def nodes_to_find(nodes: int, percentage: int) -> int:
     return nodes if nodes < FEWEST_NODES else max(FEWEST_NODES, nodes * percentage // 100)
 
 
-def sample(evaluator: ShardEvaluator, pod_class: PodClass, share: float, round_: int) -> Mask | None:
+def sample(evaluator: ShardEvaluator, feasible: Mask, share: float, round_: int) -> Mask | None:
     """The nodes to consider, None for all. `share` is this shard's part of the cluster."""
     percentage = evaluator.framework.percentage_of_nodes_to_score
     if not percentage or percentage >= 100:
         return None
     wanted = math.ceil(nodes_to_find(round(evaluator.table.node_count / share), percentage) * share)
-    feasible = evaluator.feasible_rows(pod_class)
     rows = np.flatnonzero(feasible)
     if len(rows) <= wanted:
         return None

@@ -11,12 +11,12 @@ from services.worker.spans import EvaluationSpans
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.errors import ClusterError, FlotillaError
+from shared.framework.loading import load_frameworks
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Preempt
 from shared.messages.rounds import Explain, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign, WorkerBeat
-from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clocks import ClockOffsets
 from shared.runtime.health import Watchdog

@@ -4,41 +4,27 @@ A cluster has far more labels and images than pods name. So a column is filled a
 on, and evicted if it is the least recently used of too many.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from flotilla.nodes import ABSENT, Ints, NodeColumn, PodColumn, TextColumn
 
 if TYPE_CHECKING:
     from shared.cluster.nodetable import LoadKind, NodeTable
-    from shared.model.load import PodLoad
     from shared.model.objects import Node
 
-IntColumn = NDArray[np.int64]
-
-ABSENT = -1
+IntColumn = Ints
 
 
-class NodeColumn(ABC):
-    """A column computed from the node object alone. Equal specs share one column, so a spec is hashable."""
-
-    @abstractmethod
-    def value(self, table: "NodeTable", node: "Node") -> int:
-        """The row's value; ABSENT if the node has none."""
-
-
-class LoadColumn(ABC):
-    """A column that counts over the pods of a node. Equal specs share one column, so a spec is hashable."""
+class IndexedColumn(PodColumn):
+    """A pod column that is counted first from the table's indexes, not pod by pod."""
 
     @abstractmethod
     def fill(self, table: "NodeTable", column: IntColumn) -> None:
         """Count all pods; the column starts at zero."""
-
-    @abstractmethod
-    def amount(self, load: "PodLoad") -> int:
-        """What one pod adds to its row."""
 
 
 class Columns:
@@ -47,20 +33,20 @@ class Columns:
     def __init__(self, table: "NodeTable", limit: int = 1024) -> None:
         self._table = table
         self._limit = limit
-        self._by_node: OrderedDict[NodeColumn, IntColumn] = OrderedDict()
-        self._by_load: OrderedDict[LoadColumn, IntColumn] = OrderedDict()
+        self._by_node: OrderedDict[NodeColumn | TextColumn, IntColumn] = OrderedDict()
+        self._by_load: OrderedDict[PodColumn, IntColumn] = OrderedDict()
         self._generation = 0
-        """Rises whenever a column of loads is created or evicted."""
+        """Rises whenever a column of pods is added or dropped."""
 
     def __len__(self) -> int:
         return len(self._by_node) + len(self._by_load)
 
-    def of_nodes(self, spec: NodeColumn) -> IntColumn:
+    def of_nodes(self, spec: NodeColumn | TextColumn) -> IntColumn:
         column = self._by_node.get(spec)
         if column is None:
             column = np.full(self._table.capacity, ABSENT, dtype=np.int64)
             for row, node in self._table.nodes():
-                column[row] = spec.value(self._table, node)
+                column[row] = self._value(spec, node)
             self._by_node[spec] = column
             if len(self._by_node) > self._limit:
                 self._by_node.popitem(last=False)
@@ -68,11 +54,14 @@ class Columns:
             self._by_node.move_to_end(spec)
         return column
 
-    def of_loads(self, spec: LoadColumn) -> IntColumn:
+    def of_pods(self, spec: PodColumn) -> IntColumn:
         column = self._by_load.get(spec)
         if column is None:
             column = np.zeros(self._table.capacity, dtype=np.int64)
-            spec.fill(self._table, column)
+            if isinstance(spec, IndexedColumn):
+                spec.fill(self._table, column)
+            else:
+                self._table.add_up(spec.amount, column)
             self._by_load[spec] = column
             self._generation += 1
             if len(self._by_load) > self._limit:
@@ -92,7 +81,7 @@ class Columns:
 
     def node_changed(self, row: int, node: "Node | None") -> None:
         for spec, column in self._by_node.items():
-            column[row] = ABSENT if node is None else spec.value(self._table, node)
+            column[row] = ABSENT if node is None else self._value(spec, node)
         if node is None:
             for column in self._by_load.values():
                 column[row] = 0
@@ -106,3 +95,9 @@ class Columns:
             kind.columns = self._generation, concerned
         for column, amount in concerned:
             column[row] += sign * amount
+
+    def _value(self, spec: NodeColumn | TextColumn, node: "Node") -> int:
+        if isinstance(spec, NodeColumn):
+            return spec.value(node)
+        text = spec.value(node)
+        return ABSENT if text is None else self._table.texts(spec).id(text)

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.nodes import LabelValue, TextColumn
 from shared.cluster.changes import ChangeLog
 from shared.cluster.columns import Columns, IntColumn
 from shared.cluster.interner import Interner
@@ -130,7 +131,7 @@ class NodeTable:
         self._placed: dict[str, Placed] = {}
         self._on_row: list[dict[str, Placed]] = []
         self._kinds: dict[bytes, LoadKind] = {}
-        self._label_values: dict[str, Interner[str]] = {}
+        self._texts: dict[TextColumn, Interner[str]] = {}
         self.allocatable: Amounts = np.zeros((8, capacity), dtype=np.int64)
         self.used: Amounts = np.zeros((8, capacity), dtype=np.int64)
         self.non_zero: Amounts = np.zeros((2, capacity), dtype=np.int64)
@@ -192,15 +193,26 @@ class NodeTable:
         """Every placed pod: uid, node name, load."""
         return ((uid, self.names[placed.row], placed.kind.load) for uid, placed in self._placed.items())
 
-    def known_label_values(self, key: str) -> Interner[str]:
-        """The values of a label in columns made so far; empty if no node has it."""
-        return self._label_values.get(key, _NO_VALUES)
+    def add_up(self, amount: Callable[[PodLoad], int], column: IntColumn) -> None:
+        """Add an amount for each pod to its row."""
+        known: dict[LoadKind, int] = {}
+        for placed in self._placed.values():
+            if placed.kind not in known:
+                known[placed.kind] = amount(placed.kind.load)
+            column[placed.row] += known[placed.kind]
+
+    def known_texts(self, column: TextColumn) -> Interner[str]:
+        """The values of a column so far; empty if no node has any."""
+        return self._texts.get(column, _NO_VALUES)
+
+    def texts(self, column: TextColumn) -> Interner[str]:
+        values = self._texts.get(column)
+        if values is None:
+            values = self._texts[column] = Interner()
+        return values
 
     def label_values(self, key: str) -> Interner[str]:
-        values = self._label_values.get(key)
-        if values is None:
-            values = self._label_values[key] = Interner()
-        return values
+        return self.texts(LabelValue(key))
 
     # Nodes
 
@@ -386,8 +398,8 @@ class NodeTable:
             self.taint_sets.id(())
             for row, node in self.nodes():
                 self.taint_set[row] = self.taint_sets.id(tuple(node.spec.taints))
-        if any(len(values) > most for values in self._label_values.values()):
-            self._label_values.clear()
+        if any(len(values) > most for values in self._texts.values()):
+            self._texts.clear()
             self.columns.drop_nodes()
 
     def _log_node(self, row: int) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from flotilla.nodes import ABSENT, LabelValue, Mask, PodColumn
 from shared.cluster.changes import Rows
-from shared.cluster.columns import ABSENT, IntColumn, LoadColumn
+from shared.cluster.columns import IndexedColumn, IntColumn
 from shared.cluster.labelclasses import LabelClass
-from shared.cluster.labels import LabelValue, Mask
 from shared.cluster.nodetable import NodeTable
 from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector
@@ -23,8 +23,8 @@ DomainCounts = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class PodCount(LoadColumn):
-    """The number of pods on each node that are in some namespaces and match a selector.
+class PodCount(IndexedColumn):
+    """How many pods of some namespaces that a selector matches are on each node.
 
     Terminating pods count only on demand: spreading ignores them, (anti-)affinity does not.
     """
@@ -55,15 +55,15 @@ def pod_count(namespaces: Iterable[str], selector: LabelSelector | None, *, with
     return PodCount(frozenset(namespaces), selector, with_terminating)
 
 
-def domain_counts(table: NodeTable, key: str, count: LoadColumn, among: Mask | None = None) -> DomainCounts:
-    """The domains of a label key and their pods; `among` (one flag per row) limits the participating nodes."""
+def domain_counts(table: NodeTable, key: str, count: PodColumn, among: Mask | None = None) -> DomainCounts:
+    """The domains of a label key and the pods in them; `among` (one flag a row) limits the nodes that take part."""
     size = table.size
     domain_of = table.columns.of_nodes(LabelValue(key))[:size]
     part = domain_of != ABSENT if among is None else (domain_of != ABSENT) & among[:size]
     numbers = domain_of[part]
     nodes = np.bincount(numbers)
-    # the weighted bincount adds floats, which are exact for any possible number of pods
-    pods = np.bincount(numbers, weights=table.columns.of_loads(count)[:size][part]).astype(np.int64)
+    # The weighted bincount adds up floats, which are exact for any number of pods that there can be.
+    pods = np.bincount(numbers, weights=table.columns.of_pods(count)[:size][part]).astype(np.int64)
     present = np.flatnonzero(nodes)
     values = table.label_values(key).items
     return dict(zip(map(values.__getitem__, present.tolist()), pods[present].tolist(), strict=True))

@@ -1,23 +1,19 @@
-"""Framework: the plugins of one profile, made and in order, and the points that run on one pod at a time."""
+"""Framework: the plugins of one profile, and the extension points that run on one pod at a time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from flotilla.events import Registration
-from flotilla.results import SUCCESS, ApiCall, Code, Range, Status, error, unresolvable
-from shared.config.points import ExtensionPoint
-from shared.config.structs import ProfileConfig
-from shared.errors import InvalidConfig
-from shared.framework.admitsall import AdmitsAll
-from shared.framework.clusterevents import completed, union
-from shared.framework.cyclestate import CycleState
-from shared.framework.pernode import PerNodeFilter, PerNodeScore
-from shared.framework.plugin import (
+from flotilla.plugin import (
+    BindingState,
     BindPlugin,
+    ClassState,
     FilterPlugin,
     PermitPlugin,
+    PerNodeFilter,
+    PerNodeScore,
     Plugin,
     PodParts,
     PostBindPlugin,
@@ -31,28 +27,46 @@ from shared.framework.plugin import (
     ScorePlugin,
     SummaryPlugin,
     Tracker,
-    VolumePlugin,
 )
-from shared.framework.podreads import named, signed, template_of
+from flotilla.results import (
+    SUCCESS,
+    ApiCall,
+    Code,
+    NodeDomains,
+    Range,
+    Status,
+    Topology,
+    error,
+    unresolvable,
+)
+from shared.config.points import ExtensionPoint
+from shared.config.structs import ProfileConfig
+from shared.errors import InvalidConfig
+from shared.framework.clusterevents import completed, union
+from shared.framework.signatures import named, signed, template_of
+from shared.messages.evaluation import Summary
 from shared.model.kinds import ObjectKind
-from shared.model.load import load_of
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
-
-Factory = Callable[[Any], Plugin]
-"""Makes a plugin from its args."""
+from shared.plugins.registry import Factory
+from shared.plugins.volumes.podvolumes import VolumePlugin
 
 P = TypeVar("P", bound=Plugin)
 
 REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, ReservePlugin, PermitPlugin)
-"""Who runs at none of these points rejects no pod, and so has none to wait for anything."""
+"""Plugins that run at one of these points may reject a pod, which then waits for the events they registered."""
 
 
 class PreFiltered(msgspec.Struct, frozen=True):
-    """How PreFilter went: rejected, or restricted to `nodes` by `restricted_by`, or neither."""
+    """The outcome of PreFilter: rejected, or restricted to `nodes` by `restricted_by`, or neither.
+
+    `skipped`: the plugins whose Filter is skipped.
+    """
 
     rejection: Status | None = None
     nodes: frozenset[str] | None = None
     restricted_by: tuple[str, ...] = ()
+    skipped: frozenset[str] = frozenset()
 
     @property
     def outside(self) -> Status:
@@ -61,7 +75,7 @@ class PreFiltered(msgspec.Struct, frozen=True):
 
 
 class PermitOutcome(msgspec.Struct, frozen=True):
-    """Rejected by `status`, or to wait for each of `waits` (plugin -> seconds), or free to go."""
+    """Rejected by `status`; or waiting for `waits` (seconds by plugin), or for nothing."""
 
     status: Status = SUCCESS
     waits: dict[str, float] = {}
@@ -128,7 +142,7 @@ class Framework:
         return list(self._made.values())
 
     def shown(self, pod: Pod) -> Pod:
-        """What plugins get to see of the pod that stands for its class."""
+        """What plugins are given of the pod that stands for its class."""
         return pod if self._of_whole else template_of(pod)
 
     def template_signature(self, pod: Pod) -> tuple[object, ...]:
@@ -147,7 +161,7 @@ class Framework:
         """What the plugins that may read more than the template read of a pod; empty without such plugins."""
         return tuple([signed(plugin, pod, pod) for plugin in self._of_whole])
 
-    def reads_objects(self, state: CycleState) -> dict[str, tuple[ObjectKind, ...]]:
+    def reads_objects(self, state: ClassState) -> dict[str, tuple[ObjectKind, ...]]:
         """The kinds of objects that plugins look at for this pod, by plugin; in a fixed order."""
         read: dict[str, tuple[ObjectKind, ...]] = {}
         for plugin in self.judging:
@@ -160,9 +174,9 @@ class Framework:
     def trackers(
         self, pod: Pod, summaries: Mapping[str, Any], late: Mapping[str, Any], ranges: Mapping[str, Range]
     ) -> list[tuple[str, Tracker, int]]:
-        """By plugin, and with the weight of its score: what follows the decisions of a round for pods like this.
+        """By plugin, with the weight of its score: the trackers that follow a round's decisions for pods like this.
 
-        Given the merged summaries and ranges of raw scores that they were judged by. The tracker of a plugin whose
+        Given the merged summaries and ranges of raw scores by which they were judged. The tracker of a plugin whose
         Filter is not enabled admits every node.
         """
         filters = {plugin.name for plugin in self.filter}
@@ -172,7 +186,7 @@ class Framework:
         for name, plugin in self.summaries.items():
             tracker = plugin.tracker(shown, summaries.get(name), late.get(name), ranges.get(name))
             if tracker is not None:
-                enforced = tracker if name in filters else AdmitsAll(tracker)
+                enforced = tracker if name in filters else _AdmitsAll(tracker)
                 found.append((name, enforced, weights.get(name, 0)))
         return found
 
@@ -185,14 +199,15 @@ class Framework:
                 return status.by(plugin.name)
         return SUCCESS
 
-    def run_pre_filter(self, state: CycleState) -> PreFiltered:
+    def run_pre_filter(self, state: ClassState) -> PreFiltered:
         nodes: frozenset[str] | None = None
         restricted_by: list[str] = []
+        skipped: set[str] = set()
         rejection: Status | None = None
         for plugin in self.pre_filter:
             result = plugin.pre_filter(state)
             if result.status.skipped:
-                state.skip_filter.add(plugin.name)
+                skipped.add(plugin.name)
                 continue
             if not result.status.ok:
                 rejection = result.status.by(plugin.name)
@@ -208,18 +223,21 @@ class Framework:
             nodes = result.nodes if nodes is None else nodes & result.nodes
             if not nodes:
                 return PreFiltered(_nothing_in_common(restricted_by), nodes, tuple(sorted(restricted_by)))
-        return PreFiltered(rejection, nodes, tuple(sorted(restricted_by)))
+        return PreFiltered(rejection, nodes, tuple(sorted(restricted_by)), frozenset(skipped))
 
-    def run_pre_score(self, state: CycleState) -> Status:
+    def run_pre_score(self, state: ClassState) -> tuple[Status, frozenset[str]]:
+        """The outcome, and the plugins whose Score is skipped."""
+        skipped: set[str] = set()
         for plugin in self.pre_score:
             status = plugin.pre_score(state)
             if status.skipped:
-                state.skip_score.add(plugin.name)
+                skipped.add(plugin.name)
             elif not status.ok:
-                return error(f'running PreScore plugin "{plugin.name}": {status.message}').by(plugin.name)
-        return SUCCESS
+                failed = error(f'running PreScore plugin "{plugin.name}": {status.message}').by(plugin.name)
+                return failed, frozenset(skipped)
+        return SUCCESS, frozenset(skipped)
 
-    def run_reserve(self, state: CycleState, node: str) -> Status:
+    def run_reserve(self, state: BindingState, node: str) -> Status:
         """All or nothing: a refusal takes back what the earlier plugins reserved."""
         for plugin in self.reserve:
             status = plugin.reserve(state, node)
@@ -228,11 +246,11 @@ class Framework:
                 return status.by(plugin.name)
         return SUCCESS
 
-    def run_unreserve(self, state: CycleState, node: str) -> None:
+    def run_unreserve(self, state: BindingState, node: str) -> None:
         for plugin in reversed(self.reserve):
             plugin.unreserve(state, node)
 
-    def run_permit(self, state: CycleState, node: str) -> PermitOutcome:
+    def run_permit(self, state: BindingState, node: str) -> PermitOutcome:
         waits: dict[str, float] = {}
         for plugin in self.permit:
             permission = plugin.permit(state, node)
@@ -242,7 +260,7 @@ class Framework:
                 return PermitOutcome(permission.status.by(plugin.name))
         return PermitOutcome(SUCCESS, waits)
 
-    def run_bind(self, state: CycleState, node: str) -> Status | ApiCall:
+    def run_bind(self, state: BindingState, node: str) -> Status | ApiCall:
         for plugin in self.bind:
             result = plugin.bind(state, node)
             if not isinstance(result, Status) or result.ok:
@@ -251,7 +269,7 @@ class Framework:
                 return result.by(plugin.name)
         return error("no bind plugin took the pod")
 
-    def run_post_bind(self, state: CycleState, node: str) -> None:
+    def run_post_bind(self, state: BindingState, node: str) -> None:
         for plugin in self.post_bind:
             plugin.post_bind(state, node)
 
@@ -280,3 +298,54 @@ def _nothing_in_common(plugins: list[str]) -> Status:
     if len(names) == 1:
         return unresolvable(f"node(s) didn't satisfy plugin {names[0]}")
     return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(names)}] simultaneously")
+
+
+def merge(framework: Framework, parts: Iterable[Summary]) -> Summary:
+    """The shards' summaries as one."""
+    nodes = feasible = 0
+    plugins: dict[str, Any] = {}
+    late: dict[str, Any] = {}
+    ranges: dict[str, Range] = {}
+    for part in parts:
+        nodes += part.nodes
+        feasible += part.feasible
+        for name, value in part.plugins.items():
+            plugins[name] = framework.summaries[name].merge(plugins[name], value) if name in plugins else value
+        for name, value in part.late.items():
+            late[name] = framework.summaries[name].merge_feasible(late[name], value) if name in late else value
+        for name, (low, high) in part.ranges.items():
+            known = ranges.get(name)
+            ranges[name] = (low, high) if known is None else (min(known[0], low), max(known[1], high))
+    return Summary(nodes=nodes, feasible=feasible, plugins=plugins, ranges=ranges, late=late)
+
+
+def joined(topologies: Iterable[Topology | None]) -> Topology | None:
+    """The topologies of several plugins as one."""
+    found = [topology for topology in topologies if topology is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    keys = {key for topology in found for key in topology.keys}
+    strata = {key for topology in found for key in topology.strata}
+    return Topology(tuple(sorted(keys)), tuple(sorted(strata)))
+
+
+class _AdmitsAll(Tracker):
+    """The tracker of a plugin whose Filter is not enabled: it shifts scores, but rejects nothing."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def admits(self, place: NodeDomains) -> bool:
+        return True
+
+    def concerns(self, load: PodLoad) -> bool:
+        return self._tracker.concerns(load)
+
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
+        self._tracker.placed(class_id, load, place)
+
+    def shift(self, place: NodeDomains, own: int) -> int:
+        return self._tracker.shift(place, own)
+
+    def summary(self) -> Any:
+        return self._tracker.summary()

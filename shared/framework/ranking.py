@@ -1,32 +1,78 @@
-"""Ranking: the keys of classes, the total score of each row and the tie key behind it in one number."""
+"""Ranking: the keys of classes, which pack the total score of each row and a tie key behind it into one number.
 
-from collections.abc import Callable, Sequence
+So the best node is the largest key. By default the tie key is a pseudo-random number drawn from the seed, the class of
+the pod, the node's name and the number of pods on the node: every placement draws its node's number again, and the draw
+is the same in whichever shard a node is. By name, for tests and golden data, the alphabetically first node wins.
+"""
+
+from collections.abc import Sequence
 from functools import partial
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.plugin import Ints, Mask, PerNodeScore, Reads, Scores
 from flotilla.results import MAX_NODE_SCORE, Range
 from shared.cluster.changes import Rows
-from shared.cluster.nodetable import PODS, NodeTable
+from shared.cluster.nodetable import PODS, NodeTable, stable_hash
+from shared.cluster.view import Planned, TableView
 from shared.errors import InvalidConfig
-from shared.framework.answers import Answers
-from shared.framework.cyclestate import CycleState
-from shared.framework.keymatrix import KeyMatrix, Keys, Mask, lines
-from shared.framework.nominated import KeptRoom
-from shared.framework.normalize import ScoreOutOfRange, Scores
-from shared.framework.pernode import PerNodeFilter, PerNodeScore
-from shared.framework.plugin import FilterPlugin, Reads, Verdicts
-from shared.framework.podclass import PodClass, by_missed, rows_since
+from shared.framework.answers import Answers, of_pairs, scored
+from shared.framework.judge import Judge
+from shared.framework.keymatrix import KeyMatrix, Keys, lines
+from shared.framework.pod_class import PodClass, by_missed, rows_since
 from shared.framework.profile import Framework
-from shared.framework.results import NOTHING_SEEN
-from shared.framework.tiebreak import KEY_BITS, NameRanks, random_ties
-from shared.framework.view import NodeView, Own
+from shared.framework.result_pool import NOTHING_SEEN
 from shared.messages.evaluation import Ties
+
+Salts = NDArray[np.uint64]
 
 FEWEST_TIE_BITS = 21
 MOST_TIE_BITS = 52
+KEY_BITS = 62
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def salt(ties: Ties, class_id: str) -> np.uint64:
+    return np.uint64(stable_hash(f"{ties.seed}/{class_id}"))
+
+
+def random_ties(name_hash: Salts, pods: Ints, salts: Salts | np.uint64, bits: int) -> Keys:
+    """`bits` random bits for each node, given its name's hash and its number of pods; salts may have an axis more."""
+    mixed = (name_hash + pods.view(np.uint64) * _GOLDEN) ^ salts
+    mixed *= _MIX_1
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= _MIX_2
+    ties: Keys = (mixed >> np.uint64(64 - bits)).view(np.int64)
+    return ties
+
+
+class NameRanks:
+    """For every row, how many names come after its own: the alphabetically first node has the largest number."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._seen = -1
+        self._ranks: Keys = np.zeros(0, dtype=np.int64)
+
+    def of(self, rows: Rows | slice) -> Keys:
+        table = self._table
+        if self._seen != table.node_log.position:
+            order = sorted(range(table.size), key=table.names.__getitem__, reverse=True)
+            self._ranks = np.empty(table.size, dtype=np.int64)
+            self._ranks[order] = np.arange(table.size)
+            self._seen = table.node_log.position
+        ranks: Keys = self._ranks[rows]
+        return ranks
+
+
+class ScoreOutOfRange(ValueError):
+    """A plugin's score, after normalizing, is not from 0 to 100."""
+
+    def __init__(self, plugin: str, score: int) -> None:
+        super().__init__(f"plugin {plugin!r} returns an invalid score {score}, it should be from 0 to {MAX_NODE_SCORE}")
 
 
 class Ranking:
@@ -37,10 +83,10 @@ class Ranking:
         ties: Ties,
         answers: Answers,
         matrix: KeyMatrix,
-        kept_room: KeptRoom,
+        judge: Judge,
     ) -> None:
         self.table = table
-        self._kept_room = kept_room
+        self._judge = judge
         self.framework = framework
         self.ties = ties
         self.tie_bits = _tie_bits(framework)
@@ -49,41 +95,49 @@ class Ranking:
         self._ranks = NameRanks(table)
 
     def rank(self, classes: Sequence[PodClass], ranges: Sequence[dict[str, Range]]) -> None:
-        """Brings the keys of refreshed classes up to date, scores being normalised over the given ranges."""
+        """Bring the keys of refreshed classes up to date, with scores normalized over the given ranges."""
         position, node_position = self.table.load_log.position, self.table.node_log.position
         for pod_class, wanted in zip(classes, ranges, strict=True):
-            if pod_class.ranges != wanted:
-                pod_class.ranges = wanted
-                pod_class.keyed = pod_class.node_keyed = NOTHING_SEEN
-            if pod_class.node_keyed != node_position:
+            keys = pod_class.keys
+            if keys.ranges != wanted:
+                keys.ranges = wanted
+                keys.seen = keys.node_seen = NOTHING_SEEN
+            if keys.node_seen != node_position:
                 if self.ties.mode == "name":
-                    pod_class.keyed = NOTHING_SEEN  # a node that came or went has moved the ranks of all others
+                    keys.seen = NOTHING_SEEN  # a node that came or went has moved the ranks of all others
                 self._fix(pod_class)
-                pod_class.node_keyed = node_position
-        behind = [c for c in classes if c.keyed != position]
-        for rows, group in by_missed(behind, _KEYED, self.table.load_log):
+                keys.node_seen = node_position
+        behind = [c for c in classes if c.keys.seen != position]
+        for rows, group in by_missed(behind, lambda c: c.keys.seen, self.table.load_log):
             self._matrix.write([c.slot for c in group], rows, self._keys(group, rows))
         for pod_class in behind:
-            pod_class.keyed = position
+            pod_class.keys.seen = position
+
+    def forget(self, pod_class: PodClass, changed: set[Reads]) -> None:
+        """Answers of plugins that read this have changed: start from nothing the next time."""
+        if changed:
+            pod_class.keys.seen = NOTHING_SEEN
+        if Reads.NODE in changed:
+            pod_class.keys.node_seen = NOTHING_SEEN
 
     def weighted_scores(self, pod_class: PodClass, s: int, rows: Rows) -> Scores:
-        """What the s-th score plugin contributes to the total of these feasible rows."""
-        raw = self.answers.score_pools[s].values[pod_class.score_slots[s], rows]
+        """What the s-th score plugin contributes to the totals of these feasible rows."""
+        raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s], rows]
         return self._weighted(s, self._normalized(pod_class, s, raw), np.ones(len(rows), dtype=np.bool_))
 
     def _normalized(self, pod_class: PodClass, s: int, raw: Scores) -> Scores:
         plugin = self.answers.scores[s]
         if plugin.normalizer is None or not pod_class.weights[s]:
             return raw
-        low, high = (pod_class.ranges or {}).get(plugin.name, (0, 0))
-        # Outside the range there are only nodes that are not feasible, or the range was guessed wrong.
+        low, high = (pod_class.keys.ranges or {}).get(plugin.name, (0, 0))
+        # Only nodes that are not feasible are outside the range, unless the range was guessed wrong.
         clipped = np.clip(raw, low, high)
         if plugin.unranged is not None:
             clipped = np.where(raw == plugin.unranged, raw, clipped)
         return plugin.normalizer(clipped, low, high)
 
     def _weighted(self, s: int, scores: Scores, feasible: Mask) -> Scores:
-        """A score outside 0 to 100 would turn the order of nodes upside down: it fails the attempt instead."""
+        """A score outside 0 to 100 would corrupt the order of nodes: it fails the attempt instead."""
         outside = scores.view(np.uint64) > MAX_NODE_SCORE
         if outside.any() and (outside & feasible).any():
             wrong = np.broadcast_to(scores, feasible.shape)[outside & feasible]
@@ -93,14 +147,14 @@ class Ranking:
 
     def _fix(self, pod_class: PodClass) -> None:
         """The weighted scores of the plugins that read only node objects, for rows whose object changed."""
-        rows = rows_since(self.table.node_log, pod_class.node_keyed)
+        rows = rows_since(self.table.node_log, pod_class.keys.node_seen)
         if rows is None:
-            pod_class.keyed = NOTHING_SEEN
+            pod_class.keys.seen = NOTHING_SEEN
         index = self._matrix.index(rows)
         fixed = np.zeros(self.table.size if rows is None else len(rows), dtype=np.int64)
         for s in self.answers.scores_by[Reads.NODE]:
             if pod_class.weights[s]:
-                raw = self.answers.score_pools[s].values[pod_class.score_slots[s], index]
+                raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s], index]
                 possible = self._matrix.settled[pod_class.slot, index]
                 fixed += self._weighted(s, self._normalized(pod_class, s, raw), possible)
         if not self.answers.scores:
@@ -112,13 +166,13 @@ class Ranking:
         slots = [c.slot for c in classes]
         feasible = lines(self._matrix.feasible, slots, index)
         totals = lines(self._matrix.fixed, slots, index).copy()
-        for s in self.answers.scores_by[Reads.LOAD]:
-            of_classes = [0 if s in c.mute else int(c.score_slots[s]) for c in classes]
+        for s in self.answers.scores_by[Reads.PODS]:
+            of_classes = [0 if s in c.answers.muted else int(c.answers.score_slots[s]) for c in classes]
             if not any(of_classes):
                 continue
             raw = self.answers.score_pools[s].read(of_classes, index)
             if self.answers.scores[s].normalizer is None:
-                totals += self._weighted(s, raw, feasible)  # where it is skipped, it answers nought
+                totals += self._weighted(s, raw, feasible)  # slot 0 of skipped plugins holds 0
             else:
                 for i, (pod_class, line) in enumerate(zip(classes, np.broadcast_to(raw, totals.shape), strict=True)):
                     if not of_classes[i]:
@@ -127,38 +181,29 @@ class Ranking:
         salts = np.array([c.salt for c in classes], dtype=np.uint64)[:, None]
         return self._pack(totals, feasible, rows, self.table.used[PODS, index], salts)
 
-    def keys_with_own(
+    def keys_with_planned(
         self,
         classes: Sequence[PodClass],
         which: Rows,
         rows: Rows,
-        own: NDArray[np.int64],
-        openly: Sequence[bool] | None = None,
-    ) -> NDArray[np.int64]:
-        """The keys of feasible rows, if on the i-th row there were `own[i]` more pods of class `which[i]`.
+        planned: Ints,
+        open_domains: Sequence[bool] = (),
+    ) -> Keys:
+        """The keys of feasible rows, given `planned[i]` more pods of class `which[i]` on the i-th row.
 
-        `openly`: the classes whose trackers decide, and not this, on domains that are closed at present.
+        `open_domains`: the classes for which trackers, not this, decide about topology domains.
         """
         answers, states = self.answers, [c.state for c in classes]
-        view = NodeView(self.table, rows, Own(own, [c.kind for c in classes], which))
-        feasible = np.ones(len(rows), dtype=np.bool_)
-        for f in answers.filters_by[Reads.LOAD]:
-            runs = [bool(c.filter_slots[f]) for c in classes]
-            if any(runs):
-                judge = answers.filters[f]
-                among = feasible if isinstance(judge, PerNodeFilter) else None
-                ask = partial(_filter_openly, judge, states, openly) if judge.opens and openly else None
-                feasible &= _of_pairs(ask or partial(judge.filter_all, states), runs, which, view, among) == 0
-        if self.table.nominations:
-            self._kept_room.refuse_more(classes, which, rows, own, feasible)
+        view = TableView(self.table, rows, Planned(planned, [c.kind for c in classes], which))
+        feasible = self._judge.feasible_pairs(classes, which, view, open_domains)
         totals = self._matrix.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
-        for s in answers.scores_by[Reads.LOAD]:
-            runs = [bool(c.score_slots[s]) and s not in c.mute for c in classes]
+        for s in answers.scores_by[Reads.PODS]:
+            runs = [bool(c.answers.score_slots[s]) and s not in c.answers.muted for c in classes]
             if not any(runs):
                 continue
             scorer = answers.scores[s]
             among = feasible if isinstance(scorer, PerNodeScore) else None
-            raw = _of_pairs(partial(scorer.score_all, states), runs, which, view, among)
+            raw = of_pairs(partial(scored, scorer, states), runs, which, view, among)
             if scorer.normalizer is None:
                 totals += self._weighted(s, raw, feasible)
             else:
@@ -170,9 +215,7 @@ class Ranking:
         salts = np.array([c.salt for c in classes], dtype=np.uint64)[which]
         return self._pack(totals, feasible, rows, view.used[PODS], salts)
 
-    def _pack(
-        self, totals: Scores, feasible: Mask, rows: Rows | None, pods: NDArray[np.int64], salts: NDArray[np.uint64]
-    ) -> Keys:
+    def _pack(self, totals: Scores, feasible: Mask, rows: Rows | None, pods: Ints, salts: NDArray[np.uint64]) -> Keys:
         """The total score and the tie key in one number; negative where the pod does not fit."""
         index = self._matrix.index(rows)
         if self.ties.mode == "name":
@@ -182,42 +225,9 @@ class Ranking:
         return np.where(feasible, (totals << self.tie_bits) | ties, -1)
 
 
-_KEYED: Callable[[PodClass], int] = attrgetter("keyed")
-
-
 def _tie_bits(framework: Framework) -> int:
     highest = max(1, MAX_NODE_SCORE * sum(framework.weights))
     bits = KEY_BITS - highest.bit_length()
     if bits < FEWEST_TIE_BITS:
         raise InvalidConfig(f"profiles[{framework.name}].plugins.score", "the weights add up to too much")
     return min(bits, MOST_TIE_BITS)
-
-
-def _filter_openly(
-    judge: FilterPlugin, states: Sequence[CycleState], openly: Sequence[bool], which: Rows, view: NodeView
-) -> Verdicts:
-    verdicts = np.zeros(len(which), dtype=np.int64)
-    for pod, (state, is_open) in enumerate(zip(states, openly, strict=True)):
-        at = np.flatnonzero(which == pod)
-        if at.size:
-            part = view.take(at)
-            verdicts[at] = judge.filter_open(state, part) if is_open else judge.filter(state, part)
-    return verdicts
-
-
-def _of_pairs(
-    ask: Callable[[Rows, NodeView], NDArray[np.int64]],
-    runs: list[bool],
-    which: Rows,
-    view: NodeView,
-    among: Mask | None,
-) -> NDArray[np.int64]:
-    """What a plugin answers for pairs of class and node; nought where it does not run, and outside `among`."""
-    if among is None and all(runs):
-        return ask(which, view)
-    wanted = np.array(runs)[which]
-    at = np.flatnonzero(wanted if among is None else wanted & among)
-    answers = np.zeros(len(which), dtype=np.int64)
-    if at.size:
-        answers[at] = ask(which[at], view.take(at))
-    return answers

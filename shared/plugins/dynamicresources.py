@@ -1,46 +1,47 @@
 """DynamicResources finds devices for pods that claim some; so far it can only tell whether a pod claims any.
 
-A pod without claims is let through everywhere and scored nought. One with claims is rejected, saying why: it must not
-be put on a node whose devices nobody has looked at.
+A pod without claims passes everywhere and scores 0. One with claims is rejected with a reason: it must not go to a node
+whose devices nobody has looked at.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from flotilla.events import Action, Registration, Resource
-from flotilla.results import (
+from flotilla.plugin import (
     SKIP,
     SUCCESS,
-    ApiCall,
+    Action,
+    BindingState,
+    ClassState,
+    ClusterObjects,
+    FilterPlugin,
+    NodeView,
+    Pod,
+    PodParts,
+    PostFilterPlugin,
     PostFilterResult,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
     PreFilterResult,
+    Reads,
+    Registration,
+    ReservePlugin,
+    Resource,
+    ScorePlugin,
+    Scores,
+    StateKey,
     Status,
     error,
     unresolvable,
     unschedulable,
 )
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Scores
-from shared.framework.plugin import (
-    FilterPlugin,
-    PodParts,
-    PostFilterPlugin,
-    PreBindPlugin,
-    PreEnqueuePlugin,
-    PreFilterPlugin,
-    Reads,
-    ReservePlugin,
-    ScorePlugin,
-    Verdicts,
-)
-from shared.framework.view import NodeView
-from shared.model.kinds import ObjectKind
-from shared.model.objects import Pod
-from shared.plugins.hints import devices as hints
+from shared.model.devices import ResourceClaim
+from shared.model.objects import PodResourceClaim
 
 NOT_SUPPORTED = "resource claims (dynamic resource allocation) are not supported yet"
-_LOOKED_AT = "looked at"
+LOOKED_AT = StateKey[bool]("PreFilter has run")
 
 
 class DynamicResources(
@@ -55,46 +56,91 @@ class DynamicResources(
     def signature(self, pod: Pod) -> Hashable:
         return bool(pod.spec.resource_claims)
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
     def events(self) -> Sequence[Registration]:
         return (
             Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
-            Registration(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE, hints.after_claim),
-            Registration(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, hints.after_own_claims),
+            Registration(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE, after_claim),
+            Registration(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, after_own_claims),
             Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
             Registration(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
         )
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """A pod with claims is to be tried as well: its attempt tells its owner what is wrong."""
+        """Pods with claims are tried as well: the attempt tells the owner what is wrong."""
         return SUCCESS
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
-        state.write(self.name, _LOOKED_AT, True)
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
+        state[LOOKED_AT] = True
         return PreFilterResult(unresolvable(NOT_SUPPORTED) if state.pod.spec.resource_claims else SKIP)
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        return np.zeros(len(view), dtype=np.int64)
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        """PreFilter has decided."""
 
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        return unresolvable(NOT_SUPPORTED)
-
-    def post_filter(self, state: CycleState, statuses: dict[str, Status]) -> PostFilterResult:
+    def post_filter(self, state: ClassState, statuses: dict[str, Status]) -> PostFilterResult:
         """`not found` is how kube-scheduler says that an earlier plugin's PreFilter has ended the attempt already."""
-        if state.read(self.name, _LOOKED_AT) is None:
+        if state.get(LOOKED_AT) is None:
             return PostFilterResult(error("not found"))
         return PostFilterResult(unschedulable("no new claims to deallocate"))
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        return np.zeros(len(view), dtype=np.int64)
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        return np.zeros(len(nodes), dtype=np.int64)
 
-    def reserve(self, state: CycleState, node: str) -> Status:
+    def reserve(self, state: BindingState, node: str) -> Status:
         return SUCCESS
 
-    def unreserve(self, state: CycleState, node: str) -> None:
+    def unreserve(self, state: BindingState, node: str) -> None:
         """Nothing was reserved."""
 
-    def pre_bind(self, state: CycleState, node: str) -> Status | Collection[ApiCall]:
+    def pre_bind(self, state: BindingState, node: str) -> Status:
         return SUCCESS
+
+
+def after_claim(pod: Pod, before: ResourceClaim | None, now: ResourceClaim, objects: ClusterObjects) -> bool:
+    """A claim has given its devices back, whoever's it was, or one of the pod's own is new or has another status.
+
+    Nothing helps a pod one of whose claims is missing.
+    """
+    claims = usable_claims(pod, objects)
+    if claims is None:
+        return False
+    if before is not None and before.is_allocated and not now.is_allocated:
+        return True
+    return any(claim.uid == now.uid for claim in claims) and (before is None or before.status != now.status)
+
+
+def after_own_claims(pod: Pod, before: Pod, now: Pod, objects: ClusterObjects) -> bool:
+    """The pod itself has now got all its claims."""
+    return pod.uid == now.uid and usable_claims(now, objects) is not None
+
+
+def usable_claims(pod: Pod, objects: ClusterObjects) -> list[ResourceClaim] | None:
+    """The pod's claims; None if one is missing, or on its way out, or was made for somebody else."""
+    found: list[ResourceClaim] = []
+    for use in pod.spec.resource_claims:
+        named = use.resource_claim_name is not None
+        name = use.resource_claim_name if named else _made_for(pod, use)
+        if name == _NOT_MADE:
+            return None
+        if name is None:
+            continue
+        claim = objects.devices.claims.get(f"{pod.namespace}/{name}")
+        if claim is None or claim.metadata.deletion_timestamp is not None:
+            return None
+        if not named and claim.owner_uid != pod.uid:
+            return None
+        found.append(claim)
+    return found
+
+
+def _made_for(pod: Pod, use: PodResourceClaim) -> str | None:
+    """The claim that was made from the template; None where none was needed, empty where there is none so far."""
+    for status in pod.status.resource_claim_statuses:
+        if status.name == use.name and use.resource_claim_template_name is not None:
+            return status.resource_claim_name
+    return _NOT_MADE
+
+
+_NOT_MADE = ""

@@ -1,43 +1,47 @@
 """NodeAffinity matches nodes against a pod's nodeSelector and node affinity, and the profile's addedAffinity."""
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from flotilla.events import Action, Registration, Resource
-from flotilla.results import SKIP, SUCCESS, PreFilterResult, Status, error, unresolvable
-from shared.cluster.labels import LabelValue, match_requirement
-from shared.config.args import NodeAffinityArgs
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import ScaleToHighest, Scores
-from shared.framework.plugin import (
+from flotilla.objects import NodeSelector, NodeSelectorTerm
+from flotilla.plugin import (
+    SKIP,
+    SUCCESS,
+    Action,
+    ClassState,
+    ClusterObjects,
     FilterPlugin,
+    Mask,
+    Node,
+    NodeView,
+    Pod,
     PodParts,
     PreFilterPlugin,
+    PreFilterResult,
     PreScorePlugin,
     Reads,
+    Registration,
+    Resource,
+    ScaleToHighest,
     ScorePlugin,
-    Verdicts,
+    Scores,
+    Status,
+    error,
+    match_requirement,
+    unresolvable,
 )
-from shared.framework.view import NodeView
-from shared.model.kinds import ObjectKind
+from shared.config.args import NodeAffinityArgs
+from shared.errors import InvalidObject
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
-from shared.model.objects import (
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    Pod,
-    PreferredSchedulingTerm,
-)
-from shared.model.selectors import unparsable
-from shared.plugins.hints import nodeaffinity as hints
+from shared.model.objects import PreferredSchedulingTerm
+from shared.model.selectors import node_selector_matches, node_selector_term_matches, unparsable
 
-Mask = NDArray[np.bool_]
-
-FITS, NOT_PODS, NOT_ENFORCED = range(3)
+NO_MATCH = unresolvable("node(s) didn't match Pod's node affinity/selector")
+NOT_ENFORCED = unresolvable("node(s) didn't match scheduler-enforced node affinity")
+_FIELD = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
@@ -57,14 +61,14 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         affinity = _affinity(pod)
         return selector, None if affinity is None else msgspec.msgpack.encode(affinity)
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
     def events(self) -> Sequence[Registration]:
-        hint = partial(hints.after_node_change, self._added_required)
+        hint = partial(after_node_change, self._added_required)
         return (Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, hint),)
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         required = _required(state.pod)
         if required is None and self._added_required is None and not state.pod.spec.node_selector:
             return PreFilterResult(SKIP)
@@ -80,25 +84,12 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
             return PreFilterResult(unresolvable("pod affinity terms conflict"))
         return PreFilterResult(nodes=nodes)
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        verdicts = np.full(len(view), FITS, dtype=np.int64)
-        matching = np.ones(len(view), dtype=np.bool_)
-        for key, value in state.pod.spec.node_selector.items():
-            matching &= _matches_label(view, NodeSelectorRequirement(key=key, operator="In", values=[value]))
-        required = _required(state.pod)
-        if required is not None:
-            matching &= _matches_any(view, required)
-        verdicts[~matching] = NOT_PODS
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
         if self._added_required is not None:
-            verdicts[~_matches_any(view, self._added_required)] = NOT_ENFORCED
-        return verdicts
+            nodes.reject(~_matches_any(nodes, self._added_required), NOT_ENFORCED)
+        nodes.reject(~selected(state.pod, nodes), NO_MATCH)
 
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        if verdict == NOT_ENFORCED:
-            return unresolvable("node(s) didn't match scheduler-enforced node affinity")
-        return unresolvable("node(s) didn't match Pod's node affinity/selector")
-
-    def pre_score(self, state: CycleState) -> Status:
+    def pre_score(self, state: ClassState) -> Status:
         preferred = _preferred(state.pod)
         if not preferred and not self._added_preferred:
             return SKIP
@@ -111,12 +102,21 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
             return SUCCESS
         return error(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        scores = np.zeros(len(view), dtype=np.int64)
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        scores = np.zeros(len(nodes), dtype=np.int64)
         for wish in (*self._added_preferred, *_preferred(state.pod)):
             if wish.weight:
-                scores += wish.weight * _matches_term(view, wish.preference)
+                scores += wish.weight * _matches_term(nodes, wish.preference)
         return scores
+
+
+def selected(pod: Pod, nodes: NodeView) -> Mask:
+    """Which nodes the pod's own nodeSelector and required node affinity match."""
+    matching = np.ones(len(nodes), dtype=np.bool_)
+    for key, value in pod.spec.node_selector.items():
+        matching &= nodes.label(key).any_of([value])
+    required = _required(pod)
+    return matching if required is None else matching & _matches_any(nodes, required)
 
 
 def _affinity(pod: Pod) -> NodeAffinitySpec | None:
@@ -134,7 +134,7 @@ def _preferred(pod: Pod) -> Iterable[PreferredSchedulingTerm]:
 
 
 def _named_nodes(term: NodeSelectorTerm) -> frozenset[str] | None:
-    """The nodes that a term names by metadata.name; None where it names none."""
+    """The nodes that a term names by metadata.name; None if it names none."""
     named: frozenset[str] | None = None
     for field in term.match_fields:
         if field.key == "metadata.name" and field.operator == "In":
@@ -143,30 +143,50 @@ def _named_nodes(term: NodeSelectorTerm) -> frozenset[str] | None:
     return named
 
 
-def _matches_any(view: NodeView, selector: NodeSelector) -> Mask:
-    matching = np.zeros(len(view), dtype=np.bool_)
+def _matches_any(nodes: NodeView, selector: NodeSelector) -> Mask:
+    matching = np.zeros(len(nodes), dtype=np.bool_)
     for term in selector.node_selector_terms:
-        matching |= _matches_term(view, term)
+        matching |= _matches_term(nodes, term)
     return matching
 
 
-def _matches_term(view: NodeView, term: NodeSelectorTerm) -> Mask:
+def _matches_term(nodes: NodeView, term: NodeSelectorTerm) -> Mask:
     """An empty term, and one that cannot be parsed, match nothing."""
     if not (term.match_expressions or term.match_fields) or unparsable(term) is not None:
-        return np.zeros(len(view), dtype=np.bool_)
-    matching = np.ones(len(view), dtype=np.bool_)
+        return np.zeros(len(nodes), dtype=np.bool_)
+    matching = np.ones(len(nodes), dtype=np.bool_)
     for requirement in term.match_expressions:
-        matching &= _matches_label(view, requirement)
+        matching &= match_requirement(nodes, requirement)
     for requirement in term.match_fields:
-        matching &= _matches_name(view, requirement)
+        named = nodes.named(requirement.values)
+        matching &= named if requirement.operator == "In" else ~named
     return matching
 
 
-def _matches_label(view: NodeView, requirement: NodeSelectorRequirement) -> Mask:
-    return match_requirement(view.table, requirement, view.of_nodes(LabelValue(requirement.key)))
+def after_node_change(added: NodeSelector | None, pod: Pod, before: Node | None, now: Node, _: ClusterObjects) -> bool:
+    """The node matches the pod and did not before.
+
+    `added`: the profile's own requirement, which the node only has to satisfy now.
+    """
+    if added is not None and not node_selector_matches(added, now.metadata.labels, now.name):
+        return False
+    return _matches(pod, now) and (before is None or not _matches(pod, before))
 
 
-def _matches_name(view: NodeView, requirement: NodeSelectorRequirement) -> Mask:
-    rows = [row for name in requirement.values if (row := view.table.row_of(name)) is not None]
-    named = np.isin(view.rows, rows)
-    return named if requirement.operator == "In" else ~named
+def _matches(pod: Pod, node: Node) -> bool:
+    """Raises InvalidObject if no term matches and one of them cannot be parsed."""
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
+        return False
+    affinity = pod.spec.affinity
+    required = None if affinity is None or affinity.node_affinity is None else affinity.node_affinity.required
+    if required is None:
+        return True
+    terms = required.node_selector_terms
+    if any(node_selector_term_matches(term, labels, node.name) for term in terms):
+        return True
+    for index, term in enumerate(terms):
+        fault = unparsable(term)
+        if fault is not None:
+            raise InvalidObject("Pod", pod.key, f"{_FIELD}.nodeSelectorTerms[{index}]", fault)
+    return False

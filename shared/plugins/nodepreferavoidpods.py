@@ -1,24 +1,17 @@
-"""NodePreferAvoidPods keeps the pods of a controller off nodes that say they would rather not have them.
+"""NodePreferAvoidPods scores nodes low that ask to avoid the pods of a controller.
 
-A node says so by the annotation `scheduler.alpha.kubernetes.io/preferAvoidPods`, which names ReplicationControllers and
-ReplicaSets by uid. Earlier versions of kube-scheduler had this plugin, with a weight of 10000 that hardly anything
-outweighs. No profile has it unless it is named.
+A node asks by the annotation `scheduler.alpha.kubernetes.io/preferAvoidPods`, which names ReplicationControllers and
+ReplicaSets by uid. Earlier versions of kube-scheduler had this plugin, with a weight of 10000. It is off by default.
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
+from flotilla.plugin import ClassState, NodeColumn, NodeView, PodParts, Reads, ScorePlugin, Scores
 from flotilla.results import MAX_NODE_SCORE
-from shared.cluster.columns import NodeColumn
-from shared.cluster.nodetable import NodeTable
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Scores
-from shared.framework.plugin import PodParts, Reads, ScorePlugin
-from shared.framework.view import NodeView
-from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, OwnerReference, Pod
 from shared.model.wellknown import PREFER_AVOID_PODS
 
@@ -52,12 +45,12 @@ class AvoidsController(NodeColumn):
     kind: str
     uid: str
 
-    def value(self, table: NodeTable, node: Node) -> int:
+    def value(self, node: Node) -> int:
         return _Controller(self.kind, self.uid) in avoided_by(node)
 
 
 def avoided_by(node: Node) -> list[_Controller | None]:
-    """The controllers whose pods the node would rather not have; none if what it says cannot be read."""
+    """The controllers whose pods the node asks to avoid; none if the annotation cannot be parsed."""
     text = node.metadata.annotations.get(PREFER_AVOID_PODS)
     if not text:
         return []
@@ -83,11 +76,11 @@ class NodePreferAvoidPods(ScorePlugin):
         controller = controller_of(pod)
         return None if controller is None else (controller.kind, controller.uid)
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
         controller = controller_of(state.pod)
         if controller is None:
-            return np.full(len(view), MAX_NODE_SCORE, dtype=np.int64)
-        return np.where(view.of_nodes(AvoidsController(controller.kind, controller.uid)) == 1, 0, MAX_NODE_SCORE)
+            return np.full(len(nodes), MAX_NODE_SCORE, dtype=np.int64)
+        return np.where(nodes.of_nodes(AvoidsController(controller.kind, controller.uid)) == 1, 0, MAX_NODE_SCORE)

@@ -1,19 +1,26 @@
-"""NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that goes with it."""
+"""NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that goes with a cordon."""
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
-import numpy as np
-
-from flotilla.events import Action, Registration, Resource
-from flotilla.results import Status, unresolvable
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PodParts, Reads, Verdicts
-from shared.framework.view import NodeView
+from flotilla.plugin import (
+    Action,
+    ClassState,
+    ClusterObjects,
+    FilterPlugin,
+    Node,
+    NodeView,
+    Pod,
+    PodParts,
+    Reads,
+    Registration,
+    Resource,
+    unresolvable,
+)
 from shared.model.affinity import is_tolerated
-from shared.model.kinds import ObjectKind
-from shared.model.objects import Pod
-from shared.plugins.hints import taints as hints
-from shared.plugins.hints.taints import UNSCHEDULABLE
+from shared.model.objects import Taint
+
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+CORDONED = unresolvable("node(s) were unschedulable")
 
 
 class NodeUnschedulable(FilterPlugin):
@@ -22,21 +29,27 @@ class NodeUnschedulable(FilterPlugin):
     filter_reads = Reads.NODE
 
     def signature(self, pod: Pod) -> Hashable:
-        return is_tolerated(UNSCHEDULABLE, pod.spec.tolerations)
+        return is_tolerated(CORDON, pod.spec.tolerations)
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
     def events(self) -> Sequence[Registration]:
         return (
-            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, hints.after_cordon),
-            Registration(Resource.POD, Action.UPDATE_POD_TOLERATION, hints.after_toleration_of_cordons),
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, after_cordon),
+            Registration(Resource.POD, Action.UPDATE_POD_TOLERATION, after_toleration),
         )
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        if is_tolerated(UNSCHEDULABLE, state.pod.spec.tolerations):
-            return np.zeros(len(view), dtype=np.int64)
-        return view.unschedulable.astype(np.int64)
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        if not is_tolerated(CORDON, state.pod.spec.tolerations):
+            nodes.reject(nodes.unschedulable, CORDONED)
 
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        return unresolvable("node(s) were unschedulable")
+
+def after_cordon(pod: Pod, before: Node | None, now: Node, objects: ClusterObjects) -> bool:
+    """The node is schedulable and was not before."""
+    return not now.spec.unschedulable and (before is None or before.spec.unschedulable)
+
+
+def after_toleration(pod: Pod, before: Pod, now: Pod, objects: ClusterObjects) -> bool:
+    """The pod itself tolerates cordons now."""
+    return pod.uid == now.uid and is_tolerated(CORDON, now.spec.tolerations)

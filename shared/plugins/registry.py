@@ -1,10 +1,9 @@
 """Which in-tree plugins there are, and how each is made from its args."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.framework.profile import Factory
-from shared.plugins.defaultbinder import DefaultBinder
+from flotilla.plugin import Plugin
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.imagelocality import ImageLocality
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
@@ -17,9 +16,8 @@ from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocatio
 from shared.plugins.noderesources.fit import NodeResourcesFit
 from shared.plugins.nodeunschedulable import NodeUnschedulable
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
-from shared.plugins.preemption.plugin import DefaultPreemption
-from shared.plugins.prioritysort import PrioritySort
-from shared.plugins.schedulinggates import SchedulingGates
+from shared.plugins.preemption import DefaultPreemption
+from shared.plugins.queueandbind import DefaultBinder, PrioritySort, SchedulingGates
 from shared.plugins.selectorspread import SelectorSpread
 from shared.plugins.tainttoleration import TaintToleration
 from shared.plugins.volumes.legacylimits import AzureDiskLimits, CinderLimits, EBSLimits, GCEPDLimits
@@ -27,6 +25,9 @@ from shared.plugins.volumes.nodevolumelimits import NodeVolumeLimits
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
 from shared.plugins.volumes.volumezone import VolumeZone
+
+Factory = Callable[[Any], Plugin]
+"""Creates a plugin from its args."""
 
 
 def _without_args(plugin: type[Any]) -> Factory:

@@ -1,55 +1,66 @@
 """SelectorSpread prefers nodes, and zones, with fewer of the pods that belong with the pod to be placed.
 
-Earlier versions of kube-scheduler had this plugin by default; PodTopologySpread does its work since. No profile has it
-unless it is named. A pod with spread constraints of its own is no concern of it.
+Earlier versions of kube-scheduler had this plugin by default; PodTopologySpread has replaced it, and it is off by
+default. Pods with spread constraints of their own are skipped.
 
-Summary: the selector of the pods that belong with the pod. Late summary: the most of them on a feasible node, and how
-many there are on the feasible nodes of each zone.
+Summary: the selector of the pods that belong with the pod. Summary of feasible nodes: `Zoned`.
 """
 
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.plugin import (
+    ABSENT,
+    ClassState,
+    Mask,
+    NodeView,
+    PodParts,
+    PreScorePlugin,
+    ScorePlugin,
+    Scores,
+    StateKey,
+    SummaryPlugin,
+    TextColumn,
+    Tracker,
+)
 from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, NodeDomains, Range, Status, Topology
-from shared.cluster.columns import ABSENT, NodeColumn
-from shared.cluster.interner import Interner
-from shared.cluster.labels import Mask
-from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import PodCount, merge_counts, pod_count
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Scores
-from shared.framework.plugin import PodParts, PreScorePlugin, ScorePlugin, SummaryPlugin, Tracker
-from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector, Node, Pod
 from shared.model.selectors import label_selector_matches
 from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
-from shared.plugins.podtopologyspread.owners import controller_of, fellows, kinds_looked_at
+from shared.plugins.podtopologyspread.constraints import controller_of, fellows, kinds_looked_at
 
 ZONE_LABELS = (BETA_ZONE, ZONE)
 REGION_LABELS = (BETA_REGION, REGION)
 ZONE_SHARE = 2.0 / 3.0
-"""What the zone counts for; the node itself counts for the rest."""
+"""The weight of the zone; the node itself has the rest."""
 
-SELECTOR = "selector"
+SELECTOR = StateKey[LabelSelector | None]("the selector of pods that belong together")
+
+
+class Zoned(TypedDict):
+    """The most pods on a feasible node, and how many there are on the feasible nodes of each zone."""
+
+    most: int
+    zones: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Zone(NodeColumn):
-    """The number of a node's zone, which is a region and a zone in it, among all that a table has met."""
+class Zone(TextColumn):
+    """A node's zone: a region and a zone in it."""
 
-    def value(self, table: NodeTable, node: Node) -> int:
-        zone = _zone(node.metadata.labels)
-        return ABSENT if zone is None else _zones(table).id(zone)
+    def value(self, node: Node) -> str | None:
+        return _zone(node.metadata.labels)
 
 
-class SelectorSpread(SummaryPlugin, PreScorePlugin, ScorePlugin):
+class SelectorSpread(SummaryPlugin[Any, Zoned], PreScorePlugin, ScorePlugin):
     name = "SelectorSpread"
     reads_of_pod = PodParts.TEMPLATE
 
@@ -60,72 +71,69 @@ class SelectorSpread(SummaryPlugin, PreScorePlugin, ScorePlugin):
         identity = None if owner is None else (owner.api_version, owner.kind, owner.name)
         return pod.namespace, tuple(sorted(pod.metadata.labels.items())), identity
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
         return () if state.pod.spec.topology_spread_constraints else kinds_looked_at(state.pod)
 
-    def pre_score(self, state: CycleState) -> Status:
+    def pre_score(self, state: ClassState) -> Status:
         if state.pod.spec.topology_spread_constraints:
             return SKIP
-        state.write(self.name, SELECTOR, fellows(state.pod, state.objects))
+        state[SELECTOR] = fellows(state.pod, state.objects)
         return SUCCESS
 
-    def summarize(self, state: CycleState, table: NodeTable) -> Any:
-        selector: LabelSelector | None = state.read(self.name, SELECTOR)
+    def summarize(self, state: ClassState, nodes: NodeView) -> Any:
+        selector = state.get(SELECTOR)
         return None if selector is None else msgspec.to_builtins(selector)
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Shards that know the same objects say the same; while they do not, one of them is right."""
+        """Shards that know the same objects agree; while they do not, one of them is right."""
         return max(one, other, key=repr)
 
-    def summarize_feasible(self, state: CycleState, table: NodeTable, feasible: Mask) -> Any:
-        column = self._column(state)
+    def summarize_feasible(self, state: ClassState, nodes: NodeView, feasible: Mask) -> Zoned | None:
+        column = _column(state)
         if column is None:
             return None
-        zone = table.columns.of_nodes(Zone())[: table.size][feasible]
-        pods = table.columns.of_loads(column)[: table.size][feasible]
-        names = _zones(table).items
+        zones = nodes.texts(Zone())
+        zone, pods = zones.numbers[feasible], nodes.of_pods(column)[feasible]
         zoned = zone != ABSENT
-        totals = np.bincount(zone[zoned], weights=pods[zoned], minlength=len(names))
-        return {
-            "most": int(pods.max(initial=0)),
-            "zones": {names[number]: int(totals[number]) for number in np.unique(zone[zoned]).tolist()},
-        }
+        totals = np.bincount(zone[zoned], weights=pods[zoned], minlength=len(zones.values))
+        return Zoned(
+            most=int(pods.max(initial=0)),
+            zones={zones.values[number]: int(totals[number]) for number in np.unique(zone[zoned]).tolist()},
+        )
 
-    def merge_feasible(self, one: Any, other: Any) -> Any:
-        return {"most": max(one["most"], other["most"]), "zones": merge_counts(one["zones"], other["zones"])}
+    def merge_feasible(self, one: Zoned, other: Zoned) -> Zoned:
+        return Zoned(most=max(one["most"], other["most"]), zones=merge_counts(one["zones"], other["zones"]))
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        column, late = self._column(state), state.late.get(self.name)
-        zone = view.of_nodes(Zone())
-        if column is None or late is None:
-            return np.full(len(view), MAX_NODE_SCORE, dtype=np.int64)
-        pods = view.of_loads(column)
-        in_zones = np.zeros(len(_zones(view.table)) + 1, dtype=np.int64)
-        for name, count in late["zones"].items():
-            number = _zones(view.table).known(name)
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        column, summary = _column(state), self.feasible_summary(state)
+        if column is None or summary is None:
+            return np.full(len(nodes), MAX_NODE_SCORE, dtype=np.int64)
+        zones = nodes.texts(Zone())
+        in_zones = np.zeros(len(zones.values) + 1, dtype=np.int64)
+        for name, count in summary["zones"].items():
+            number = zones.number(name)
             if number is not None:
                 in_zones[number] = count
-        in_zone = in_zones[zone] + view.change_of(column)
-        of_node = _few(pods, late["most"])
-        of_zone = _few(in_zone, max(late["zones"].values(), default=0))
+        of_node = _few(nodes.of_pods(column), summary["most"])
+        in_zone = in_zones[zones.numbers] + nodes.change_of(column)
+        of_zone = _few(in_zone, max(summary["zones"].values(), default=0))
         both = of_node * (1.0 - ZONE_SHARE) + ZONE_SHARE * of_zone
-        return np.where(zone == ABSENT, of_node, both).astype(np.int64)
+        return np.where(zones.numbers == ABSENT, of_node, both).astype(np.int64)
 
-    def topology(self, state: CycleState, table: NodeTable) -> Topology | None:
-        return None if self._column(state) is None else Topology((*ZONE_LABELS, *REGION_LABELS), (ZONE_LABELS[1],))
+    def topology(self, state: ClassState, nodes: NodeView) -> Topology | None:
+        return None if _column(state) is None else Topology((*ZONE_LABELS, *REGION_LABELS), (ZONE_LABELS[1],))
 
-    def tracker(self, pod: Pod, summary: Any, late: Any, scores: Range | None) -> Tracker | None:
-        if summary is None or late is None:
-            return None
-        return ZoneTracker(pod, summary, late["zones"])
+    def tracker(self, pod: Pod, summary: Any, feasible: Zoned | None, scores: Range | None) -> Tracker | None:
+        return None if summary is None or feasible is None else ZoneTracker(pod, summary, feasible["zones"])
 
-    def _column(self, state: CycleState) -> PodCount | None:
-        selector: LabelSelector | None = state.read(self.name, SELECTOR)
-        return None if selector is None else pod_count([state.pod.namespace], selector)
+
+def _column(state: ClassState) -> PodCount | None:
+    selector = state.get(SELECTOR)
+    return None if selector is None else pod_count([state.pod.namespace], selector)
 
 
 class ZoneTracker(Tracker):
-    """How the decisions of a round change what the zones are worth."""
+    """Follows how a round's decisions change the scores of zones."""
 
     def __init__(self, pod: Pod, summary: Any, zones: dict[str, int]) -> None:
         self._summary = summary
@@ -174,7 +182,3 @@ def _zone(labels: dict[str, str]) -> str | None:
     zone = next((labels[key] for key in ZONE_LABELS if key in labels), "")
     region = next((labels[key] for key in REGION_LABELS if key in labels), "")
     return f"{region}/{zone}" if region or zone else None
-
-
-def _zones(table: NodeTable) -> Interner[str]:
-    return table.label_values("the zones of SelectorSpread")

@@ -3,31 +3,52 @@
 Nodes share few distinct sets of taints, so each set is judged once and nodes look their set's answer up.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flotilla.events import Action, Registration, Resource
-from flotilla.results import SUCCESS, Status, unresolvable
-from shared.cluster.interner import Interner
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import ScaleToHighest, Scores
-from shared.framework.plugin import FilterPlugin, PodParts, PreScorePlugin, Reads, ScorePlugin, Verdicts
-from shared.framework.view import NodeView
+from flotilla.objects import Taint, Toleration
+from flotilla.plugin import (
+    SUCCESS,
+    Action,
+    ClassState,
+    ClusterObjects,
+    FilterPlugin,
+    Ints,
+    Mask,
+    Node,
+    NodeView,
+    Pod,
+    PodParts,
+    PreScorePlugin,
+    Reads,
+    Registration,
+    Resource,
+    ScaleToHighest,
+    ScorePlugin,
+    Scores,
+    StateKey,
+    Status,
+    unresolvable,
+)
 from shared.model.affinity import is_tolerated, repel
-from shared.model.kinds import ObjectKind
-from shared.model.objects import Pod, Taint, Toleration
-from shared.plugins.hints.anypod import after_own_update
-from shared.plugins.hints.taints import after_taints
+from shared.plugins.queueing_hints import after_own_update
+
+UNTOLERATED = unresolvable("node(s) had untolerated taint(s)")
 
 
-class _Judged(NamedTuple):
-    """What was found of each set of taints, by its number."""
+@dataclass(slots=True)
+class _Judged:
+    """The answer for each set of taints, by its number."""
 
-    sets: Interner[tuple[Taint, ...]]
-    answers: NDArray[np.int64]
+    sets: Sequence[tuple[Taint, ...]]
+    answers: Ints
+
+
+REPELLED = StateKey[_Judged]("the sets of taints that repel the pod")
+DISLIKED = StateKey[_Judged]("the number of PreferNoSchedule taints in each set")
+SOFT_TOLERATIONS = StateKey[list[Toleration]]("tolerations of PreferNoSchedule taints")
 
 
 class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
@@ -40,7 +61,7 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
     def signature(self, pod: Pod) -> Hashable:
         return tuple((t.key, t.operator, t.value, t.effect) for t in pod.spec.tolerations)
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
     def events(self) -> Sequence[Registration]:
@@ -49,36 +70,45 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
             Registration(Resource.POD, Action.UPDATE_POD_TOLERATION, after_own_update),
         )
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        return self._by_set(state, view, "repelled", lambda taints: repel(taints, state.pod.spec.tolerations))
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        nodes.reject(repelled(state, nodes), UNTOLERATED)
 
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        return unresolvable("node(s) had untolerated taint(s)")
-
-    def pre_score(self, state: CycleState) -> Status:
-        soft = [t for t in state.pod.spec.tolerations if t.effect in ("", "PreferNoSchedule")]
-        state.write(self.name, "soft", soft)
+    def pre_score(self, state: ClassState) -> Status:
+        state[SOFT_TOLERATIONS] = [t for t in state.pod.spec.tolerations if t.effect in ("", "PreferNoSchedule")]
         return SUCCESS
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        soft: Sequence[Toleration] = state.read(self.name, "soft") or ()
-        return self._by_set(state, view, "disliked", lambda taints: _dislikes(taints, soft))
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        soft = state.get(SOFT_TOLERATIONS) or []
+        return _by_set(state, nodes, DISLIKED, lambda taints: _dislikes(taints, soft))
 
-    def _by_set(
-        self, state: CycleState, view: NodeView, key: str, judge: Callable[[Sequence[Taint]], int]
-    ) -> NDArray[np.int64]:
-        """Judges the sets of taints that are new since the last time, and looks each node's up."""
-        sets = view.table.taint_sets
-        judged: _Judged | None = state.read(self.name, key)
-        if judged is None or judged.sets is not sets:
-            judged = _Judged(sets, np.zeros(0, dtype=np.int64))
-        known = len(judged.answers)
-        if known < len(sets):
-            fresh = np.array([judge(taints) for taints in sets.items[known:]], dtype=np.int64)
-            judged = _Judged(sets, np.concatenate([judged.answers, fresh]))
-            state.write(self.name, key, judged)
-        return judged.answers[view.taint_set]
+
+def repelled(state: ClassState, nodes: NodeView) -> Mask:
+    """Which nodes have a taint that keeps the pod off."""
+    return _by_set(state, nodes, REPELLED, lambda taints: repel(taints, state.pod.spec.tolerations)) > 0
+
+
+def _by_set(
+    state: ClassState, nodes: NodeView, key: StateKey[_Judged], judge: Callable[[Sequence[Taint]], int]
+) -> Ints:
+    """Judge the sets of taints that are new since the last time, and look each node's up."""
+    taints = nodes.taints
+    judged = state.get(key)
+    if judged is None or judged.sets is not taints.values:
+        judged = state[key] = _Judged(taints.values, np.zeros(0, dtype=np.int64))
+    known = len(judged.answers)
+    if known < len(taints.values):
+        fresh = np.array([judge(each) for each in taints.values[known:]], dtype=np.int64)
+        judged.answers = np.concatenate([judged.answers, fresh])
+    return judged.answers[taints.numbers]
 
 
 def _dislikes(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
     return sum(t.effect == "PreferNoSchedule" and not is_tolerated(t, tolerations) for t in taints)
+
+
+def after_taints(pod: Pod, before: Node | None, now: Node, objects: ClusterObjects) -> bool:
+    """The node admits the pod and did not before."""
+    tolerations = pod.spec.tolerations
+    if repel(now.spec.taints, tolerations):
+        return False
+    return before is None or repel(before.spec.taints, tolerations)

@@ -114,7 +114,7 @@ def without_secrets(value: Any, key: str = "") -> Any:
 def _in_force(source: ConfigSource | None) -> dict[str, Any]:
     from shared.config.building import flotilla_plugins
     from shared.config.reading import read_config_text, read_config_values
-    from shared.plugins.entrypoints import Registry
+    from shared.framework.loading import Registry
 
     known: dict[str, Any] = {}
     plugins = flotilla_plugins(Registry(known).points_of)

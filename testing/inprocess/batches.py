@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from services.cycle.round.admission import PodInfo, Template
-from shared.framework.classify import class_of_pod, class_of_template
 from shared.framework.profile import Framework
+from shared.framework.signatures import class_of_pod, class_of_template
 from shared.messages.queue import Batch, Gang, QueuedPod
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod, encode_msgpack, pod_from_msgpack

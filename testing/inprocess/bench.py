@@ -19,12 +19,12 @@ from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
 from services.worker.core import WorkerCore
 from shared.errors import InvariantBroken
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
 from shared.messages.state import Commit, State
 from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
-from shared.plugins.frameworks import load_frameworks
 from testing.inprocess.batches import batch_of
 from testing.inprocess.workloads import WORKLOADS, Object, node
 

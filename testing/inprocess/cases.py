@@ -14,9 +14,9 @@ from typing import Any, TypeGuard
 import msgspec
 
 from services.snapshot.commit_checks import ProfileFilters
+from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
 from shared.model.objects import ClusterObject, Node, Pod, node_from, pod_from
-from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from testing.inprocess.apart import apart
 from testing.inprocess.objectlists import UnreadableCases, objects_of
 

@@ -12,9 +12,9 @@ from flotilla.events import Action, Registration, Resource
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError
 from shared.framework.clusterevents import IMPLIED, LABELS, NAMES, ClusterEvent, names_of
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.model.objects import DEFAULT_SCHEDULER, ClusterObject, ObjectKind, Pod, node_from, object_from, pod_from
-from shared.plugins.frameworks import load_frameworks
 from testing.inprocess.comparison import Difference, GroupResult
 from testing.inprocess.objectlists import objects_of
 

@@ -22,6 +22,7 @@ from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
 from services.worker.core import WorkerCore
 from shared.errors import FlotillaError, InvariantBroken
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOrders, Evict
 from shared.messages.codec import M, copy
@@ -31,7 +32,6 @@ from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod
-from shared.plugins.frameworks import load_frameworks
 from testing.inprocess.batches import batch_of
 from testing.inprocess.leaving import nominated
 

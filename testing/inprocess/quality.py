@@ -16,14 +16,14 @@ import numpy as np
 from services.cycle.events import Decided
 from shared.cluster.nodetable import CPU, MEMORY, NodeTable
 from shared.errors import InvariantBroken
-from shared.framework.evaluator import ShardEvaluator
+from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from shared.model.objects import Node, ObjectKind, Pod, node_from, object_from, pod_from
 from shared.model.selectors import node_selector_term_matches
 from shared.model.wellknown import HOSTNAME, ZONE
-from shared.plugins.frameworks import load_frameworks
 from testing.inprocess.pipeline import Pipeline
 
 Object = dict[str, Any]
@@ -103,11 +103,7 @@ def _regrets(
     for number, (pod, where) in enumerate(decided):
         evaluator = evaluators[pod.spec.scheduler_name]
         pod_class = evaluator.prepare(str(number), pod)
-        plugins = evaluator.summarize(pod_class)
-        evaluator.believe(pod_class, plugins)
-        evaluator.refresh([pod_class])
-        evaluator.believe_late(pod_class, evaluator.late_summary(pod_class))
-        evaluator.rank([pod_class], [evaluator.summary(pod_class, plugins).ranges])
+        evaluator.evaluate([Question(pod_class)])
         taken = np.arange(table.size) == table.row_of(where)
         best, chosen = (evaluator.ladders([pod_class], [1], [mask])[0].keys for mask in (None, taken))
         if not chosen.size:

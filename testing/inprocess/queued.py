@@ -13,12 +13,12 @@ from services.queue.core import QueueCore
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.snapshot import events as snapshot
 from shared.framework.clusterevents import ClusterEvent
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.binding import Evict, Evicted
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take
 from shared.model.objects import Pod
-from shared.plugins.frameworks import load_frameworks
 from testing.inprocess.batches import pods_in
 from testing.inprocess.leaving import going, nominated
 from testing.inprocess.pipeline import Fate, Outcome, Pipeline, reliable

@@ -15,14 +15,13 @@ from flotilla.results import Status
 from services.cycle import events as cycle
 from services.snapshot.events import EvictionFailed, NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvent, WatchEvents
 from shared.errors import InvalidObject, InvariantBroken
-from shared.framework.cyclestate import CycleState
-from shared.framework.profile import Framework
-from shared.framework.summary import merge
+from shared.framework.profile import Framework, merge
 from shared.messages.evaluation import Explanation, Ties
 from shared.messages.preemption import Candidate
 from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Propose
 from shared.messages.state import Commit
 from shared.model.objects import Pod
+from testing.builders import class_state
 from testing.inprocess.cases import Case
 from testing.inprocess.comparison import Difference
 from testing.inprocess.pipeline import Outcome, Pipeline, reliable
@@ -142,7 +141,7 @@ class Replay:
 
     def _allowed(self, framework: Framework, pod: Pod) -> frozenset[str] | None:
         objects = next(iter(self._pipeline.workers.values())).table.objects
-        found = framework.run_pre_filter(CycleState(pod, objects))
+        found = framework.run_pre_filter(class_state(pod, objects))
         return found.nodes if found.rejection is None else None
 
 

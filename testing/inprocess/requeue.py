@@ -17,6 +17,7 @@ from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError
 from shared.framework.clusterevents import NAMES, ClusterEvent
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.queue import (
     Activate,
@@ -28,9 +29,7 @@ from shared.messages.queue import (
     Verdict,
 )
 from shared.model.objects import ObjectKind, Pod, key_of, node_from, object_from, pod_from
-from shared.plugins.dynamicresources import DynamicResources
-from shared.plugins.frameworks import load_frameworks
-from shared.plugins.hints.devices import usable_claims
+from shared.plugins.dynamicresources import DynamicResources, usable_claims
 from testing.inprocess.batches import pods_in
 from testing.inprocess.comparison import Difference, GroupResult
 from testing.inprocess.objectlists import objects_of

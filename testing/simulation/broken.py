@@ -16,7 +16,7 @@ import services.binder.binding.bind_steps as bind_steps
 import services.snapshot.commit as commit
 import services.snapshot.dispatch.pod_lookups as pod_lookups
 import services.watcher.bodies as bodies
-import shared.plugins.preemption.choice as choice
+import shared.plugins.preemption as choice
 import shared.store.term as term
 import shared.store.writer as writer
 from services.binder.binding.extension_points import PermitWait

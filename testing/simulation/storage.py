@@ -7,10 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flotilla.plugin import BindingState, PermitPlugin
 from flotilla.results import Code, Permission, Status
 from shared.bus.subjects import BINDER_PERMITS
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import PermitPlugin
 from shared.messages.binding import PermitAnswer
 from shared.messages.watch import Kind
 from shared.model.objects import (
@@ -51,7 +50,7 @@ class ByHand(PermitPlugin):
 
     name = "ByHand"
 
-    def permit(self, state: CycleState, node: str) -> Permission:
+    def permit(self, state: BindingState, node: str) -> Permission:
         seconds = state.pod.metadata.labels.get(PERMIT)
         return Permission() if seconds is None else Permission(Status(Code.WAIT), float(seconds))
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from flotilla.plugin import Plugin
 from flotilla.results import ApiCall, Code, Permission, Status
 from services.binder.core import BinderCore
 from services.binder.events import (
@@ -21,11 +22,10 @@ from services.binder.events import (
     Where,
 )
 from shared.config.points import ExtensionPoint
-from shared.framework.plugin import Plugin
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOrders, BindingOutcome, BindingOutcomes, PermitAnswer
 from shared.messages.state import Assignment, BindingOrder
-from shared.plugins.defaultbinder import DefaultBinder
+from shared.plugins.queueandbind import DefaultBinder
 from tests.framework.plugins import framework
 
 PROFILE = "test"

@@ -1,9 +1,8 @@
 """Plugins have other pods tried again."""
 
+from flotilla.plugin import BindingState, PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
 from flotilla.results import SUCCESS, Permission, Status, unschedulable
 from services.binder.events import ActivatePods, Call
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
 from tests.binder.support import Script, binding_framework, one, only, wait
 
 
@@ -13,20 +12,20 @@ class Rousing(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
     def __init__(self, permission: Permission) -> None:
         self._permission = permission
 
-    def reserve(self, state: CycleState, node: str) -> Status:
+    def reserve(self, state: BindingState, node: str) -> Status:
         state.activated |= {"b", "a"}
         return SUCCESS
 
-    def unreserve(self, state: CycleState, node: str) -> None:
+    def unreserve(self, state: BindingState, node: str) -> None:
         """It holds nothing."""
 
-    def permit(self, state: CycleState, node: str) -> Permission:
+    def permit(self, state: BindingState, node: str) -> Permission:
         return self._permission
 
-    def pre_bind(self, state: CycleState, node: str) -> Status:
+    def pre_bind(self, state: BindingState, node: str) -> Status:
         return SUCCESS
 
-    def post_bind(self, state: CycleState, node: str) -> None:
+    def post_bind(self, state: BindingState, node: str) -> None:
         state.activated.add("c")
 
 

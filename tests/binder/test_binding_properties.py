@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
+from flotilla.plugin import BindingState, PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
 from flotilla.results import SUCCESS, ApiCall, Code, Pause, Permission, PreBindSteps, Status, error, unschedulable
 from services.binder.binding.attempts import AttemptState
 from services.binder.events import (
@@ -24,8 +25,6 @@ from services.binder.events import (
     Unknown,
     Where,
 )
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
 from shared.messages.binding import BindingOrders, Withdraw
 from shared.messages.state import BindingOrder
 from shared.model.objects import Pod
@@ -46,25 +45,25 @@ class Moody(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
         self.holds: Counter[str] = Counter()
         self.taken_back_without = 0
 
-    def reserve(self, state: CycleState, node: str) -> Status:
+    def reserve(self, state: BindingState, node: str) -> Status:
         if self._mood(state) == "full":
             self.holds[state.pod.uid] += 1  # and is taken back again by those who run it
             return unschedulable("full")
         self.holds[state.pod.uid] += 1
         return SUCCESS
 
-    def unreserve(self, state: CycleState, node: str) -> None:
+    def unreserve(self, state: BindingState, node: str) -> None:
         if not self.holds[state.pod.uid]:
             self.taken_back_without += 1
         self.holds[state.pod.uid] -= 1
 
-    def permit(self, state: CycleState, node: str) -> Permission:
+    def permit(self, state: BindingState, node: str) -> Permission:
         mood = self._mood(state)
         if mood == "wait":
             return Permission(Status(Code.WAIT), 5.0)
         return Permission(unschedulable("no") if mood == "forbid" else SUCCESS)
 
-    def pre_bind(self, state: CycleState, node: str) -> Status | list[ApiCall] | PreBindSteps:
+    def pre_bind(self, state: BindingState, node: str) -> Status | list[ApiCall] | PreBindSteps:
         mood = self._mood(state)
         if mood == "pause":
             return self._in_steps()
@@ -80,10 +79,10 @@ class Moody(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
             yield Pause(2.0, 15.0)
         return SUCCESS
 
-    def post_bind(self, state: CycleState, node: str) -> None:
+    def post_bind(self, state: BindingState, node: str) -> None:
         pass
 
-    def _mood(self, state: CycleState) -> str:
+    def _mood(self, state: BindingState) -> str:
         return state.pod.metadata.annotations.get("mood", "")
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from flotilla.plugin import PermitPlugin, PreBindPlugin, ReservePlugin
 from flotilla.results import SUCCESS, Pause, Permission, PreBindSteps, Status, error, unresolvable, unschedulable
 from services.binder.binding.bind_steps import FIRST_PAUSE
 from services.binder.events import (
@@ -23,10 +24,9 @@ from services.binder.events import (
     Where,
 )
 from shared.config.points import ExtensionPoint
-from shared.framework.plugin import PermitPlugin, PreBindPlugin, ReservePlugin
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOutcome, Withdraw
-from shared.plugins.defaultbinder import DefaultBinder
+from shared.plugins.queueandbind import DefaultBinder
 from tests.binder.support import OTHER, TIME, VERSION, Script, api_call, binding_framework, one, only, told, wait
 from tests.framework.plugins import framework, scripted
 

@@ -4,6 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
+from flotilla.plugin import BindingState, PreBindPlugin
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, Status, error, unschedulable
 from services.binder.binding.attempts import AttemptState
 from services.binder.core import BinderCore
@@ -11,10 +12,9 @@ from services.binder.events import Call, Done, Leave, RecordEvent, Refused, Repo
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.config.points import ExtensionPoint
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import DECISION, PreBindPlugin
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
-from shared.plugins.defaultbinder import DefaultBinder
+from shared.plugins.queueandbind import DefaultBinder
+from shared.plugins.volumes.podvolumes import DECISION
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from tests.binder.support import Script, api_call, one, only, told
 from tests.framework.plugins import framework
@@ -33,7 +33,7 @@ class Stepwise(PreBindPlugin):
         self.patience = patience
         self.answers: list[ApiAnswer] = []
 
-    def pre_bind(self, state: CycleState, node: str) -> PreBindSteps:
+    def pre_bind(self, state: BindingState, node: str) -> PreBindSteps:
         self.answers.append((yield api_call("/look")))
         for _ in range(self.pauses):
             self.answers.append((yield Pause(1.0, self.patience)))
@@ -46,7 +46,7 @@ class Patient(PreBindPlugin):
     name = "Patient"
     reads_pod = False
 
-    def pre_bind(self, state: CycleState, node: str) -> PreBindSteps:
+    def pre_bind(self, state: BindingState, node: str) -> PreBindSteps:
         while True:
             yield Pause(600.0, 3600.0)
 
@@ -156,7 +156,7 @@ def test_a_plugin_may_give_up_after_a_pause(status: Status, message: str) -> Non
 
 def test_a_plugin_that_raises_in_the_middle_fails_the_pod() -> None:
     class Raises(Stepwise):
-        def pre_bind(self, state: CycleState, node: str) -> PreBindSteps:
+        def pre_bind(self, state: BindingState, node: str) -> PreBindSteps:
             yield Pause(0.5, PATIENCE)
             raise KeyError("x")
 
@@ -178,11 +178,11 @@ def test_whoever_only_pauses_is_superseded_and_handed_back() -> None:
 
 
 def test_the_decision_about_volumes_reaches_the_plugin_that_binds_them() -> None:
-    found: list[object] = []
+    found: list[VolumeDecision | None] = []
 
     class Looks(VolumeBinding):
-        def pre_bind(self, state: CycleState, node: str) -> Status | Generator[ApiCall | Pause, ApiAnswer, Status]:
-            found.append(state.read(self.name, DECISION))
+        def pre_bind(self, state: BindingState, node: str) -> Status | Generator[ApiCall | Pause, ApiAnswer, Status]:
+            found.append(state.get(DECISION))
             return super().pre_bind(state, node)
 
     script = script_of(Looks(VolumeBindingArgs()), ExtensionPoint.FILTER)

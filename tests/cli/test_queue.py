@@ -16,11 +16,11 @@ from services.queue.status.introspection import ANY_EVENT, MAX_LINES, Introspect
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
 from shared.bus.wire import MOST_BYTES
+from shared.framework.loading import load_frameworks
 from shared.messages.codec import encode
 from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, ListQueue, Move, QueueListed
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import DEFAULT_SCHEDULER
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import PodBuilder, pod
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from shared.cluster.columns import ABSENT, NodeColumn
+from flotilla.plugin import ABSENT, LabelValue, NodeColumn, TextColumn
 from shared.cluster.labelclasses import LabelClass
-from shared.cluster.labels import LabelValue
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.model.resources import HostPort
 from shared.plugins.nodeports import PortUsers
@@ -41,7 +40,7 @@ def label_at(table: NodeTable, key: str, row: int) -> str | None:
     return None if number == ABSENT else table.label_values(key).items[number]
 
 
-def node_column(table: NodeTable, spec: NodeColumn, row: int) -> int:
+def node_column(table: NodeTable, spec: NodeColumn | TextColumn, row: int) -> int:
     return int(table.columns.of_nodes(spec)[row])
 
 
@@ -70,6 +69,6 @@ def _of_row(table: NodeTable, row: int) -> dict[str, Any]:
         "taints": table.taint_sets.items[table.taint_set[row]],
         "name hash": int(table.name_hash[row]),
         "labels": {key: label_at(table, key, row) for key in LABELS},
-        "port": int(table.columns.of_loads(PORT)[row]),
+        "port": int(table.columns.of_pods(PORT)[row]),
         "label classes": classes,
     }

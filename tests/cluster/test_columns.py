@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.columns import ABSENT, Columns, IntColumn, LoadColumn, NodeColumn
+from flotilla.plugin import ABSENT, NodeColumn, PodColumn
+from shared.cluster.columns import Columns, IntColumn
 from shared.cluster.nodetable import NodeTable
 from shared.errors import ClusterError
 from shared.model.load import PodLoad, load_of
@@ -20,22 +21,16 @@ class TaintCount(NodeColumn):
 
     plus: int = 0
 
-    def value(self, table: NodeTable, node: Node) -> int:
+    def value(self, node: Node) -> int:
         return len(node.spec.taints) + self.plus
 
 
 @dataclass(frozen=True)
-class PodsOf(LoadColumn):
+class PodsOf(PodColumn):
     namespace: str
 
-    def fill(self, table: NodeTable, column: IntColumn) -> None:
-        for _, name, load in table.placed():
-            row = table.row_of(name)
-            assert row is not None
-            column[row] += self.amount(load)
-
-    def amount(self, load: PodLoad) -> int:
-        return int(load.namespace == self.namespace)
+    def amount(self, pod: PodLoad) -> int:
+        return int(pod.namespace == self.namespace)
 
 
 class Counted(TaintCount):
@@ -43,9 +38,9 @@ class Counted(TaintCount):
 
     asked: ClassVar[list[str]] = []
 
-    def value(self, table: NodeTable, node: Node) -> int:
+    def value(self, node: Node) -> int:
         Counted.asked.append(node.name)
-        return super().value(table, node)
+        return super().value(node)
 
 
 @pytest.fixture
@@ -83,14 +78,14 @@ def test_equal_specs_share_one_column(table: NodeTable) -> None:
 
 
 def test_a_removed_node_is_absent(table: NodeTable) -> None:
-    by_node, by_load = table.columns.of_nodes(TaintCount()), table.columns.of_loads(PodsOf("default"))
+    by_node, by_load = table.columns.of_nodes(TaintCount()), table.columns.of_pods(PodsOf("default"))
     table.add_pod("u", "a", load_of(pod("p").build()))
     row = table.row_of("a")
     assert row is not None
     assert (by_node[row], by_load[row]) == (2, 1)
     table.remove_node("a")
     assert table.columns.of_nodes(TaintCount())[row] == ABSENT
-    assert table.columns.of_loads(PodsOf("default"))[row] == 0
+    assert table.columns.of_pods(PodsOf("default"))[row] == 0
 
 
 def test_rows_without_a_node_are_absent(table: NodeTable) -> None:
@@ -113,8 +108,8 @@ def test_the_column_read_longest_ago_goes_first(table: NodeTable) -> None:
     columns.of_nodes(Counted(2))
     assert sorted(Counted.asked) == ["a", "b"]
     for namespace in "uvwxyz":
-        columns.of_loads(PodsOf(namespace))
-        assert at(columns.of_loads(PodsOf(namespace)), table, "a") == 0
+        columns.of_pods(PodsOf(namespace))
+        assert at(columns.of_pods(PodsOf(namespace)), table, "a") == 0
     assert len(columns) == 4
 
 
@@ -130,7 +125,7 @@ def test_a_column_kept_up_equals_one_filled_now(history: list[tuple[Step, bool]]
             for spec in specs:
                 table.columns.of_nodes(spec)
             for load in loads:
-                table.columns.of_loads(load)
+                table.columns.of_pods(load)
         try:
             apply(table, step)
         except ClusterError:
@@ -139,4 +134,4 @@ def test_a_column_kept_up_equals_one_filled_now(history: list[tuple[Step, bool]]
     for spec in specs:
         assert table.columns.of_nodes(spec).tolist() == fresh.of_nodes(spec).tolist()
     for load in loads:
-        assert table.columns.of_loads(load).tolist() == fresh.of_loads(load).tolist()
+        assert table.columns.of_pods(load).tolist() == fresh.of_pods(load).tolist()

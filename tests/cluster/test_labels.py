@@ -1,9 +1,11 @@
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flotilla.plugin import LabelValue, match_requirement
 from shared.cluster.labelclasses import LabelClass, LabelClasses
-from shared.cluster.labels import LabelValue, match_requirement
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.view import TableView
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import NodeOperator, NodeSelectorRequirement
 from shared.model.selectors import requirement_matches
@@ -34,8 +36,7 @@ def test_requirements_over_columns_agree_with_the_reference(
         built = node(f"n{i}")
         table.add_node((built if value is None else built.label(size=value)).build())
     for requirement in wanted:
-        mask = match_requirement(table, requirement, table.columns.of_nodes(LabelValue(requirement.key)))
-        assert mask.shape == (table.capacity,)
+        mask = match_requirement(TableView(table), requirement)
         for row, built_node in table.nodes():
             assert bool(mask[row]) == requirement_matches(requirement, built_node.metadata.labels)
 
@@ -46,8 +47,7 @@ def test_values_that_no_node_has_any_more_do_no_harm() -> None:
     table.columns.of_nodes(LabelValue("size"))
     table.upsert_node(node("a").label(size="x").build())
     table.add_node(node("b").label(size="13").build())
-    column = table.columns.of_nodes(LabelValue("size"))
-    matched = {op: match_requirement(table, expr("size", op, "12"), column)[:2].tolist() for op in COMPARING}
+    matched = {op: match_requirement(TableView(table), expr("size", op, "12")).tolist() for op in COMPARING}
     assert matched["In"] == [False, False]
     assert matched["Gt"] == [False, True]
     assert matched["NotIn"] == [True, True]
@@ -57,10 +57,10 @@ def test_a_part_of_a_column_can_be_matched() -> None:
     table = NodeTable()
     for i in range(4):
         table.add_node(node(f"n{i}").label(size=str(i)).build())
-    part = table.columns.of_nodes(LabelValue("size"))[[3, 1]]
-    assert match_requirement(table, expr("size", "Gt", "1"), part).tolist() == [True, False]
-    assert match_requirement(table, expr("size", "In", "1", "2"), part).tolist() == [False, True]
-    assert match_requirement(table, expr("size", "Gt", "1"), part[:0]).tolist() == []
+    part = TableView(table, np.array([3, 1]))
+    assert match_requirement(part, expr("size", "Gt", "1")).tolist() == [True, False]
+    assert match_requirement(part, expr("size", "In", "1", "2")).tolist() == [False, True]
+    assert match_requirement(part.take(np.zeros(0, dtype=np.intp)), expr("size", "Gt", "1")).tolist() == []
 
 
 def everything(_: LabelClass) -> bool:

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.columns import ABSENT
-from shared.cluster.labels import LabelValue
+from flotilla.plugin import ABSENT, LabelValue
 from shared.cluster.nodetable import CPU, MEMORY, PODS, DuplicateNode, NodeTable
 from shared.errors import ClusterError, InvalidObject, InvariantBroken
 from shared.model.load import load_of
@@ -111,7 +110,7 @@ def test_rows_of_removed_nodes_are_used_again_and_clean() -> None:
     table.add_node(BIG.build())
     table.add_node(node("b").build())
     table.columns.of_nodes(LabelValue("zone"))
-    table.columns.of_loads(PORT)
+    table.columns.of_pods(PORT)
     table.add_pod("u", "a", load_of(pod("p").host_port(80).request({"example.com/r": 1}).build()))
     row = table.row_of("a")
     table.remove_node("a")
@@ -231,4 +230,4 @@ def test_a_history_leaves_what_its_outcome_would(steps: list[Step], columns_from
         assert np.array_equal(column[unused], np.full(int(unused.sum()), ABSENT))
         for row, built in table.nodes():
             assert label_at(table, key, row) == built.metadata.labels.get(key)
-    assert not table.columns.of_loads(PORT)[unused].any()
+    assert not table.columns.of_pods(PORT)[unused].any()

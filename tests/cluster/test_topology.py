@@ -31,7 +31,7 @@ def place(table: NodeTable, on: str, *pods: PodBuilder) -> None:
 
 
 def per_node(table: NodeTable, count: PodCount) -> dict[str, int]:
-    column = table.columns.of_loads(count)
+    column = table.columns.of_pods(count)
     return {name: int(column[row]) for name in table.names if (row := table.row_of(name)) is not None}
 
 
@@ -61,7 +61,7 @@ def test_equal_counts_share_one_column() -> None:
     same = pod_count(["y", "x"], selector({"b": "2", "a": "1"}))
     assert one == same
     assert hash(one) == hash(same)
-    assert table.columns.of_loads(one) is table.columns.of_loads(same)
+    assert table.columns.of_pods(one) is table.columns.of_pods(same)
     different = [
         pod_count(["x"], one.selector),
         pod_count(["x", "y"], selector({"a": "1"})),

@@ -8,10 +8,10 @@ from services.cycle.extenders import Extenders
 from services.cycle.round import admission
 from services.cycle.round.admission import Admission, PodInfo
 from shared.config.structs import ExtenderConfig
+from shared.framework.loading import load_frameworks
 from shared.messages.queue import Gang, QueuedPod
 from shared.model.load import load_of
 from shared.model.objects import Pod, encode_msgpack, pod_from_msgpack
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import PodBuilder, pod
 from testing.inprocess.batches import class_of, queued_pod
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from flotilla.plugin import Plugin, PostFilterPlugin
 from flotilla.results import SUCCESS, PostFilterResult, Status, error, unresolvable, unschedulable
 from services.cycle.preemption.candidate_search import MAX_ASKS, CandidateSearch, SearchCase
 from services.cycle.round.assign import Unfit
-from shared.framework.plugin import Plugin, PostFilterPlugin
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.preemption import Candidate, Candidates, ShardFindings, Victim

@@ -9,6 +9,7 @@ from services.cycle.membership import WORKER_PATIENCE, Membership
 from services.cycle.preemption.search_queue import SearchQueue
 from services.cycle.round.assign import Unfit
 from shared.bus.wire import HEADER_BYTES, MOST_BYTES
+from shared.framework.loading import load_frameworks
 from shared.messages.codec import encode
 from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidates, Preempt, ShardFindings
@@ -16,7 +17,6 @@ from shared.messages.rounds import ClassAnswer, Ladder
 from shared.messages.state import Committed
 from shared.messages.workers import WorkerBeat
 from shared.model.objects import Pod
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
 from tests.rounds.script import Script, asked, class_of, offer, written

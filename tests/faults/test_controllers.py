@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from shared.config.document import read_config
+from shared.framework.loading import load_scheduler_config
 from shared.messages.binding import PermitAnswer
 from shared.messages.permits import PermitPending, Permits
-from shared.plugins.frameworks import load_scheduler_config
 from shared.store.link import RedisLink, connect
 from shared.telemetry.logs import logger
 from tools.faults.controllers import IGNORED, IGNORED_FOR, Approver

@@ -5,23 +5,27 @@ from typing import Any
 
 import numpy as np
 
+from flotilla.plugin import Mask
 from flotilla.results import Range
 from shared.cluster.nodetable import NodeTable
-from shared.framework.evaluator import ShardEvaluator
-from shared.framework.explanation import explain, rejections
-from shared.framework.keymatrix import Mask
-from shared.framework.podclass import PodClass
+from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.pod_class import PodClass
+from shared.messages.evaluation import Summary
 
 Ladder = list[tuple[str, int]]
 
 
 def evaluate(evaluator: ShardEvaluator, classes: Sequence[PodClass]) -> None:
     """As a lone worker would, that merges nothing."""
-    summaries = [evaluator.summarize(pod_class) for pod_class in classes]
-    for pod_class, summary in zip(classes, summaries, strict=True):
-        evaluator.believe(pod_class, summary)
-    evaluator.refresh(classes)
-    evaluator.rank(classes, [evaluator.summary(c, {}).ranges for c in classes])
+    evaluator.evaluate([Question(pod_class) for pod_class in classes])
+
+
+def summary_of(evaluator: ShardEvaluator, pod_class: PodClass, among: Mask | None = None) -> Summary:
+    """The shard's own."""
+    (evaluated,) = evaluator.evaluate([Question(pod_class, among=lambda _: among)])
+    if among is not None:
+        evaluate(evaluator, [pod_class])
+    return evaluated.summary
 
 
 def answers(evaluator: ShardEvaluator, pod_class: PodClass) -> dict[str, Any]:
@@ -30,13 +34,13 @@ def answers(evaluator: ShardEvaluator, pod_class: PodClass) -> dict[str, Any]:
     every_other = np.arange(table.size) % 2 == 0
     return {
         "feasible": feasible(evaluator, pod_class),
-        "summary": evaluator.summary(pod_class, {}),
-        "summary of some": evaluator.summary(pod_class, {}, every_other),
+        "summary": summary_of(evaluator, pod_class),
+        "summary of some": summary_of(evaluator, pod_class, every_other),
         "keys": keys(evaluator, pod_class),
         "ladders": [ladder(evaluator, pod_class, wanted) for wanted in (1, 2, 9)],
         "ladders among some": [ladder(evaluator, pod_class, wanted, every_other) for wanted in (1, 3)],
-        "rejections": {rejection.status: rejection.nodes for rejection in rejections(evaluator, pod_class)},
-        "explanation": explain(evaluator, pod_class),
+        "rejections": {rejection.status: rejection.nodes for rejection in evaluator.rejections(pod_class)},
+        "explanation": evaluator.explain(pod_class),
     }
 
 
@@ -73,10 +77,8 @@ def climbed_by_placing(evaluator: ShardEvaluator, pod_class: PodClass, wanted: i
     table: NodeTable = evaluator.table
     placements: Ladder = []
     while len(placements) < wanted:
-        evaluator.refresh([pod_class])
-        if evaluator.summary(pod_class, {}).ranges != ranges:
+        if summary_of(evaluator, pod_class).ranges != ranges:
             break
-        evaluator.rank([pod_class], [ranges])
         best = ladder(evaluator, pod_class, 1)
         if not best:
             break

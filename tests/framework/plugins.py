@@ -5,18 +5,16 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from flotilla.results import SUCCESS, ApiCall, Permission, PostFilterResult, PreFilterResult, Status, unschedulable
-from shared.cluster.nodetable import PODS, NodeTable
-from shared.config.points import ExtensionPoint, PluginRef
-from shared.config.structs import ProfileConfig
-from shared.framework.cyclestate import CycleState
-from shared.framework.nodeinfo import NodeInfo
-from shared.framework.normalize import ScaleToHighest, Scores
-from shared.framework.pernode import PerNodeFilter, PerNodeScore
-from shared.framework.plugin import (
+from flotilla.plugin import (
+    BindingState,
     BindPlugin,
+    ClassState,
     FilterPlugin,
+    NodeInfo,
+    NodeView,
     PermitPlugin,
+    PerNodeFilter,
+    PerNodeScore,
     Plugin,
     PodParts,
     PostBindPlugin,
@@ -27,14 +25,19 @@ from shared.framework.plugin import (
     PreScorePlugin,
     Reads,
     ReservePlugin,
+    ScaleToHighest,
     ScorePlugin,
+    Scores,
     SummaryPlugin,
-    Verdicts,
 )
-from shared.framework.profile import Factory, Framework
-from shared.framework.view import NodeView
+from flotilla.results import SUCCESS, ApiCall, Permission, PostFilterResult, PreFilterResult, Status, unschedulable
+from shared.cluster.view import table_of
+from shared.config.points import ExtensionPoint, PluginRef
+from shared.config.structs import ProfileConfig
+from shared.framework.profile import Framework
 from shared.model.objects import Pod
-from shared.plugins.prioritysort import PrioritySort
+from shared.plugins.queueandbind import PrioritySort
+from shared.plugins.registry import Factory
 
 P = TypeVar("P", bound=Plugin)
 
@@ -52,7 +55,7 @@ class ReadsNothing(Plugin):
     def signature(self, pod: Pod) -> Hashable:
         return None
 
-    def reads_objects(self, state: CycleState) -> tuple[()]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
 
@@ -81,34 +84,34 @@ class Scripted(
     def pre_enqueue(self, pod: Pod) -> Status:
         return cast(Status, self._answer("pre_enqueue"))
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         answer = self._answer("pre_filter", PreFilterResult())
         return PreFilterResult(answer) if isinstance(answer, Status) else cast(PreFilterResult, answer)
 
-    def post_filter(self, state: CycleState, statuses: dict[str, Status]) -> PostFilterResult:
+    def post_filter(self, state: ClassState, statuses: dict[str, Status]) -> PostFilterResult:
         answer = self._answer("post_filter")
         return PostFilterResult(answer) if isinstance(answer, Status) else cast(PostFilterResult, answer)
 
-    def pre_score(self, state: CycleState) -> Status:
+    def pre_score(self, state: ClassState) -> Status:
         return cast(Status, self._answer("pre_score"))
 
-    def reserve(self, state: CycleState, node: str) -> Status:
+    def reserve(self, state: BindingState, node: str) -> Status:
         return cast(Status, self._answer(f"reserve({node})", self._answers.get("reserve", SUCCESS)))
 
-    def unreserve(self, state: CycleState, node: str) -> None:
+    def unreserve(self, state: BindingState, node: str) -> None:
         self._answer(f"unreserve({node})")
 
-    def permit(self, state: CycleState, node: str) -> Permission:
+    def permit(self, state: BindingState, node: str) -> Permission:
         answer = self._answer("permit")
         return Permission(answer) if isinstance(answer, Status) else cast(Permission, answer)
 
-    def pre_bind(self, state: CycleState, node: str) -> Status | Sequence[ApiCall]:
+    def pre_bind(self, state: BindingState, node: str) -> Status | Sequence[ApiCall]:
         return cast(Status | Sequence[ApiCall], self._answer("pre_bind"))
 
-    def bind(self, state: CycleState, node: str) -> Status | ApiCall:
+    def bind(self, state: BindingState, node: str) -> Status | ApiCall:
         return cast(Status | ApiCall, self._answer("bind"))
 
-    def post_bind(self, state: CycleState, node: str) -> None:
+    def post_bind(self, state: BindingState, node: str) -> None:
         self._answer(f"post_bind({node})")
 
 
@@ -122,11 +125,8 @@ class Uncordoned(ReadsNothing, FilterPlugin):
     name = "Uncordoned"
     filter_reads = Reads.NODE
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        return view.unschedulable.astype(np.int64)
-
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        return unschedulable("cordoned")
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        nodes.reject(nodes.unschedulable, unschedulable("cordoned"))
 
 
 class FewPods(ReadsNothing, FilterPlugin):
@@ -135,12 +135,8 @@ class FewPods(ReadsNothing, FilterPlugin):
     name = "FewPods"
     most: ClassVar[int] = 2
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        verdicts: Verdicts = (view.used[PODS] >= self.most).astype(np.int64)
-        return verdicts
-
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        return unschedulable("too many pods")
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        nodes.reject(nodes.requested("pods")[0] >= self.most, unschedulable("too many pods"))
 
 
 class AskedFilter(ReadsNothing, PerNodeFilter):
@@ -151,7 +147,7 @@ class AskedFilter(ReadsNothing, PerNodeFilter):
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []
 
-    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
         self.asked.append((node.node.name, node.requested["pods"]))
         reason = node.node.metadata.labels.get("reject")
         return SUCCESS if reason is None else unschedulable(reason)
@@ -165,7 +161,7 @@ class AskedScore(ReadsNothing, PerNodeScore):
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []
 
-    def score_node(self, state: CycleState, node: NodeInfo) -> int:
+    def score_node(self, state: ClassState, node: NodeInfo) -> int:
         self.asked.append((node.node.name, node.requested["pods"]))
         return int(node.node.metadata.labels.get("score", "50")) - len(node.pods)
 
@@ -177,7 +173,7 @@ class NormalizedScore(AskedScore):
 class ZoneFilter(AskedFilter):
     name = "ZoneFilter"
 
-    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
         zone = node.node.metadata.labels.get("zone", "")
         return unschedulable(f"in the {zone}") if zone == "west" else SUCCESS
 
@@ -188,24 +184,25 @@ class LabelScore(ReadsNothing, PerNodeScore):
     name = "LabelScore"
     score_reads = Reads.NODE
 
-    def score_node(self, state: CycleState, node: NodeInfo) -> int:
+    def score_node(self, state: ClassState, node: NodeInfo) -> int:
         return int(node.node.metadata.labels.get("score", "50"))
 
 
-class CountNodes(ReadsNothing, SummaryPlugin, ScorePlugin):
+class CountNodes(ReadsNothing, SummaryPlugin[Any, None], ScorePlugin):
     """Scores a node by its pods among all the pods there are."""
 
     name = "CountNodes"
 
-    def summarize(self, state: CycleState, table: NodeTable) -> Any:
+    def summarize(self, state: ClassState, nodes: NodeView) -> Any:
+        table = table_of(nodes)
         return {"pods": table.pod_count, "names": sorted(node.name for _, node in table.nodes())}
 
     def merge(self, one: Any, other: Any) -> Any:
         return {"pods": one["pods"] + other["pods"], "names": sorted(one["names"] + other["names"])}
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
         total = state.summaries[self.name]["pods"]
-        scores: Scores = np.minimum(100 * view.used[PODS] // max(1, total), 100)
+        scores: Scores = np.minimum(100 * nodes.requested("pods")[0] // max(1, total), 100)
         return scores
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 from shared.cluster.shards import shard_of
-from shared.framework.classify import Signing as Profile
-from shared.framework.classify import class_of_template
+from shared.framework.loading import load_frameworks
+from shared.framework.signatures import Signing as Profile
+from shared.framework.signatures import class_of_template
 from shared.model.objects import Pod
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import PodBuilder, expr, pod
 
 SHARDS = [4, 0, 6, 6]

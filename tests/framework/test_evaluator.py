@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.errors import ClusterError
-from shared.framework.evaluator import ShardEvaluator
-from shared.framework.podclass import PodClass
-from shared.framework.profile import Framework
-from shared.framework.summary import merge
-from shared.messages.evaluation import Summary, Ties
+from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.loading import load_frameworks
+from shared.framework.pod_class import PodClass
+from shared.framework.profile import Framework, merge
+from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from shared.model.objects import Node, Pod
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import expr, node, pod, term
 from tests.cluster.history import NAMES, STEPS, Step, apply, nodes
-from tests.framework.evaluation import answers, climbed_by_placing, evaluate, ladder, ladders
+from tests.framework.evaluation import answers, climbed_by_placing, evaluate, ladder, ladders, summary_of
 from tests.framework.plugins import CountNodes, FewPods, NormalizedScore, Uncordoned, ZoneFilter
 from tests.framework.plugins import framework as plain_framework
 
@@ -147,7 +146,7 @@ def test_a_ladder_is_what_placing_one_pod_after_another_gives(
     evaluator = ShardEvaluator(table, FRAMEWORK, Ties(mode))
     pod_class = evaluator.prepare("x", PODS[number])
     evaluate(evaluator, [pod_class])
-    ranges = evaluator.summary(pod_class, {}).ranges
+    ranges = summary_of(evaluator, pod_class).ranges
     expected = ladder(evaluator, pod_class, 12)
     assert climbed_by_placing(evaluator, pod_class, 12, ranges) == expected
 
@@ -172,14 +171,14 @@ def test_shards_together_know_what_one_table_knows(
         evaluate(one, [pod_class])
         split = [evaluator.prepare(built_pod.name, built_pod) for evaluator in parts]
         pairs = list(zip(parts, split, strict=True))
-        merged = merge(FRAMEWORK, [Summary(plugins=evaluator.summarize(c)) for evaluator, c in pairs]).plugins
-        for evaluator, c in pairs:
-            evaluator.believe(c, merged)
-            evaluator.refresh([c])
-        summary = merge(FRAMEWORK, [evaluator.summary(c, {}) for evaluator, c in pairs])
-        assert summary == one.summary(pod_class, {})
-        for evaluator, c in pairs:
-            evaluator.rank([c], [summary.ranges])
+        summary = merge(FRAMEWORK, [summary_of(evaluator, c) for evaluator, c in pairs])
+        while True:
+            guess = summary
+            evaluated = [evaluator.evaluate([Question(c, guess)])[0] for evaluator, c in pairs]
+            summary = merge(FRAMEWORK, [each.summary for each in evaluated])
+            if summary.agrees_with(guess):
+                break
+        assert summary == summary_of(one, pod_class)
         scores = [key >> one.tie_bits for _, key in ladder(one, pod_class, 1)]
         heads = [head for evaluator, c in pairs for head in ladder(evaluator, c, 1)]
         assert [max(key for _, key in heads) >> one.tie_bits] == scores if heads else not scores

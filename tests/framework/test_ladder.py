@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shared.framework.ladder import greedy
+from shared.framework.ladders import greedy
 
 Curve = list[int]
 """The key of a candidate by how many pods it was given; beyond the end it is full."""

@@ -2,14 +2,15 @@
 
 import numpy as np
 
+from flotilla.plugin import Plugin, PreFilterPlugin
+from services.worker.proposer import own_node
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.view import Planned, TableView
 from shared.config.args import InterPodAffinityArgs
 from shared.config.points import ExtensionPoint
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.explanation import rejections
-from shared.framework.nominated import KeptRoom, own_node
-from shared.framework.plugin import Plugin, PreFilterPlugin
-from shared.framework.podclass import PodClass
+from shared.framework.judge import Judge
+from shared.framework.pod_class import PodClass
 from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from shared.model.objects import Pod
@@ -26,16 +27,15 @@ def table_of(*names: str) -> NodeTable:
     return table
 
 
-def judging(table: NodeTable, new: PodBuilder | Pod, *plugins: Plugin) -> tuple[KeptRoom, PodClass]:
+def judging(table: NodeTable, new: PodBuilder | Pod, *plugins: Plugin) -> tuple[Judge, PodClass]:
     plugins = plugins or (FewPods(),)
     names = [plugin.name for plugin in plugins]
     pre_filters = [plugin.name for plugin in plugins if isinstance(plugin, PreFilterPlugin)]
     points = {ExtensionPoint.FILTER: names, ExtensionPoint.PRE_FILTER: pre_filters}
     evaluator = ShardEvaluator(table, framework(points, *plugins), Ties("name"))
     pod_class = evaluator.prepare("class", new if isinstance(new, Pod) else new.build())
-    evaluator.believe(pod_class, evaluator.summarize(pod_class))
-    evaluator.refresh([pod_class])
-    return evaluator.kept_room, pod_class
+    evaluator.refresh_by(pod_class, {})
+    return evaluator.judge, pod_class
 
 
 def nominate(table: NodeTable, name: str, on: str, priority: int = 5) -> Pod:
@@ -50,7 +50,7 @@ def refused(table: NodeTable, new: PodBuilder | Pod, rows: list[int] | None = No
     which = None if rows is None else np.array(rows, dtype=np.intp)
     before = np.ones(table.size if which is None else len(which), dtype=np.bool_)
     after = before.copy()
-    room.refuse(pod_class, which, after)
+    room.reserve(pod_class, which, after)
     return [table.names[i if which is None else int(which[i])] for i in np.flatnonzero(before & ~after).tolist()]
 
 
@@ -91,10 +91,11 @@ def test_the_status_is_that_of_the_time_when_it_did_not_fit() -> None:
     room, pod_class = judging(table, near, InterPodAffinity(InterPodAffinityArgs()))
     judged = room.judge(pod_class, np.array([0, 1], dtype=np.intp), None)
     assert judged.fits.tolist() == [False, True]  # the nominated pod is not there yet, so it is not near it
-    assert list(room.rejected(pod_class)) == []  # and as if it were there, it would fit
+    assert all(rows.tolist() != [1] for rows, _ in room.statuses(pod_class, judged))  # with it there, it would fit
     far = pod("far").require_no_pods("kubernetes.io/hostname", selector(app="web"))
     room, pod_class = judging(table, far, InterPodAffinity(InterPodAffinityArgs()))
-    [(rows, status)] = room.rejected(pod_class)
+    judged = room.judge(pod_class, np.array([0], dtype=np.intp))
+    [(rows, status)] = room.statuses(pod_class, judged)
     assert rows.tolist() == [0]
     assert status.reasons == ("node(s) didn't match pod anti-affinity rules",)
 
@@ -105,9 +106,9 @@ def test_more_pods_of_the_class_do_not_take_it_either() -> None:
     room, pod_class = judging(table, pod("new"))
     rows = np.array([0, 0, 1, 1], dtype=np.intp)
     own = np.array([0, 1, 0, 1], dtype=np.int64)
-    feasible = np.array([True, True, True, False])
-    room.refuse_more([pod_class], np.zeros(4, dtype=np.intp), rows, own, feasible)
-    assert feasible.tolist() == [True, False, True, False]
+    which = np.zeros(4, dtype=np.intp)
+    view = TableView(table, rows, Planned(own, [pod_class.kind], which))
+    assert room.feasible_pairs([pod_class], which, view, ()).tolist() == [True, False, True, True]
 
 
 def test_its_own_node_is_taken_at_once_if_it_is_feasible() -> None:
@@ -127,10 +128,11 @@ def test_its_own_node_is_taken_at_once_if_it_is_feasible() -> None:
 def test_a_node_that_comes_later_has_its_nominations() -> None:
     table = table_of("a")
     nominate(table, "kept", "b")
-    room, pod_class = judging(table, pod("new"))
-    assert room.rows(pod_class).tolist() == []
+    table.add_pod("there", "a", load_of(pod("there").build()))
+    assert refused(table, pod("new")) == []
     table.add_node(node("b").build())
-    assert room.rows(pod_class).tolist() == [1]
+    table.add_pod("beside", "b", load_of(pod("beside").build()))
+    assert refused(table, pod("new")) == ["b"]
 
 
 def test_feasibility_and_what_is_said_of_it_agree_with_the_room_that_is_kept() -> None:
@@ -142,7 +144,7 @@ def test_feasibility_and_what_is_said_of_it_agree_with_the_room_that_is_kept() -
     def told() -> tuple[list[str], list[tuple[str, int]], list[str]]:
         evaluate(evaluator, [pod_class])
         ladder = [name for name, _ in ladders(evaluator, [pod_class], [4], [None])[0]]
-        refused = [(each.status.message, each.nodes) for each in rejections(evaluator, pod_class)]
+        refused = [(each.status.message, each.nodes) for each in evaluator.rejections(pod_class)]
         return feasible(evaluator, pod_class), refused, sorted(ladder)
 
     assert told() == (["a", "b"], [], ["a", "b", "b"])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shared.framework.normalize import ScaleToHighest
+from flotilla.plugin import ScaleToHighest
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,17 @@ from collections import Counter
 
 import pytest
 
+from flotilla.plugin import ClassState, NodeInfo
 from flotilla.results import Status, unschedulable
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
-from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.explanation import explain
-from shared.framework.nodeinfo import NodeInfo
-from shared.framework.normalize import ScoreOutOfRange
-from shared.framework.podclass import PodClass
+from shared.framework.pod_class import PodClass
+from shared.framework.ranking import ScoreOutOfRange
 from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from testing.builders import NodeBuilder, node, pod
-from tests.framework.evaluation import answers, climbed_by_placing, evaluate, feasible, ladder
+from tests.framework.evaluation import answers, climbed_by_placing, evaluate, feasible, ladder, summary_of
 from tests.framework.plugins import AskedFilter, AskedScore, FewPods, LabelScore, NormalizedScore, Uncordoned, framework
 
 FILTER, SCORE = ExtensionPoint.FILTER, ExtensionPoint.SCORE
@@ -162,7 +160,7 @@ def test_what_a_plugin_is_told_of_a_node() -> None:
     seen: list[NodeInfo] = []
 
     class Watching(AskedFilter):
-        def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+        def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
             seen.append(node)
             return super().filter_node(state, node)
 
@@ -199,16 +197,16 @@ def test_a_score_out_of_range_is_the_plugins_fault(score: str) -> None:
 def test_the_ends_of_the_range_are_in_it(score: str) -> None:
     evaluator, pod_class = with_plugins(table_of(node("a").label(score=score)), AskedFilter(), AskedScore())
     evaluate(evaluator, [pod_class])
-    assert explain(evaluator, pod_class).scores == {"a": {"AskedScore": int(score)}}
+    assert evaluator.explain(pod_class).scores == {"a": {"AskedScore": int(score)}}
 
 
 def test_with_a_normaliser_any_score_will_do() -> None:
     table = table_of(node("a").label(score="4000"), node("b").label(score="1000"), node("c").unschedulable())
     evaluator, pod_class = with_plugins(table, AskedFilter(), NormalizedScore())
     evaluate(evaluator, [pod_class])
-    assert evaluator.summary(pod_class, {}).ranges == {"AskedScore": (1000, 4000)}
+    assert summary_of(evaluator, pod_class).ranges == {"AskedScore": (1000, 4000)}
     assert answers(evaluator, pod_class)["explanation"].scores == {"a": {"AskedScore": 100}, "b": {"AskedScore": 25}}
     table.upsert_node(node("c").label(score="8000").build())
     evaluate(evaluator, [pod_class])
-    assert evaluator.summary(pod_class, {}).ranges == {"AskedScore": (1000, 8000)}
+    assert summary_of(evaluator, pod_class).ranges == {"AskedScore": (1000, 8000)}
     assert ladder(evaluator, pod_class, 1)[0][0] == "c"

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
+from flotilla.plugin import QueueSortPlugin
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.plugin import QueueSortPlugin
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.model.objects import Pod
-from shared.plugins.prioritysort import PrioritySort
+from shared.plugins.queueandbind import PrioritySort
 from testing.builders import pod
 from tests.framework.plugins import AskedScore, FewPods, LabelScore, Uncordoned, framework, scripted
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
+from flotilla.plugin import ClassState
 from shared.cluster.changes import ChangeLog
-from shared.framework.cyclestate import CycleState
-from shared.framework.results import NOTHING_SEEN, UNKNOWN, ResultPool
-from testing.builders import pod
+from shared.framework.result_pool import NOTHING_SEEN, UNKNOWN, ResultPool
+from testing.builders import class_state, pod
 
 
-def state(name: str = "p") -> CycleState:
-    return CycleState(pod(name).build())
+def state(name: str = "p") -> ClassState:
+    return class_state(pod(name).build())
 
 
 @pytest.fixture

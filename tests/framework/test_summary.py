@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.config.points import ExtensionPoint
-from shared.framework.summary import merge
+from shared.framework.profile import merge
 from shared.messages.evaluation import Summary
 from tests.framework.plugins import CountNodes, framework
 

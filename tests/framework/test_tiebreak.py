@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import PODS, NodeTable
-from shared.framework.tiebreak import Keys, NameRanks, Salts, random_ties, salt
+from shared.framework.keymatrix import Keys
+from shared.framework.ranking import NameRanks, Salts, random_ties, salt
 from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from testing.builders import node, pod

@@ -4,15 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flotilla.plugin import ClassState, FilterPlugin, NodeView, Plugin, PreFilterPlugin
 from flotilla.results import PreFilterResult, Status, unschedulable
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.view import Both, Changes, Hypothesis, Planned
 from shared.config.points import ExtensionPoint
-from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.plugin import FilterPlugin, Plugin, PreFilterPlugin
-from shared.framework.podclass import PodClass
-from shared.framework.view import Changes, Hypothesis, Own
-from shared.framework.whatif import Both, WhatIf
+from shared.framework.judge import Judge
+from shared.framework.pod_class import PodClass
 from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from testing.builders import NodeBuilder, node, pod
@@ -23,14 +22,14 @@ LOAD = load_of(pod("p").build())
 
 class World(NamedTuple):
     table: NodeTable
-    what_if: WhatIf
+    judge: Judge
     pod_class: PodClass
 
     def judged(self, rows: list[int], supposed: Hypothesis | None) -> list[str]:
         """Of each row: the plugin that rejects it and why, or nothing."""
-        judged = self.what_if.judge(self.pod_class, np.array(rows, dtype=np.intp), supposed)
+        judged = self.judge.judge(self.pod_class, np.array(rows, dtype=np.intp), supposed)
         said = [""] * len(rows)
-        for at, status in self.what_if.statuses(self.pod_class, judged):
+        for at, status in self.judge.statuses(self.pod_class, judged):
             for place in at.tolist():
                 said[place] = f"{status.plugin}: {status.message}"
         assert [not each for each in said] == judged.fits.tolist()
@@ -58,8 +57,8 @@ def world(*nodes: NodeBuilder, pods: tuple[str, ...] = (), plugins: tuple[Plugin
     points[ExtensionPoint.PRE_FILTER] = [p.name for p in made if isinstance(p, PreFilterPlugin)]
     evaluator = ShardEvaluator(table, framework(points, *made), Ties("name"))
     pod_class = evaluator.prepare("class", pod("p").build())
-    evaluator.refresh([pod_class])
-    return World(table, evaluator.what_if, pod_class)
+    evaluator.refresh_by(pod_class, {})
+    return World(table, evaluator.judge, pod_class)
 
 
 def test_pods_that_come_and_go_count() -> None:
@@ -99,7 +98,7 @@ def test_what_is_known_of_rows_as_they_are_is_not_asked_again() -> None:
 def test_two_hypotheses_at_once() -> None:
     there = world(node("a"), node("b"), pods=("a", "b", "b"))
     kinds = [there.table.kind(load_of(pod("q").request(cpu="1").build()))]
-    own = Own(np.array([1, 2], dtype=np.int64), kinds, np.zeros(2, dtype=np.intp))
+    own = Planned(np.array([1, 2], dtype=np.int64), kinds, np.zeros(2, dtype=np.intp))
     both = Both(own, there.changes(0, -2))
     assert there.judged([0, 1], both) == [FULL, FULL]
     assert there.judged([1], both.take(np.array([1], dtype=np.intp))) == [FULL]
@@ -110,20 +109,17 @@ def test_two_hypotheses_at_once() -> None:
 class RejectedForNow(PreFilterPlugin):
     name = "RejectedForNow"
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         return PreFilterResult(unschedulable("not now"))
 
 
 class Skipped(FilterPlugin, PreFilterPlugin):
     name = "Skipped"
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         return PreFilterResult(Status(code=unschedulable().code.SKIP))
 
-    def filter(self, state: CycleState, view: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        raise AssertionError("is skipped")
-
-    def explain(self, state: CycleState, verdict: int) -> Status:
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
         raise AssertionError("is skipped")
 
 

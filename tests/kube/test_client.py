@@ -17,7 +17,7 @@ from shared.kube.errors import Forbidden, Refused, Unauthorized, Unreachable
 from shared.kube.events_and_conditions import PodEvent, PodRef, PodScheduled, event_name
 from shared.kube.outcome import CallOutcome, result_of
 from shared.model.objects import decode_pod
-from shared.plugins.defaultbinder import DefaultBinder
+from shared.plugins.queueandbind import DefaultBinder
 from testing.simulator.service import Simulator, SimulatorOptions
 from tests.kube.support import api_server, client_of, raw_node, raw_pod
 

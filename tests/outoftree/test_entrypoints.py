@@ -11,16 +11,15 @@ import pytest
 
 from shared.config.points import ExtensionPoint
 from shared.errors import UserError
+from shared.framework.loading import Registry, load_frameworks
 from shared.framework.profile import Framework
-from shared.plugins.entrypoints import Registry
-from shared.plugins.frameworks import load_frameworks
 from shared.plugins.nodename import NodeName
 from shared.plugins.registry import IN_TREE
 from tools.cli.main import main
 
 GOOD = """
-from shared.framework.pernode import PerNodeFilter
-from shared.framework.plugin import PermitPlugin
+from flotilla.plugin import PerNodeFilter
+from flotilla.plugin import PermitPlugin
 from flotilla.results import Permission
 from flotilla.results import SUCCESS
 
@@ -128,12 +127,12 @@ def test_all_names_are_listed_once(installs: Installs) -> None:
         ("def P(args): ...", "acme:P", "acme:P is no class that derives from Plugin"),
         (GOOD, "acme:Own", "acme:Own calls itself 'Own'"),
         (
-            "from shared.framework.plugin import PermitPlugin\nclass P(PermitPlugin):\n    name = 'P'",
+            "from flotilla.plugin import PermitPlugin\nclass P(PermitPlugin):\n    name = 'P'",
             "acme:P",
             "acme:P has no permit",
         ),
         (
-            "from shared.framework.plugin import Plugin\nclass P(Plugin):\n    name = 'P'",
+            "from flotilla.plugin import Plugin\nclass P(Plugin):\n    name = 'P'",
             "acme:P",
             "acme:P derives from no extension point",
         ),
@@ -150,7 +149,7 @@ def test_whose_fault_it_is_is_told_on_one_line(installs: Installs, code: str, va
 
 MAKES_TROUBLE = """
 from shared.errors import UserError
-from shared.framework.plugin import PermitPlugin
+from flotilla.plugin import PermitPlugin
 from flotilla.results import Permission
 
 class P(PermitPlugin):

@@ -74,7 +74,7 @@ def test_its_own_tests_pass(installed: Path) -> None:
     tests = str(installed.parent / "source" / "tests")
     code = f"import sys; sys.path.insert(0, {str(installed)!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
     arguments = ("-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tests, tests)
-    assert "6 passed" in run(sys.executable, "-c", code, *arguments)
+    assert "8 passed" in run(sys.executable, "-c", code, *arguments)
 
 
 @pytest_asyncio.fixture

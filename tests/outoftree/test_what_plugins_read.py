@@ -7,20 +7,17 @@ import pytest
 from msgspec.structs import replace
 
 from flotilla.events import Action, Registration, Resource
+from flotilla.plugin import BindingState, ClassState, NodeInfo, PermitPlugin, PerNodeFilter, PodParts, PreFilterPlugin
 from flotilla.results import SUCCESS, Permission, PreFilterResult, Status, unschedulable
 from services.cycle.events import Decided, Failed, Unschedulable
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint
-from shared.framework.cyclestate import CycleState
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.nodeinfo import NodeInfo
-from shared.framework.pernode import PerNodeFilter
-from shared.framework.plugin import PermitPlugin, PodParts, PreFilterPlugin
-from shared.framework.podreads import PluginFailed
+from shared.framework.loading import load_frameworks
+from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Ties
 from shared.model.objects import Namespace, ObjectMeta, OwnerReference, Pod, pod_from
-from shared.plugins.frameworks import load_frameworks
 from shared.plugins.registry import IN_TREE
 from testing.builders import pod
 from testing.inprocess.batches import class_of
@@ -53,7 +50,7 @@ class ByAnnotation(PerNodeFilter):
 
     name = "ByAnnotation"
 
-    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
         return SUCCESS if node.node.name == self.wish(state.pod) else unschedulable("another node is wished for")
 
     def wish(self, pod: Pod) -> str:
@@ -139,7 +136,7 @@ ALIKE = [wishing("p", "a"), wishing("q", "a"), annotated("r", other="x"), wishin
 class Unsigned(PermitPlugin):
     name = "Unsigned"
 
-    def permit(self, state: CycleState, node: str) -> Permission:
+    def permit(self, state: BindingState, node: str) -> Permission:
         return Permission()
 
 
@@ -167,10 +164,10 @@ class Declared(PreFilterPlugin):
     def signature(self, pod: Pod) -> Hashable:
         return pod.metadata.annotations.get(WISH)
 
-    def reads_objects(self, state: CycleState) -> tuple[()]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         meta = state.pod.metadata
         seen = (meta.name, meta.uid, meta.annotations, [owner.name for owner in meta.owner_references])
         return PreFilterResult(unschedulable(repr(seen)))
@@ -211,7 +208,7 @@ class ByNamespace(PerNodeFilter):
     def signature(self, pod: Pod) -> Hashable:
         return pod.namespace
 
-    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
         namespace = state.objects.namespaces.get(state.pod.namespace)
         wish = "" if namespace is None else namespace.labels.get("node", "")
         return SUCCESS if node.node.name == wish else unschedulable("another node is wished for")
@@ -268,7 +265,7 @@ class Signs(PerNodeFilter):
             case _:
                 return None
 
-    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
         return SUCCESS
 
 
@@ -289,12 +286,12 @@ class SignsByTurns(Signs):
 
     name = "SignsByTurns"
 
-    def cache_key(self, state: CycleState) -> Hashable:
+    def cache_key(self, state: ClassState) -> Hashable:
         return super().cache_key(state) if "fine" in state.pod.metadata.labels else [1]  # type: ignore[return-value]
 
 
 def slots_in_use(evaluator: ShardEvaluator) -> list[int]:
-    pools = (*evaluator.answers.filter_pools, *evaluator.answers.score_pools)
+    pools = (*evaluator._answers.filter_pools, *evaluator._answers.score_pools)
     return [len(pool) for pool in pools]
 
 

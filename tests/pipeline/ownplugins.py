@@ -11,7 +11,7 @@ from shared.config.settings import Settings
 
 PLUGINS = """
 from flotilla.results import SUCCESS, Code, Permission, Status
-from shared.framework.plugin import PermitPlugin, ReservePlugin
+from flotilla.plugin import PermitPlugin, ReservePlugin
 
 
 class ByHand(PermitPlugin):

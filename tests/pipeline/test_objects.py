@@ -14,11 +14,11 @@ from services.worker.core import WorkerCore
 from services.worker.service import Shell as WorkerShell
 from shared.bus import Bus
 from shared.config.settings import ApiSettings, Settings
+from shared.framework.loading import load_frameworks
 from shared.messages.watch import Kind
 from shared.messages.workers import Assign
 from shared.model.kinds import QUEUE_KINDS
 from shared.model.objects import ClusterObject, ObjectKind, is_namespaced, key_of, kind_of
-from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context, Health
 from shared.store.link import connect
 from testing.simulator.service import Simulator

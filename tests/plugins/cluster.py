@@ -4,20 +4,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, PreScorePlugin, ScorePlugin, SummaryPlugin
 from flotilla.results import Status
 from shared.cluster.nodetable import NodeTable
-from shared.framework.cyclestate import CycleState
-from shared.framework.evaluator import ShardEvaluator
-from shared.framework.explanation import explain
-from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreScorePlugin, ScorePlugin, SummaryPlugin
+from shared.cluster.view import Statuses, TableView
+from shared.framework.answers import filtered
+from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
-from shared.framework.summary import merge
-from shared.framework.view import NodeView
 from shared.messages.evaluation import Explanation, Ties
 from shared.model.load import load_of
 from shared.model.objects import Node, Pod
-from shared.plugins.frameworks import load_frameworks
-from testing.builders import NodeBuilder, PodBuilder
+from testing.builders import NodeBuilder, PodBuilder, class_state
 
 
 def table_of(*nodes: NodeBuilder | Node, pods: Iterable[PodBuilder | Pod] = ()) -> NodeTable:
@@ -31,9 +29,9 @@ def table_of(*nodes: NodeBuilder | Node, pods: Iterable[PodBuilder | Pod] = ()) 
     return table
 
 
-def prepared(plugin: object, pod: PodBuilder | Pod, table: NodeTable) -> CycleState:
+def prepared(plugin: object, pod: PodBuilder | Pod, table: NodeTable) -> ClassState:
     """The state after PreFilter, PreScore and the summary, as far as the plugin has them."""
-    state = CycleState(pod if isinstance(pod, Pod) else pod.build())
+    state = class_state(pod if isinstance(pod, Pod) else pod.build())
     if isinstance(plugin, PreFilterPlugin):
         status = plugin.pre_filter(state).status
         assert status.ok or status.skipped, status
@@ -41,26 +39,30 @@ def prepared(plugin: object, pod: PodBuilder | Pod, table: NodeTable) -> CycleSt
         status = plugin.pre_score(state)
         assert status.ok or status.skipped, status
     if isinstance(plugin, SummaryPlugin):
-        state.summaries[plugin.name] = plugin.summarize(state, table)
+        state.summaries[plugin.name] = plugin.summarize(state, TableView(table))
     return state
+
+
+def rejected(
+    plugin: FilterPlugin, state: ClassState, view: TableView, *, open_domains: bool = False
+) -> list[Status | None]:
+    """Why the plugin rejects each node of the view; None for those it admits."""
+    found = Statuses()
+    (verdicts,) = filtered(plugin, found, [state], None, view, open_domains=open_domains)
+    assert verdicts.shape == (len(view),)
+    return [found[verdict] if verdict else None for verdict in verdicts.tolist()]
 
 
 def statuses(plugin: FilterPlugin, pod: PodBuilder | Pod, table: NodeTable) -> dict[str, Status]:
     """Why the plugin rejects nodes; a node that fits is not mentioned."""
     state = prepared(plugin, pod, table)
-    verdicts = plugin.filter(state, NodeView(table))
-    assert verdicts.dtype == np.int64
-    assert verdicts.shape == (table.size,)
-    return {
-        table.names[row]: plugin.explain(state, int(verdicts[row]))
-        for row in range(table.size)
-        if table.valid[row] and verdicts[row]
-    }
+    found = rejected(plugin, state, TableView(table))
+    return {table.names[row]: status for row, status in enumerate(found) if table.valid[row] and status is not None}
 
 
 def scores(plugin: ScorePlugin, pod: PodBuilder | Pod, table: NodeTable) -> dict[str, int]:
     """The plugin's raw scores."""
-    raw = plugin.score(prepared(plugin, pod, table), NodeView(table))
+    raw = plugin.score(prepared(plugin, pod, table), TableView(table))
     assert raw.dtype == np.int64
     assert raw.shape == (table.size,)
     return {table.names[row]: int(raw[row]) for row in range(table.size) if table.valid[row]}
@@ -87,9 +89,5 @@ def judge(profile: Framework, pod: PodBuilder | Pod, table: NodeTable) -> Explan
     evaluator = ShardEvaluator(table, profile, Ties(mode="name"))
     pod_class = evaluator.prepare("class", pod if isinstance(pod, Pod) else pod.build())
     assert pod_class.failure is None, pod_class.failure
-    plugins = evaluator.summarize(pod_class)
-    evaluator.believe(pod_class, plugins)
-    evaluator.refresh([pod_class])
-    summary = merge(profile, [evaluator.summary(pod_class, plugins)])
-    evaluator.rank([pod_class], [summary.ranges])
-    return explain(evaluator, pod_class)
+    evaluator.evaluate([Question(pod_class)])
+    return evaluator.explain(pod_class)

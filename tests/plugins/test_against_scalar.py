@@ -6,8 +6,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, PreScorePlugin, ScorePlugin, SummaryPlugin
 from flotilla.results import Code, Status
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.view import Planned, Statuses, TableView
 from shared.config.args import (
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
@@ -17,9 +19,7 @@ from shared.config.args import (
     ScoringStrategy,
     UtilizationShapePoint,
 )
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PreFilterPlugin, PreScorePlugin, ScorePlugin, SummaryPlugin
-from shared.framework.view import NodeView, Own
+from shared.framework.answers import filtered, scored
 from shared.model.load import load_of
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.objects import NodeSelector, Pod, PreferredSchedulingTerm
@@ -31,7 +31,9 @@ from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocatio
 from shared.plugins.noderesources.fit import NodeResourcesFit
 from shared.plugins.nodeunschedulable import NodeUnschedulable
 from shared.plugins.tainttoleration import TaintToleration
+from testing.builders import class_state
 from tests.plugins import scalar
+from tests.plugins.cluster import rejected
 from tests.plugins.scalar import Host
 from tests.plugins.strategies import ARRIVING, GPU, HUGE_PAGES, TERMS, clusters
 
@@ -93,9 +95,9 @@ def at(table: NodeTable, hosts: Sequence[Host]) -> list[int]:
     return [row for row in rows if row is not None]
 
 
-def prepare(plugin: object, pod: Pod, table: NodeTable) -> CycleState | None:
+def prepare(plugin: object, pod: Pod, table: NodeTable) -> ClassState | None:
     """None when PreFilter or PreScore has decided already."""
-    state = CycleState(pod)
+    state = class_state(pod)
     if isinstance(plugin, PreFilterPlugin) and isinstance(plugin, FilterPlugin):
         status = plugin.pre_filter(state).status
         if status.rejected:
@@ -103,13 +105,13 @@ def prepare(plugin: object, pod: Pod, table: NodeTable) -> CycleState | None:
     if isinstance(plugin, PreScorePlugin) and not plugin.pre_score(state).ok:
         return state if isinstance(plugin, FilterPlugin) else None
     if isinstance(plugin, SummaryPlugin):
-        state.summaries[plugin.name] = plugin.summarize(state, table)
+        state.summaries[plugin.name] = plugin.summarize(state, TableView(table))
     return state
 
 
 def check_filter(plugin: FilterPlugin, hosts: Sequence[Host], arriving: Sequence[Pod], slow: FitStatus) -> None:
     table, left = build(hosts, frozenset({1}))
-    states: list[CycleState] = []
+    states: list[ClassState] = []
     for pod in arriving:
         state = prepare(plugin, pod, table)
         if state is None:
@@ -120,18 +122,19 @@ def check_filter(plugin: FilterPlugin, hosts: Sequence[Host], arriving: Sequence
         return
     rows = at(table, left)
     for index in (rows, rows[::-2]):
-        view = NodeView(table, np.array(index, dtype=np.intp))
-        many = plugin.filter_all(states, None, view)
+        view = TableView(table, np.array(index, dtype=np.intp))
+        numbers = Statuses()
+        many = filtered(plugin, numbers, states, None, view)
         which = np.arange(len(index)) % len(states)
-        pairs = plugin.filter_all(states, which, view)
+        pairs = filtered(plugin, numbers, states, which, view)
         for i, state in enumerate(states):
-            one = plugin.filter(state, view)
-            assert many[i].tolist() == one.tolist() == plugin.filter(state, NodeView(table))[index].tolist()
+            (one,) = filtered(plugin, numbers, [state], None, view)
+            (whole,) = filtered(plugin, numbers, [state], None, TableView(table))
+            assert many[i].tolist() == one.tolist() == whole[index].tolist()
             assert pairs[which == i].tolist() == one[which == i].tolist()
     for state in states:
-        verdicts = plugin.filter(state, NodeView(table))[rows].tolist()
-        fast = [plugin.explain(state, verdict) if verdict else None for verdict in verdicts]
-        assert fast == [slow(state.pod, host) for host in left]
+        fast = rejected(plugin, state, TableView(table))
+        assert [fast[row] for row in rows] == [slow(state.pod, host) for host in left]
 
 
 def check_score(plugin: ScorePlugin, hosts: Sequence[Host], arriving: Sequence[Pod], slow: Score) -> None:
@@ -141,16 +144,16 @@ def check_score(plugin: ScorePlugin, hosts: Sequence[Host], arriving: Sequence[P
         return
     rows = at(table, left)
     for index in (rows, rows[::-2]):
-        view = NodeView(table, np.array(index, dtype=np.intp))
-        many = plugin.score_all(states, None, view)
+        view = TableView(table, np.array(index, dtype=np.intp))
+        many = scored(plugin, states, None, view)
         which = np.arange(len(index)) % len(states)
-        pairs = plugin.score_all(states, which, view)
+        pairs = scored(plugin, states, which, view)
         for i, state in enumerate(states):
             one = plugin.score(state, view)
-            assert many[i].tolist() == one.tolist() == plugin.score(state, NodeView(table))[index].tolist()
+            assert many[i].tolist() == one.tolist() == plugin.score(state, TableView(table))[index].tolist()
             assert pairs[which == i].tolist() == one[which == i].tolist()
     for state in states:
-        assert plugin.score(state, NodeView(table))[rows].tolist() == [slow(state.pod, host) for host in left]
+        assert plugin.score(state, TableView(table))[rows].tolist() == [slow(state.pod, host) for host in left]
 
 
 @RANDOM
@@ -168,7 +171,7 @@ def test_node_name_cordons_taints_and_ports(hosts: list[Host], arriving: tuple[P
 def test_node_affinity(hosts: list[Host], arriving: tuple[Pod, ...], added: NodeAffinitySpec | None) -> None:
     plugin = NodeAffinity(NodeAffinityArgs(added))
     check_filter(plugin, hosts, arriving, lambda pod, host: scalar.affinity_status(pod, host, added))
-    parsable = [pod for pod in arriving if plugin.pre_score(CycleState(pod)).code is not Code.ERROR]
+    parsable = [pod for pod in arriving if plugin.pre_score(class_state(pod)).code is not Code.ERROR]
     check_score(plugin, hosts, parsable, lambda pod, host: scalar.affinity_score(pod, host, added))
 
 
@@ -219,7 +222,7 @@ def test_hypothetical_pods_count_as_placed_ones(
     for i, (count, which) in enumerate(more):
         for j in range(count):
             real.add_pod(f"more-{i}-{j}", hosts[i].node.name, load_of(arriving[which]))
-    own = Own(
+    own = Planned(
         np.array([count for count, _ in more], dtype=np.int64),
         [table.kind(load_of(pod)) for pod in arriving],
         np.array([which for _, which in more], dtype=np.intp),
@@ -227,25 +230,25 @@ def test_hypothetical_pods_count_as_placed_ones(
     rows = np.array(at(table, hosts), dtype=np.intp)
     real_rows = np.array(at(real, hosts), dtype=np.intp)
     for supposed, placed in (
-        (NodeView(table, rows, own), NodeView(real, real_rows)),
-        (NodeView(table, rows, own).take(np.arange(len(rows))[::2]), NodeView(real, real_rows[::2])),
+        (TableView(table, rows, own), TableView(real, real_rows)),
+        (TableView(table, rows, own).take(np.arange(len(rows))[::2]), TableView(real, real_rows[::2])),
     ):
         assert_same_view(supposed, placed)
         fit, balanced = NodeResourcesFit(fit_args), NodeResourcesBalancedAllocation(balanced_args)
         for pod in arriving:
             for plugin in (NodePorts(), fit, balanced):
-                state, real_state = CycleState(pod), CycleState(pod)
+                state, real_state = class_state(pod), class_state(pod)
                 for each in (state, real_state):
                     if isinstance(plugin, NodePorts | NodeResourcesFit):
                         plugin.pre_filter(each)
                 if isinstance(plugin, FilterPlugin):
-                    assert plugin.filter(state, supposed).tolist() == plugin.filter(real_state, placed).tolist()
+                    assert rejected(plugin, state, supposed) == rejected(plugin, real_state, placed)
                 if isinstance(plugin, ScorePlugin):
                     assert plugin.score(state, supposed).tolist() == plugin.score(real_state, placed).tolist()
 
 
-def assert_same_view(supposed: NodeView, placed: NodeView) -> None:
-    assert supposed.non_zero.tolist() == placed.non_zero.tolist()
+def assert_same_view(supposed: TableView, placed: TableView) -> None:
+    assert supposed.non_zero_requested().tolist() == placed.non_zero_requested().tolist()
     for number, name in enumerate(supposed.table.resources.items):
         other = placed.table.resources.known(name)
         used = placed.used[other].tolist() if other is not None else [0] * len(placed)

@@ -1,9 +1,9 @@
 """DynamicResources, as far as it goes: pods without claims pass, pods with claims are told that they cannot."""
 
+from flotilla.plugin import BindingState
 from flotilla.results import SKIP, SUCCESS, PostFilterResult, error, unresolvable, unschedulable
-from shared.framework.cyclestate import CycleState
 from shared.plugins.dynamicresources import NOT_SUPPORTED, DynamicResources
-from testing.builders import node, pod
+from testing.builders import class_state, node, pod
 from tests.plugins.cluster import framework, judge, table_of
 
 PLAIN = pod("plain").build()
@@ -19,8 +19,8 @@ def test_a_pod_without_claims_may_go_anywhere_and_every_node_scores_nothing() ->
 
 def test_pre_filter_skips_pods_without_claims_and_ends_the_attempt_of_others() -> None:
     plugin = DynamicResources()
-    assert plugin.pre_filter(CycleState(PLAIN)).status == SKIP
-    assert plugin.pre_filter(CycleState(CLAIMING)).status == unresolvable(NOT_SUPPORTED)
+    assert plugin.pre_filter(class_state(PLAIN)).status == SKIP
+    assert plugin.pre_filter(class_state(CLAIMING)).status == unresolvable(NOT_SUPPORTED)
 
 
 def test_claims_are_what_it_reads_of_a_pod() -> None:
@@ -35,17 +35,17 @@ def test_a_pod_with_claims_is_tried_so_that_its_owner_hears_of_it() -> None:
 
 def test_no_claim_can_be_given_back() -> None:
     for arriving in (PLAIN, CLAIMING):
-        state, plugin = CycleState(arriving), DynamicResources()
+        state, plugin = class_state(arriving), DynamicResources()
         plugin.pre_filter(state)
         assert plugin.post_filter(state, {}) == PostFilterResult(unschedulable("no new claims to deallocate"))
 
 
 def test_post_filter_fails_if_an_earlier_pre_filter_ended_the_attempt() -> None:
-    assert DynamicResources().post_filter(CycleState(PLAIN), {}) == PostFilterResult(error("not found"))
+    assert DynamicResources().post_filter(class_state(PLAIN), {}) == PostFilterResult(error("not found"))
 
 
 def test_nothing_is_reserved_or_done_before_binding() -> None:
-    plugin, state = DynamicResources(), CycleState(PLAIN)
+    plugin, state = DynamicResources(), BindingState(PLAIN)
     assert plugin.reserve(state, "n1") == SUCCESS
     assert plugin.pre_bind(state, "n1") == SUCCESS
     plugin.unreserve(state, "n1")

@@ -5,9 +5,8 @@ import pytest
 from flotilla.results import Status, unresolvable, unschedulable
 from shared.config.args import NodeResourcesFitArgs
 from shared.errors import InvalidObject
-from shared.framework.cyclestate import CycleState
 from shared.plugins.noderesources.fit import MOST_SCALARS, NodeResourcesFit
-from testing.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, class_state, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 
 GPU, FPGA, HUGE = "example.com/gpu", "example.com/fpga", "hugepages-2Mi"
@@ -125,7 +124,7 @@ def test_many_extended_resources() -> None:
     short = [name for name in names if has.get(name, 0) < 2]
     assert status_of(arriving, on=node("n").capacity(has)) == unresolvable(*(f"Insufficient {name}" for name in short))
     with pytest.raises(InvalidObject, match=r"Pod default/p: spec\.containers: .*more than 50"):
-        FIT.pre_filter(CycleState(arriving.request({"example.com/more": 1}).build()))
+        FIT.pre_filter(class_state(arriving.request({"example.com/more": 1}).build()))
 
 
 def test_within_a_profile() -> None:

@@ -1,10 +1,9 @@
 import pytest
 
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import NodeView
+from shared.cluster.view import TableView
 from shared.model.objects import ImageSource, Volume
 from shared.plugins.imagelocality import ImageLocality, image_name, pod_images
-from testing.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, class_state, node, pod
 from tests.plugins.cluster import framework, judge, scores, table_of
 
 MIB = 1024 * 1024
@@ -106,10 +105,10 @@ def test_an_image_goes_by_all_its_names() -> None:
 
 
 def test_summaries_of_shards_add_up() -> None:
-    state = CycleState(uses("x", "y").build())
+    state = class_state(uses("x", "y").build())
     plugin = ImageLocality()
-    one = plugin.summarize(state, table_of(holds("a", x=800), holds("b", x=800, y=1)))
-    other = plugin.summarize(CycleState(state.pod), table_of(holds("c", x=800)))
+    one = plugin.summarize(state, TableView(table_of(holds("a", x=800), holds("b", x=800, y=1))))
+    other = plugin.summarize(class_state(state.pod), TableView(table_of(holds("c", x=800))))
     assert one == {"nodes": 2, "images": {"x:latest": 2, "y:latest": 1}}
     assert plugin.merge(one, other) == plugin.merge(other, one)
     assert plugin.merge(one, other) == {"nodes": 3, "images": {"x:latest": 3, "y:latest": 1}}
@@ -117,14 +116,14 @@ def test_summaries_of_shards_add_up() -> None:
 
 def test_a_summary_follows_the_nodes() -> None:
     plugin, table = ImageLocality(), table_of(holds("a", x=800))
-    state = CycleState(uses("x").build())
-    assert plugin.summarize(state, table) == {"nodes": 1, "images": {"x:latest": 1}}
+    state = class_state(uses("x").build())
+    assert plugin.summarize(state, TableView(table)) == {"nodes": 1, "images": {"x:latest": 1}}
     table.add_node(holds("b").build())
-    assert plugin.summarize(state, table) == {"nodes": 2, "images": {"x:latest": 1}}
+    assert plugin.summarize(state, TableView(table)) == {"nodes": 2, "images": {"x:latest": 1}}
     table.remove_node("a")
-    assert plugin.summarize(state, table) == {"nodes": 1, "images": {"x:latest": 0}}
-    state.summaries[plugin.name] = plugin.summarize(state, table)
-    assert plugin.score(state, NodeView(table)).tolist() == [0, 0]
+    assert plugin.summarize(state, TableView(table)) == {"nodes": 1, "images": {"x:latest": 0}}
+    state.summaries[plugin.name] = plugin.summarize(state, TableView(table))
+    assert plugin.score(state, TableView(table)).tolist() == [0, 0]
 
 
 def test_every_node_counts_for_the_spread_and_not_only_feasible_ones() -> None:

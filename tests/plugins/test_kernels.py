@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.cluster.labels import LabelValue, match_requirement
-from shared.framework.normalize import ScaleToHighest
+from flotilla.plugin import ScaleToHighest, match_requirement
+from shared.cluster.view import TableView
 from shared.model.objects import NodeSelectorRequirement
 from shared.model.resources import MAX_AMOUNT
 from shared.model.selectors import requirement_matches
@@ -139,24 +139,21 @@ def test_requirements_over_a_column_of_labels(
 ) -> None:
     """`before`: values that the table has seen and no node has any more."""
     table = table_of(*(node(f"n{i}") for i in range(len(values))))
-    spec = LabelValue(requirement.key)
     for value in before:
         table.label_values(requirement.key).id(value)
     labels = [{} if value is None else {requirement.key: value} for value in values]
     for i, own in enumerate(labels):
         table.upsert_node(node(f"n{i}").label(own).build())
-    numbers = table.columns.of_nodes(spec)[: table.size]
-    matching = match_requirement(table, requirement, numbers).tolist()
+    matching = match_requirement(TableView(table), requirement).tolist()
     assert matching == [requirement_matches(requirement, own) for own in labels]
-    assert match_requirement(table, requirement, numbers[:0]).tolist() == []
+    assert match_requirement(TableView(table, np.zeros(0, dtype=np.intp)), requirement).tolist() == []
 
 
 def test_every_gt_and_lt_of_odd_values() -> None:
     odd = ["", "-", "+5", "-5", "05", " 5", "5.0", "0x5", "5e0", "9223372036854775807", "9223372036854775808", "five"]
     table = table_of(*(node(f"n{i}").label(k=value) for i, value in enumerate(odd)))
-    numbers = table.columns.of_nodes(LabelValue("k"))[: table.size]
     fits = {"Gt": ["+5", "05", "9223372036854775807"], "Lt": ["-5"]}
     for operator, bound in product(("Gt", "Lt"), ("0", "00")):
         requirement = NodeSelectorRequirement(key="k", operator="Gt" if operator == "Gt" else "Lt", values=[bound])
-        matching = match_requirement(table, requirement, numbers)
+        matching = match_requirement(TableView(table), requirement)
         assert [value for value, fit in zip(odd, matching, strict=True) if fit] == fits[operator]

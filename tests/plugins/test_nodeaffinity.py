@@ -1,14 +1,13 @@
 import pytest
 
 from flotilla.results import SKIP, SUCCESS, Code, unresolvable
+from shared.cluster.view import TableView
 from shared.config.args import NodeAffinityArgs
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import NodeView
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.objects import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 from shared.plugins.nodeaffinity import NodeAffinity
-from testing.builders import PodBuilder, expr, node, pod, term
-from tests.plugins.cluster import framework, judge, scores, statuses, table_of
+from testing.builders import PodBuilder, class_state, expr, node, pod, term
+from tests.plugins.cluster import framework, judge, rejected, scores, statuses, table_of
 
 PLAIN = NodeAffinity(NodeAffinityArgs())
 NOT_PODS = unresolvable("node(s) didn't match Pod's node affinity/selector")
@@ -142,13 +141,13 @@ def test_required_by_the_profile(plugin: NodeAffinity, arriving: PodBuilder, rej
 def test_pre_filter_restricts_to_named_nodes(
     plugin: NodeAffinity, arriving: PodBuilder, skipped: bool, nodes: str | None
 ) -> None:
-    result = plugin.pre_filter(CycleState(arriving.build()))
+    result = plugin.pre_filter(class_state(arriving.build()))
     assert result.status == (SKIP if skipped else SUCCESS)
     assert result.nodes == (None if nodes is None else frozenset(nodes))
 
 
 def test_pre_filter_refuses_contradictions() -> None:
-    result = PLAIN.pre_filter(CycleState(pod("p").require_node(by_name("a", "b"), by_name("c", "d")).build()))
+    result = PLAIN.pre_filter(class_state(pod("p").require_node(by_name("a", "b"), by_name("c", "d")).build()))
     assert result.status == unresolvable("pod affinity terms conflict")
 
 
@@ -183,7 +182,7 @@ def test_preferred_weights_add_up(plugin: NodeAffinity, arriving: PodBuilder, ra
 
 
 def test_without_preferences_there_is_no_score() -> None:
-    required = CycleState(pod("p").require_node(expr("zone", "Exists")).build())
+    required = class_state(pod("p").require_node(expr("zone", "Exists")).build())
     assert PLAIN.pre_score(required) == SKIP
     assert added(term(expr("zone", "Exists"))).pre_score(required) == SKIP
     assert added(prefer=((1, term(expr("zone", "Exists"))),)).pre_score(required) == SUCCESS
@@ -191,7 +190,7 @@ def test_without_preferences_there_is_no_score() -> None:
 
 def test_an_unparsable_preference_is_an_error() -> None:
     arriving = pod("p").prefer_node(1, expr("zone", "Exists")).prefer_node(1, expr("cores", "Gt", "few"))
-    status = PLAIN.pre_score(CycleState(arriving.build()))
+    status = PLAIN.pre_score(class_state(arriving.build()))
     assert status.code is Code.ERROR
     assert status.reasons == (
         "[1].matchExpressions[0].values[0]: Invalid value: \"few\": for 'Gt', 'Lt' operators, "
@@ -230,7 +229,7 @@ def test_added_affinity_comes_from_the_configuration() -> None:
 
 def test_labels_are_read_as_they_are_now() -> None:
     table = table_of(node("n").label(zone="east"))
-    state = CycleState(pod("p").require_node(expr("zone", "In", "west")).build())
-    assert PLAIN.filter(state, NodeView(table)).tolist() != [0]
+    state = class_state(pod("p").require_node(expr("zone", "In", "west")).build())
+    assert rejected(PLAIN, state, TableView(table)) != [None]
     table.upsert_node(node("n").label(zone="west").build())
-    assert PLAIN.filter(state, NodeView(table)).tolist() == [0]
+    assert rejected(PLAIN, state, TableView(table)) == [None]

@@ -4,10 +4,9 @@ import msgspec
 import pytest
 
 from flotilla.results import SKIP, SUCCESS, unresolvable
-from shared.framework.cyclestate import CycleState
 from shared.model.objects import Node, Pod, decode_node, decode_pod
 from shared.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
-from testing.builders import node, pod
+from testing.builders import class_state, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 
 RESTARTS = "RestartAllContainersOnContainerExits"
@@ -57,7 +56,7 @@ def test_a_node_must_declare_all_that_the_pod_requires(arriving: Pod, required: 
 @pytest.mark.parametrize(("arriving", "required"), PODS)
 def test_it_is_skipped_for_pods_that_require_nothing(arriving: Pod, required: tuple[str, ...]) -> None:
     expected = SUCCESS if required else SKIP
-    assert NodeDeclaredFeatures().pre_filter(CycleState(arriving)).status == expected
+    assert NodeDeclaredFeatures().pre_filter(class_state(arriving)).status == expected
 
 
 def test_pods_that_require_different_features_have_different_signatures() -> None:

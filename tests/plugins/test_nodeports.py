@@ -1,10 +1,9 @@
 import pytest
 
 from flotilla.results import SKIP, unschedulable
-from shared.framework.cyclestate import CycleState
 from shared.model.objects import Container, ContainerPort, Pod, PodSpec
 from shared.plugins.nodeports import NodePorts
-from testing.builders import PodBuilder, node, pod
+from testing.builders import PodBuilder, class_state, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 
 TAKEN = unschedulable("node(s) didn't have free ports for the requested pod ports")
@@ -60,7 +59,7 @@ def test_ports_clash(present: PodBuilder, arriving: PodBuilder, clash: bool) -> 
     ],
 )
 def test_pods_without_host_ports_are_skipped(pod_spec: PodSpec, skipped: bool) -> None:
-    status = NodePorts().pre_filter(CycleState(Pod(spec=pod_spec))).status
+    status = NodePorts().pre_filter(class_state(Pod(spec=pod_spec))).status
     assert status.ok is not skipped
     assert status == SKIP or not skipped
 

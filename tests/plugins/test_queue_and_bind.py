@@ -2,11 +2,9 @@
 
 import pytest
 
+from flotilla.plugin import BindingState
 from flotilla.results import SUCCESS, ApiCall, unresolvable
-from shared.framework.cyclestate import CycleState
-from shared.plugins.defaultbinder import DefaultBinder
-from shared.plugins.prioritysort import PrioritySort
-from shared.plugins.schedulinggates import SchedulingGates
+from shared.plugins.queueandbind import DefaultBinder, PrioritySort, SchedulingGates
 from testing.builders import PodBuilder, pod
 
 
@@ -43,7 +41,7 @@ def test_priority_comes_before_time(first: tuple[PodBuilder, float], second: tup
 
 
 def test_binding_is_a_call_of_the_binding_subresource() -> None:
-    state = CycleState(pod("web-1", "shop").uid("1234").build())
+    state = BindingState(pod("web-1", "shop").uid("1234").build())
     assert DefaultBinder().bind(state, "node-7") == ApiCall(
         method="POST",
         path="/api/v1/namespaces/shop/pods/web-1/binding",

@@ -3,6 +3,7 @@
 import pytest
 
 from flotilla.results import SKIP, SUCCESS
+from shared.cluster.view import TableView
 from shared.config.args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
@@ -11,11 +12,9 @@ from shared.config.args import (
     ScoringStrategy,
     UtilizationShapePoint,
 )
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import NodeView
 from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocation
 from shared.plugins.noderesources.fit import NodeResourcesFit
-from testing.builders import NodeBuilder, PodBuilder, node, pod
+from testing.builders import NodeBuilder, PodBuilder, class_state, node, pod
 from tests.plugins.cluster import framework, judge, prepared, scores, table_of
 
 GPU = "example.com/gpu"
@@ -199,22 +198,22 @@ def test_balanced_allocation(
     ],
 )
 def test_best_effort_pods_are_not_balanced(resources: tuple[str, ...], arriving: PodBuilder, skipped: bool) -> None:
-    assert balanced(*resources).pre_score(CycleState(arriving.build())) == (SKIP if skipped else SUCCESS)
+    assert balanced(*resources).pre_score(class_state(arriving.build())) == (SKIP if skipped else SUCCESS)
 
 
 def test_the_fit_score_is_never_skipped() -> None:
-    assert fit("LeastAllocated", CPU_AND_MEMORY).pre_score(CycleState(pod("p").build())) == SUCCESS
+    assert fit("LeastAllocated", CPU_AND_MEMORY).pre_score(class_state(pod("p").build())) == SUCCESS
 
 
 def test_scores_follow_the_pods() -> None:
     table = table_of(ROOMY)
     plugin = fit("LeastAllocated", {"cpu": 1})
     state = prepared(plugin, asks(cpu="1"), table)
-    assert plugin.score(state, NodeView(table)).tolist() == [75]
+    assert plugin.score(state, TableView(table)).tolist() == [75]
     table.add_pod("u", "n", table.kind(table_of(ROOMY, pods=[holds(cpu="2")]).loads_at(0)[0]))
-    assert plugin.score(state, NodeView(table)).tolist() == [25]
+    assert plugin.score(state, TableView(table)).tolist() == [25]
     table.remove_pod("u")
-    assert plugin.score(state, NodeView(table)).tolist() == [75]
+    assert plugin.score(state, TableView(table)).tolist() == [75]
 
 
 def test_within_a_profile() -> None:
@@ -245,4 +244,4 @@ def test_pods_is_no_resource_that_scores() -> None:
 
 def test_best_effort_without_pre_score() -> None:
     """With PreScore switched off, kube-scheduler's Score gives best-effort pods nought."""
-    assert balanced("cpu", "memory").score(CycleState(pod("p").build()), NodeView(table_of(ROOMY))).tolist() == [0]
+    assert balanced("cpu", "memory").score(class_state(pod("p").build()), TableView(table_of(ROOMY))).tolist() == [0]

@@ -1,10 +1,10 @@
 import pytest
 
 from flotilla.results import unresolvable
-from shared.framework.view import NodeView
+from shared.cluster.view import TableView
 from shared.plugins.tainttoleration import TaintToleration
 from testing.builders import NodeBuilder, PodBuilder, node, pod
-from tests.plugins.cluster import framework, judge, prepared, scores, statuses, table_of
+from tests.plugins.cluster import framework, judge, prepared, rejected, scores, statuses, table_of
 
 UNTOLERATED = unresolvable("node(s) had untolerated taint(s)")
 
@@ -97,8 +97,8 @@ def test_sets_of_taints_that_appear_later_are_judged_too() -> None:
     table = table_of(node("n1").taint("a"))
     plugin = TaintToleration()
     state = prepared(plugin, pod("p").tolerate("a"), table)
-    assert plugin.filter(state, NodeView(table)).tolist() == [0]
+    assert rejected(plugin, state, TableView(table)) == [None]
     table.add_node(node("n2").taint("b").build())
     table.upsert_node(node("n1").taint("a").taint("b", effect="PreferNoSchedule").build())
-    assert plugin.filter(state, NodeView(table)).tolist() == [0, 1]
-    assert plugin.score(state, NodeView(table)).tolist() == [1, 0]
+    assert rejected(plugin, state, TableView(table)) == [None, UNTOLERATED]
+    assert plugin.score(state, TableView(table)).tolist() == [1, 0]

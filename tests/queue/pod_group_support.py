@@ -5,8 +5,8 @@ from typing import Any
 from flotilla.results import Status
 from services.queue.scheduling.pod_groups import GANG_PLUGINS, PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from shared.framework.loading import load_frameworks
 from shared.model.objects import GROUP_LABEL, GroupApi, GroupRef, ObjectKind, PodGroup, object_from, pod_from
-from shared.plugins.frameworks import load_frameworks
 
 FRAMEWORK = load_frameworks(None)["default-scheduler"]
 OURS, THEIRS = GroupRef(GroupApi.SCHEDULING, "default/g"), GroupRef(GroupApi.COSCHEDULING, "default/g")

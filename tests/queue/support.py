@@ -24,11 +24,11 @@ from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, RetryRecord
 from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.framework.clusterevents import ClusterEvent
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice
 from shared.messages.queue import Batch, Forgotten, ForgottenPod, Outcome, Outcomes, Received, Take, Verdict
 from shared.model.objects import Pod, PodCondition
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import PodBuilder, pod
 from testing.inprocess.batches import pods_in
 

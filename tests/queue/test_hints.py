@@ -6,6 +6,7 @@ import pytest
 
 from flotilla.events import Action, Registration, Resource
 from flotilla.objects import ClusterObjects
+from flotilla.plugin import PreEnqueuePlugin
 from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.core import QueueCore
 from services.queue.events import PodPending, Problem, WatchEvents
@@ -13,7 +14,6 @@ from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.config.reading import load_config
 from shared.framework.clusterevents import ClusterEvent
-from shared.framework.plugin import PreEnqueuePlugin
 from shared.framework.profile import Framework
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod

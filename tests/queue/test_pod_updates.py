@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from flotilla.plugin import PreEnqueuePlugin, QueueSortPlugin
 from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.core import QueueCore
 from services.queue.events import PodEnded, PodPending, PodUnreadable, Problem, Tick, WatchEvents
@@ -11,7 +12,6 @@ from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState
 from services.queue.scheduling.scheduling_queue import AttemptResult
 from shared.config.reading import load_config
 from shared.errors import InvariantBroken
-from shared.framework.plugin import PreEnqueuePlugin, QueueSortPlugin
 from shared.framework.profile import Framework
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod, PodCondition, PodStatus

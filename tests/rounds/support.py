@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flotilla.plugin import ClassState, NodeInfo, PerNodeFilter
 from flotilla.results import SUCCESS, Status, unschedulable
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect as SnapshotEffect
@@ -15,9 +16,7 @@ from services.worker.events import Effect as WorkerEffect
 from shared.cluster.nodetable import NodeTable
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.reading import load_config
-from shared.framework.cyclestate import CycleState
-from shared.framework.nodeinfo import NodeInfo
-from shared.framework.pernode import PerNodeFilter
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
@@ -40,7 +39,6 @@ from shared.messages.state import (
 )
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
-from shared.plugins.frameworks import load_frameworks
 from shared.plugins.registry import IN_TREE
 from testing.builders import node, pod
 
@@ -262,7 +260,7 @@ class Moody(PerNodeFilter):
     def signature(self, pod: Pod) -> str:
         return pod.metadata.labels.get("mood", "")
 
-    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
         mood = self.signature(state.pod)
         if mood == "bad" or (mood == "bad-when-loaded" and node.pods):
             raise ZeroDivisionError("it is one of those days")

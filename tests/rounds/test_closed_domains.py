@@ -5,16 +5,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from flotilla.plugin import ClassState, NodeInfo, PerNodeFilter, PodParts, Reads
 from flotilla.results import SUCCESS, Status, error, unschedulable
 from services.cycle.events import Decided, Failed
 from shared.config.points import ExtensionPoint
-from shared.framework.cyclestate import CycleState
-from shared.framework.nodeinfo import NodeInfo
-from shared.framework.pernode import PerNodeFilter
-from shared.framework.plugin import PodParts, Reads
+from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.model.objects import Node, Pod
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import node, pod, selector
 from testing.inprocess.pipeline import Pipeline
 from tests.rounds.support import DEFAULT, framework_with
@@ -32,10 +29,10 @@ class NotBroken(PerNodeFilter):
     def signature(self, pod: Pod) -> Hashable:
         return None
 
-    def reads_objects(self, state: CycleState) -> tuple[()]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
-    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
         match node.node.metadata.labels.get("is"):
             case "broken":
                 return unschedulable("broken")
@@ -47,7 +44,7 @@ class NotBroken(PerNodeFilter):
 
 class NotBrokenNow(NotBroken):
     name = "NotBrokenNow"
-    filter_reads: ClassVar[Reads] = Reads.LOAD
+    filter_reads: ClassVar[Reads] = Reads.PODS
 
 
 def web(name: str) -> Pod:

@@ -8,15 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flotilla.results import NodeDomains, Range, Status, Topology, unschedulable
+from flotilla.plugin import ClassState, FilterPlugin, NodeView, SummaryPlugin, Tracker
+from flotilla.results import NodeDomains, Range, Topology, unschedulable
 from services.cycle.events import Decided, Unschedulable
-from shared.cluster.labels import LabelValue
-from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domain_counts, merge_counts, pod_count
+from shared.cluster.view import table_of
 from shared.config.points import ExtensionPoint
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, SummaryPlugin, Tracker, Verdicts
-from shared.framework.view import NodeView
 from shared.messages.rounds import Propose
 from shared.model.load import PodLoad
 from shared.model.objects import Node, Pod
@@ -27,7 +24,7 @@ from tests.framework.plugins import framework
 ZONE = "zone"
 
 
-class FewPerZone(SummaryPlugin, FilterPlugin):
+class FewPerZone(SummaryPlugin[Any, None], FilterPlugin):
     """A pod that says `few: n` goes where its zone has fewer than n pods of its app."""
 
     name = "FewPerZone"
@@ -35,31 +32,27 @@ class FewPerZone(SummaryPlugin, FilterPlugin):
     def signature(self, pod: Pod) -> Hashable:
         return pod.metadata.labels.get("app"), pod.metadata.labels.get("few")
 
-    def summarize(self, state: CycleState, table: NodeTable) -> Any:
-        return domain_counts(table, ZONE, self._count(state))
+    def summarize(self, state: ClassState, nodes: NodeView) -> Any:
+        return domain_counts(table_of(nodes), ZONE, self._count(state))
 
     def merge(self, one: Any, other: Any) -> Any:
         return merge_counts(one, other)
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
         most = state.pod.metadata.labels.get("few")
-        if most is None:
-            return np.zeros(len(view), dtype=np.int64)
-        counts, values = state.summaries[self.name], view.table.label_values(ZONE).items
-        zone = view.of_nodes(LabelValue(ZONE))
-        there = np.array([counts[values[number]] for number in zone.tolist()], dtype=np.int64)
-        return (there + view.change_of(self._count(state)) >= int(most)).astype(np.int64)
+        if most is not None:
+            counts, zone = state.summaries[self.name], nodes.label(ZONE)
+            there = np.array([counts[zone.values[number]] for number in zone.numbers.tolist()], dtype=np.int64)
+            enough = there + nodes.change_of(self._count(state)) >= int(most)
+            nodes.reject(enough, unschedulable("the zone has enough of them"))
 
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        return unschedulable("the zone has enough of them")
-
-    def topology(self, state: CycleState, table: NodeTable) -> Topology | None:
+    def topology(self, state: ClassState, nodes: NodeView) -> Topology | None:
         return Topology((ZONE,), (ZONE,)) if "few" in state.pod.metadata.labels else None
 
     def tracker(self, pod: Pod, summary: Any, late: Any, scores: Range | None) -> Tracker | None:
         return FewTracker(pod.metadata.labels.get("app", ""), pod.metadata.labels.get("few"), summary)
 
-    def _count(self, state: CycleState) -> Any:
+    def _count(self, state: ClassState) -> Any:
         return pod_count({"default"}, selector(app=state.pod.metadata.labels.get("app", "")), with_terminating=True)
 
 

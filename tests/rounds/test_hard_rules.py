@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Decided, Unschedulable
+from shared.framework.loading import load_frameworks
 from shared.model.objects import Node, ObjectKind, Pod, TopologySpreadConstraint, object_from
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import PodBuilder, node, pod, selector
 from testing.inprocess.pipeline import Pipeline
 from tests.rounds.hardrules import admits

@@ -3,9 +3,9 @@
 import sys
 
 from services.cycle.events import Failed
+from shared.framework.loading import load_frameworks
 from shared.messages.queue import Gang
 from shared.model.objects import Pod
-from shared.plugins.frameworks import load_frameworks
 from testing.builders import pod
 from testing.inprocess.batches import batch_of
 from tests.rounds.script import Script, asked

@@ -6,15 +6,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from flotilla.plugin import ClassState, NodeView, Normalizer, ScorePlugin, Scores
 from flotilla.results import Code
 from services.cycle.events import Decided, Failed, Unschedulable
 from shared.cluster.shards import shard_of
 from shared.config.points import ExtensionPoint
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Normalizer, Scores
-from shared.framework.plugin import ScorePlugin
 from shared.framework.profile import Framework
-from shared.framework.view import NodeView
 from shared.messages.rounds import ClassAnswer
 from shared.model.objects import Pod
 from testing.builders import expr, pod
@@ -81,8 +78,8 @@ class Scored(ScorePlugin):
     def signature(self, pod: Pod) -> str:
         return pod.metadata.labels.get("score", "50")
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        return np.full(len(view), int(self.signature(state.pod)), dtype=np.int64)
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        return np.full(len(nodes), int(self.signature(state.pod)), dtype=np.int64)
 
 
 def as_it_is(raw: Scores, low: int, high: int) -> Scores:

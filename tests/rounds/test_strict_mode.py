@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from services.cycle.events import Decided
 from shared.cluster.images import ImageSizes
 from shared.cluster.nodetable import PODS, NodeTable
-from shared.framework.evaluator import ShardEvaluator
-from shared.framework.explanation import explain
-from shared.framework.tiebreak import random_ties
-from shared.framework.tiebreak import salt as tie_salt
+from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.ranking import random_ties
+from shared.framework.ranking import salt as tie_salt
 from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from shared.model.objects import Node, Pod
@@ -47,11 +46,8 @@ def best(table: NodeTable, wanted: Pod, class_id: str, ties: Ties) -> str | None
     pod_class = evaluator.prepare(class_id, wanted)
     if pod_class.pre.rejection is not None:
         return None
-    own = evaluator.summarize(pod_class)
-    evaluator.believe(pod_class, own)
-    evaluator.refresh([pod_class])
-    evaluator.rank([pod_class], [evaluator.summary(pod_class, own).ranges])
-    totals = {name: sum(scores.values()) for name, scores in explain(evaluator, pod_class).scores.items()}
+    evaluator.evaluate([Question(pod_class)])
+    totals = {name: sum(scores.values()) for name, scores in evaluator.explain(pod_class).scores.items()}
     if not totals:
         return None
     names = [name for name, total in totals.items() if total == max(totals.values())]

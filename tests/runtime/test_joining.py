@@ -14,9 +14,9 @@ from shared.bus.pipeline import pipeline_id
 from shared.config.settings import ApiSettings, Settings
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, UserError
+from shared.framework.loading import load_scheduler_config
 from shared.kube.access import DEFAULT_CONNECTION
 from shared.messages.state import Heartbeat
-from shared.plugins.frameworks import load_scheduler_config
 from shared.runtime import Context, Health, joining
 from shared.runtime.joining import joined
 from testing.simulator.service import Simulator, SimulatorOptions

@@ -7,12 +7,11 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from flotilla.plugin import BindingState, PermitPlugin
 from flotilla.results import Code, Permission, Status
 from services.binder.binding.attempts import AttemptState
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import PermitPlugin
+from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.messages.binding import PermitAnswer
-from shared.plugins.frameworks import load_frameworks, load_scheduler_config
 from testing.simulation import substitutes
 from testing.simulation.drawing import PROCESSES
 from testing.simulation.processes import Process
@@ -33,7 +32,7 @@ class Gate(PermitPlugin):
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def permit(self, state: CycleState, node: str) -> Permission:
+    def permit(self, state: BindingState, node: str) -> Permission:
         self.asked.append(state.pod.name)
         return Permission(Status(Code.WAIT), 300.0)
 

@@ -9,12 +9,12 @@ from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect, EvictVictims, NodeGone, NodeSeen, ObjectSeen, PodSeen, WorkerFault
 from shared.cluster.volumes import VolumeDecision
+from shared.framework.loading import load_scheduler_config
 from shared.messages.preemption import Victim
 from shared.messages.state import EPOCH_SHIFT, Assignment, Commit, Decision, Nominate
 from shared.model.load import load_of
 from shared.model.objects import Node, Pod, Volume
 from shared.model.volumes import GcePersistentDisk
-from shared.plugins.frameworks import load_scheduler_config
 from testing.builders import node, pod
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, commit, kinds, reassigned, refusals, small_node

@@ -9,8 +9,8 @@ from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Effect, NodeSeen, ObjectSeen, WorkerFault
 from shared.cluster.volumes import VolumeDecision
+from shared.framework.loading import load_scheduler_config
 from shared.model.objects import ClusterObject
-from shared.plugins.frameworks import load_scheduler_config
 from testing.builders import node, pod
 from tests.plugins.volumes.storage import ZONE, claim, volume
 from tests.rounds.support import refusals

@@ -12,8 +12,8 @@ from services.worker.core import WorkerCore
 from services.worker.service import Shell, learn_pipeline
 from shared.bus import Bus
 from shared.config.settings import Settings
+from shared.framework.loading import load_frameworks
 from shared.messages.workers import Assign
-from shared.plugins.frameworks import load_frameworks
 from shared.runtime import Context
 from shared.runtime.health import PATIENCE
 from shared.store.term import open_term

@@ -99,7 +99,7 @@ def _add_convert(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def validate(options: argparse.Namespace) -> int:
     from shared.config.document import parse_document
     from shared.config.structs import idle_notes
-    from shared.plugins.frameworks import load_frameworks
+    from shared.framework.loading import load_frameworks
 
     name, text = _shown_name(options.file), _text(options.file)
     load_frameworks(_read(text).config)
@@ -155,7 +155,7 @@ def _read(text: bytes) -> "ConfigFile":
     """Includes the plugins of installed packages."""
     from shared.config.building import flotilla_plugins
     from shared.config.reading import read_config_text
-    from shared.plugins.entrypoints import Registry
+    from shared.framework.loading import Registry
 
     in_tree: dict[str, Any] = {}
     return read_config_text(text, flotilla_plugins(Registry(in_tree).points_of))

@@ -58,6 +58,6 @@ def run(options: argparse.Namespace) -> int:
 def check_config(settings: "Settings") -> None:
     """UserError if the scheduler's configuration file, or a plugin's part of it, is invalid."""
     from shared.config.document import read_config
-    from shared.plugins.frameworks import load_frameworks
+    from shared.framework.loading import load_frameworks
 
     load_frameworks(read_config(settings.config))

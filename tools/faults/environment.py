@@ -37,7 +37,7 @@ LEASE, RENEW, RETRY = 8, 6, 1
 """Seconds. A leader that pauses for ten loses its Lease to its standby."""
 _PLUGIN = f'''
 from flotilla.results import Code, Permission, Status
-from shared.framework.plugin import PermitPlugin, PodParts
+from flotilla.plugin import PermitPlugin, PodParts
 
 
 class {PERMIT_PLUGIN}(PermitPlugin):

@@ -1,33 +1,38 @@
 """A score over columns of nodes: one call for as many nodes as there are."""
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
-from shared.cluster.columns import ABSENT, NodeColumn
-from shared.cluster.nodetable import NodeTable
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import ScaleToHighest, Scores
-from shared.framework.plugin import PodParts, Reads, ScorePlugin
-from shared.framework.view import NodeView
-from shared.model.kinds import ObjectKind
-from shared.model.objects import Node, Pod
+from flotilla.plugin import (
+    ABSENT,
+    ClassState,
+    Node,
+    NodeColumn,
+    NodeView,
+    Pod,
+    PodParts,
+    Reads,
+    ScaleToHighest,
+    ScorePlugin,
+    Scores,
+)
 
 LABEL = "example.com/rank"
 
 
 @dataclass(frozen=True)
 class Rank(NodeColumn):
-    """What the node's label says, computed once for each version of a node."""
+    """The node's label as a number, computed once for each version of a node."""
 
-    def value(self, table: NodeTable, node: Node) -> int:
+    def value(self, node: Node) -> int:
         text = node.metadata.labels.get(LABEL, "")
         return int(text) if text.isdecimal() and len(text) < 10 else ABSENT
 
 
 class PreferredRank(ScorePlugin):
-    """The higher a node's rank the better; the highest rank in the cluster is worth 100, none is worth nothing."""
+    """The higher a node's rank the better: the highest rank in the cluster scores 100, none scores 0."""
 
     name = "PreferredRank"
     reads_of_pod = PodParts.TEMPLATE
@@ -35,11 +40,11 @@ class PreferredRank(ScorePlugin):
     normalizer = ScaleToHighest()
 
     def signature(self, pod: Pod) -> Hashable:
-        """It reads nothing of the pod: all pods are alike to it."""
+        """It reads nothing of the pod, so all pods share one answer."""
         return None
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        return np.maximum(view.of_nodes(Rank()), 0)
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        return np.maximum(nodes.of_nodes(Rank()), 0)

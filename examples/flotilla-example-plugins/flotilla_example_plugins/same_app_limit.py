@@ -1,22 +1,27 @@
 """A filter that looks at one node at a time."""
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
-from flotilla.events import Action, Registration, Resource
-from flotilla.objects import ClusterObjects
-from flotilla.results import SUCCESS, Status, unschedulable
-from shared.errors import UserError
-from shared.framework.cyclestate import CycleState
-from shared.framework.nodeinfo import NodeInfo
-from shared.framework.pernode import PerNodeFilter
-from shared.framework.plugin import PodParts
-from shared.model.kinds import ObjectKind
-from shared.model.objects import Pod
+from flotilla.plugin import (
+    SUCCESS,
+    Action,
+    ClassState,
+    ClusterObjects,
+    NodeInfo,
+    PerNodeFilter,
+    Pod,
+    PodParts,
+    Registration,
+    Resource,
+    Status,
+    UserError,
+    unschedulable,
+)
 
 
 class SameAppLimit(PerNodeFilter):
-    """No more than `most` pods of one app and namespace on a node; the app is what the label `label` says."""
+    """No more than `most` pods of one app and namespace on a node; the label `label` names the app."""
 
     name = "SameAppLimit"
     reads_of_pod = PodParts.TEMPLATE
@@ -30,7 +35,7 @@ class SameAppLimit(PerNodeFilter):
     def signature(self, pod: Pod) -> Hashable:
         return pod.namespace, pod.metadata.labels.get(self._label)
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
     def events(self) -> Sequence[Registration]:
@@ -40,15 +45,15 @@ class SameAppLimit(PerNodeFilter):
         )
 
     def makes_room(self, pod: Pod, before: Pod, now: Pod | None, objects: ClusterObjects) -> bool:
-        """A pod of the app is gone, or is of another app now; or the rejected pod itself has other labels."""
+        """A pod of the app is gone, or belongs to another app now; or the rejected pod itself has other labels."""
         if now is not None and now.uid == pod.uid:
             return True
         app = self.signature(pod)
         return self.signature(before) == app and (now is None or self.signature(now) != app)
 
-    def filter_node(self, state: CycleState, node: NodeInfo) -> Status:
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
         namespace, app = state.pod.namespace, state.pod.metadata.labels.get(self._label)
         if app is None:
             return SUCCESS
-        alike = sum(load.namespace == namespace and load.labels.get(self._label) == app for load in node.pods)
-        return SUCCESS if alike < self._most else unschedulable(f"node(s) had {self._most} pods of app {app}")
+        same = sum(other.namespace == namespace and other.labels.get(self._label) == app for other in node.pods)
+        return SUCCESS if same < self._most else unschedulable(f"node(s) had {self._most} pods of app {app}")

@@ -7,17 +7,17 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from flotilla.plugin import BindingState
 from services.binder.binding.extension_points import Failure, PermitWait, Steps
 from services.binder.events import ExtenderBinding
 from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import DECISION
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOutcome, Withdraw
 from shared.messages.state import Assignment, BindingOrder
 from shared.model.base import ObjectMeta
 from shared.model.objects import Pod, PodSpec, PodStatus
+from shared.plugins.volumes.podvolumes import DECISION
 
 MAX_FINISHED = 8192
 """Finished attempts whose outcome is remembered, in case their order is repeated."""
@@ -109,7 +109,7 @@ class LookUpReason:
 class Attempt:
     order: BindingOrder
     framework: Framework
-    cycle: CycleState
+    cycle: BindingState
     began: float
     deadline: float
     """From then on the snapshot decides what becomes of the pod."""
@@ -138,9 +138,9 @@ class Attempt:
     @staticmethod
     def of(order: BindingOrder, framework: Framework, now: float) -> "Attempt":
         assignment = order.assignment
-        cycle = CycleState(assignment.pod or _outline(assignment))
-        for plugin in framework.volumes if assignment.volumes is not None else ():
-            cycle.write(plugin.name, DECISION, assignment.volumes)
+        cycle = BindingState(assignment.pod or _outline(assignment))
+        if assignment.volumes is not None:
+            cycle[DECISION] = assignment.volumes
         return Attempt(order, framework, cycle, now, now + order.window, order.window)
 
     @property

@@ -7,11 +7,10 @@ from collections.abc import Generator, Iterable, Mapping
 
 import msgspec
 
+from flotilla.plugin import BindingState, PreBindPlugin
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, PreBindSteps, Status, error
 from shared.config.points import ExtensionPoint
-from shared.framework.cyclestate import CycleState
 from shared.framework.diagnosis import unfit_message
-from shared.framework.plugin import PreBindPlugin
 from shared.framework.profile import Framework, PermitOutcome
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.evaluation import Rejections
@@ -103,7 +102,7 @@ class PermitWait:
         return rejected(plugin, f"rejected due to timeout after waiting {duration(seconds)} at plugin {plugin}")
 
 
-def reserve(framework: Framework, cycle: CycleState, node: str) -> Status:
+def reserve(framework: Framework, cycle: BindingState, node: str) -> Status:
     """All plugins reserve, or none."""
     try:
         return framework.run_reserve(cycle, node)
@@ -112,7 +111,7 @@ def reserve(framework: Framework, cycle: CycleState, node: str) -> Status:
         return _raised(cause)
 
 
-def unreserve(framework: Framework, cycle: CycleState, node: str) -> list[str]:
+def unreserve(framework: Framework, cycle: BindingState, node: str) -> list[str]:
     """Runs Unreserve of every plugin, in reverse order. Returns their errors."""
     errors: list[str] = []
     for plugin in reversed(framework.reserve):
@@ -123,14 +122,14 @@ def unreserve(framework: Framework, cycle: CycleState, node: str) -> list[str]:
     return errors
 
 
-def permit(framework: Framework, cycle: CycleState, node: str) -> PermitOutcome:
+def permit(framework: Framework, cycle: BindingState, node: str) -> PermitOutcome:
     try:
         return framework.run_permit(cycle, node)
     except Exception as cause:
         return PermitOutcome(_raised(cause))
 
 
-def pre_bind(framework: Framework, cycle: CycleState, node: str) -> Steps:
+def pre_bind(framework: Framework, cycle: BindingState, node: str) -> Steps:
     """Yields each step with its plugin's name, and the status of a plugin that fails; is sent the answer to each step.
 
     A plugin runs when all steps of the plugins before it are done.
@@ -142,7 +141,7 @@ def pre_bind(framework: Framework, cycle: CycleState, node: str) -> Steps:
             return
 
 
-def _steps(plugin: PreBindPlugin, cycle: CycleState, node: str) -> Generator[tuple[str, Step], ApiAnswer, Status]:
+def _steps(plugin: PreBindPlugin, cycle: BindingState, node: str) -> Generator[tuple[str, Step], ApiAnswer, Status]:
     try:
         answer = plugin.pre_bind(cycle, node)
         if isinstance(answer, Status):
@@ -167,7 +166,7 @@ def _one_by_one(calls: Iterable[ApiCall]) -> PreBindSteps:
     return SUCCESS
 
 
-def bind(framework: Framework, cycle: CycleState, node: str) -> tuple[str, Status | ApiCall]:
+def bind(framework: Framework, cycle: BindingState, node: str) -> tuple[str, Status | ApiCall]:
     """Returns the name and the answer of the first plugin that does not skip the pod."""
     for plugin in framework.bind:
         try:
@@ -181,7 +180,7 @@ def bind(framework: Framework, cycle: CycleState, node: str) -> tuple[str, Statu
     return "", error("no bind plugin took the pod")
 
 
-def post_bind(framework: Framework, cycle: CycleState, node: str) -> list[str]:
+def post_bind(framework: Framework, cycle: BindingState, node: str) -> list[str]:
     """Returns the plugins' errors, which do not change that the pod is bound."""
     errors: list[str] = []
     for plugin in framework.post_bind:

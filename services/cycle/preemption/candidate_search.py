@@ -11,19 +11,16 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from flotilla.plugin import PostFilterPlugin
 from flotilla.results import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from shared.cluster.nodetable import stable_hash
 from shared.framework.diagnosis import merge_rejections, unfit_message
-from shared.framework.plugin import PostFilterPlugin
-from shared.framework.profile import Framework
-from shared.framework.summary import merge
+from shared.framework.profile import Framework, merge
 from shared.messages.evaluation import Rejections, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
-from shared.plugins.preemption.choice import best_of
-from shared.plugins.preemption.plugin import NEVER, DefaultPreemption
-from shared.plugins.preemption.postfilter import is_final, of_all_shards
+from shared.plugins.preemption import NEVER, DefaultPreemption, best_of, is_final, of_all_shards
 
 MAX_ASKS = 8
 """Asks about one class in a search. If its summary still changes then, its pods are decided again."""

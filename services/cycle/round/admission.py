@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from flotilla.plugin import PodParts
 from flotilla.results import Status, error
 from services.cycle.extenders import Extenders
 from shared.bounded import BoundedDict
 from shared.errors import FlotillaError, InvalidObject
-from shared.framework.classify import class_of_pod, class_of_template
-from shared.framework.plugin import PodParts
-from shared.framework.podreads import PluginFailed, is_personal
 from shared.framework.profile import Framework
+from shared.framework.signatures import PluginFailed, class_of_pod, class_of_template, is_personal
 from shared.messages.queue import Gang, QueuedPod
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack

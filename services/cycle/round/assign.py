@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from flotilla.plugin import Tracker
 from flotilla.results import Status, error
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.domain_merge import DomainMerge, Trackers
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
-from shared.framework.plugin import Tracker
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ because a domain that is closed now may open again later.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from flotilla.plugin import Tracker
 from flotilla.results import NodeDomains
 from services.cycle.round.ladder_merge import NoPlacement, Placement, WriteSet
-from shared.framework.plugin import Tracker
 from shared.messages.rounds import Ladder
 from shared.model.load import PodLoad
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.cluster.columns import ABSENT, IntColumn, LoadColumn
+from flotilla.plugin import ABSENT, LabelValue
+from shared.cluster.columns import IndexedColumn, IntColumn
 from shared.cluster.labelclasses import LabelClass, Predicate
-from shared.cluster.labels import LabelValue
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.terms import TermCounts
 from shared.model.load import PodLoad
@@ -17,7 +17,7 @@ from shared.plugins.interpodaffinity.summary import Domains, Summary
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PodsThatCount(LoadColumn):
+class PodsThatCount(IndexedColumn):
     """What the pods of each node add to a count."""
 
     rules: Rules
@@ -43,8 +43,8 @@ class PodsThatCount(LoadColumn):
             if amount:
                 _add_rows(column, dict(rows), amount)
 
-    def amount(self, load: PodLoad) -> int:
-        return self.rules.effect(load).get((self.aspect, self.key), 0)
+    def amount(self, pod: PodLoad) -> int:
+        return self.rules.effect(pod).get((self.aspect, self.key), 0)
 
 
 class ShardCounts:
@@ -91,7 +91,7 @@ class ShardCounts:
             if aspect == "contributions":
                 continue
             numbers = table.columns.of_nodes(LabelValue(key))[: table.size]
-            amounts = table.columns.of_loads(self.column(aspect, key))[: table.size]
+            amounts = table.columns.of_pods(self.column(aspect, key))[: table.size]
             here = numbers != ABSENT
             if not amounts[here].any():
                 if aspect == "score" and self._contributes(table, key):
@@ -111,7 +111,7 @@ class ShardCounts:
     def _contributes(self, table: NodeTable, key: str) -> bool:
         """Weights that add up to nought have been counted all the same."""
         here = table.columns.of_nodes(LabelValue(key))[: table.size] != ABSENT
-        return bool(table.columns.of_loads(self.column("contributions", key))[: table.size][here].any())
+        return bool(table.columns.of_pods(self.column("contributions", key))[: table.size][here].any())
 
 
 def _domains(table: NodeTable, key: str, numbers: IntColumn, amounts: IntColumn) -> Domains:

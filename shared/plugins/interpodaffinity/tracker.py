@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from flotilla.plugin import Tracker
 from flotilla.results import MAX_NODE_SCORE, NodeDomains, Range
-from shared.framework.plugin import Tracker
 from shared.model.load import PodLoad
 from shared.model.wellknown import HOSTNAME
 from shared.plugins.interpodaffinity.rules import Aspect, Rules

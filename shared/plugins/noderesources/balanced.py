@@ -1,30 +1,36 @@
-"""NodeResourcesBalancedAllocation prefers nodes whose resources a pod would bring into balance.
+"""NodeResourcesBalancedAllocation prefers nodes whose resource use a pod would balance.
 
-The score is the change: 75 when the pod leaves the balance as it is, up to 100 when it mends it, down to 50 when it
-spoils it.
+The score is the change: 75 if the pod leaves the balance as it is, up to 100 if it improves it, down to 50 if it
+worsens it.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, Status
-from shared.cluster.changes import Rows
+from flotilla.plugin import (
+    MAX_NODE_SCORE,
+    SKIP,
+    SUCCESS,
+    BatchScore,
+    ClassState,
+    Index,
+    NodeView,
+    Pod,
+    PodParts,
+    PreScorePlugin,
+    Scores,
+    StateKey,
+    Status,
+)
 from shared.config.args import NodeResourcesBalancedAllocationArgs
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Scores
-from shared.framework.plugin import PodParts, PreScorePlugin, ScorePlugin
-from shared.framework.view import NodeView
-from shared.model.kinds import ObjectKind
-from shared.model.objects import Pod
 from shared.model.resources import balance_score_request, placed_requests
-from shared.plugins.noderesources.kernels import balance
-from shared.plugins.noderesources.scorer import shares
+from shared.plugins.noderesources.kernels import balance, shares
 
-_REQUESTS = "requests"
+REQUESTS = StateKey[tuple[int, ...]]("requests that balance is scored by")
 
 
-class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
+class NodeResourcesBalancedAllocation(PreScorePlugin, BatchScore):
     name = "NodeResourcesBalancedAllocation"
     reads_of_pod = PodParts.TEMPLATE
 
@@ -35,23 +41,19 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         placed = tuple(sorted(placed_requests(pod).requests.items()))
         return self._amounts(pod), placed
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
-    def pre_score(self, state: CycleState) -> Status:
+    def pre_score(self, state: ClassState) -> Status:
         requests = self._amounts(state.pod)
         if not any(requests):
             return SKIP
-        state.write(self.name, _REQUESTS, requests)
+        state[REQUESTS] = requests
         return SUCCESS
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        scores: Scores = self.score_all([state], None, view)[0]
-        return scores
-
-    def score_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
+    def score_batch(self, states: Sequence[ClassState], which: Index | None, nodes: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
-        found = shares(self._resources, requests, which, view, non_zero=False)
+        found = shares(self._resources, requests, which, nodes, non_zero=False)
         after = found.used + found.request
         both = np.empty((2, *after.shape), dtype=np.int64)
         both[0], both[1] = after, found.used
@@ -61,8 +63,8 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         asks = np.array([any(amounts) for amounts in requests])
         return scores if asks.all() else scores * (asks[:, None] if which is None else asks[which])
 
-    def _requests(self, state: CycleState) -> tuple[int, ...]:
-        known: tuple[int, ...] | None = state.read(self.name, _REQUESTS)
+    def _requests(self, state: ClassState) -> tuple[int, ...]:
+        known = state.get(REQUESTS)
         return self._amounts(state.pod) if known is None else known
 
     def _amounts(self, pod: Pod) -> tuple[int, ...]:

@@ -1,56 +1,84 @@
 """NodeResourcesFit keeps pods off nodes without room for them, and scores nodes by how full they would be.
 
-A verdict is a set of bits, one for each resource that is short, in the order in which the reasons are given; one more
-bit says that the node could not hold the pod even if it were empty.
+What is short on a node is a set of bits, one for each resource in the order of the reasons; one more bit says that the
+node could not hold the pod even if it were empty.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from flotilla.events import Action, Registration, Resource
-from flotilla.results import MAX_NODE_SCORE, SUCCESS, Code, PreFilterResult, Status
-from shared.cluster.changes import Rows
-from shared.cluster.nodetable import CPU, EPHEMERAL, MEMORY, PODS, Amounts
+from flotilla.plugin import (
+    MAX_NODE_SCORE,
+    SUCCESS,
+    Action,
+    BatchFilter,
+    BatchScore,
+    ClassState,
+    ClusterObjects,
+    Code,
+    Index,
+    Ints,
+    Mask,
+    Node,
+    NodeView,
+    Pod,
+    PodParts,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Registration,
+    Resource,
+    Scores,
+    StateKey,
+    Status,
+)
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesFitArgs
 from shared.errors import InvalidObject
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Scores
-from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, PreScorePlugin, ScorePlugin, Verdicts
-from shared.framework.view import NodeView
-from shared.model.kinds import ObjectKind
-from shared.model.objects import Pod
-from shared.model.resources import filter_requests, fit_score_request, is_extended_resource, placed_requests
-from shared.plugins.hints import resources as hints
+from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass
+from shared.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    allocatable,
+    filter_requests,
+    fit_score_request,
+    is_extended_resource,
+    placed_requests,
+    pod_requests,
+)
 from shared.plugins.noderesources.kernels import (
     by_shape,
     least_allocated,
     most_allocated,
     shape_table,
+    shares,
     weighted_mean,
 )
-from shared.plugins.noderesources.scorer import shares
+from shared.plugins.queueing_hints import is_placed
 
-BASIC = (("cpu", CPU), ("memory", MEMORY), ("ephemeral-storage", EPHEMERAL))
+BASIC = (CPU, MEMORY, EPHEMERAL_STORAGE)
 PODS_BIT = 1
 FIRST_SCALAR_BIT = 1 << (1 + len(BASIC))
 UNRESOLVABLE_BIT = 1 << 60
 MOST_SCALARS = 50
 
-_FILTER = "filter requests"
-_SCORE = "score requests"
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a pod asks for: the basic resources in their order, then the others by name."""
+    """What a pod requests: the basic resources in their order, then the others by name."""
 
     basic: tuple[int, ...]
     scalars: tuple[tuple[str, int], ...]
 
 
-class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
+WANTED = StateKey[Wanted]("requests that must fit")
+SCORED = StateKey[tuple[int, ...]]("requests that nodes are scored by")
+
+
+class NodeResourcesFit(PreFilterPlugin, BatchFilter, PreScorePlugin, BatchScore):
     name = "NodeResourcesFit"
     reads_of_pod = PodParts.TEMPLATE
 
@@ -75,20 +103,20 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
             placed.non_zero_memory,
         )
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> tuple[()]:
         return ()
 
     def events(self) -> Sequence[Registration]:
         return (
-            Registration(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, hints.after_pod_event),
-            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, hints.after_node_change),
-            Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, hints.after_device_class),
+            Registration(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, after_pod_event),
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, after_node_change),
+            Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, after_device_class),
         )
 
     # Filter
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
-        state.write(self.name, _FILTER, self._wanted(state.pod))
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
+        state[WANTED] = self._wanted(state.pod)
         return PreFilterResult()
 
     def _wanted(self, pod: Pod) -> Wanted:
@@ -96,56 +124,34 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         scalars = sorted(
             (name, amount)
             for name, amount in requests.items()
-            if amount and name not in ("cpu", "memory", "ephemeral-storage") and not self._is_ignored(name)
+            if amount and name not in BASIC and not self._is_ignored(name)
         )
         if len(scalars) > MOST_SCALARS:
             reason = f"asks for {len(scalars)} extended resources, more than {MOST_SCALARS}"
             raise InvalidObject("Pod", pod.key, "spec.containers", reason)
-        return Wanted(tuple(requests.get(name, 0) for name, _ in BASIC), tuple(scalars))
+        return Wanted(tuple(requests.get(name, 0) for name in BASIC), tuple(scalars))
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        verdicts: Verdicts = self.filter_all([state], None, view)[0]
-        return verdicts
-
-    def filter_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Verdicts:
+    def filter_batch(self, states: Sequence[ClassState], which: Index | None, nodes: NodeView) -> None:
         wanted = [self._wanted_by(state) for state in states]
         basic = np.array([w.basic for w in wanted], dtype=np.int64)
-        shape = (len(states), len(view)) if which is None else (len(view),)
-        verdicts = np.empty(shape, dtype=np.int64)
-        verdicts[:] = (view.used[PODS] >= view.allocatable[PODS]) * PODS_BIT
-        for i, (_, number) in enumerate(BASIC):
+        short = np.empty((len(states), len(nodes)) if which is None else len(nodes), dtype=np.int64)
+        short[:] = (nodes.requested(PODS)[0] >= nodes.allocatable(PODS)[0]) * PODS_BIT
+        for i, name in enumerate(BASIC):
             if any(w.basic[i] for w in wanted):
-                request = basic[:, i, None] if which is None else basic[which, i]
-                short = _short(request, view.allocatable[number], view.used[number], 2 << i)
-                if short is not None:
-                    verdicts |= short
+                _add_short(short, basic[:, i, None] if which is None else basic[which, i], nodes, name, 2 << i)
+        if not any(w.scalars for w in wanted):
+            _reject(nodes, short, BASIC)
+            return
         for pod, w in enumerate(wanted):
-            if w.scalars:
-                at = (pod, slice(None)) if which is None else which == pod
-                verdicts[at] |= self._short_of_scalars(w, view)[... if which is None else at]
-        return verdicts
+            of_pod = np.zeros(short.shape, dtype=np.bool_)
+            of_pod[pod if which is None else which == pod] = True
+            lacking = np.where(of_pod, short, 0)
+            for i, (name, amount) in enumerate(w.scalars):
+                _add_short(lacking, of_pod * np.int64(amount), nodes, name, FIRST_SCALAR_BIT << i)
+            _reject(nodes, lacking, (*BASIC, *(name for name, _ in w.scalars)))
 
-    def _short_of_scalars(self, wanted: Wanted, view: NodeView) -> Verdicts:
-        verdicts = np.zeros(len(view), dtype=np.int64)
-        for i, (name, amount) in enumerate(wanted.scalars):
-            number = view.table.resources.known(name)
-            if number is None:
-                verdicts |= (FIRST_SCALAR_BIT << i) | UNRESOLVABLE_BIT
-            else:
-                short = _short(np.int64(amount), view.allocatable[number], view.used[number], FIRST_SCALAR_BIT << i)
-                if short is not None:
-                    verdicts |= short
-        return verdicts
-
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        wanted = self._wanted_by(state)
-        names = [*(name for name, _ in BASIC), *(name for name, _ in wanted.scalars)]
-        reasons = ["Too many pods"] if verdict & PODS_BIT else []
-        reasons += [f"Insufficient {name}" for i, name in enumerate(names) if verdict & (2 << i)]
-        return Status(Code.UNRESOLVABLE if verdict & UNRESOLVABLE_BIT else Code.UNSCHEDULABLE, tuple(reasons))
-
-    def _wanted_by(self, state: CycleState) -> Wanted:
-        known: Wanted | None = state.read(self.name, _FILTER)
+    def _wanted_by(self, state: ClassState) -> Wanted:
+        known = state.get(WANTED)
         return self._wanted(state.pod) if known is None else known
 
     def _is_ignored(self, resource: str) -> bool:
@@ -155,42 +161,97 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
 
     # Score
 
-    def pre_score(self, state: CycleState) -> Status:
-        state.write(self.name, _SCORE, self._amounts(state.pod))
+    def pre_score(self, state: ClassState) -> Status:
+        state[SCORED] = self._amounts(state.pod)
         return SUCCESS
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        scores: Scores = self.score_all([state], None, view)[0]
-        return scores
-
-    def score_all(self, states: Sequence[CycleState], which: Rows | None, view: NodeView) -> Scores:
+    def score_batch(self, states: Sequence[ClassState], which: Index | None, nodes: NodeView) -> Scores:
         requests = [self._requests(state) for state in states]
-        found = shares(self._resources, requests, which, view, non_zero=True)
+        found = shares(self._resources, requests, which, nodes, non_zero=True)
         scores = self._strategy_scores(found.used + found.request, found.capacity)
         weights = self._weights if found.counted is None else found.counted * self._weights
         if self._strategy == "RequestedToCapacityRatio":
             return weighted_mean(scores, weights * (scores > 0), rounded=True)
         return weighted_mean(scores, weights, rounded=False)
 
-    def _strategy_scores(self, used: Amounts, capacity: Amounts) -> Scores:
+    def _strategy_scores(self, used: Ints, capacity: Ints) -> Scores:
         if self._strategy == "LeastAllocated":
             return least_allocated(used, capacity)
         if self._strategy == "MostAllocated":
             return most_allocated(used, capacity)
         return by_shape(used, capacity, self._shape)
 
-    def _requests(self, state: CycleState) -> tuple[int, ...]:
-        known: tuple[int, ...] | None = state.read(self.name, _SCORE)
+    def _requests(self, state: ClassState) -> tuple[int, ...]:
+        known = state.get(SCORED)
         return self._amounts(state.pod) if known is None else known
 
     def _amounts(self, pod: Pod) -> tuple[int, ...]:
         return tuple(fit_score_request(pod, resource) for resource in self._resources)
 
 
-def _short(request: Amounts | np.int64, capacity: Amounts, used: Amounts, bit: int) -> Verdicts | None:
-    """`bit` where a request does not fit into what is free, and the unresolvable bit where not even into all there is;
-    None where everything fits."""
-    short = request > capacity - used
+def _add_short(short: Ints, request: Ints, nodes: NodeView, resource: str, bit: int) -> None:
+    """Set `bit` where a request exceeds what is free, and the unresolvable bit where it exceeds all there is."""
+    capacity = nodes.allocatable(resource)[0]
+    lacks: Mask = request > capacity - nodes.requested(resource)[0]
+    if lacks.any():
+        short |= (lacks & (request > 0)) * (bit + (request > capacity) * np.int64(UNRESOLVABLE_BIT))
+
+
+def _reject(nodes: NodeView, short: Ints, resources: Sequence[str]) -> None:
     if not short.any():
-        return None
-    return (short & (request > 0)) * (bit + (request > capacity) * np.int64(UNRESOLVABLE_BIT))
+        return
+    for bits in np.unique(short).tolist():
+        if bits:
+            reasons = ["Too many pods"] if bits & PODS_BIT else []
+            reasons += [f"Insufficient {name}" for i, name in enumerate(resources) if bits & (2 << i)]
+            code = Code.UNRESOLVABLE if bits & UNRESOLVABLE_BIT else Code.UNSCHEDULABLE
+            nodes.reject(short == bits, Status(code, tuple(reasons)))
+
+
+# Queueing hints. A node is looked at as if it were empty, and resources that the profile ignores are not ignored here.
+
+
+def after_pod_event(pod: Pod, before: Pod, now: Pod | None, objects: ClusterObjects) -> bool:
+    """A placed pod is gone, or one on a node has less of what this one wants, or this one wants less."""
+    if now is None:
+        return is_placed(before)
+    if now.uid == pod.uid:
+        return True
+    if not now.spec.node_name:
+        return False
+    had, has = placed_requests(before).requests, placed_requests(now).requests
+    wanted = placed_requests(pod).requests
+    return any(amount and had.get(name, 0) > has.get(name, 0) for name, amount in wanted.items())
+
+
+def after_node_change(pod: Pod, before: Node | None, now: Node, objects: ClusterObjects) -> bool:
+    """The empty node has room for the pod, and it is new or has more of something than before."""
+    wanted = {name: amount for name, amount in filter_requests(pod).items() if amount}
+    room = allocatable(now)
+    if room.get(PODS, 0) < 1 or any(
+        amount > room.get(name, 0) and not _is_left_to_devices(name, room, objects) for name, amount in wanted.items()
+    ):
+        return False
+    if before is None:
+        return True
+    had = allocatable(before)
+    return room.get(PODS, 0) > had.get(PODS, 0) or any(
+        room.get(name, 0) > had.get(name, 0) or _is_left_to_devices(name, room, objects) for name in wanted
+    )
+
+
+def after_device_class(pod: Pod, before: DeviceClass | None, now: DeviceClass, objects: ClusterObjects) -> bool:
+    """Devices of the class can serve as a resource that the pod requests."""
+    resource = now.spec.extended_resource_name
+    names = [] if resource is None else [resource]
+    if before is None:
+        names.append(DEVICE_CLASS_PREFIX + now.name)
+    elif (before.spec.extended_resource_name or "") == (resource or ""):
+        return False
+    requests = pod_requests(pod, use_status=False) if names else {}
+    return any(name in requests for name in names)
+
+
+def _is_left_to_devices(name: str, room: dict[str, int], objects: ClusterObjects) -> bool:
+    """A node that has none of the resource may still have a device that serves as one."""
+    return name not in BASIC and not room.get(name) and objects.devices.provides(name)

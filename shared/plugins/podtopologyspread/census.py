@@ -11,26 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.plugin import ABSENT, ClassState, LabelValue, Mask
 from shared.cluster.changes import Rows
-from shared.cluster.columns import ABSENT, IntColumn
-from shared.cluster.labels import LabelValue, Mask
+from shared.cluster.columns import IntColumn
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import PodCount, merge_counts, pod_count
-from shared.config.args import NodeAffinityArgs
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import NodeView
-from shared.plugins.nodeaffinity import NodeAffinity
+from shared.cluster.view import TableView
+from shared.plugins.nodeaffinity import selected
 from shared.plugins.podtopologyspread.constraints import Constraint, Rules
-from shared.plugins.tainttoleration import TaintToleration
+from shared.plugins.tainttoleration import repelled
 
 NO_LABEL = ""
 """The domain of nodes that lack a label, where they take part all the same."""
 
 Part = dict[str, Any]
 """What other shards are told of one constraint's tally; see `Tally.part`."""
-
-_AFFINITY = NodeAffinity(NodeAffinityArgs())
-_TAINTS = TaintToleration()
 
 
 def counted(constraint: Constraint, namespace: str) -> PodCount | None:
@@ -71,7 +66,7 @@ class Tally:
         """Takes in what changed on these rows. Tells whether anything did."""
         if self.column is None:
             return False
-        now = table.columns.of_loads(self.column)[rows]
+        now = table.columns.of_pods(self.column)[rows]
         moved = np.flatnonzero(now != self.seen[rows])
         if not moved.size:
             return False
@@ -108,7 +103,7 @@ class Tally:
 
 
 class Census:
-    def __init__(self, table: NodeTable, state: CycleState, rules: Rules, *, of_hosts: bool) -> None:
+    def __init__(self, table: NodeTable, state: ClassState, rules: Rules, *, of_hosts: bool) -> None:
         """`of_hosts`: count by hostname, too; there is no tally of a constraint that is not counted."""
         self.table = table
         self._of_hosts = of_hosts
@@ -150,9 +145,9 @@ class Census:
         if self.rules.every_key:
             for of_key in values:
                 self.has_keys &= of_key != ABSENT
-        view = NodeView(table)
-        affine = _AFFINITY.filter(self._state, view) == 0 if any(c.honors_affinity for c in constraints) else None
-        tolerated = _TAINTS.filter(self._state, view) == 0 if any(c.honors_taints for c in constraints) else None
+        view = TableView(table)
+        affine = selected(self._state.pod, view) if any(c.honors_affinity for c in constraints) else None
+        tolerated = ~repelled(self._state, view) if any(c.honors_taints for c in constraints) else None
         self.tallies = []
         for constraint, of_key in zip(constraints, values, strict=True):
             taking_part = self.has_keys.copy()
@@ -219,4 +214,4 @@ def _column(table: NodeTable, column: PodCount | None) -> IntColumn:
     """A copy of it, for the rows in use."""
     if column is None:
         return np.zeros(table.size, dtype=np.int64)
-    return table.columns.of_loads(column)[: table.size].copy()
+    return table.columns.of_pods(column)[: table.size].copy()

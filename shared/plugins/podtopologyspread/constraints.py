@@ -1,13 +1,17 @@
-"""The constraints in force for a pod: its own, or else the default ones for the pods that belong with it."""
+"""The constraints that apply to a pod: its own, or else the default ones; and the plugin's queueing hints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from flotilla.events import Action as EventAction
+from flotilla.events import Registration, Resource
+from flotilla.objects import ClusterObjects, LabelSelector, LabelSelectorRequirement, Node, ObjectKind, Pod
 from shared.config.args import PodTopologySpreadArgs
-from shared.model.objects import LabelSelector, LabelSelectorRequirement, Pod, TopologySpreadConstraint
+from shared.model.objects import OwnerReference, TopologySpreadConstraint
 from shared.model.selectors import label_selector_matches
 from shared.model.wellknown import HOSTNAME, ZONE
+from shared.plugins.queueing_hints import is_placed
 
 Action = Literal["DoNotSchedule", "ScheduleAnyway"]
 
@@ -101,3 +105,126 @@ def _resolved(given: TopologySpreadConstraint, pod: Pod) -> Constraint:
         conditions = selector.match_expressions + [each for each in added if each not in selector.match_expressions]
         selector = LabelSelector(match_labels=selector.match_labels, match_expressions=conditions)
     return _constraint(given, selector)
+
+
+# Which pods belong with a pod: those of its services and of the controller that owns it
+
+_CONTROLLERS: Mapping[tuple[str, str], ObjectKind] = {
+    ("v1", "ReplicationController"): ObjectKind.REPLICATION_CONTROLLER,
+    ("apps/v1", "ReplicaSet"): ObjectKind.REPLICA_SET,
+    ("apps/v1", "StatefulSet"): ObjectKind.STATEFUL_SET,
+}
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+
+
+def kinds_looked_at(pod: Pod) -> tuple[ObjectKind, ...]:
+    """The kinds of objects on which `fellows` rests for this pod."""
+    owner = controller_of(pod)
+    kind = None if owner is None else _CONTROLLERS.get((owner.api_version, owner.kind))
+    return (ObjectKind.SERVICE,) if kind is None else (ObjectKind.SERVICE, kind)
+
+
+def fellows(pod: Pod, objects: ClusterObjects) -> LabelSelector | None:
+    """The selectors of the pod's services and of its controller, all together; None if they select by nothing."""
+    labels: dict[str, str] = {}
+    for service in objects.services_in(pod.namespace).values():
+        if service.spec.selector.items() <= pod.metadata.labels.items():
+            labels |= service.spec.selector
+    conditions: list[LabelSelectorRequirement] = []
+    owner = controller_of(pod)
+    if owner is not None:
+        key = f"{pod.namespace}/{owner.name}"
+        match _CONTROLLERS.get((owner.api_version, owner.kind)):
+            case ObjectKind.REPLICATION_CONTROLLER:
+                replication = objects.replication_controllers.get(key)
+                labels |= {} if replication is None else replication.spec.selector
+            case ObjectKind.REPLICA_SET:
+                replicas = objects.replica_sets.get(key)
+                conditions = _add(labels, None if replicas is None else replicas.spec.selector)
+            case ObjectKind.STATEFUL_SET:
+                stateful = objects.stateful_sets.get(key)
+                conditions = _add(labels, None if stateful is None else stateful.spec.selector)
+    if not labels and not conditions:
+        return None
+    return LabelSelector(match_labels=dict(sorted(labels.items())), match_expressions=conditions)
+
+
+def _add(labels: dict[str, str], selector: LabelSelector | None) -> list[LabelSelectorRequirement]:
+    """Adds a selector's labels; what conflicts with those there, and its conditions, are returned."""
+    if selector is None:
+        return []
+    conditions: list[LabelSelectorRequirement] = []
+    for key, value in sorted(selector.match_labels.items()):
+        if labels.setdefault(key, value) != value:
+            conditions.append(LabelSelectorRequirement(key=key, operator="In", values=[value]))
+    return conditions + selector.match_expressions
+
+
+# Queueing hints
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadingHints:
+    """Of a profile, as it may have default constraints. Only hard constraints are looked at; there may be none."""
+
+    defaults: Defaults
+
+    def registrations(self) -> tuple[Registration, ...]:
+        of_pods = (
+            EventAction.ADD | EventAction.UPDATE_POD_LABEL | EventAction.UPDATE_POD_TOLERATION | EventAction.DELETE
+        )
+        of_nodes = EventAction.ADD | EventAction.DELETE | EventAction.UPDATE_NODE_LABEL | EventAction.UPDATE_NODE_TAINT
+        return (
+            Registration(Resource.POD, of_pods, self.after_pod_change),
+            Registration(Resource.NODE, of_nodes, self.after_node_change),
+        )
+
+    def after_pod_change(self, pod: Pod, before: Pod | None, now: Pod | None, objects: ClusterObjects) -> bool:
+        """A pod that counts has come or gone, or counts otherwise now; or this one may go to other nodes now."""
+        if (now is not None and not _counts_for(pod, now)) or (before is not None and not _counts_for(pod, before)):
+            return False
+        if now is not None and before is not None:
+            return self._after_update(pod, before, now, objects)
+        other = now or before
+        return other is not None and any(
+            constraint.matches(other.metadata.labels) for constraint in self._constraints(pod, objects)
+        )
+
+    def after_node_change(self, pod: Pod, before: Node | None, now: Node | None, objects: ClusterObjects) -> bool:
+        """A node has come to be in a domain, or in another one, or is no more, or has other taints."""
+        constraints = self._constraints(pod, objects)
+        if before is None or now is None:
+            node = now or before
+            return node is not None and _takes_part(node, constraints)
+        took, takes = _takes_part(before, constraints), _takes_part(now, constraints)
+        if took != takes:
+            return True
+        old, new = before.metadata.labels, now.metadata.labels
+        return takes and (
+            before.spec.taints != now.spec.taints or any(old.get(each.key) != new.get(each.key) for each in constraints)
+        )
+
+    def _after_update(self, pod: Pod, before: Pod, now: Pod, objects: ClusterObjects) -> bool:
+        constraints = self._constraints(pod, objects)
+        tolerates_otherwise = now.uid == pod.uid and before.spec.tolerations != now.spec.tolerations
+        if tolerates_otherwise and any(constraint.honors_taints for constraint in constraints):
+            return True
+        old, new = before.metadata.labels, now.metadata.labels
+        return old != new and any(constraint.matches(old) != constraint.matches(new) for constraint in constraints)
+
+    def _constraints(self, pod: Pod, objects: ClusterObjects) -> tuple[Constraint, ...]:
+        """Who belongs with the pod is looked up only where a default constraint may need it."""
+        asked = self.defaults.apply_to(pod) and self.defaults.any_hard
+        return self.defaults.rules(pod, "DoNotSchedule", fellows(pod, objects) if asked else None).constraints
+
+
+def _counts_for(pod: Pod, other: Pod) -> bool:
+    return other.uid == pod.uid or (other.namespace == pod.namespace and is_placed(other))
+
+
+def _takes_part(node: Node, constraints: tuple[Constraint, ...]) -> bool:
+    """Whether it is in a domain of every constraint; it is where there is none."""
+    return all(constraint.key in node.metadata.labels for constraint in constraints)

@@ -1,62 +1,54 @@
 """Hard constraints: a pod may go to a domain only if that then has at most `max_skew` more pods than the emptiest.
 
-Pods that a view supposes on a node, or gone from there, count for that node's own domains.
+Hypothetical pods of a view count in the domains of their own node.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from flotilla.plugin import Index, Ints, Mask, NodeView, unresolvable, unschedulable
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import pod_count
-from shared.framework.plugin import Verdicts
-from shared.framework.view import Hypothesis, NodeView, Own
-from shared.framework.whatif import Both
+from shared.cluster.view import TableView
 from shared.plugins.podtopologyspread.census import Census, Part, Tally, by_number
 from shared.plugins.podtopologyspread.constraints import Constraint
 
-FITS, SKEWED, NO_LABEL = range(3)
+MISMATCH = "node(s) didn't match pod topology spread constraints"
+SKEWED = unschedulable(MISMATCH)
+NO_LABEL = unresolvable(f"{MISMATCH} (missing required label)")
 NO_DOMAIN = 1 << 31
-"""Stands for the lowest count where there is no domain."""
-
-Counts = NDArray[np.int64]
+"""In place of the lowest count, if there is no domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One constraint, in the light of the merged summary.
 
-    `pods`: by the number of the domain, and nought at the end, for nodes that have none. `low`: the two lowest counts.
+    `pods`: by the number of the domain, and 0 at the end, for nodes that have none. `low`: the two lowest counts.
     """
 
     constraint: Constraint
     own: int
-    pods: Counts
+    pods: Ints
     low: tuple[int, int]
     too_few: bool
 
-    def verdicts(self, tally: Tally, view: NodeView, namespace: str) -> NDArray[np.bool_]:
-        """Which nodes are let through."""
-        there = self._there(tally, view)
-        lowest: int | Counts = self.low[0]
-        if view.supposed is not None:
-            more = _supposed(self.constraint, view.supposed, len(view), namespace)
-            change = np.where(tally.taking_part[view.index], more, 0)
+    def fits(self, tally: Tally, nodes: NodeView, index: Index | slice, namespace: str) -> Mask:
+        """Which nodes stay within the skew. `index`: the nodes' rows."""
+        there: Ints = self.pods[tally.domain[index]]
+        if len(tally.private):
+            there = there + np.where(tally.is_private[index], tally.seen[index], 0)
+        lowest: int | Ints = self.low[0]
+        if nodes.hypothetical_pods:
+            change = np.where(tally.taking_part[index], _change(self.constraint, nodes, namespace), 0)
             others = np.where(there == self.low[0], self.low[1], self.low[0])
             there = there + change
             lowest = np.where(change == 0, lowest, np.minimum(there, others))
         if self.too_few:
             lowest = 0
         return there + (self.own - self.constraint.max_skew) <= lowest
-
-    def _there(self, tally: Tally, view: NodeView) -> Counts:
-        """The pods in each node's domain."""
-        there: Counts = self.pods[tally.domain[view.index]]
-        if len(tally.private):
-            there = there + np.where(tally.is_private[view.index], tally.seen[view.index], 0)
-        return there
 
 
 def limit(constraint: Constraint, part: Part, labels: Mapping[str, str], table: NodeTable) -> Limit:
@@ -71,44 +63,30 @@ def limit(constraint: Constraint, part: Part, labels: Mapping[str, str], table: 
     )
 
 
-def verdicts(limits: list[Limit], census: Census, view: NodeView, namespace: str) -> Verdicts:
-    """The first constraint that a node fails decides why."""
-    found = np.full(len(view), FITS, dtype=np.int64)
-    for bound, tally in _pairs(limits, census):
-        fails = np.where(bound.verdicts(tally, view, namespace), FITS, SKEWED)
-        fails[~tally.labelled[view.index]] = NO_LABEL
-        found = np.where(found == FITS, fails, found)
-    return found
+def reject(
+    limits: list[Limit], census: Census, nodes: TableView, namespace: str, *, open_domains: bool = False
+) -> None:
+    """The first constraint that a node fails gives the reason.
 
-
-def verdicts_openly(limits: list[Limit], census: Census, view: NodeView, namespace: str) -> Verdicts:
-    """Only what trackers do not look at: labels that are missing, hostnames, and nodes that take no part."""
-    found = np.full(len(view), FITS, dtype=np.int64)
-    for bound, tally in _pairs(limits, census):
-        let_through = bound.verdicts(tally, view, namespace)
-        if not bound.constraint.is_of_hosts:
-            let_through |= tally.taking_part[view.index]
-        found[~let_through] = SKEWED
-        found[~tally.labelled[view.index]] = NO_LABEL
-    return found
-
-
-def _pairs(limits: list[Limit], census: Census) -> Iterator[tuple[Limit, Tally]]:
-    return ((bound, tally) for bound, tally in zip(limits, census.tallies, strict=True) if tally is not None)
-
-
-def _supposed(constraint: Constraint, supposed: Hypothesis, nodes: int, namespace: str) -> Counts:
-    """By how much the supposed pods change the count of each of so many nodes.
-
-    Those that a ladder has put there count as pods do. Those added or removed to see what would be then count whenever
-    the selector matches, be they terminating or the selector empty.
+    `open_domains`: reject only for what trackers do not look at: missing labels, hostnames, nodes that take no part.
     """
-    if isinstance(supposed, Both):
-        one = _supposed(constraint, supposed.one, nodes, namespace)
-        return one + _supposed(constraint, supposed.other, nodes, namespace)
-    column = pod_count([namespace], constraint.selector, with_terminating=True)
-    if isinstance(supposed, Own):
-        if not constraint.counts:
-            return np.zeros(nodes, dtype=np.int64)
-        column = pod_count([namespace], constraint.selector)
-    return supposed.spread(np.array([column.amount(kind.load) for kind in supposed.kinds], dtype=np.int64))
+    for bound, tally in zip(limits, census.tallies, strict=True):
+        if tally is None:
+            continue
+        nodes.reject(~tally.labelled[nodes.index], NO_LABEL)
+        fits = bound.fits(tally, nodes, nodes.index, namespace)
+        if open_domains and not bound.constraint.is_of_hosts:
+            fits |= tally.taking_part[nodes.index]
+        nodes.reject(~fits, SKEWED)
+
+
+def _change(constraint: Constraint, nodes: NodeView, namespace: str) -> Ints:
+    """By how much the hypothetical pods change the count of each node.
+
+    Planned pods count as placed ones do. Pods that are tried out count whenever the selector matches, even if they are
+    terminating or the selector is empty.
+    """
+    change = nodes.change_of(pod_count([namespace], constraint.selector, with_terminating=True), planned=False)
+    if not constraint.counts:
+        return change
+    return change + nodes.change_of(pod_count([namespace], constraint.selector), planned=True)

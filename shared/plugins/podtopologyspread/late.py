@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from flotilla.plugin import ABSENT, LabelValue, Mask
 from shared.cluster.changes import Rows
-from shared.cluster.columns import ABSENT
-from shared.cluster.labels import LabelValue, Mask
 from shared.plugins.podtopologyspread.census import NO_LABEL, Census
 
 Late = dict[str, Any]

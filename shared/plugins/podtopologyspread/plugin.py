@@ -10,50 +10,68 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from flotilla.events import Registration
-from flotilla.results import SKIP, SUCCESS, PreFilterResult, Range, Status, Topology, unresolvable, unschedulable
-from shared.cluster.labels import Mask
-from shared.cluster.nodetable import NodeTable
-from shared.config.args import PodTopologySpreadArgs
-from shared.framework.cyclestate import CycleState
-from shared.framework.normalize import Scores
-from shared.framework.plugin import (
-    FilterPlugin,
+from flotilla.objects import LabelSelector
+from flotilla.plugin import (
+    SKIP,
+    SUCCESS,
+    ClassState,
+    DomainFilter,
+    Ints,
+    Mask,
+    NodeView,
+    ObjectKind,
+    Pod,
     PodParts,
     PreFilterPlugin,
+    PreFilterResult,
     PreScorePlugin,
+    Range,
+    Registration,
     ScorePlugin,
+    Scores,
+    StateKey,
+    Status,
     SummaryPlugin,
+    Topology,
     Tracker,
-    Verdicts,
 )
-from shared.framework.view import NodeView
-from shared.model.kinds import ObjectKind
-from shared.model.objects import LabelSelector, Pod
-from shared.plugins.hints.spreading import SpreadingHints
+from shared.cluster.nodetable import NodeTable
+from shared.cluster.view import table_of, view_of
+from shared.config.args import PodTopologySpreadArgs
 from shared.plugins.podtopologyspread import hard, soft
 from shared.plugins.podtopologyspread.census import Census, merge_parts
-from shared.plugins.podtopologyspread.constraints import Action, Constraint, Defaults, Rules
+from shared.plugins.podtopologyspread.constraints import (
+    Action,
+    Constraint,
+    Defaults,
+    Rules,
+    SpreadingHints,
+    controller_of,
+    fellows,
+    kinds_looked_at,
+)
 from shared.plugins.podtopologyspread.late import late_summary, merge_late
-from shared.plugins.podtopologyspread.owners import controller_of, fellows, kinds_looked_at
 from shared.plugins.podtopologyspread.tracker import follow
 
 T = TypeVar("T")
 
 HARD, SOFT = "hard", "soft"
-MISMATCH = "node(s) didn't match pod topology spread constraints"
+RULES = {kind: StateKey[Rules](f"{kind} constraints") for kind in (HARD, SOFT)}
+CENSUS = {kind: StateKey[Census](f"census of {kind} constraints") for kind in (HARD, SOFT)}
+WORKED_OUT = {
+    kind: StateKey[tuple[object, int, list[Any]]](f"{kind} constraints by the summary") for kind in (HARD, SOFT)
+}
+FEASIBLE = StateKey[tuple[int, Mask, Any]]("the summary of feasible nodes")
 MOST_STRATA = 64
 """By labels with more combinations of values than this, ladders are not split."""
 
 
-class PodTopologySpread(PreFilterPlugin, SummaryPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
+class PodTopologySpread(PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, PreScorePlugin, ScorePlugin):
     name = "PodTopologySpread"
     reads_of_pod = PodParts.TEMPLATE
     normalizer = soft.FewestFirst()
     unranged = soft.IGNORED
-    opens = True
 
     def __init__(self, args: PodTopologySpreadArgs) -> None:
         self._defaults = Defaults(args)
@@ -79,28 +97,29 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin, FilterPlugin, PreScorePl
     def events(self) -> Sequence[Registration]:
         return SpreadingHints(self._defaults).registrations()
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
         return kinds_looked_at(state.pod) if self._defaults.apply_to(state.pod) else ()
 
     # Which constraints there are
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         return PreFilterResult(SUCCESS if self._prepare(state, HARD, "DoNotSchedule") else SKIP)
 
-    def pre_score(self, state: CycleState) -> Status:
+    def pre_score(self, state: ClassState) -> Status:
         return SUCCESS if self._prepare(state, SOFT, "ScheduleAnyway") else SKIP
 
-    def _prepare(self, state: CycleState, kind: str, action: Action) -> bool:
+    def _prepare(self, state: ClassState, kind: str, action: Action) -> bool:
         selector = fellows(state.pod, state.objects) if self._defaults.apply_to(state.pod) else None
         rules = self._defaults.rules(state.pod, action, selector)
         if rules.constraints:
-            state.write(self.name, kind, rules)
+            state[RULES[kind]] = rules
         return bool(rules.constraints)
 
     # What other shards are told
 
-    def summarize(self, state: CycleState, table: NodeTable) -> Any:
-        of_kinds = [rules for kind in (HARD, SOFT) if (rules := self._rules(state, kind)) is not None]
+    def summarize(self, state: ClassState, nodes: NodeView) -> Any:
+        table = table_of(nodes)
+        of_kinds = [rules for kind in (HARD, SOFT) if (rules := state.get(RULES[kind])) is not None]
         if not of_kinds:
             return None
         selector = of_kinds[0].fellows
@@ -121,17 +140,16 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin, FilterPlugin, PreScorePl
             merged[kind] = [merge_parts(a, b) for a, b in zip(one[kind], other[kind], strict=True)]
         return merged
 
-    def summarize_feasible(self, state: CycleState, table: NodeTable, feasible: Mask) -> Any:
-        position = table.node_log.position
-        known: tuple[int, Mask, Any] | None = state.read(self.name, "late")
-        if known is None or known[0] != position or not np.array_equal(known[1], feasible):
+    def summarize_feasible(self, state: ClassState, nodes: NodeView, feasible: Mask) -> Any:
+        table, known = table_of(nodes), state.get(FEASIBLE)
+        if known is None or known[0] != nodes.nodes_version or not np.array_equal(known[1], feasible):
             of_hard, of_soft = (
-                None if self._rules(state, kind) is None else self._census(state, kind, table) for kind in (HARD, SOFT)
+                None if state.get(RULES[kind]) is None else self._census(state, kind, table) for kind in (HARD, SOFT)
             )
             if of_hard is None and of_soft is None:
                 return None
-            known = (position, feasible.copy(), late_summary(of_hard, of_soft, feasible))
-            state.write(self.name, "late", known)
+            known = (nodes.nodes_version, feasible.copy(), late_summary(of_hard, of_soft, feasible))
+            state[FEASIBLE] = known
         return known[2]
 
     def merge_feasible(self, one: Any, other: Any) -> Any:
@@ -141,103 +159,96 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin, FilterPlugin, PreScorePl
 
     # Hard constraints
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        rules = self._rules(state, HARD)
-        if rules is None:
-            return np.zeros(len(view), dtype=np.int64)
-        census = self._census(state, HARD, view.table)
-        return hard.verdicts(self._limits(state, rules, view.table), census, view, state.pod.namespace)
+    def passes_all(self, state: ClassState) -> bool:
+        return state.get(RULES[HARD]) is None
 
-    def filter_open(self, state: CycleState, view: NodeView) -> Verdicts:
-        """Domains may open; what a node lacks, or counts for itself alone, stays as it is."""
-        rules = self._rules(state, HARD)
-        if rules is None:
-            return np.zeros(len(view), dtype=np.int64)
-        census = self._census(state, HARD, view.table)
-        return hard.verdicts_openly(self._limits(state, rules, view.table), census, view, state.pod.namespace)
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        self._reject(state, nodes)
 
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        if verdict == hard.NO_LABEL:
-            return unresolvable(f"{MISMATCH} (missing required label)")
-        return unschedulable(MISMATCH)
+    def filter_with_open_domains(self, state: ClassState, nodes: NodeView) -> None:
+        self._reject(state, nodes, open_domains=True)
+
+    def _reject(self, state: ClassState, nodes: NodeView, *, open_domains: bool = False) -> None:
+        view = view_of(nodes)
+        limits = self._limits(state, state[RULES[HARD]], view.table)
+        census = self._census(state, HARD, view.table)
+        hard.reject(limits, census, view, state.pod.namespace, open_domains=open_domains)
 
     # Soft constraints
 
-    def score(self, state: CycleState, view: NodeView) -> Scores:
-        rules, late = self._rules(state, SOFT), state.late.get(self.name)
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        rules, late, view = state.get(RULES[SOFT]), self.feasible_summary(state), view_of(nodes)
         if rules is None or late is None or len(late["domains"]) != len(rules.constraints):
-            return np.zeros(len(view), dtype=np.int64)
+            return np.zeros(len(nodes), dtype=np.int64)
         census = self._census(state, SOFT, view.table)
         weights = soft.weights(late)
         return soft.scores(rules, self._pods(state, rules, view.table), weights, census, view, state.pod.namespace)
 
     # Rounds
 
-    def topology(self, state: CycleState, table: NodeTable) -> Topology | None:
+    def topology(self, state: ClassState, nodes: NodeView) -> Topology | None:
         keys: set[str] = set()
         domains: dict[str, int] = {}
         for kind in (HARD, SOFT):
-            rules = self._rules(state, kind)
+            rules = state.get(RULES[kind])
             if rules is None:
                 continue
-            for constraint, part in zip(rules.constraints, self._believed(state, kind, table), strict=True):
+            for constraint, part in zip(rules.constraints, self._believed(state, kind, table_of(nodes)), strict=True):
                 if kind == HARD or not constraint.is_of_hosts:
                     keys.add(constraint.key)
                 if not constraint.is_of_hosts:
                     domains[constraint.key] = len(part["domains"]) + 1
         return Topology(tuple(sorted(keys)), _strata(domains)) if keys else None
 
-    def tracker(self, pod: Pod, summary: Any, late: Any, scores: Range | None) -> Tracker | None:
+    def tracker(self, pod: Pod, summary: Any, feasible: Any, scores: Range | None) -> Tracker | None:
         if summary is None:
             return None
         told = summary["fellows"]
         selector = None if told is None else msgspec.convert(told, LabelSelector)
         hard_rules = self._defaults.rules(pod, "DoNotSchedule", selector) if summary[HARD] else Rules((), True)
         soft_rules = self._defaults.rules(pod, "ScheduleAnyway", selector) if summary[SOFT] else Rules((), True)
-        return follow(pod, (hard_rules, soft_rules), summary, late, scores)
+        return follow(pod, (hard_rules, soft_rules), summary, feasible, scores)
 
     # Inside
 
-    def _rules(self, state: CycleState, kind: str) -> Rules | None:
-        rules: Rules | None = state.read(self.name, kind)
-        return rules
-
-    def _census(self, state: CycleState, kind: str, table: NodeTable) -> Census:
-        census: Census | None = state.read(self.name, f"{kind} census")
-        rules = self._rules(state, kind)
+    def _census(self, state: ClassState, kind: str, table: NodeTable) -> Census:
+        census = state.get(CENSUS[kind])
         if census is None or census.table is not table:
-            census = Census(table, state, rules or Rules((), True), of_hosts=kind == HARD)
-            state.write(self.name, f"{kind} census", census)
+            rules = state.get(RULES[kind]) or Rules((), True)
+            census = state[CENSUS[kind]] = Census(table, state, rules, of_hosts=kind == HARD)
         census.refresh()
         return census
 
-    def _parts(self, state: CycleState, kind: str, table: NodeTable) -> list[Any]:
-        return [] if self._rules(state, kind) is None else self._census(state, kind, table).parts()
+    def _parts(self, state: ClassState, kind: str, table: NodeTable) -> list[Any]:
+        return [] if state.get(RULES[kind]) is None else self._census(state, kind, table).parts()
 
-    def _believed(self, state: CycleState, kind: str, table: NodeTable) -> list[Any]:
-        """What all shards have; this one's own part while they do not agree on what the constraints are."""
+    def _believed(self, state: ClassState, kind: str, table: NodeTable) -> list[Any]:
+        """The merged parts; this shard's own while the shards do not agree on what the constraints are."""
         own = self._parts(state, kind, table)
-        summary = state.summaries.get(self.name)
+        summary = self.summary(state)
         return own if summary is None or len(summary[kind]) != len(own) else summary[kind]
 
-    def _limits(self, state: CycleState, rules: Rules, table: NodeTable) -> list[hard.Limit]:
+    def _limits(self, state: ClassState, rules: Rules, table: NodeTable) -> list[hard.Limit]:
         make = partial(hard.limit, labels=state.pod.metadata.labels, table=table)
         return self._worked_out(state, HARD, rules, table, make)
 
-    def _pods(self, state: CycleState, rules: Rules, table: NodeTable) -> list[NDArray[np.int64]]:
+    def _pods(self, state: ClassState, rules: Rules, table: NodeTable) -> list[Ints]:
         return self._worked_out(state, SOFT, rules, table, partial(soft.pods_by_domain, table=table))
 
     def _worked_out(
-        self, state: CycleState, kind: str, rules: Rules, table: NodeTable, make: Callable[[Constraint, Any], T]
+        self, state: ClassState, kind: str, rules: Rules, table: NodeTable, make: Callable[[Constraint, Any], T]
     ) -> list[T]:
         """Something for each constraint; once for a summary, for as long as no node brings a new value."""
-        stamp = (state.summaries.get(self.name), table.node_log.position)
-        known: tuple[tuple[object, int], list[T]] | None = state.read(self.name, f"{kind} worked out")
-        if known is None or known[0][0] is not stamp[0] or known[0][1] != stamp[1]:
+        summary, position = self.summary(state), table.node_log.position
+        known = state.get(WORKED_OUT[kind])
+        if known is None or known[0] is not summary or known[1] != position:
             parts = zip(rules.constraints, self._believed(state, kind, table), strict=True)
-            known = (stamp, [make(constraint, part) for constraint, part in parts])
-            state.write(self.name, f"{kind} worked out", known)
-        return known[1]
+            known = state[WORKED_OUT[kind]] = (
+                summary,
+                position,
+                [make(constraint, part) for constraint, part in parts],
+            )
+        return known[2]
 
 
 def _order(summary: dict[str, Any]) -> str:

@@ -7,14 +7,10 @@ summary.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flotilla.results import MAX_NODE_SCORE
-from shared.cluster.columns import ABSENT
-from shared.cluster.labels import LabelValue
+from flotilla.plugin import ABSENT, MAX_NODE_SCORE, Ints, Scores
 from shared.cluster.nodetable import NodeTable
-from shared.framework.normalize import Scores
-from shared.framework.view import NodeView
+from shared.cluster.view import TableView
 from shared.plugins.podtopologyspread.census import Census, Part, by_number, counted
 from shared.plugins.podtopologyspread.constraints import Constraint, Rules
 from shared.plugins.podtopologyspread.late import Late
@@ -37,27 +33,27 @@ def weights(late: Late) -> list[float]:
     return [math.log(size + 2) for size in sizes]
 
 
-def pods_by_domain(constraint: Constraint, part: Part | None, table: NodeTable) -> NDArray[np.int64]:
+def pods_by_domain(constraint: Constraint, part: Part | None, table: NodeTable) -> Ints:
     """For what is not of hosts; these are counted node by node."""
     return np.zeros(1, dtype=np.int64) if part is None else by_number(part, constraint, table)
 
 
 def scores(
-    rules: Rules, pods: list[NDArray[np.int64]], weighted: list[float], census: Census, view: NodeView, namespace: str
+    rules: Rules, pods: list[Ints], weighted: list[float], census: Census, nodes: TableView, namespace: str
 ) -> Scores:
-    total = np.zeros(len(view), dtype=np.float64)
+    total = np.zeros(len(nodes), dtype=np.float64)
     for constraint, of_domain, weight, tally in zip(rules.constraints, pods, weighted, census.tallies, strict=True):
         column = counted(constraint, namespace)
-        values = view.of_nodes(LabelValue(constraint.key))
+        values = nodes.label(constraint.key).numbers
         if column is None:
-            count = np.zeros(len(view), dtype=np.int64)
+            count = np.zeros(len(nodes), dtype=np.int64)
         elif tally is None:
-            count = view.of_loads(column)
+            count = nodes.of_pods(column)
         else:
             count = of_domain[values]
-            if view.supposed is not None:
-                count = count + np.where(tally.taking_part[view.index], view.change_of(column), 0)
+            if nodes.hypothetical_pods:
+                count = count + np.where(tally.taking_part[nodes.index], nodes.change_of(column), 0)
         total += np.where(values == ABSENT, 0.0, count * weight + (constraint.max_skew - 1))
     whole = np.floor(total)
     rounded = (whole + (total - whole >= 0.5)).astype(np.int64)
-    return np.where(census.has_keys[view.index], rounded, IGNORED)
+    return np.where(census.has_keys[nodes.index], rounded, IGNORED)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flotilla.plugin import Tracker
 from flotilla.results import MAX_NODE_SCORE, NodeDomains, Range
-from shared.framework.plugin import Tracker
 from shared.model.load import PodLoad
 from shared.model.objects import Pod
 from shared.plugins.podtopologyspread.census import NO_LABEL, Part

@@ -6,27 +6,23 @@ whose kubelet leaves the volumes to the CSI driver, NodeVolumeLimits is in charg
 
 import os
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from flotilla.events import Action, Registration, Resource
 from flotilla.objects import ClusterObjects
-from flotilla.results import Status, unschedulable
-from shared.framework.cyclestate import CycleState
-from shared.framework.pernode import FilterFailed
-from shared.framework.plugin import FilterPlugin, PodParts, Verdicts
-from shared.framework.view import NodeView
+from flotilla.plugin import ClassState, FilterPlugin, NodeView, PluginError, PodParts
+from flotilla.results import unschedulable
 from shared.model.kinds import ObjectKind
 from shared.model.objects import Node, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume
 from shared.model.wellknown import BETA_INSTANCE_TYPE, INSTANCE_TYPE
-from shared.plugins.hints.volumelimits import after_pod_gone
-from shared.plugins.hints.volumes import after_claim
 from shared.plugins.volumes.migration import AZURE_DISK, CINDER, EBS, GCE_PD, is_migrated_on
-from shared.plugins.volumes.podvolumes import claim_of, claim_uses, not_owned, volume_signature
+from shared.plugins.volumes.nodevolumelimits import after_pod_deletion
+from shared.plugins.volumes.podvolumes import after_claim, claim_of, claim_uses, not_owned, volume_signature
 
-TOO_MANY = 1
+TOO_MANY = unschedulable("node(s) exceed max volume count")
 LIMIT_FOR_ALL = "KUBE_MAX_PD_VOLS"
 """The environment variable that stands above the limits known here, though not above what a node says itself."""
 INSTANCE_TYPES = (INSTANCE_TYPE, BETA_INSTANCE_TYPE)
@@ -91,11 +87,11 @@ class DiskLimits(FilterPlugin):
         """A disk may go with a pod, come with a node, or turn out to be another kind once its claim is there."""
         return (
             Registration(Resource.NODE, Action.ADD),
-            Registration(Resource.POD, Action.DELETE, after_pod_gone),
+            Registration(Resource.POD, Action.DELETE, after_pod_deletion),
             Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_claim),
         )
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
         if not state.pod.spec.volumes:
             return ()
         return (
@@ -105,33 +101,24 @@ class DiskLimits(FilterPlugin):
             ObjectKind.CSI_NODE,
         )
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        verdicts = np.zeros(len(view), dtype=np.int64)
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
         wanted = self._wanted(state.pod, state.objects)
-        for i in np.flatnonzero(view.valid).tolist() if wanted else ():
-            verdicts[i] = TOO_MANY if self._exceeds(view, i, wanted) else 0
-        return verdicts
+        looked_at = np.flatnonzero(nodes.valid).tolist() if wanted else ()
+        exceeding = [i for i in looked_at if self._exceeds(state.objects, nodes, i, wanted)]
+        nodes.reject(np.array(exceeding, dtype=np.intp), TOO_MANY)
 
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        return unschedulable("node(s) exceed max volume count")
-
-    def _exceeds(self, view: NodeView, i: int, wanted: set[str]) -> bool:
-        row, objects = int(view.rows[i]), view.table.objects
-        node = view.table.node_at(row)
+    def _exceeds(self, objects: ClusterObjects, nodes: NodeView, i: int, wanted: set[str]) -> bool:
+        node = nodes.node(i)
         if is_migrated_on(objects.csi_nodes.get(node.name), self.disks.plugin):
             return False
-        loads = view.table.loads_at(row)
-        if view.supposed is not None:
-            loads = view.supposed.loads(i, loads)
         there: set[str] = set()
-        for load in loads:
+        for load in nodes.pods(i):
             there |= self._disks_of(objects, load.namespace, load.claims, load.disks)
-        return len(there | wanted) > self._limit(view, i, node)
+        return len(there | wanted) > self._limit(nodes, i, node)
 
-    def _limit(self, view: NodeView, i: int, node: Node) -> int:
-        number = view.table.resources.known(self.disks.resource)
-        if number is not None and self.disks.resource in node.status.allocatable:
-            return int(view.allocatable[number, i])
+    def _limit(self, nodes: NodeView, i: int, node: Node) -> int:
+        if self.disks.resource in node.status.allocatable:
+            return int(nodes.allocatable(self.disks.resource)[0, i])
         for_all = os.environ.get(LIMIT_FOR_ALL, "")
         if for_all.isascii() and for_all.isdigit() and int(for_all) > 0:
             return int(for_all)
@@ -170,8 +157,8 @@ class DiskLimits(FilterPlugin):
         makes_such = storage_class is not None and storage_class.provisioner == self.disks.plugin
         return f"to be made for {claim.key}" if makes_such else None
 
-    def _failed(self, why: str) -> FilterFailed:
-        return FilterFailed(f"running {self.name!r} filter plugin: {why}")
+    def _failed(self, why: str) -> PluginError:
+        return PluginError(f"running {self.name!r} filter plugin: {why}")
 
 
 class EBSLimits(DiskLimits):

@@ -5,25 +5,30 @@ references to volumes there are on each, and only where these might be too many 
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from flotilla.events import Action, Registration, Resource
-from flotilla.objects import ClusterObjects
+from flotilla.objects import ClusterObjects, CSINode, VolumeAttachment
+from flotilla.plugin import (
+    ABSENT,
+    ClassState,
+    FilterPlugin,
+    Ints,
+    NodeView,
+    PluginError,
+    PodColumn,
+    PodParts,
+    PreFilterPlugin,
+    StateKey,
+)
 from flotilla.results import SKIP, PreFilterResult, Status, unresolvable, unschedulable
-from shared.cluster.columns import ABSENT, IntColumn, LoadColumn
-from shared.cluster.nodetable import NodeTable
-from shared.framework.cyclestate import CycleState
-from shared.framework.pernode import FilterFailed
-from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, Verdicts
-from shared.framework.view import NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.load import PodLoad
-from shared.model.objects import Node, PersistentVolumeClaim, Pod, Volume
-from shared.plugins.hints import volumelimits as hints
-from shared.plugins.hints.volumes import after_claim
+from shared.model.objects import CSINodeDriver, Node, PersistentVolumeClaim, Pod, Volume
+from shared.plugins.queueing_hints import is_placed
 from shared.plugins.volumes.migration import (
     BY_PLUGIN,
     Untranslatable,
@@ -33,28 +38,23 @@ from shared.plugins.volumes.migration import (
     migration_of_volume,
 )
 from shared.plugins.volumes.nodecolumns import object_column
-from shared.plugins.volumes.podvolumes import claim_of, claim_uses, may_count, not_owned, volume_signature
+from shared.plugins.volumes.podvolumes import after_claim, claim_of, claim_uses, may_count, not_owned, volume_signature
 
-TOO_MANY, NO_CLAIM = 1, 2
+TOO_MANY = unschedulable("node(s) exceed max volume count")
 
 Attached = dict[str, str]
 """Volumes by `driver/handle`, with their drivers."""
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeReferences(LoadColumn):
+class VolumeReferences(PodColumn):
     """How often the pods on a node refer to a volume: there are never more volumes than that."""
 
-    def fill(self, table: NodeTable, column: IntColumn) -> None:
-        for _, node, load in table.placed():
-            row = table.row_of(node) if load.claims or load.disks else None
-            if row is not None:
-                column[row] += self.amount(load)
-
-    def amount(self, load: PodLoad) -> int:
-        return len(load.claims) + len(load.disks)
+    def amount(self, pod: PodLoad) -> int:
+        return len(pod.claims) + len(pod.disks)
 
 
+WANTED = StateKey[Attached]("the pod's own volumes")
 REFERENCES = VolumeReferences()
 
 
@@ -68,13 +68,13 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     def events(self) -> Sequence[Registration]:
         return (
             Registration(Resource.CSI_NODE, Action.ADD),
-            Registration(Resource.CSI_NODE, Action.UPDATE, hints.after_limits),
-            Registration(Resource.POD, Action.DELETE, hints.after_pod_gone),
+            Registration(Resource.CSI_NODE, Action.UPDATE, after_limits),
+            Registration(Resource.POD, Action.DELETE, after_pod_deletion),
             Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_claim),
-            Registration(Resource.VOLUME_ATTACHMENT, Action.DELETE, hints.after_detachment),
+            Registration(Resource.VOLUME_ATTACHMENT, Action.DELETE, after_detachment),
         )
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
         if not may_count(state.pod):
             return ()
         return (
@@ -85,32 +85,25 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
             ObjectKind.VOLUME_ATTACHMENT,
         )
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         return PreFilterResult() if may_count(state.pod) else PreFilterResult(SKIP)
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        if _missing(state) is not None:
-            return np.full(len(view), NO_CLAIM, dtype=np.int64)
-        verdicts = np.zeros(len(view), dtype=np.int64)
-        wanted = self._wanted(state)
-        near = np.zeros(len(view), dtype=np.bool_)
-        for driver, count in Counter(wanted.values()).items():
-            limits = _limits(view.table, driver)[view.index]
-            attachments = _attachments(view.table)[view.index]
-            near |= (limits != ABSENT) & (view.of_loads(REFERENCES) + attachments + count > limits)
-        for i in np.flatnonzero(near).tolist():
-            verdicts[i] = TOO_MANY if self._exceeds(view, i, wanted) else 0
-        return verdicts
-
-    def explain(self, state: CycleState, verdict: int) -> Status:
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
         missing = _missing(state)
-        if verdict == NO_CLAIM and missing is not None:
-            return missing
-        return unschedulable("node(s) exceed max volume count")
+        if missing is not None:
+            nodes.reject(nodes.valid, missing)
+            return
+        wanted = self._wanted(state)
+        near = np.zeros(len(nodes), dtype=np.bool_)
+        for driver, count in Counter(wanted.values()).items():
+            limits = _limits(nodes, driver)
+            near |= (limits != ABSENT) & (nodes.of_pods(REFERENCES) + _attachments(nodes) + count > limits)
+        exceeding = [i for i in np.flatnonzero(near).tolist() if self._exceeds(state.objects, nodes, i, wanted)]
+        nodes.reject(np.array(exceeding, dtype=np.intp), TOO_MANY)
 
-    def _wanted(self, state: CycleState) -> Attached:
+    def _wanted(self, state: ClassState) -> Attached:
         """The pod's own volumes, on a node that has a CSINode; without one a node has no limits."""
-        wanted: Attached | None = state.read(self.name, "wanted")
+        wanted = state.get(WANTED)
         if wanted is None:
             pod, objects = state.pod, state.objects
             for name, ephemeral in claim_uses(pod):
@@ -118,18 +111,14 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
                 fault = not_owned(pod, claim) if ephemeral and claim is not None else None
                 if fault is not None:
                     raise self._failed(fault)
-            wanted = self._volumes(objects, pod.namespace, [name for name, _ in claim_uses(pod)], pod.spec.volumes)
-            state.write(self.name, "wanted", wanted)
+            names = [name for name, _ in claim_uses(pod)]
+            wanted = state[WANTED] = self._volumes(objects, pod.namespace, names, pod.spec.volumes)
         return wanted
 
-    def _exceeds(self, view: NodeView, i: int, wanted: Attached) -> bool:
-        row = int(view.rows[i])
-        objects, node = view.table.objects, view.table.names[row]
-        loads = view.table.loads_at(row)
-        if view.supposed is not None:
-            loads = view.supposed.loads(i, loads)
+    def _exceeds(self, objects: ClusterObjects, nodes: NodeView, i: int, wanted: Attached) -> bool:
+        node = nodes.node(i).name
         there: Attached = {}
-        for load in loads:
+        for load in nodes.pods(i):
             there |= self._volumes(objects, load.namespace, load.claims, load.disks)
         attached = Counter(there.values())
         attached.update(driver for volume, driver in _attached(objects, node).items() if volume not in there)
@@ -156,11 +145,11 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
                     raise self._failed(f"converting volume({volume.name}) from inline to csi: {cause}") from cause
         return volumes
 
-    def _failed(self, why: str) -> FilterFailed:
-        return FilterFailed(f"running {self.name!r} filter plugin: {why}")
+    def _failed(self, why: str) -> PluginError:
+        return PluginError(f"running {self.name!r} filter plugin: {why}")
 
 
-def _missing(state: CycleState) -> Status | None:
+def _missing(state: ClassState) -> Status | None:
     pod = state.pod
     for name, _ in claim_uses(pod):
         if claim_of(state.objects, pod, name) is None:
@@ -212,8 +201,8 @@ def _attached(objects: ClusterObjects, node: str) -> Attached:
     return attached
 
 
-def _limits(table: NodeTable, driver: str) -> IntColumn:
-    return object_column(table, driver, ObjectKind.CSI_NODE, lambda objects, node: _limit(driver, objects, node.name))
+def _limits(nodes: NodeView, driver: str) -> Ints:
+    return object_column(nodes, driver, ObjectKind.CSI_NODE, lambda objects, node: _limit(driver, objects, node.name))
 
 
 def _limit(driver: str, objects: ClusterObjects, node: str) -> int:
@@ -226,9 +215,39 @@ def _limit(driver: str, objects: ClusterObjects, node: str) -> int:
     return limit
 
 
-def _attachments(table: NodeTable) -> IntColumn:
-    return object_column(table, "attachments", ObjectKind.VOLUME_ATTACHMENT, _count_attachments)
+def _attachments(nodes: NodeView) -> Ints:
+    return object_column(nodes, "attachments", ObjectKind.VOLUME_ATTACHMENT, _count_attachments)
 
 
 def _count_attachments(objects: ClusterObjects, node: Node) -> int:
     return len(objects.attachments_on(node.name))
+
+
+def after_pod_deletion(pod: Pod, before: Pod, now: None, objects: ClusterObjects) -> bool:
+    """The deleted pod had a volume that may have counted."""
+    return bool(before.spec.volumes) and is_placed(before) and may_count(before)
+
+
+def after_detachment(pod: Pod, before: VolumeAttachment, now: None, objects: ClusterObjects) -> bool:
+    """The pod has a claim, or an in-tree volume of the same driver; raises Untranslatable for one of no driver."""
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            return True
+        migration = migration_of_inline(volume)
+        if migration is None:
+            continue
+        if migration.counts:
+            handle_of_inline(volume)
+        if migration.driver == before.spec.attacher:
+            return True
+    return False
+
+
+def after_limits(pod: Pod, before: CSINode, now: CSINode, objects: ClusterObjects) -> bool:
+    """The node can have more volumes of some driver; no limit at all counts as 0."""
+    old = {driver.name: _count(driver) for driver in before.spec.drivers}
+    return any(_count(driver) > old.get(driver.name, 0) for driver in now.spec.drivers)
+
+
+def _count(driver: CSINodeDriver) -> int:
+    return driver.allocatable.count or 0 if driver.allocatable is not None else 0

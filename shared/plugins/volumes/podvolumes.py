@@ -1,13 +1,26 @@
-"""The volumes of a pod that scheduling looks at, and the claims that it uses by way of them."""
+"""The volumes of a pod that scheduling looks at, the claims it uses by way of them, and what volume plugins share."""
 
+from abc import abstractmethod
 from collections.abc import Hashable
 from typing import NamedTuple
 
 import msgspec
 
-from flotilla.objects import ClusterObjects
-from shared.model.objects import PersistentVolumeClaim, Pod, Volume
+from flotilla.objects import ClusterObjects, PersistentVolumeClaim, Pod, Volume
+from flotilla.plugin import ClassState, NodeView, Plugin, StateKey
+from shared.cluster.volumes import VolumeDecision
 from shared.plugins.volumes.migration import migration_of_inline
+
+DECISION = StateKey[VolumeDecision]("the decision about the pod's volumes")
+"""Set by the binder for plugins that bind volumes."""
+
+
+class VolumePlugin(Plugin):
+    """A plugin that decides which volumes a pod gets along with its node."""
+
+    @abstractmethod
+    def volumes_for(self, state: ClassState, node: NodeView) -> VolumeDecision | None:
+        """For a node that the filter admitted, as a view of one; None if nothing is left to decide."""
 
 
 class ClaimUse(NamedTuple):
@@ -81,3 +94,49 @@ def _matters(volume: Volume) -> bool:
         or volume.azure_file is not None
         or volume.vsphere_volume is not None
     )
+
+
+def clash(one: Volume, other: Volume) -> bool:
+    """Whether two pods cannot have these disks on one node: the same disk, unless both only read it."""
+    if one.gce_persistent_disk is not None and other.gce_persistent_disk is not None:
+        gce, there = one.gce_persistent_disk, other.gce_persistent_disk
+        return gce.pd_name == there.pd_name and not (gce.read_only and there.read_only)
+    if one.aws_elastic_block_store is not None and other.aws_elastic_block_store is not None:
+        return one.aws_elastic_block_store.volume_id == other.aws_elastic_block_store.volume_id
+    if one.iscsi is not None and other.iscsi is not None:
+        return one.iscsi.iqn == other.iscsi.iqn and not (one.iscsi.read_only and other.iscsi.read_only)
+    if one.rbd is not None and other.rbd is not None:
+        same = (one.rbd.pool, one.rbd.image) == (other.rbd.pool, other.rbd.image)
+        together = one.rbd.read_only and other.rbd.read_only
+        return same and not together and not set(one.rbd.monitors).isdisjoint(other.rbd.monitors)
+    return False
+
+
+def can_clash(volume: Volume) -> bool:
+    return (
+        volume.gce_persistent_disk is not None
+        or volume.aws_elastic_block_store is not None
+        or volume.rbd is not None
+        or volume.iscsi is not None
+    )
+
+
+# Queueing hints about claims
+
+
+def after_claim(
+    pod: Pod, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim, objects: ClusterObjects
+) -> bool:
+    """It is one that the pod uses; one that is made for the pod is, too."""
+    return _may_use(pod, now) and any(use.name == now.name for use in claim_uses(pod))
+
+
+def after_named_claim(
+    pod: Pod, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim, objects: ClusterObjects
+) -> bool:
+    """It is one that the pod names itself."""
+    return _may_use(pod, now) and now.name in named_claims(pod)
+
+
+def _may_use(pod: Pod, claim: PersistentVolumeClaim) -> bool:
+    return bool(pod.spec.volumes) and claim.namespace == pod.namespace

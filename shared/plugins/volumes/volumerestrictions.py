@@ -3,36 +3,65 @@
 Summary: for each of the pod's claims with the access mode ReadWriteOncePod, whether a pod on some node uses it.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
-import numpy as np
 
-from flotilla.events import Action, Registration, Resource
-from flotilla.results import SKIP, NodeDomains, PreFilterResult, Range, Status, Topology, unresolvable, unschedulable
-from shared.cluster.columns import IntColumn, LoadColumn
+from flotilla.objects import ClusterObjects, ObjectKind, Volume
+from flotilla.plugin import (
+    SKIP,
+    Action,
+    ClassState,
+    FilterPlugin,
+    Ints,
+    NodeDomains,
+    NodeView,
+    Pod,
+    PodColumn,
+    PodLoad,
+    PodParts,
+    PreFilterPlugin,
+    PreFilterResult,
+    Range,
+    Registration,
+    Resource,
+    StateKey,
+    SummaryPlugin,
+    Topology,
+    Tracker,
+    unresolvable,
+    unschedulable,
+)
 from shared.cluster.nodetable import NodeTable
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, SummaryPlugin, Tracker, Verdicts
-from shared.framework.view import NodeView, Own
-from shared.model.kinds import ObjectKind
-from shared.model.load import PodLoad
-from shared.model.objects import Pod, Volume
+from shared.cluster.view import table_of
 from shared.model.storage import READ_WRITE_ONCE_POD
-from shared.plugins.hints import volumes as hints
-from shared.plugins.volumes.claimusers import claim_users
-from shared.plugins.volumes.clashes import can_clash, clash
-from shared.plugins.volumes.podvolumes import claim_not_found, claim_of, named_claims, volume_signature
+from shared.plugins.volumes.podvolumes import (
+    after_named_claim,
+    can_clash,
+    claim_not_found,
+    claim_of,
+    clash,
+    named_claims,
+    volume_signature,
+)
 
-DISK_TAKEN, CLAIM_TAKEN = 1, 2
+NOTHING_SEEN = -1
+DISK_TAKEN = unschedulable("node(s) had no available disk")
+CLAIM_TAKEN = unschedulable(
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 
 InUse = dict[str, bool]
 """By the name of the claim."""
 
 
-class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin):
+EXCLUSIVE = StateKey[list[str]]("claims with access mode ReadWriteOncePod")
+DISKS = StateKey[list["DiskUsers"]]("disks that cannot be shared")
+
+
+class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin[InUse, None]):
     name = "VolumeRestrictions"
     reads_of_pod = PodParts.TEMPLATE
 
@@ -41,15 +70,15 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin):
 
     def events(self) -> Sequence[Registration]:
         return (
-            Registration(Resource.POD, Action.DELETE, hints.after_pod_gone),
+            Registration(Resource.POD, Action.DELETE, after_pod_deletion),
             Registration(Resource.NODE, Action.ADD),
-            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, hints.after_named_claim),
+            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_named_claim),
         )
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
         return (ObjectKind.PERSISTENT_VOLUME_CLAIM,) if named_claims(state.pod) else ()
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         exclusive: list[str] = []
         for name in named_claims(state.pod):
             claim = claim_of(state.objects, state.pod, name)
@@ -58,44 +87,33 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin):
             if READ_WRITE_ONCE_POD in claim.spec.access_modes and name not in exclusive:
                 exclusive.append(name)
         disks = [DiskUsers(_KEY(disk), disk) for disk in map(_unnamed, state.pod.spec.volumes) if can_clash(disk)]
-        state.write(self.name, "exclusive", sorted(exclusive))
-        state.write(self.name, "disks", disks)
+        state[EXCLUSIVE] = sorted(exclusive)
+        state[DISKS] = disks
         return PreFilterResult() if exclusive or disks else PreFilterResult(SKIP)
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        verdicts = np.zeros(len(view), dtype=np.int64)
-        in_use: InUse = state.summaries.get(self.name) or {}
-        disks: list[DiskUsers] = state.read(self.name, "disks") or []
-        if in_use:
-            verdicts[_users(state, view, in_use, bool(disks)) > 0] = CLAIM_TAKEN
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        in_use, disks = self.summary(state), state.get(DISKS) or []
         for disk in disks:
-            verdicts[view.of_loads(disk) > 0] = DISK_TAKEN
-        return verdicts
-
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        if verdict == DISK_TAKEN:
-            return unschedulable("node(s) had no available disk")
-        return unschedulable(
-            "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
-            "another pod"
-        )
+            nodes.reject(nodes.of_pods(disk) > 0, DISK_TAKEN)
+        if in_use:
+            nodes.reject(_users(state, nodes, in_use, bool(disks)) > 0, CLAIM_TAKEN)
 
     # The claims that are for one pod only
 
-    def topology(self, state: CycleState, table: NodeTable) -> Topology | None:
-        return Topology() if state.read(self.name, "exclusive") else None
+    def topology(self, state: ClassState, nodes: NodeView) -> Topology | None:
+        return Topology() if state.get(EXCLUSIVE) else None
 
-    def summarize(self, state: CycleState, table: NodeTable) -> InUse:
-        exclusive: list[str] | None = state.read(self.name, "exclusive")
+    def summarize(self, state: ClassState, nodes: NodeView) -> InUse:
+        exclusive = state.get(EXCLUSIVE)
         if not exclusive:
             return {}
-        users = claim_users(table)
+        users = claim_users(table_of(nodes))
         return {name: users.is_used(f"{state.pod.namespace}/{name}") for name in exclusive}
 
     def merge(self, one: InUse, other: InUse) -> InUse:
         return {name: one.get(name, False) or other.get(name, False) for name in sorted({*one, *other})}
 
-    def tracker(self, pod: Pod, summary: Any, late: Any, scores: Range | None) -> Tracker | None:
+    def tracker(self, pod: Pod, summary: InUse | None, feasible: None, scores: Range | None) -> Tracker | None:
         return ClaimTracker(pod.namespace, summary) if summary else None
 
 
@@ -124,42 +142,36 @@ class ClaimTracker(Tracker):
 
 
 @dataclass(frozen=True, slots=True)
-class DiskUsers(LoadColumn):
+class DiskUsers(PodColumn):
     """How many disks of pods on a node are the wanted one, or cannot be had beside it."""
 
     key: bytes
     wanted: Volume = field(compare=False)
 
-    def fill(self, table: NodeTable, column: IntColumn) -> None:
-        for _, node, load in table.placed():
-            if load.disks:
-                row = table.row_of(node)
-                if row is not None:
-                    column[row] += self.amount(load)
-
-    def amount(self, load: PodLoad) -> int:
-        return sum(clash(self.wanted, disk) for disk in load.disks)
+    def amount(self, pod: PodLoad) -> int:
+        return sum(clash(self.wanted, disk) for disk in pod.disks)
 
 
-def _users(state: CycleState, view: NodeView, in_use: InUse, looked_at_anyway: bool) -> IntColumn:
-    """How often each node's pods, with those supposed there, and all others use the claims.
+@dataclass(frozen=True, slots=True)
+class ClaimReferences(PodColumn):
+    """How often the pods on a node use the claims."""
 
-    Claims that nobody uses, in a pod without disks, make kube-scheduler skip the plugin: whatever is then supposed to
-    be nominated or gone does not count. A pod that is decided does.
+    namespace: str
+    claims: tuple[str, ...]
+
+    def amount(self, pod: PodLoad) -> int:
+        return sum(map(pod.claims.count, self.claims)) if pod.claims and pod.namespace == self.namespace else 0
+
+
+def _users(state: ClassState, nodes: NodeView, in_use: InUse, has_disks: bool) -> Ints:
+    """How often the pods of each node, hypothetical ones included, and all other nodes' pods use the claims.
+
+    If nobody uses the claims and the pod has no disks, kube-scheduler skips the plugin, so pods that are nominated or
+    removed do not count. A pod that was decided does.
     """
     before = sum(in_use.values())
-    users = np.full(len(view), before, dtype=np.int64)
-    supposed = view.supposed
-    if supposed is not None and (before or looked_at_anyway or isinstance(supposed, Own)):
-        namespace = state.pod.namespace
-        users += supposed.spread(
-            np.array([_references(kind.load, namespace, in_use) for kind in supposed.kinds], dtype=np.int64)
-        )
-    return users
-
-
-def _references(load: PodLoad, namespace: str, claims: Iterable[str]) -> int:
-    return sum(map(load.claims.count, claims)) if load.claims and load.namespace == namespace else 0
+    references = ClaimReferences(state.pod.namespace, tuple(in_use))
+    return before + nodes.change_of(references, planned=None if before or has_disks else True)
 
 
 def _unnamed(volume: Volume) -> Volume:
@@ -167,3 +179,59 @@ def _unnamed(volume: Volume) -> Volume:
 
 
 _KEY = msgspec.msgpack.Encoder().encode
+
+
+class ClaimUsers:
+    def __init__(self) -> None:
+        self._position = NOTHING_SEEN
+        self._rows: dict[str, int] = {}
+        """On how many rows each claim is used."""
+        self._on_row: dict[int, frozenset[str]] = {}
+
+    def refresh(self, table: NodeTable) -> None:
+        rows = None if self._position == NOTHING_SEEN else table.load_log.since(self._position)
+        if rows is None:
+            self._rows.clear()
+            self._on_row.clear()
+        for row in range(table.size) if rows is None else rows.tolist():
+            self._recount(table, row)
+        self._position = table.load_log.position
+
+    def is_used(self, claim: str) -> bool:
+        """Whether a pod on any row uses the claim of this key."""
+        return claim in self._rows
+
+    def _recount(self, table: NodeTable, row: int) -> None:
+        before = self._on_row.pop(row, _NO_CLAIMS)
+        now = frozenset(f"{load.namespace}/{name}" for load in table.loads_at(row) for name in load.claims)
+        if now:
+            self._on_row[row] = now
+        for claim in before - now:
+            self._rows[claim] -= 1
+            if not self._rows[claim]:
+                del self._rows[claim]
+        for claim in now - before:
+            self._rows[claim] = self._rows.get(claim, 0) + 1
+
+
+def claim_users(table: NodeTable) -> ClaimUsers:
+    """Up to date."""
+    users = _USERS.get(table)
+    if users is None:
+        users = _USERS[table] = ClaimUsers()
+    users.refresh(table)
+    return users
+
+
+_NO_CLAIMS: frozenset[str] = frozenset()
+_USERS: WeakKeyDictionary[NodeTable, ClaimUsers] = WeakKeyDictionary()
+
+
+def after_pod_deletion(pod: Pod, before: Pod, now: None, objects: ClusterObjects) -> bool:
+    """The deleted pod, wherever it was, had a disk or a claim that this one wants."""
+    wanted, freed = pod.spec.volumes, before.spec.volumes
+    if not wanted or not freed or before.namespace != pod.namespace:
+        return False
+    if any(can_clash(volume) and clash(volume, other) for volume in wanted for other in freed):
+        return True
+    return not set(named_claims(pod)).isdisjoint(named_claims(before))

@@ -1,28 +1,67 @@
 """VolumeZone keeps a pod to the zones and regions that the labels of its bound volumes name."""
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from flotilla.events import Action, Registration, Resource
-from flotilla.objects import ClusterObjects
-from flotilla.results import SKIP, PreFilterResult, Status, unresolvable
-from shared.cluster.columns import ABSENT
-from shared.cluster.labels import LabelValue, Mask, match_requirement
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PodParts, PreFilterPlugin, Reads, Verdicts
-from shared.framework.view import NodeView
-from shared.model.kinds import ObjectKind
-from shared.model.objects import NodeSelectorRequirement, Pod
+from flotilla.objects import ClusterObjects, ObjectKind, PersistentVolume, StorageClass
+from flotilla.plugin import (
+    ABSENT,
+    SKIP,
+    Action,
+    ClassState,
+    FilterPlugin,
+    Mask,
+    NodeView,
+    Pod,
+    PodParts,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reads,
+    Registration,
+    Resource,
+    StateKey,
+    Status,
+    unresolvable,
+)
 from shared.model.storage import WAIT_FOR_FIRST_CONSUMER
 from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
-from shared.plugins.hints import volumes as hints
-from shared.plugins.volumes.podvolumes import claim_not_found, claim_of, named_claims, volume_signature
-from shared.plugins.volumes.zones import LABELS, Zones, zones_of_volume
+from shared.plugins.volumes.migration import BETWEEN_ZONES
+from shared.plugins.volumes.podvolumes import (
+    after_named_claim,
+    claim_not_found,
+    claim_of,
+    named_claims,
+    volume_signature,
+)
 
 SUCCESSORS = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
-OUTSIDE, UNKNOWN = 1, 2
+OUTSIDE = unresolvable("node(s) had no available volume zone")
+LABELS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+
+
+class Zones(NamedTuple):
+    """A node must have one of the values of this label."""
+
+    label: str
+    values: frozenset[str]
+
+
+def zones_of_volume(volume: PersistentVolume) -> list[Zones]:
+    """A label that names an empty zone says nothing."""
+    zones: list[Zones] = []
+    for label in LABELS:
+        text = volume.metadata.labels.get(label)
+        if text is not None:
+            values = frozenset(value.strip() for value in text.split(BETWEEN_ZONES))
+            if "" not in values:
+                zones.append(Zones(label, values))
+    return zones
+
+
+ZONES = StateKey[list[Zones]]("the zones of the pod's volumes")
 
 
 class VolumeZone(PreFilterPlugin, FilterPlugin):
@@ -35,38 +74,35 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
     def events(self) -> Sequence[Registration]:
         return (
-            Registration(Resource.STORAGE_CLASS, Action.ADD, hints.after_late_binding_class),
+            Registration(Resource.STORAGE_CLASS, Action.ADD, after_late_binding_class),
             Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, hints.after_named_claim),
-            Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, hints.after_volume),
+            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_named_claim),
+            Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, after_volume),
         )
 
-    def reads_objects(self, state: CycleState) -> Collection[ObjectKind]:
+    def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
         if not named_claims(state.pod):
             return ()
         return (ObjectKind.PERSISTENT_VOLUME_CLAIM, ObjectKind.PERSISTENT_VOLUME, ObjectKind.STORAGE_CLASS)
 
-    def pre_filter(self, state: CycleState) -> PreFilterResult:
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
         zones = _zones_of(state.pod, state.objects)
         if isinstance(zones, Status):
             return PreFilterResult(zones)
-        state.write(self.name, "zones", zones)
+        state[ZONES] = zones
         return PreFilterResult() if zones else PreFilterResult(SKIP)
 
-    def filter(self, state: CycleState, view: NodeView) -> Verdicts:
-        zones: list[Zones] | Status | None = state.read(self.name, "zones")
-        if zones is None:  # PreFilter is switched off
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        zones: list[Zones] | Status | None = state.get(ZONES)
+        if zones is None:  # PreFilter is disabled
             zones = _zones_of(state.pod, state.objects)
         if isinstance(zones, Status):
-            return np.full(len(view), UNKNOWN, dtype=np.int64)
-        inside = np.ones(len(view), dtype=np.bool_)
+            nodes.reject(nodes.valid, zones)
+            return
+        inside = np.ones(len(nodes), dtype=np.bool_)
         for each in zones:
-            inside &= _matches(view, each)
-        return np.where(inside | ~_is_labelled(view), 0, OUTSIDE)
-
-    def explain(self, state: CycleState, verdict: int) -> Status:
-        zones = _zones_of(state.pod, state.objects) if verdict == UNKNOWN else None
-        return zones if isinstance(zones, Status) else unresolvable("node(s) had no available volume zone")
+            inside &= _matches(nodes, each)
+        nodes.reject(~inside & _is_labelled(nodes), OUTSIDE)
 
 
 def _zones_of(pod: Pod, objects: ClusterObjects) -> list[Zones] | Status:
@@ -103,24 +139,31 @@ def _why_not_later(objects: ClusterObjects, class_name: str) -> Status | None:
     return None
 
 
-def _matches(view: NodeView, zones: Zones) -> Mask:
-    """A node without the beta label is asked for its successor."""
-    matching = _has_one_of(view, zones.label, zones.values)
+def _matches(nodes: NodeView, zones: Zones) -> Mask:
+    """A node without the beta label is matched by its successor."""
+    column = nodes.label(zones.label)
+    matching = column.any_of(zones.values)
     successor = SUCCESSORS.get(zones.label)
     if successor is not None:
-        lacks = view.of_nodes(LabelValue(zones.label)) == ABSENT
-        matching |= lacks & _has_one_of(view, successor, zones.values)
+        matching |= (column.numbers == ABSENT) & nodes.label(successor).any_of(zones.values)
     return matching
 
 
-def _has_one_of(view: NodeView, label: str, values: frozenset[str]) -> Mask:
-    requirement = NodeSelectorRequirement(key=label, operator="In", values=sorted(values))
-    return match_requirement(view.table, requirement, view.of_nodes(LabelValue(label)))
-
-
-def _is_labelled(view: NodeView) -> Mask:
+def _is_labelled(nodes: NodeView) -> Mask:
     """Nodes without any such label are in a cluster of one zone, where all volumes can be reached."""
-    labelled = np.zeros(len(view), dtype=np.bool_)
+    labelled = np.zeros(len(nodes), dtype=np.bool_)
     for label in LABELS:
-        labelled |= view.of_nodes(LabelValue(label)) != ABSENT
+        labelled |= nodes.label(label).numbers != ABSENT
     return labelled
+
+
+def after_late_binding_class(pod: Pod, before: None, now: StorageClass, objects: ClusterObjects) -> bool:
+    """Its claims need no volume yet."""
+    return now.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def after_volume(pod: Pod, before: PersistentVolume | None, now: PersistentVolume, objects: ClusterObjects) -> bool:
+    """It is new, or in other zones than before."""
+    return before is None or (
+        before.metadata.labels != now.metadata.labels and zones_of_volume(before) != zones_of_volume(now)
+    )

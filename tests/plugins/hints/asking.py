@@ -1,9 +1,9 @@
 """Asking a plugin whether an event helps a pod that it has rejected."""
 
 from flotilla.events import Action, Resource
+from flotilla.plugin import Plugin
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
-from shared.framework.plugin import Plugin
 from shared.model.kinds import ObjectKind
 from shared.model.objects import ClusterObject, Node, Pod, object_from
 from testing.builders import NodeBuilder, PodBuilder

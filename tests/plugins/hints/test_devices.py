@@ -7,8 +7,7 @@ import pytest
 from flotilla.events import Action, Resource
 from shared.cluster.objects import ClusterObjects
 from shared.model.objects import ObjectKind, Pod, ResourceClaim, object_from, pod_from
-from shared.plugins.dynamicresources import DynamicResources
-from shared.plugins.hints.devices import usable_claims
+from shared.plugins.dynamicresources import DynamicResources, usable_claims
 from testing.builders import node, pod
 from tests.plugins.hints.asking import helps
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from flotilla.events import ANY_EVENT, Action, Registration, Resource
+from flotilla.plugin import Plugin
 from shared.config.points import ExtensionPoint
 from shared.framework.clusterevents import IMPLIED, LABELS, ClusterEvent, completed, names_of
-from shared.framework.plugin import Plugin
-from shared.plugins.frameworks import load_frameworks
+from shared.framework.loading import load_frameworks
 from shared.plugins.imagelocality import ImageLocality
 from tests.framework.plugins import Uncordoned, framework
 

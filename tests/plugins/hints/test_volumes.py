@@ -3,8 +3,8 @@
 import pytest
 
 from flotilla.events import Action, Resource
+from flotilla.plugin import Plugin
 from shared.config.args import VolumeBindingArgs
-from shared.framework.plugin import Plugin
 from shared.model.kinds import ObjectKind
 from shared.model.objects import (
     AwsElasticBlockStore,

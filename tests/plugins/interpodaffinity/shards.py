@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from flotilla.plugin import ClassState
 from flotilla.results import NodeDomains
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import Changes, Hypothesis, NodeView
+from shared.cluster.view import Changes, Hypothesis, TableView
 from shared.model.base import ObjectMeta
 from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.model.workloads import Namespace
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
+from testing.builders import class_state
+from tests.plugins.cluster import rejected
 from tests.plugins.interpodaffinity.scalar import Cluster
 from tests.plugins.interpodaffinity.strategies import HOSTNAME
 
@@ -35,7 +37,7 @@ class Shards:
                 self.table(i).add_pod(pod.uid, node.name, load_of(pod))
         for table in self.tables:
             table.set_shared_hostnames(value for value, nodes in hostnames.items() if nodes > 1)
-        self._states: dict[str, list[CycleState]] = {}
+        self._states: dict[str, list[ClassState]] = {}
 
     def table(self, at: int) -> NodeTable:
         return self.tables[at % len(self.tables)]
@@ -46,15 +48,18 @@ class Shards:
     def remove(self, pod: Pod, at: int) -> None:
         self.table(at).remove_pod(pod.uid)
 
-    def states(self, pod: Pod) -> list[CycleState]:
+    def states(self, pod: Pod) -> list[ClassState]:
         """One a shard, kept for as long as these shards are."""
         found = self._states.get(pod.uid)
         if found is None:
-            found = self._states[pod.uid] = [CycleState(pod, table.objects) for table in self.tables]
+            found = self._states[pod.uid] = [class_state(pod, table.objects) for table in self.tables]
         return found
 
     def summary(self, plugin: InterPodAffinity, pod: Pod) -> Any:
-        parts = [plugin.summarize(state, table) for state, table in zip(self.states(pod), self.tables, strict=True)]
+        parts = [
+            plugin.summarize(state, TableView(table))
+            for state, table in zip(self.states(pod), self.tables, strict=True)
+        ]
         return reduce(plugin.merge, parts)
 
     def believe(self, plugin: InterPodAffinity, pod: Pod) -> Any:
@@ -70,8 +75,8 @@ class Shards:
 
     def reason(self, plugin: InterPodAffinity, pod: Pod, at: int, changes: Supposed | None = None) -> str | None:
         state, view = self._view(pod, at, changes)
-        verdict = int(plugin.filter(state, view)[0])
-        return plugin.explain(state, verdict).message if verdict else None
+        (status,) = rejected(plugin, state, view)
+        return None if status is None else status.message
 
     def score(self, plugin: InterPodAffinity, pod: Pod, at: int, changes: Supposed | None = None) -> int:
         state, view = self._view(pod, at, changes)
@@ -83,12 +88,12 @@ class Shards:
             node.name, {k: v for k, v in node.metadata.labels.items() if k in ("zone", "rack", HOSTNAME)}
         )
 
-    def _view(self, pod: Pod, at: int, changes: Supposed | None) -> tuple[CycleState, NodeView]:
+    def _view(self, pod: Pod, at: int, changes: Supposed | None) -> tuple[ClassState, TableView]:
         table = self.table(at)
         row = table.row_of(self.cluster.nodes[at].name)
         assert row is not None
         supposed = None if changes is None else _hypothesis(table, changes)
-        return self.states(pod)[at % len(self.tables)], NodeView(table, np.array([row], dtype=np.intp), supposed)
+        return self.states(pod)[at % len(self.tables)], TableView(table, np.array([row], dtype=np.intp), supposed)
 
 
 def _objects(namespaces: Mapping[str, Mapping[str, str]]) -> ClusterObjects:

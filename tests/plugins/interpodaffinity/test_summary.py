@@ -2,18 +2,19 @@
 
 import pytest
 
+from flotilla.plugin import ClassState
 from flotilla.results import Topology
 from shared.cluster import terms
 from shared.cluster.nodetable import NodeTable
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import NodeView
+from shared.cluster.view import TableView
 from shared.model.base import ObjectMeta
 from shared.model.load import load_of
 from shared.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from testing.builders import PodBuilder, node, pod, selector
-from tests.plugins.cluster import table_of
+from shared.plugins.interpodaffinity.summary import Summary
+from testing.builders import PodBuilder, class_state, node, pod, selector
+from tests.plugins.cluster import rejected, table_of
 
 HOSTNAME = "kubernetes.io/hostname"
 WEB = selector(app="web")
@@ -28,12 +29,12 @@ def web(name: str = "web") -> PodBuilder:
     return pod(name).label(app="web")
 
 
-def state_of(arriving: PodBuilder, at: NodeTable) -> CycleState:
-    return CycleState(arriving.build(), at.objects)
+def state_of(arriving: PodBuilder, at: NodeTable) -> ClassState:
+    return class_state(arriving.build(), at.objects)
 
 
 def summary(arriving: PodBuilder, at: NodeTable) -> object:
-    return PLUGIN.summarize(state_of(arriving, at), at)
+    return PLUGIN.summarize(state_of(arriving, at), TableView(at))
 
 
 def rename(at: NodeTable, name: str, **labels: str) -> None:
@@ -74,10 +75,10 @@ def test_hostnames_of_one_node_are_nobody_elses_business() -> None:
 def test_it_is_worked_out_again_only_when_something_changed() -> None:
     at = table(web("1").on("a1"))
     state = state_of(pod("p").require_no_pods("zone", WEB), at)
-    before = PLUGIN.summarize(state, at)
-    assert PLUGIN.summarize(state, at) is before
+    before = PLUGIN.summarize(state, TableView(at))
+    assert PLUGIN.summarize(state, TableView(at)) is before
     at.remove_pod(web("1").build().uid)
-    assert PLUGIN.summarize(state, at) == {}
+    assert PLUGIN.summarize(state, TableView(at)) == {}
 
 
 @pytest.mark.parametrize("remembered", [2, terms.MOST_CHANGES])
@@ -85,43 +86,43 @@ def test_terms_of_placed_pods_that_come_and_go(remembered: int, monkeypatch: pyt
     monkeypatch.setattr(terms, "MOST_CHANGES", remembered)
     at = table()
     state = state_of(web(), at)
-    assert PLUGIN.summarize(state, at) == {}
+    assert PLUGIN.summarize(state, TableView(at)) == {}
     loner = pod("loner").require_no_pods("zone", WEB).on("a1").build()
     at.add_pod(loner.uid, "a1", load_of(loner))
-    assert PLUGIN.summarize(state, at) == {"counts": {"symmetric": {"zone": {"a": 1}}}, "shunned": True}
+    assert PLUGIN.summarize(state, TableView(at)) == {"counts": {"symmetric": {"zone": {"a": 1}}}, "shunned": True}
     at.remove_pod(loner.uid)
     for i in range(4):
         fan = pod(f"fan-{i}").prefer_pods(1 + i, HOSTNAME, WEB).build()
         at.add_pod(fan.uid, "b1", load_of(fan))
-    assert PLUGIN.summarize(state, at) == {"scored": True}
+    assert PLUGIN.summarize(state, TableView(at)) == {"scored": True}
     for i in range(4):
         at.remove_pod(pod(f"fan-{i}").build().uid)
-    assert PLUGIN.summarize(state, at) == {}
+    assert PLUGIN.summarize(state, TableView(at)) == {}
     state.summaries[PLUGIN.name] = {}
-    assert PLUGIN.filter(state, NodeView(at)).tolist() == [0, 0, 0]
+    assert rejected(PLUGIN, state, TableView(at)) == [None, None, None]
 
 
 def test_namespaces_are_told_with_it_and_followed() -> None:
     at = table(pod("there", "team").label(app="web").on("b1"))
     term = PodAffinityTerm(topology_key="zone", label_selector=WEB, namespace_selector=selector(env="prod"))
     state = state_of(pod("p").affinity(Affinity(pod_anti_affinity=PodAffinity(required=[term]))), at)
-    state.summaries[PLUGIN.name] = PLUGIN.summarize(state, at)
+    state.summaries[PLUGIN.name] = PLUGIN.summarize(state, TableView(at))
     assert state.summaries[PLUGIN.name] == {"namespaces": [[]]}
-    assert PLUGIN.filter(state, NodeView(at)).tolist() == [0, 0, 0]
+    assert rejected(PLUGIN, state, TableView(at)) == [None, None, None]
     rename(at, "default", env="dev")
     rename(at, "team", env="prod")
-    state.summaries[PLUGIN.name] = PLUGIN.summarize(state, at)
+    state.summaries[PLUGIN.name] = PLUGIN.summarize(state, TableView(at))
     assert state.summaries[PLUGIN.name] == {
         "counts": {"anti": {"zone": {"b": 1}}},
         "namespaces": [["team"]],
         "labels": {"env": "dev"},
     }
-    assert (PLUGIN.filter(state, NodeView(at)) != 0).tolist() == [False, False, True]
+    assert [each is not None for each in rejected(PLUGIN, state, TableView(at))] == [False, False, True]
 
 
 def test_what_adds_up_to_nought_over_shards_is_left_out() -> None:
-    for_it = {"counts": {"score": {"zone": {"a": 5, "b": 1}}}, "scored": True}
-    against_it = {"counts": {"score": {"zone": {"a": -5}}}, "scored": True}
+    for_it: Summary = {"counts": {"score": {"zone": {"a": 5, "b": 1}}}, "scored": True}
+    against_it: Summary = {"counts": {"score": {"zone": {"a": -5}}}, "scored": True}
     assert PLUGIN.merge(for_it, against_it) == {"counts": {"score": {"zone": {"b": 1}}}, "scored": True}
     assert PLUGIN.merge(against_it, PLUGIN.merge(against_it, {"counts": {"score": {"zone": {"a": 10}}}})) == {
         "scored": True
@@ -129,16 +130,17 @@ def test_what_adds_up_to_nought_over_shards_is_left_out() -> None:
 
 
 def test_shards_that_know_of_a_change_and_such_that_do_not_yet() -> None:
-    old, new = {"labels": {"env": "dev"}, "namespaces": [["x"]]}, {"labels": {"env": "prod"}, "namespaces": [["y"]]}
+    old: Summary = {"labels": {"env": "dev"}, "namespaces": [["x"]]}
+    new: Summary = {"labels": {"env": "prod"}, "namespaces": [["y"]]}
     assert PLUGIN.merge(old, new) == PLUGIN.merge(new, old) == new | {"namespaces": [["x", "y"]]}
 
 
 def test_only_terms_of_its_own_make_a_pod_depend_on_decisions_about_others() -> None:
     at = table(web("1").require_no_pods("zone", WEB).on("a1"))
-    assert PLUGIN.topology(state_of(web(), at), at) is None
+    assert PLUGIN.topology(state_of(web(), at), TableView(at)) is None
     with_terms = web().require_no_pods(HOSTNAME, WEB)
-    assert PLUGIN.topology(state_of(with_terms, at), at) == Topology((HOSTNAME,), ())
-    assert PLUGIN.topology(state_of(with_terms.prefer_pods(1, "zone", WEB), at), at) == Topology(
+    assert PLUGIN.topology(state_of(with_terms, at), TableView(at)) == Topology((HOSTNAME,), ())
+    assert PLUGIN.topology(state_of(with_terms.prefer_pods(1, "zone", WEB), at), TableView(at)) == Topology(
         (HOSTNAME, "zone"), ("zone",)
     )
 

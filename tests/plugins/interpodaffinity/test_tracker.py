@@ -1,10 +1,11 @@
 """What the decisions of a round mean for pods that are still to be decided."""
 
+from flotilla.plugin import Tracker
 from flotilla.results import NodeDomains, Range
-from shared.framework.plugin import Tracker
 from shared.model.load import load_of
 from shared.model.objects import Affinity, Pod, PodAffinity, PodAffinityTerm
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
+from shared.plugins.interpodaffinity.summary import Summary
 from testing.builders import PodBuilder, pod, selector
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -17,8 +18,10 @@ def web() -> PodBuilder:
     return pod("web").label(app="web")
 
 
-def tracker_of(arriving: PodBuilder, summary: object = None, scores: Range | None = None) -> Tracker:
-    return InterPodAffinity(None).tracker(arriving.build(), summary or {}, None, scores)
+def tracker_of(arriving: PodBuilder, summary: Summary | None = None, scores: Range | None = None) -> Tracker:
+    tracker = InterPodAffinity(None).tracker(arriving.build(), summary or {}, None, scores)
+    assert tracker is not None
+    return tracker
 
 
 def decide(tracker: Tracker, decided: PodBuilder, place: NodeDomains) -> None:
@@ -81,7 +84,7 @@ class TestAffinity:
         assert not tracker.admits(NodeDomains("n3", {"zone": "a", "rack": "s"}))
 
     def test_where_something_matched_before_more_of_it_changes_nothing(self) -> None:
-        before = {"counts": {"affinity": {"zone": {"a": 1}}}, "matches": 1}
+        before: Summary = {"counts": {"affinity": {"zone": {"a": 1}}}, "matches": 1}
         tracker = tracker_of(web().require_pods("zone", WEB), before)
         decide(tracker, web(), A2)
         assert tracker.admits(A1)
@@ -96,7 +99,7 @@ class TestAffinity:
 
 class TestScores:
     def test_a_domain_becomes_worth_more(self) -> None:
-        before = {"counts": {"score": {"zone": {"a": 5}}}, "scored": True}
+        before: Summary = {"counts": {"score": {"zone": {"a": 5}}}, "scored": True}
         tracker = tracker_of(pod("p").prefer_pods(5, "zone", WEB), before, (0, 10))
         decide(tracker, web(), B1)
         assert [tracker.shift(place, 0) for place in (A1, B1)] == [0, 50]

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.cluster.objects import ClusterObjects
+from shared.cluster.view import Both, Changes, Planned, TableView
 from shared.config.args import PodTopologySpreadArgs
-from shared.framework.view import Changes, NodeView, Own
-from shared.framework.whatif import Both
 from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
+from tests.plugins.cluster import rejected
 from tests.plugins.podtopologyspread import reference
 from tests.plugins.podtopologyspread.reference import Host
 from tests.plugins.podtopologyspread.worlds import (
@@ -110,16 +110,16 @@ def test_supposed_pods_count_for_the_domains_of_their_own_node(
             count=np.array([count for _, count in changes], dtype=np.int64),
             kinds=[shard.table.kind(load_of(each)) for each, _ in changes],
         )
-        more = Own(np.array([own]), [shard.table.kind(load_of(pending))], np.zeros(1, dtype=np.intp))
+        more = Planned(np.array([own]), [shard.table.kind(load_of(pending))], np.zeros(1, dtype=np.intp))
         rows = shard.rows([host.node.name])
         with_own = replace(host, pods=[*host.pods, *[pending] * own])
         for view, expected in (
-            (NodeView(shard.table, rows, supposed), replace(host, added=added, removed=removed)),
-            (NodeView(shard.table, rows, more), with_own),
-            (NodeView(shard.table, rows, Both(more, supposed)), replace(with_own, added=added, removed=removed)),
+            (TableView(shard.table, rows, supposed), replace(host, added=added, removed=removed)),
+            (TableView(shard.table, rows, more), with_own),
+            (TableView(shard.table, rows, Both(more, supposed)), replace(with_own, added=added, removed=removed)),
         ):
             hosts = [*found[:at], expected, *found[at + 1 :]]
-            [verdict] = PLUGIN.filter(shard.state, view).tolist()
+            [verdict] = rejected(PLUGIN, shard.state, view)
             assert VERDICTS[verdict] == reference.verdict(pending, hard, hosts, expected)
 
 
@@ -135,14 +135,14 @@ def test_scores_look_ahead_at_pods_of_the_class_itself(found: list[Host], pendin
     [shard] = cluster.shards
     name = data.draw(st.sampled_from(names))
     own, rows = data.draw(st.integers(1, 3)), shard.rows([name])
-    more = Own(np.array([own]), [shard.table.kind(load_of(pending))], np.zeros(1, dtype=np.intp))
-    ahead = PLUGIN.score(shard.state, NodeView(shard.table, rows, more)).tolist()
+    more = Planned(np.array([own]), [shard.table.kind(load_of(pending))], np.zeros(1, dtype=np.intp))
+    ahead = PLUGIN.score(shard.state, TableView(shard.table, rows, more)).tolist()
     for number in range(own):
         found = with_pod(found, pending, name)
         shard.table.assume_pod(f"own-{number}", name, load_of(pending))
     cluster.summarize()
     assert cluster.summarize_feasible(names) == late
-    assert PLUGIN.score(shard.state, NodeView(shard.table, rows)).tolist() == ahead
+    assert PLUGIN.score(shard.state, TableView(shard.table, rows)).tolist() == ahead
 
 
 def _relabelled(host: Host, labels: dict[str, str]) -> Host:

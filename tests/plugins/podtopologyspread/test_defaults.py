@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from shared.cluster.objects import ClusterObjects
+from shared.cluster.view import TableView
 from shared.config.args import PodTopologySpreadArgs
-from shared.framework.cyclestate import CycleState
 from shared.model.kinds import ObjectKind
 from shared.model.objects import (
     LabelSelector,
@@ -20,9 +20,9 @@ from shared.model.objects import (
     TopologySpreadConstraint,
 )
 from shared.model.workloads import LabelSelectorSpec, MapSelectorSpec
-from shared.plugins.podtopologyspread.owners import fellows
+from shared.plugins.podtopologyspread.constraints import fellows
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
-from testing.builders import PodBuilder, node, pod, selector
+from testing.builders import PodBuilder, class_state, node, pod, selector
 from tests.plugins.podtopologyspread import reference
 from tests.plugins.podtopologyspread.reference import HOSTNAME, Host
 from tests.plugins.podtopologyspread.worlds import Cluster
@@ -169,7 +169,7 @@ def test_a_listed_hard_default_rejects() -> None:
 
 
 def is_spread(plugin: PodTopologySpread, built: PodBuilder, there: ClusterObjects) -> bool:
-    state = CycleState(built.build(), there)
+    state = class_state(built.build(), there)
     return not plugin.pre_score(state).skipped
 
 
@@ -183,11 +183,11 @@ def test_whom_defaults_apply_to() -> None:
 
 
 def test_which_objects_are_looked_at() -> None:
-    assert set(SYSTEM.reads_objects(CycleState(BY_SET.build()))) == {ObjectKind.SERVICE, ObjectKind.REPLICA_SET}
-    assert set(SYSTEM.reads_objects(CycleState(WEB.build()))) == {ObjectKind.SERVICE}
-    assert not SYSTEM.reads_objects(CycleState(BY_SET.spread_soft(ZONE, selector(app="web")).build()))
+    assert set(SYSTEM.reads_objects(class_state(BY_SET.build()))) == {ObjectKind.SERVICE, ObjectKind.REPLICA_SET}
+    assert set(SYSTEM.reads_objects(class_state(WEB.build()))) == {ObjectKind.SERVICE}
+    assert not SYSTEM.reads_objects(class_state(BY_SET.spread_soft(ZONE, selector(app="web")).build()))
     nothing = PodTopologySpread(PodTopologySpreadArgs(defaulting_type="List"))
-    assert not nothing.reads_objects(CycleState(BY_SET.build()))
+    assert not nothing.reads_objects(class_state(BY_SET.build()))
     assert nothing.signature(BY_SET.build()) != nothing.signature(BY_SET.label(app="other").build())
 
 
@@ -201,9 +201,9 @@ def test_what_a_round_follows() -> None:
         cluster = Cluster(SYSTEM, hosts(("a0", "a", 1), ("b0", "b", 0)), built.build(), 1, there)
         cluster.summarize()
         [shard] = cluster.shards
-        topology = SYSTEM.topology(shard.state, shard.table)
+        topology = SYSTEM.topology(shard.state, TableView(shard.table))
         assert topology is not None
         assert (topology.keys, topology.strata) == (keys, strata)
     cluster = Cluster(SYSTEM, hosts(("a0", "a", 1)), WEB.build(), 1, there)
     assert cluster.summarize() is None
-    assert SYSTEM.topology(cluster.shards[0].state, cluster.shards[0].table) is None
+    assert SYSTEM.topology(cluster.shards[0].state, TableView(cluster.shards[0].table)) is None

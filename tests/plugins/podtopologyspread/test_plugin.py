@@ -6,14 +6,14 @@ import pytest
 
 from flotilla.results import Code, Status
 from shared.cluster.objects import ClusterObjects
+from shared.cluster.view import Changes, TableView
 from shared.config.args import PodTopologySpreadArgs
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import Changes, NodeView
 from shared.model.load import load_of
 from shared.model.objects import LabelSelector, ObjectMeta, TopologySpreadConstraint
 from shared.plugins.podtopologyspread import hard, soft
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
 from testing.builders import PodBuilder, node, pod, selector
+from tests.plugins.cluster import rejected
 from tests.plugins.podtopologyspread.reference import FITS, HOSTNAME, NO_LABEL, SKEWED, Host
 from tests.plugins.podtopologyspread.worlds import Cluster
 
@@ -42,10 +42,8 @@ def verdicts(built: PodBuilder, *found: Host) -> dict[str, str]:
 
 
 def test_why_nodes_are_rejected() -> None:
-    state = CycleState(WEB.build())
-    assert PLUGIN.explain(state, hard.SKEWED) == Status(Code.UNSCHEDULABLE, (MISMATCH,))
-    missing = Status(Code.UNRESOLVABLE, (f"{MISMATCH} (missing required label)",))
-    assert PLUGIN.explain(state, hard.NO_LABEL) == missing
+    assert Status(Code.UNSCHEDULABLE, (MISMATCH,)) == hard.SKEWED
+    assert Status(Code.UNRESOLVABLE, (f"{MISMATCH} (missing required label)",)) == hard.NO_LABEL
 
 
 def test_the_first_constraint_that_fails_decides_why() -> None:
@@ -181,9 +179,9 @@ def test_taking_a_pod_away_counts_even_if_it_was_not_counted(labels: LabelSelect
     added = Changes(1, none, none, one, [leaving])
     rows = shard.rows(["a"])
     counted = labels == selector(app="web")
-    assert PLUGIN.filter(shard.state, NodeView(shard.table, rows)).tolist() == [hard.SKEWED if counted else hard.FITS]
-    assert PLUGIN.filter(shard.state, NodeView(shard.table, rows, gone)).tolist() == [hard.FITS]
-    assert PLUGIN.filter(shard.state, NodeView(shard.table, rows, added)).tolist() == [hard.SKEWED]
+    assert rejected(PLUGIN, shard.state, TableView(shard.table, rows)) == [hard.SKEWED if counted else None]
+    assert rejected(PLUGIN, shard.state, TableView(shard.table, rows, gone)) == [None]
+    assert rejected(PLUGIN, shard.state, TableView(shard.table, rows, added)) == [hard.SKEWED]
 
 
 def test_what_may_open_before_a_round_is_over() -> None:

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from flotilla.results import NodeDomains
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import NodeView
+from shared.cluster.view import TableView
 from shared.model.load import load_of
 from shared.model.objects import ObjectMeta, Service
 from shared.model.workloads import MapSelectorSpec
 from shared.plugins.selectorspread import SelectorSpread
-from testing.builders import NodeBuilder, node, pod, selector
+from testing.builders import NodeBuilder, class_state, node, pod, selector
 
 PLUGIN = SelectorSpread()
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -42,20 +41,20 @@ def scores(found: list[Placed], shards: int, objects: ClusterObjects, feasible: 
             gone = pod(f"{name}-gone").label(app="web").terminating().build()
             for each in [pod(f"{name}-{i}").label(app="web").build() for i in range(web)] + [gone]:
                 table.add_pod(each.uid, name, load_of(each))
-        state = CycleState(NEW, objects)
+        state = class_state(NEW, objects)
         assert PLUGIN.pre_score(state).ok
-        state.summaries[PLUGIN.name] = PLUGIN.summarize(state, table)
+        state.summaries[PLUGIN.name] = PLUGIN.summarize(state, TableView(table))
         tables.append(table)
         states.append(state)
     late = None
     for table, state in zip(tables, states, strict=True):
         mask = np.array([name in feasible for name in table.names], dtype=np.bool_)
-        part = PLUGIN.summarize_feasible(state, table, mask)
-        late = part if late is None else PLUGIN.merge_feasible(late, part)
+        part = PLUGIN.summarize_feasible(state, TableView(table), mask)
+        late = part if late is None or part is None else PLUGIN.merge_feasible(late, part)
     found_scores: dict[str, int] = {}
     for table, state in zip(tables, states, strict=True):
-        state.late = {} if late is None else {PLUGIN.name: late}
-        answers = PLUGIN.score(state, NodeView(table)).tolist()
+        state.feasible_summaries = {} if late is None else {PLUGIN.name: late}
+        answers = PLUGIN.score(state, TableView(table)).tolist()
         found_scores |= {n: s for n, s in zip(table.names, answers, strict=True) if n in feasible}
     return found_scores
 
@@ -111,18 +110,20 @@ def test_all_nodes_are_alike_to_a_pod_that_belongs_with_none() -> None:
 
 def test_a_pod_with_constraints_of_its_own_is_no_concern_of_it() -> None:
     constrained = pod("new").label(app="web").spread_soft(ZONE, selector(app="web")).build()
-    assert PLUGIN.pre_score(CycleState(constrained, with_service())).skipped
+    assert PLUGIN.pre_score(class_state(constrained, with_service())).skipped
     assert PLUGIN.signature(constrained) is None
 
 
 def test_decisions_of_a_round_make_their_zone_worth_less() -> None:
-    state = CycleState(NEW, with_service())
+    state = class_state(NEW, with_service())
     PLUGIN.pre_score(state)
     table = NodeTable(capacity=4)
-    topology = PLUGIN.topology(state, table)
+    topology = PLUGIN.topology(state, TableView(table))
     assert topology is not None
     assert ZONE in topology.keys
-    tracker = PLUGIN.tracker(NEW, PLUGIN.summarize(state, table), {"most": 1, "zones": {"/a": 1, "/b": 1}}, None)
+    tracker = PLUGIN.tracker(
+        NEW, PLUGIN.summarize(state, TableView(table)), {"most": 1, "zones": {"/a": 1, "/b": 1}}, None
+    )
     assert tracker is not None
     a, b = NodeDomains("a", {ZONE: "a"}), NodeDomains("b", {ZONE: "b"})
     tracker.placed("web", load_of(NEW), a)

@@ -4,10 +4,11 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flotilla.plugin import Tracker
 from flotilla.results import NodeDomains
 from shared.cluster.objects import ClusterObjects
+from shared.cluster.view import TableView
 from shared.config.args import PodTopologySpreadArgs
-from shared.framework.plugin import Tracker
 from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
@@ -33,7 +34,7 @@ def test_what_it_admits_the_filter_lets_through(
     feasible = [name for name, verdict in cluster.verdicts().items() if verdict == FITS]
     late = cluster.summarize_feasible(feasible)
     [first, *_] = cluster.shards
-    topology = PLUGIN.topology(first.state, first.table)
+    topology = PLUGIN.topology(first.state, TableView(first.table))
     tracker = PLUGIN.tracker(pending, summary, late, (0, 10))
     if topology is None or tracker is None:
         assert all(each.topology_key == HOSTNAME for each in of_kind(pending, "ScheduleAnyway"))

@@ -7,18 +7,19 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flotilla.plugin import ClassState
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import NodeView
+from shared.cluster.view import TableView
 from shared.model.load import load_of
 from shared.model.objects import LabelSelector, LabelSelectorRequirement, Pod, TopologySpreadConstraint
 from shared.plugins.podtopologyspread import hard
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
-from testing.builders import node, pod, selector
+from testing.builders import class_state, node, pod, selector
+from tests.plugins.cluster import rejected
 from tests.plugins.podtopologyspread.reference import FITS, HOSTNAME, NO_LABEL, SKEWED, Host
 
-VERDICTS = {hard.FITS: FITS, hard.SKEWED: SKEWED, hard.NO_LABEL: NO_LABEL}
+VERDICTS = {None: FITS, hard.SKEWED: SKEWED, hard.NO_LABEL: NO_LABEL}
 KEYS = ("zone", "rack", HOSTNAME)
 
 LABELS = st.fixed_dictionaries({}, optional={"app": st.sampled_from("xy"), "tier": st.sampled_from("12")})
@@ -95,7 +96,7 @@ def of_kind(pending: Pod, action: str) -> list[TopologySpreadConstraint]:
 @dataclass
 class Shard:
     table: NodeTable
-    state: CycleState
+    state: ClassState
 
     def rows(self, names: Sequence[str]) -> NDArray[np.intp]:
         return np.array([row for name in names if (row := self.table.row_of(name)) is not None], dtype=np.intp)
@@ -117,7 +118,7 @@ class Cluster:
                 for each in host.pods:
                     table.add_pod(each.uid, host.node.name, load_of(each))
             table.set_shared_hostnames(name for name in names if names.count(name) > 1)
-            self.shards.append(Shard(table, CycleState(pending, objects)))
+            self.shards.append(Shard(table, class_state(pending, objects)))
         for shard in self.shards:
             self.filters = not plugin.pre_filter(shard.state).status.skipped
             self.scores = not plugin.pre_score(shard.state).skipped
@@ -129,7 +130,7 @@ class Cluster:
 
     def summarize(self) -> object:
         """What all shards believe from now on."""
-        parts = [self.plugin.summarize(shard.state, shard.table) for shard in self.shards]
+        parts = [self.plugin.summarize(shard.state, TableView(shard.table)) for shard in self.shards]
         merged = parts[0]
         for part in parts[1:]:
             merged = self.plugin.merge(part, merged)
@@ -141,14 +142,14 @@ class Cluster:
         return {
             shard.table.names[row]: VERDICTS[verdict]
             for shard in self.shards
-            for row, verdict in enumerate(self.plugin.filter(shard.state, NodeView(shard.table)).tolist())
+            for row, verdict in enumerate(rejected(self.plugin, shard.state, TableView(shard.table)))
         }
 
     def open_verdicts(self) -> dict[str, str]:
         return {
             shard.table.names[row]: VERDICTS[verdict]
             for shard in self.shards
-            for row, verdict in enumerate(self.plugin.filter_open(shard.state, NodeView(shard.table)).tolist())
+            for row, verdict in enumerate(rejected(self.plugin, shard.state, TableView(shard.table), open_domains=True))
         }
 
     def summarize_feasible(self, feasible: Sequence[str]) -> object:
@@ -156,18 +157,18 @@ class Cluster:
         for shard in self.shards:
             mask = np.zeros(shard.table.size, dtype=np.bool_)
             mask[shard.rows(feasible)] = True
-            part = self.plugin.summarize_feasible(shard.state, shard.table, mask)
+            part = self.plugin.summarize_feasible(shard.state, TableView(shard.table), mask)
             merged = part if merged is None else self.plugin.merge_feasible(merged, part)
         for shard in self.shards:
-            shard.state.late = {} if merged is None else {self.plugin.name: merged}
+            shard.state.feasible_summaries = {} if merged is None else {self.plugin.name: merged}
         return merged
 
     def raw_scores(self, feasible: Sequence[str]) -> dict[str, int]:
         raw: dict[str, int] = {}
         for shard in self.shards:
             rows = shard.rows(feasible)
-            whole = self.plugin.score(shard.state, NodeView(shard.table))
-            some = self.plugin.score(shard.state, NodeView(shard.table, rows))
+            whole = self.plugin.score(shard.state, TableView(shard.table))
+            some = self.plugin.score(shard.state, TableView(shard.table, rows))
             assert whole[rows].tolist() == some.tolist()
             raw |= dict(zip([shard.table.names[row] for row in rows.tolist()], some.tolist(), strict=True))
         return raw

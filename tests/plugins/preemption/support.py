@@ -12,8 +12,7 @@ from services.worker.preempting import findings
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.shards import shard_of
 from shared.framework.evaluator import ShardEvaluator
-from shared.framework.profile import Framework
-from shared.framework.summary import merge
+from shared.framework.profile import Framework, merge
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt
 from shared.model.load import load_of
@@ -72,7 +71,7 @@ class Cluster:
         classes = [evaluator.prepare(CLASS, built) for evaluator in evaluators]
         rejection = classes[0].pre.rejection
         parts = [
-            Summary(plugins={} if rejection is not None else evaluator.summarize(pod_class))
+            Summary(plugins={} if rejection is not None else evaluator.refresh_by(pod_class, {}))
             for evaluator, pod_class in zip(evaluators, classes, strict=True)
         ]
         helpless = rejection is not None and rejection.code is not Code.UNSCHEDULABLE

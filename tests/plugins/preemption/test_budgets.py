@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from shared.cluster.nodetable import NodeTable
+from shared.framework.dry_run import Budgets
 from shared.model.load import load_of
 from shared.model.objects import PodDisruptionBudget
-from shared.plugins.preemption.budgets import Budgets
 from testing.builders import PodBuilder, node, pod
 from tests.plugins.preemption.support import budget
 

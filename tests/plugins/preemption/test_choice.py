@@ -3,7 +3,7 @@
 import pytest
 
 from shared.messages.preemption import Candidate, Victim
-from shared.plugins.preemption.choice import best_of
+from shared.plugins.preemption import best_of
 
 
 def candidate(node: str, *victims: Victim) -> Candidate:

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.model.objects import Node, Pod, PodDisruptionBudget
-from shared.plugins.preemption.choice import best_of
+from shared.plugins.preemption import best_of
 from testing.builders import node, pod
 from tests.plugins.preemption.support import Cluster, budget, shown
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.plugins.preemption.plugin import NEVER, VICTIMS_STILL_GO
+from shared.plugins.preemption import NEVER, VICTIMS_STILL_GO
 from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.cluster import framework
 from tests.plugins.preemption.support import Cluster, budget, shown

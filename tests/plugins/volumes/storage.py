@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, SummaryPlugin
 from flotilla.results import Status
 from shared.cluster.nodetable import NodeTable
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import FilterPlugin, PreFilterPlugin, SummaryPlugin
-from shared.framework.view import Hypothesis, NodeView
+from shared.cluster.view import Hypothesis, TableView
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, object_from
-from testing.builders import NodeBuilder, PodBuilder
-from tests.plugins.cluster import table_of
+from testing.builders import NodeBuilder, PodBuilder, class_state
+from tests.plugins.cluster import rejected, table_of
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 BETA_ZONE, REGION = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -135,19 +134,17 @@ def cluster(
     return table
 
 
-def state_of(plugin: FilterPlugin, pod: PodBuilder | Pod, table: NodeTable, *others: NodeTable) -> CycleState | Status:
+def state_of(plugin: FilterPlugin, pod: PodBuilder | Pod, table: NodeTable, *others: NodeTable) -> ClassState | Status:
     """After PreFilter, and with the summary of all shards. A status if PreFilter has rejected the pod."""
-    state = CycleState(pod if isinstance(pod, Pod) else pod.build(), table.objects)
+    state = class_state(pod if isinstance(pod, Pod) else pod.build(), table.objects)
     if isinstance(plugin, PreFilterPlugin):
         status = plugin.pre_filter(state).status
         if not (status.ok or status.skipped):
             return status
-        if status.skipped:
-            state.skip_filter.add(plugin.name)
     if isinstance(plugin, SummaryPlugin):
-        merged = plugin.summarize(state, table)
+        merged = plugin.summarize(state, TableView(table))
         for other in others:
-            merged = plugin.merge(merged, plugin.summarize(state, other))
+            merged = plugin.merge(merged, plugin.summarize(state, TableView(other)))
         state.summaries[plugin.name] = merged
     return state
 
@@ -163,12 +160,12 @@ def judged(
     state = state_of(plugin, pod, table, *others)
     if isinstance(state, Status):
         return state
-    if plugin.name in state.skip_filter:
+    if is_skipped(plugin, state):
         return {}
     rows = np.flatnonzero(table.valid[: table.size])
-    verdicts = plugin.filter(state, NodeView(table, rows, supposed)).tolist()
-    return {
-        table.names[row]: plugin.explain(state, verdict)
-        for row, verdict in zip(rows.tolist(), verdicts, strict=True)
-        if verdict
-    }
+    found = zip(rows.tolist(), rejected(plugin, state, TableView(table, rows, supposed)), strict=True)
+    return {table.names[row]: status for row, status in found if status is not None}
+
+
+def is_skipped(plugin: FilterPlugin, state: ClassState) -> bool:
+    return isinstance(plugin, PreFilterPlugin) and plugin.pre_filter(state).status.skipped

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from flotilla.results import Status
 from shared.cluster.objects import ClusterObjects
+from shared.cluster.view import TableView
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
-from shared.framework.view import NodeView
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.plugins.volumes.volumebinding.fitting import misfit
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from testing.builders import node, pod
+from tests.plugins.cluster import rejected
 from tests.plugins.volumes import scalar
 from tests.plugins.volumes.storage import (
     HOSTNAME,
@@ -127,15 +128,16 @@ def test_every_node_is_judged_as_it_would_be_alone(
     plugin, arriving = VolumeBinding(VolumeBindingArgs()), pod_of(names)
     state = state_of(plugin, arriving, table)
     assert not isinstance(state, Status), state
-    whole = plugin.filter(state, NodeView(table)).tolist()
+    whole = rejected(plugin, state, TableView(table))
     some = np.array([3, 1], dtype=np.intp)
-    assert plugin.filter(state, NodeView(table, some)).tolist() == [whole[row] for row in some.tolist()]
+    assert rejected(plugin, state, TableView(table, some)) == [whole[row] for row in some.tolist()]
     for row, host in table.nodes():
         expected = scalar.find(arriving, table.objects, host)
-        got = plugin.explain(state, whole[row]).reasons if whole[row] else ()
+        status = whole[row]
+        got = () if status is None else status.reasons
         assert got == expected.reasons
         if not got:
-            decision = plugin.volumes_for(state, table, row)
+            decision = plugin.volumes_for(state, TableView(table, np.array([row])))
             assert decision == (
                 VolumeDecision(expected.bindings, expected.provisions)
                 if expected.bindings or expected.provisions
@@ -157,8 +159,8 @@ def test_what_changes_is_found_out_by_looking_again(
         state = state_of(plugin, arriving, table)
         assert not isinstance(state, Status), state
         for row, host in table.nodes():
-            (verdict,) = plugin.filter(state, NodeView(table, np.array([row], dtype=np.intp))).tolist()
-            got = plugin.explain(state, verdict).reasons if verdict else ()
+            (status,) = rejected(plugin, state, TableView(table, np.array([row], dtype=np.intp)))
+            got = () if status is None else status.reasons
             assert got == scalar.find(arriving, table.objects, host).reasons
         change(table.objects, data)
         table.upsert_node(node("n0").label({HOSTNAME: "n0", ZONE: data.draw(ZONES)}).build())

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from flotilla.plugin import BindingState
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
-from shared.framework.cyclestate import CycleState
-from shared.framework.plugin import DECISION
+from shared.plugins.volumes.podvolumes import DECISION
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from testing.builders import pod
 
@@ -58,9 +58,9 @@ class Server:
 
     def run(self, decision: VolumeDecision | None, patience: float = PATIENCE) -> Status:
         plugin = VolumeBinding(VolumeBindingArgs(bind_timeout_seconds=int(patience)))
-        state = CycleState(pod("p").uid("uid-p").build())
+        state = BindingState(pod("p").uid("uid-p").build())
         if decision is not None:
-            state.write(plugin.name, DECISION, decision)
+            state[DECISION] = decision
         steps = plugin.pre_bind(state, "n")
         if isinstance(steps, Status):
             return steps

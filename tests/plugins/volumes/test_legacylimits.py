@@ -2,8 +2,8 @@
 
 import pytest
 
+from flotilla.plugin import PluginError
 from flotilla.results import unschedulable
-from shared.framework.pernode import FilterFailed
 from shared.model.objects import AwsElasticBlockStore, AzureDisk, Cinder, GcePersistentDisk, Volume
 from shared.plugins.registry import IN_TREE
 from shared.plugins.volumes.legacylimits import AzureDiskLimits, CinderLimits, DiskLimits, EBSLimits, GCEPDLimits
@@ -93,5 +93,5 @@ def test_claims_count_by_their_volumes_or_by_who_will_make_them() -> None:
 
 
 def test_a_missing_claim_fails_the_pod() -> None:
-    with pytest.raises(FilterFailed, match="looking up PVC default/gone"):
+    with pytest.raises(PluginError, match="looking up PVC default/gone"):
         judged(EBSLimits(), pod("p").claim("gone"), cluster(node("n")))

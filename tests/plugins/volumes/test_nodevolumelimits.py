@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flotilla.plugin import PluginError
 from flotilla.results import Status, unresolvable, unschedulable
-from shared.framework.pernode import FilterFailed
-from shared.framework.view import Changes, NodeView
+from shared.cluster.view import Changes, TableView
 from shared.model.load import load_of
 from shared.model.objects import (
     AwsElasticBlockStore,
@@ -30,6 +30,7 @@ from tests.plugins.volumes.storage import (
     cluster,
     csi,
     csi_node,
+    is_skipped,
     judged,
     state_of,
     storage_class,
@@ -138,7 +139,7 @@ def test_in_tree_volumes_of_pods_on_the_node_count(driver: str, one: Volume, oth
 
 def test_a_disk_without_a_proper_name_fails_the_pod() -> None:
     bad = Volume(name="d", aws_elastic_block_store=AwsElasticBlockStore(volume_id="aws://z/what"))
-    with pytest.raises(FilterFailed, match="Invalid format for AWS volume"):
+    with pytest.raises(PluginError, match="Invalid format for AWS volume"):
         judged(NodeVolumeLimits(), pod("wants").volume(bad), cluster(node("n"), objects=[limited(1)]))
 
 
@@ -152,7 +153,7 @@ def test_the_claim_of_an_ephemeral_volume_must_be_the_pods() -> None:
     ephemeral = pod("p").uid("u").volume(Volume(name="v", ephemeral=EphemeralSource()))
     mine = cluster(node("n"), objects=[limited(0), storage_class(), claim("p-v", owner="u")])
     assert judged(NodeVolumeLimits(), ephemeral, mine) == {"n": FULL}
-    with pytest.raises(FilterFailed, match="pod is not owner"):
+    with pytest.raises(PluginError, match="pod is not owner"):
         judged(NodeVolumeLimits(), ephemeral, cluster(node("n"), objects=[limited(0), claim("p-v", owner="x")]))
 
 
@@ -161,7 +162,7 @@ def test_pods_without_volumes_that_count_are_skipped() -> None:
     for arriving in (pod("p"), pod("p").volume(Volume(name="token"))):
         state = state_of(plugin, arriving, table)
         assert not isinstance(state, Status)
-        assert plugin.name in state.skip_filter
+        assert is_skipped(plugin, state)
         assert not plugin.reads_objects(state)
 
 
@@ -211,4 +212,4 @@ def test_limits_and_attachments_are_read_anew_when_they_change() -> None:
     table.remove_node("m")
     table.add_node(node("o").build())
     assert judged(plugin, arriving, table) == {}
-    assert NodeView(table).valid.all()
+    assert TableView(table).valid.all()

@@ -1,11 +1,13 @@
 """VolumeBinding: claims that a pod cannot run with, volumes out of reach, and what is decided along with a node."""
 
+import numpy as np
 import pytest
 
+from flotilla.plugin import PluginError
 from flotilla.results import SKIP, Status, error, unresolvable
+from shared.cluster.view import TableView
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
-from shared.framework.pernode import FilterFailed
 from shared.model.objects import ClusterObject, EphemeralSource, ObjectKind, Volume
 from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
 from testing.builders import PodBuilder, node, pod
@@ -19,6 +21,7 @@ from tests.plugins.volumes.storage import (
     cluster,
     csi_driver,
     csi_node,
+    is_skipped,
     judged,
     state_of,
     storage_class,
@@ -92,9 +95,9 @@ def test_a_claim_that_is_not_bound_later_must_be_bound_already(objects: list[Clu
 def test_pods_without_claims_are_skipped() -> None:
     state = state_of(PLUGIN, pod("p").volume(Volume(name="token")), cluster(A))
     assert not isinstance(state, Status)
-    assert PLUGIN.name in state.skip_filter
+    assert is_skipped(PLUGIN, state)
     assert PLUGIN.reads_objects(state) == ()
-    assert PLUGIN.volumes_for(state, cluster(A), 0) is None
+    assert PLUGIN.volumes_for(state, TableView(cluster(A), np.array([0]))) is None
     assert PLUGIN.pre_score(state) == SKIP
 
 
@@ -104,7 +107,7 @@ def test_a_bound_volume_keeps_the_pod_to_the_nodes_that_reach_it() -> None:
     assert judged(PLUGIN, pod("p").claim("data"), table) == {"b": unresolvable(OUT_OF_REACH)}
     state = state_of(PLUGIN, pod("p").claim("data"), table)
     assert not isinstance(state, Status)
-    assert PLUGIN.volumes_for(state, table, 0) is None
+    assert PLUGIN.volumes_for(state, TableView(table, np.array([0]))) is None
 
 
 def test_a_bound_volume_that_is_gone_closes_every_node_not_closed_before() -> None:
@@ -138,7 +141,7 @@ def decided(table_objects: list[ClusterObject], *claims: str, row: int = 0) -> V
         arriving = arriving.claim(name)
     state = state_of(PLUGIN, arriving, table)
     assert not isinstance(state, Status), state
-    return PLUGIN.volumes_for(state, table, row)
+    return PLUGIN.volumes_for(state, TableView(table, np.array([row])))
 
 
 def test_the_smallest_volume_that_is_large_enough_is_bound() -> None:
@@ -194,7 +197,7 @@ def test_a_migrated_volume_is_found_by_the_labels_of_its_driver(where: dict[str,
 def test_a_migrated_volume_without_a_proper_name_fails_the_pod() -> None:
     bad = volume("v", awsElasticBlockStore={"volumeID": "aws://za/what"})
     table = cluster(A, objects=[claim(volume="v"), bad, csi_node("a", migrated=MIGRATED)])
-    with pytest.raises(FilterFailed, match="Invalid format for AWS volume"):
+    with pytest.raises(PluginError, match="Invalid format for AWS volume"):
         judged(PLUGIN, pod("p").claim("data"), table)
 
 

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flotilla.plugin import Tracker
 from flotilla.results import NodeDomains, Status, Topology, unresolvable, unschedulable
 from shared.cluster.nodetable import NodeTable
-from shared.framework.plugin import Tracker
-from shared.framework.view import Changes, Own
+from shared.cluster.view import Changes, Planned, TableView
 from shared.model.load import load_of
 from shared.model.objects import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Pod, Rbd, Volume
 from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
 from testing.builders import PodBuilder, node, pod
-from tests.plugins.volumes.storage import claim, cluster, judged, state_of
+from tests.plugins.volumes.storage import claim, cluster, is_skipped, judged, state_of
 
 DISK = unschedulable("node(s) had no available disk")
 IN_USE = unschedulable(
@@ -92,9 +92,9 @@ def test_pods_for_which_there_is_nothing_to_find_out_cost_nothing() -> None:
     for wanting in (pod("p"), pod("p").volume(Volume(name="token")), pod("p").claim("shared")):
         state = state_of(plugin, wanting, table)
         assert not isinstance(state, Status)
-        assert plugin.name in state.skip_filter
+        assert is_skipped(plugin, state)
         assert state.summaries[plugin.name] == {}
-        assert plugin.topology(state, table) is None
+        assert plugin.topology(state, TableView(table)) is None
         assert plugin.tracker(wanting.build(), {}, None, None) is None
     assert plugin.signature(pod("p").volume(Volume(name="token")).build()) is None
 
@@ -102,8 +102,8 @@ def test_pods_for_which_there_is_nothing_to_find_out_cost_nothing() -> None:
 # Supposed pods
 
 
-def one_more(table: NodeTable, of: PodBuilder, count: int = 1) -> Own:
-    return Own(np.array([count]), [table.kind(load_of(of.build()))], np.array([0], dtype=np.intp))
+def one_more(table: NodeTable, of: PodBuilder, count: int = 1) -> Planned:
+    return Planned(np.array([count]), [table.kind(load_of(of.build()))], np.array([0], dtype=np.intp))
 
 
 def changed(table: NodeTable, of: PodBuilder, count: int) -> Changes:
@@ -143,7 +143,7 @@ def test_claims_for_one_pod_only_are_followed_through_a_round() -> None:
     table = cluster(node("n"), objects=[ALONE])
     state = state_of(VolumeRestrictions(), pod("wants").claim("alone"), table)
     assert not isinstance(state, Status)
-    assert VolumeRestrictions().topology(state, table) == Topology()
+    assert VolumeRestrictions().topology(state, TableView(table)) == Topology()
 
 
 PODS: list[PodBuilder] = [

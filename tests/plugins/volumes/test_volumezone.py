@@ -3,11 +3,11 @@
 import pytest
 
 from flotilla.results import Status, unresolvable
-from shared.framework.cyclestate import CycleState
-from shared.framework.view import NodeView
+from shared.cluster.view import TableView
 from shared.model.objects import ClusterObject
 from shared.plugins.volumes.volumezone import VolumeZone
-from testing.builders import node, pod
+from testing.builders import class_state, node, pod
+from tests.plugins.cluster import rejected
 from tests.plugins.volumes.storage import BETA_ZONE, REGION, ZONE, claim, cluster, judged, storage_class, volume
 
 OUTSIDE = unresolvable("node(s) had no available volume zone")
@@ -71,6 +71,5 @@ def test_claims_that_are_bound_later_and_pods_without_claims_are_skipped() -> No
 )
 def test_without_its_pre_filter_it_finds_out_by_itself(objects: list[ClusterObject], expected: Status) -> None:
     table = cluster(NODES[1], objects=objects)
-    state = CycleState(pod("p").claim("data").build(), table.objects)
-    (verdict,) = VolumeZone().filter(state, NodeView(table)).tolist()
-    assert VolumeZone().explain(state, verdict) == expected
+    state = class_state(pod("p").claim("data").build(), table.objects)
+    assert rejected(VolumeZone(), state, TableView(table)) == [expected]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flotilla.objects import ClusterObjects
-from shared.framework.view import NodeView
+from flotilla.plugin import NodeView
 from shared.model.objects import PersistentVolume, PersistentVolumeClaim
 from shared.plugins.volumes.volumebinding.reaching import NONE, reaching_nodes
 from shared.plugins.volumes.volumebinding.shelf import Free, Shelf, is_of_its_kind, shelf_of
@@ -36,18 +36,18 @@ class Matching:
         self.is_empty = all(offer.kept is None and not offer.free.numbers.size for offer in self._offers)
         """There is nothing that any of the claims could get, on whatever node."""
 
-    def choose(self, view: NodeView) -> Choices:
+    def choose(self, nodes: NodeView) -> Choices:
         """One claim after the other: what one gets no later one can have."""
-        choices = np.full((len(self._offers), len(view)), NOTHING, dtype=np.int64)
+        choices = np.full((len(self._offers), len(nodes)), NOTHING, dtype=np.int64)
         for place, offer in enumerate(self._offers) if not self.is_empty else ():
             taken, choice = choices[:place], choices[place]
-            open_ = np.ones(len(view), dtype=np.bool_)
+            open_ = np.ones(len(nodes), dtype=np.bool_)
             if offer.kept is not None:
                 # Where the volume that is kept for the claim is out of reach, no other one is looked for.
                 open_ = (taken == offer.kept_number).any(axis=0)
-                choice[~open_ & reaching_nodes(view, offer.kept)] = offer.kept_number
+                choice[~open_ & reaching_nodes(nodes, offer.kept)] = offer.kept_number
             numbers = offer.free.numbers
-            for ranks in offer.free.reach.ranks(view) if numbers.size else ():
+            for ranks in offer.free.reach.ranks(nodes) if numbers.size else ():
                 found = ranks < NONE
                 number = numbers[np.where(found, ranks, 0)]
                 takes = open_ & found & (choice == NOTHING) & ~(taken == number).any(axis=0)

@@ -6,13 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flotilla.objects import ClusterObjects
-from shared.cluster.columns import IntColumn
-from shared.cluster.labels import LabelValue, Mask
+from flotilla.plugin import Mask, NodeView
 from shared.errors import ClusterError
-from shared.framework.view import NodeView
 from shared.model.objects import CSIStorageCapacity, LabelSelector, PersistentVolumeClaim, StorageClass
 from shared.model.quantity import Quantity
-from shared.plugins.volumes.nodemasks import as_requirements, labelled_nodes, nodes_of_topologies
+from shared.plugins.volumes.nodecolumns import as_requirements, labelled_nodes, nodes_of_topologies
 from shared.plugins.volumes.volumebinding.claims import requested_storage
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -27,16 +25,16 @@ class NoClass(ClusterError):
     """A claim's storage class went away."""
 
 
-def prospects(view: NodeView, claim: PersistentVolumeClaim, objects: ClusterObjects) -> Prospects:
+def prospects(nodes: NodeView, claim: PersistentVolumeClaim, objects: ClusterObjects) -> Prospects:
     storage_class = objects.storage_classes.get(claim.storage_class)
     if storage_class is None:
         raise NoClass(f'failed to find storage class "{claim.storage_class}"')
     if storage_class.provisioner in ("", NO_PROVISIONER):
-        return np.full(len(view), IMPOSSIBLE, dtype=np.int64)
-    found = np.where(nodes_of_topologies(view, storage_class.allowed_topologies), POSSIBLE, IMPOSSIBLE)
+        return np.full(len(nodes), IMPOSSIBLE, dtype=np.int64)
+    found = np.where(nodes_of_topologies(nodes, storage_class.allowed_topologies), POSSIBLE, IMPOSSIBLE)
     size = requested_storage(claim)
     if size is not None and tells_capacity(objects, storage_class):
-        found[(found == POSSIBLE) & ~_have_space(view, storage_class, size, objects)] = NO_SPACE
+        found[(found == POSSIBLE) & ~_have_space(nodes, storage_class, size, objects)] = NO_SPACE
     return found
 
 
@@ -46,13 +44,13 @@ def tells_capacity(objects: ClusterObjects, storage_class: StorageClass) -> bool
     return driver is not None and bool(driver.spec.storage_capacity)
 
 
-def _have_space(view: NodeView, storage_class: StorageClass, size: Quantity, objects: ClusterObjects) -> Mask:
+def _have_space(nodes: NodeView, storage_class: StorageClass, size: Quantity, objects: ClusterObjects) -> Mask:
     sufficient = (
         capacity.node_topology
         for capacity in objects.capacities_of_class(storage_class.name).values()
         if capacity.node_topology is not None and _is_sufficient(capacity, size)
     )
-    return _any_matches(view, sufficient)
+    return _any_matches(nodes, sufficient)
 
 
 def _is_sufficient(capacity: CSIStorageCapacity, size: Quantity) -> bool:
@@ -61,19 +59,16 @@ def _is_sufficient(capacity: CSIStorageCapacity, size: Quantity) -> bool:
     return limit is not None and limit.value >= size.value
 
 
-def _any_matches(view: NodeView, selectors: Iterable[LabelSelector]) -> Mask:
+def _any_matches(nodes: NodeView, selectors: Iterable[LabelSelector]) -> Mask:
     """Drivers of local storage tell of each node by one label's value: those are looked up together."""
     values: dict[str, set[str]] = {}
-    matching = np.zeros(len(view), dtype=np.bool_)
+    matching = np.zeros(len(nodes), dtype=np.bool_)
     for selector in selectors:
         requirements = as_requirements(selector)
         if len(requirements) == 1 and requirements[0].operator == "In":
             values.setdefault(requirements[0].key, set()).update(requirements[0].values)
         else:
-            matching |= labelled_nodes(view, selector)
+            matching |= labelled_nodes(nodes, selector)
     for key, wanted in values.items():
-        column: IntColumn = view.of_nodes(LabelValue(key))
-        known = view.table.known_label_values(key)
-        numbers = [number for value in wanted if (number := known.known(value)) is not None]
-        matching |= np.isin(column, np.array(numbers, dtype=np.int64))
+        matching |= nodes.label(key).any_of(wanted)
     return matching

@@ -6,16 +6,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.cluster.columns import IntColumn
-from shared.cluster.interner import Interner
-from shared.cluster.labels import LabelValue, Mask
-from shared.framework.view import NodeView
+from flotilla.plugin import Coded, Ints, Mask, NodeView
 from shared.model.kinds import ObjectKind
 from shared.model.objects import NodeSelector, NodeSelectorRequirement, PersistentVolume
 from shared.model.selectors import unparsable
 from shared.plugins.volumes.migration import is_migrated_on, migrated_affinity, migration_of_volume
-from shared.plugins.volumes.nodecolumns import object_column
-from shared.plugins.volumes.nodemasks import selected_nodes
+from shared.plugins.volumes.nodecolumns import object_column, selected_nodes
 
 NONE = 1 << 40
 """Ranks below any volume's."""
@@ -30,22 +26,21 @@ class _Labelled:
     def __init__(self, key: str) -> None:
         self.best: dict[str, list[int]] = {}
         self._key = key
-        self._known: tuple[Interner[str], int] | None = None
+        self._known: tuple[Sequence[str], int] | None = None
         self._by_value: Ranks = np.empty((0, 0), dtype=np.int64)
 
-    def look_up(self, view: NodeView, most: int) -> Ranks:
-        column = view.of_nodes(LabelValue(self._key))
-        values = view.table.known_label_values(self._key)
-        if self._known is None or self._known[0] is not values or self._known[1] != len(values):
-            self._known = values, len(values)
-            self._by_value = self._sorted_out(values, most)
-        return self._by_value[:, column]
+    def look_up(self, nodes: NodeView, most: int) -> Ranks:
+        column = nodes.label(self._key)
+        if self._known is None or self._known[0] is not column.values or self._known[1] != len(column.values):
+            self._known = column.values, len(column.values)
+            self._by_value = self._sorted_out(column, most)
+        return self._by_value[:, column.numbers]
 
-    def _sorted_out(self, values: Interner[str], most: int) -> Ranks:
+    def _sorted_out(self, column: Coded[str], most: int) -> Ranks:
         """The last column is for nodes without the label."""
-        by_value = np.full((most, len(values) + 1), NONE, dtype=np.int64)
+        by_value = np.full((most, len(column.values) + 1), NONE, dtype=np.int64)
         for value, ranks in self.best.items():
-            number = values.known(value)
+            number = column.number(value)
             if number is not None:
                 by_value[: len(ranks), number] = ranks
         return by_value
@@ -66,14 +61,14 @@ class Reach:
         for rank, volume in enumerate(volumes):
             self._add(rank, _required(volume))
 
-    def ranks(self, view: NodeView) -> Ranks:
-        best = np.full((self._most, len(view)), NONE, dtype=np.int64)
+    def ranks(self, nodes: NodeView) -> Ranks:
+        best = np.full((self._most, len(nodes)), NONE, dtype=np.int64)
         for place, rank in enumerate(self._everywhere):
             best[place] = rank
         for labelled in self._labelled.values():
-            best = _merged(best, labelled.look_up(view, self._most))
+            best = _merged(best, labelled.look_up(nodes, self._most))
         for selector, ranks in self._others.values():
-            reached = selected_nodes(view, selector)
+            reached = selected_nodes(nodes, selector)
             best = _merged(best, np.where(reached, np.array(ranks, dtype=np.int64)[:, None], NONE))
         return best
 
@@ -95,32 +90,31 @@ class Reach:
             ranks.append(rank)
 
 
-def reaching_nodes(view: NodeView, volume: PersistentVolume) -> Mask:
+def reaching_nodes(nodes: NodeView, volume: PersistentVolume) -> Mask:
     """Without regard to CSI drivers that may have taken the volume over."""
-    return _selected(view, _required(volume))
+    return _selected(nodes, _required(volume))
 
 
-def reaching_nodes_now(view: NodeView, volume: PersistentVolume) -> Mask:
+def reaching_nodes_now(nodes: NodeView, volume: PersistentVolume) -> Mask:
     """Where a CSI driver has taken the volume over, the driver's own labels tell; raises Untranslatable."""
     migration = migration_of_volume(volume)
     if migration is None or not migration.counts:
-        return reaching_nodes(view, volume)
+        return reaching_nodes(nodes, volume)
     plugin = migration.plugin
-    migrated: Mask = migrated_column(view, plugin) == 1
+    migrated: Mask = migrated_column(nodes, plugin) == 1
     if not migrated.any():
-        return reaching_nodes(view, volume)
-    return np.where(migrated, _selected(view, migrated_affinity(volume, migration)), reaching_nodes(view, volume))
+        return reaching_nodes(nodes, volume)
+    return np.where(migrated, _selected(nodes, migrated_affinity(volume, migration)), reaching_nodes(nodes, volume))
 
 
-def migrated_column(view: NodeView, plugin: str) -> IntColumn:
+def migrated_column(nodes: NodeView, plugin: str) -> Ints:
     """1 for nodes where the volumes of an in-tree plugin are a CSI driver's."""
-    column = object_column(
-        view.table,
+    return object_column(
+        nodes,
         ("migrated", plugin),
         ObjectKind.CSI_NODE,
         lambda objects, node: int(is_migrated_on(objects.csi_nodes.get(node.name), plugin)),
     )
-    return column[view.index]
 
 
 def _required(volume: PersistentVolume) -> NodeSelector | None:
@@ -128,8 +122,8 @@ def _required(volume: PersistentVolume) -> NodeSelector | None:
     return None if affinity is None else affinity.required
 
 
-def _selected(view: NodeView, required: NodeSelector | None) -> Mask:
-    return np.ones(len(view), dtype=np.bool_) if required is None else selected_nodes(view, required)
+def _selected(nodes: NodeView, required: NodeSelector | None) -> Mask:
+    return np.ones(len(nodes), dtype=np.bool_) if required is None else selected_nodes(nodes, required)
 
 
 def _only_requirement(required: NodeSelector) -> NodeSelectorRequirement | None:

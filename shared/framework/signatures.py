@@ -1,20 +1,22 @@
-"""What plugins read of a pod: the part that they are shown, and the signatures that say which pods they judge alike."""
+"""Classes of pods: pods that no plugin of a profile can tell apart share one, with the same id in every process."""
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from flotilla.plugin import Plugin
 from shared.errors import FlotillaError, InvalidObject
-from shared.framework.plugin import Plugin
 from shared.model.objects import ObjectMeta, OwnerReference, Pod
 
 PLAIN = "tuple, str, bytes, int, bool and None"
 
 
 class PluginFailed(FlotillaError):
-    """A plugin raised, or answered with something that cannot be; names the plugin."""
+    """A plugin raised, or returned something invalid; names the plugin."""
 
     def __init__(self, plugin: str, method: str, reason: str) -> None:
         self.plugin = plugin
@@ -23,7 +25,7 @@ class PluginFailed(FlotillaError):
 
 @contextmanager
 def named(plugin: Plugin, method: str) -> Iterator[None]:
-    """Name the plugin in whatever it raises; an object that it cannot read is not its fault."""
+    """Name the plugin in whatever it raises, unless an object is invalid."""
     try:
         yield
     except InvalidObject:
@@ -79,7 +81,7 @@ def plain(key: Hashable) -> Hashable:
 
 
 def is_personal(pod: Pod) -> bool:
-    """Whether the pod's name is part of its template: claims are named after it, or it is nominated to a node."""
+    """Whether the pod's name belongs to its template: claims are named after it, or it is nominated to a node."""
     if pod.status.nominated_node_name:
         return True
     return bool(pod.spec.volumes) and any(volume.ephemeral is not None for volume in pod.spec.volumes)
@@ -87,3 +89,28 @@ def is_personal(pod: Pod) -> bool:
 
 def _controllers(meta: ObjectMeta) -> list[OwnerReference]:
     return [owner for owner in meta.owner_references if owner.controller][:1]
+
+
+class Signing(Protocol):
+    """The signatures of a profile's plugins: of those that read the template only, and of those that read more."""
+
+    name: str
+
+    def template_signature(self, pod: Pod) -> tuple[object, ...]: ...
+
+    def whole_signature(self, pod: Pod) -> tuple[bytes, ...]: ...
+
+
+def class_of_template(profile: Signing, pod: Pod) -> str:
+    """The class of all pods of this template, for plugins that read no more than it."""
+    return _digest((profile.name, profile.template_signature(pod)))
+
+
+def class_of_pod(profile: Signing, template_class: str, pod: Pod) -> str:
+    """The class of the pod, given that of its template."""
+    beyond = profile.whole_signature(pod)
+    return _digest((template_class, beyond)) if beyond else template_class
+
+
+def _digest(parts: tuple[object, ...]) -> str:
+    return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=12).hexdigest()

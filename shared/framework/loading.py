@@ -1,6 +1,7 @@
-"""Plugins that installed packages bring along: classes, by name, under the entry point group `flotilla.plugins`.
+"""From a KubeSchedulerConfiguration to frameworks, with in-tree plugins and those of installed packages.
 
-A package is imported only once a configuration names a plugin of it.
+Packages provide plugin classes by name, under the entry point group `flotilla.plugins`. A package is imported only if a
+configuration names a plugin of it.
 """
 
 import inspect
@@ -8,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from shared.config.plugin_lists import DEFAULT_POINTS
-from shared.config.points import ExtensionPoint
-from shared.errors import UserError
-from shared.framework.plugin import (
+from msgspec.structs import replace
+
+from flotilla.plugin import (
+    API_VERSION,
     BindPlugin,
     FilterPlugin,
     PermitPlugin,
@@ -26,7 +27,13 @@ from shared.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
-from shared.framework.profile import Factory
+from shared.config.plugin_lists import DEFAULT_POINTS
+from shared.config.points import ExtensionPoint
+from shared.config.reading import load_config
+from shared.config.structs import KubeSchedulerConfig
+from shared.errors import UserError
+from shared.framework.profile import Framework
+from shared.plugins.registry import IN_TREE, Factory
 
 GROUP = "flotilla.plugins"
 
@@ -44,7 +51,25 @@ POINTS: Mapping[ExtensionPoint, type[Plugin]] = {
     ExtensionPoint.BIND: BindPlugin,
     ExtensionPoint.POST_BIND: PostBindPlugin,
 }
-"""What a plugin derives from to run at a point."""
+"""The base class of each point's plugins."""
+
+
+def load_scheduler_config(given: object | None) -> KubeSchedulerConfig:
+    """As load_config; plugins of installed packages may be named."""
+    return load_config(given, Registry(IN_TREE).points_of)
+
+
+def load_frameworks(given: object | None) -> dict[str, Framework]:
+    """The framework of each profile, by scheduler name. Takes what load_scheduler_config takes or returns."""
+    registry = Registry(IN_TREE)
+    loaded = load_config(given, registry.points_of)
+    frameworks: dict[str, Framework] = {}
+    for profile in loaded.profiles:
+        percentage = profile.percentage_of_nodes_to_score
+        if percentage is None:
+            profile = replace(profile, percentage_of_nodes_to_score=loaded.percentage_of_nodes_to_score)
+        frameworks[profile.scheduler_name] = Framework(profile, registry)
+    return frameworks
 
 
 class Registry(Mapping[str, Factory]):
@@ -98,7 +123,7 @@ class Registry(Mapping[str, Factory]):
         except UserError as cause:
             raise UserError(f"{whose}: {cause}") from cause
         except Exception as cause:
-            raise UserError(f"{whose}: cannot be made: {_told(cause)}") from cause
+            raise UserError(f"{whose}: cannot be made: {_one_line(cause)}") from cause
 
 
 def _load(name: str, entries: list[EntryPoint]) -> type[Plugin]:
@@ -109,13 +134,17 @@ def _load(name: str, entries: list[EntryPoint]) -> type[Plugin]:
     try:
         found = entries[0].load()
     except Exception as cause:
-        raise UserError(f"{whose}: {entries[0].value} cannot be imported: {_told(cause)}") from cause
+        raise UserError(f"{whose}: {entries[0].value} cannot be imported: {_one_line(cause)}") from cause
     if not (isinstance(found, type) and issubclass(found, Plugin)):
         raise UserError(f"{whose}: {entries[0].value} is no class that derives from Plugin")
     if getattr(found, "name", None) != name:
         raise UserError(f"{whose}: {entries[0].value} calls itself {getattr(found, 'name', None)!r}")
     if not _points_of(found):
         raise UserError(f"{whose}: {entries[0].value} derives from no extension point")
+    major, minor = found.api_version
+    if major != API_VERSION[0] or minor > API_VERSION[1]:
+        needs, has = f"{major}.{minor}", ".".join(map(str, API_VERSION))
+        raise UserError(f"{whose}: {entries[0].value} needs version {needs} of flotilla.plugin, this is {has}")
     missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
     if missing:
         raise UserError(f"{whose}: {entries[0].value} has no {missing}")
@@ -135,5 +164,5 @@ def _distribution(entry: EntryPoint) -> str:
     return "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
 
 
-def _told(cause: Exception) -> str:
+def _one_line(cause: Exception) -> str:
     return " ".join(f"{type(cause).__name__}: {cause}".split())

@@ -1,29 +1,30 @@
-"""Which nodes of one table would have room for a pod if less important ones made way, and who these would be.
+"""DryRun: which nodes would have room for a pod if pods of lower priority were evicted, and which of them.
 
-Tried as a what-if, many rows at once: first all pods of lower priority are gone; where the pod fits then, they are put
-back one by one, the most important first, and stay if the pod still fits. The i-th of every row comes back at once.
+Many rows are judged at once: first without any pod of lower priority; where the pod fits then, they are put back one by
+one, the most important first, and stay if the pod still fits. The i-th pod of every row is put back at the same time.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from flotilla.results import Status, unresolvable
+from flotilla.plugin import Mask, Status, unresolvable
 from shared.cluster.changes import Rows
-from shared.cluster.nodetable import LoadKind, NodeTable, Placed
-from shared.framework.keymatrix import Mask
-from shared.framework.nominated import KeptRoom
-from shared.framework.podclass import PodClass
-from shared.framework.view import Changes, Hypothesis
-from shared.framework.whatif import Both, WhatIf
+from shared.cluster.nodetable import PODS, LoadKind, NodeTable, Placed
+from shared.cluster.objects import ClusterObjects
+from shared.cluster.view import Changes, together
+from shared.framework.judge import Judge
+from shared.framework.pod_class import PodClass
 from shared.messages.preemption import Candidate, Victim
-from shared.plugins.preemption.budgets import Budgets
-from shared.plugins.preemption.ports import FreedPorts, freed_ports
+from shared.model.load import PodLoad
+from shared.model.objects import LabelSelector, PodDisruptionBudget
+from shared.model.resources import HostPort
+from shared.model.selectors import label_selector_matches
 
 FEWEST_AT_ONCE = 64
-"""So many rows are tried at once at least: fewer hardly cost less."""
+"""Rows tried at once, at least: fewer hardly cost less."""
 NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 
 
@@ -49,10 +50,9 @@ class Tried:
 class DryRun:
     """For one class, which is refreshed, as the table is now."""
 
-    def __init__(self, table: NodeTable, what_if: WhatIf, kept_room: KeptRoom, pod_class: PodClass) -> None:
+    def __init__(self, table: NodeTable, judge: Judge, pod_class: PodClass) -> None:
         self._table = table
-        self._what_if = what_if
-        self._kept_room = kept_room
+        self._judge = judge
         self._class = pod_class
         self._budgets = Budgets(table.objects)
 
@@ -78,15 +78,15 @@ class DryRun:
             return
         rows, lesser = rows[at], [lesser[i] for i in at.tolist()]
         freed = freed_ports(self._table, rows, lesser)
-        judged = self._kept_room.judge(self._class, rows, _together(_Standing(lesser).changes(), freed))
-        for of_status, status in self._what_if.statuses(self._class, judged):
+        judged = self._judge.judge(self._class, rows, together(_Standing(lesser).changes(), freed))
+        for of_status, status in self._judge.statuses(self._class, judged):
             tried.reject(status, len(of_status))
         fits = np.flatnonzero(judged.fits)
         if fits.size:
             freed = None if freed is None else freed.take(fits)
             self._reprieve(rows[fits], [lesser[i] for i in fits.tolist()], freed, tried)
 
-    def _reprieve(self, rows: Rows, lesser: Sequence[Pods], freed: FreedPorts | None, tried: Tried) -> None:
+    def _reprieve(self, rows: Rows, lesser: Sequence[Pods], freed: "FreedPorts | None", tried: Tried) -> None:
         """Puts back whoever may stay."""
         by_importance = [_by_importance(pods) for pods in lesser]
         budgets = [self._budgets.left_after([pod for _, pod in pods]) for pods in by_importance]
@@ -95,8 +95,9 @@ class DryRun:
         for turn in standing.turns(np.array([each for of_row in violating for each in of_row], dtype=np.bool_)):
             places = standing.at[turn]
             standing.gone[turn] = False
-            supposed = _together(standing.changes(places), None if freed is None else freed.take(places))
-            judged = self._kept_room.judge(self._class, rows[places], supposed)
+            changes = standing.changes(places)
+            supposed = None if changes is None else together(changes, None if freed is None else freed.take(places))
+            judged = self._judge.judge(self._class, rows[places], supposed)
             standing.gone[turn] = ~judged.fits
         for row, pods, of_row, gone in zip(rows.tolist(), by_importance, budgets, standing.gone_by_row(), strict=True):
             node = self._table.names[row]
@@ -148,10 +149,6 @@ class _Standing:
         return [of_row.tolist() for of_row in np.split(self.gone, self._ends[:-1])]
 
 
-def _together(changes: Changes | None, freed: FreedPorts | None) -> Hypothesis | None:
-    return changes if freed is None or changes is None else Both(changes, freed)
-
-
 def _by_importance(pods: Pods) -> Pods:
     """The most important first: by priority, then whoever runs for longest; of equals, by uid."""
     return sorted(pods, key=_rank)
@@ -165,3 +162,94 @@ def _rank(pod: tuple[str, Placed]) -> tuple[int, float, str]:
 def _victim(uid: str, pod: Placed, left: dict[str, int]) -> Victim:
     load, violates = pod.kind.load, any(allowed < 0 for allowed in left.values())
     return Victim(uid, pod.key or uid, load.priority, pod.started, violates, load.terminating, left)
+
+
+class Budgets:
+    """For one search: the budgets of each kind of pod are looked for once."""
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self._objects = objects
+        self._any = bool(objects.disruption_budgets)
+        self._of_kind: dict[LoadKind, list[PodDisruptionBudget]] = {}
+
+    def violating(self, pods: Iterable[Placed]) -> list[bool]:
+        """For the pods of one node in this order: whether a budget is used up once all before it are gone.
+
+        Every pod takes from all budgets that are about it, whether there is anything left or not. One whose disruption
+        was counted in already takes nothing.
+        """
+        return [any(allowed < 0 for allowed in left.values()) for left in self.left_after(pods)]
+
+    def left_after(self, pods: Iterable[Placed]) -> list[dict[str, int]]:
+        """As violating: what is left of each budget about a pod, by the budget's key."""
+        if not self._any:
+            return [{} for _ in pods]
+        left: dict[str, int] = {}
+        return [self._take(pod, left) for pod in pods]
+
+    def _take(self, pod: Placed, left: dict[str, int]) -> dict[str, int]:
+        taken_from: dict[str, int] = {}
+        for budget in self._about(pod.kind):
+            if pod.key.partition("/")[2] not in budget.status.disrupted_pods:
+                left[budget.key] = left.get(budget.key, budget.status.disruptions_allowed) - 1
+                taken_from[budget.key] = left[budget.key]
+        return taken_from
+
+    def _about(self, kind: LoadKind) -> list[PodDisruptionBudget]:
+        found = self._of_kind.get(kind)
+        if found is None:
+            in_namespace = self._objects.disruption_budgets_in(kind.load.namespace).values()
+            found = self._of_kind[kind] = [b for b in in_namespace if _is_about(b.spec.selector, kind.load)]
+        return found
+
+
+def _is_about(selector: LabelSelector | None, load: PodLoad) -> bool:
+    """A budget without a selector, or with an empty one, is about no pod; and none is about a pod without labels."""
+    if selector is None or not (selector.match_labels or selector.match_expressions) or not load.labels:
+        return False
+    return label_selector_matches(selector, load.labels)
+
+
+# Host ports that several pods of one node have. kube-scheduler knows which ports of a node are taken, not how often: it
+# treats such a port as free as soon as one of these pods is gone.
+
+
+class FreedPorts(Changes):
+    """Takes ports from rows, and no pod."""
+
+    def loads(self, i: int, there: list[PodLoad]) -> list[PodLoad]:
+        return there
+
+    def take(self, at: Rows) -> "FreedPorts":
+        some = Changes.take(self, at)
+        return FreedPorts(some.nodes, some.at, some.which, some.count, some.kinds)
+
+
+def freed_ports(table: NodeTable, rows: Rows, gone: Sequence[Sequence[tuple[str, Placed]]]) -> FreedPorts | None:
+    """The ports that pods which stay have in common with pods of the same row that are gone; None if there are none."""
+    kinds: dict[HostPort, LoadKind] = {}
+    at: list[int] = []
+    ports: list[HostPort] = []
+    for i, (row, pods) in enumerate(zip(rows.tolist(), gone, strict=True)):
+        freed = {port for _, pod in pods for port in pod.kind.load.ports}
+        if freed:
+            leave = {uid for uid, _ in pods}
+            staying = [pod for uid, pod in table.placed_at(row) if uid not in leave]
+            shared = [(port, pod.kind) for pod in staying for port in pod.kind.load.ports if port in freed]
+            at += [i] * len(shared)
+            ports += [port for port, _ in shared]
+            for port, kind in shared:
+                kinds.setdefault(port, _bare(port, kind))
+    if not ports:
+        return None
+    number = {port: k for k, port in enumerate(kinds)}
+    which = np.array([number[port] for port in ports], dtype=np.intp)
+    count = np.full(len(ports), -1, dtype=np.int64)
+    return FreedPorts(len(rows), np.array(at, dtype=np.intp), which, count, list(kinds.values()))
+
+
+def _bare(port: HostPort, of_kind: LoadKind) -> LoadKind:
+    """A load that is nothing but a port: it does not even count as a pod."""
+    kind = LoadKind(PodLoad(namespace="", ports=(port,)), of_kind.label_class)
+    kind.resources, kind.amounts = np.array([PODS], dtype=np.intp), np.zeros(1, dtype=np.int64)
+    return kind

@@ -1,0 +1,142 @@
+"""DefaultPreemption: pods of lower priority make way for one that fits no node.
+
+The search is spread over the shards: each tries its own nodes (`shared/framework/dry_run.py`), and the cycle chooses
+among the candidates of all shards.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+
+from flotilla.plugin import (
+    SUCCESS,
+    Action,
+    ClassState,
+    Code,
+    Pod,
+    PodParts,
+    PostFilterPlugin,
+    PostFilterResult,
+    PreEnqueuePlugin,
+    Registration,
+    Resource,
+    Status,
+)
+from shared.cluster.nodetable import NodeTable
+from shared.config.args import DefaultPreemptionArgs
+from shared.errors import InvariantBroken
+from shared.messages.preemption import Candidate, Victim
+from shared.plugins.queueing_hints import never
+
+LOWEST_PRIORITY = -(1 << 31)
+NEVER = "not eligible due to preemptionPolicy=Never."
+VICTIMS_STILL_GO = "not eligible due to a terminating pod on the nominated node."
+
+
+class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
+    name = "DefaultPreemption"
+    reads_of_pod = PodParts.TEMPLATE
+
+    def __init__(self, args: DefaultPreemptionArgs | None = None) -> None:
+        self._args = args or DefaultPreemptionArgs()
+
+    def signature(self, pod: Pod) -> Hashable:
+        return pod.spec.preemption_policy
+
+    def reads_objects(self, state: ClassState) -> tuple[()]:
+        """Each search reads the budgets as they are."""
+        return ()
+
+    def events(self) -> Sequence[Registration]:
+        """Only for its gate: the plugins that rejected the pod wait for its victims to be gone."""
+        return (Registration(Resource.POD, Action.DELETE, never),)
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Pending evictions do not show in the pod; the queue holds it back for them."""
+        return SUCCESS
+
+    def post_filter(self, state: ClassState, statuses: dict[str, Status]) -> PostFilterResult:
+        raise InvariantBroken(f"{self.name} is not asked about one pod in one place")
+
+    def candidates_wanted(self, potential: int) -> int:
+        """How many candidates to look for, given the number of nodes where preemption might help."""
+        share = potential * self._args.min_candidate_nodes_percentage // 100
+        return min(potential, max(share, self._args.min_candidate_nodes_absolute))
+
+    def ineligible(self, pod: Pod, table: NodeTable, own_status: Status | None) -> str:
+        """Why the pod may not preempt, as far as this table knows; empty if it may.
+
+        `own_status`: that of the node that the pod is nominated to, if it is in this table.
+        """
+        if pod.spec.preemption_policy == "Never":
+            return NEVER
+        row = table.row_of(pod.status.nominated_node_name)
+        if row is None or own_status is None or own_status.code is Code.UNRESOLVABLE:
+            return ""
+        loads = table.loads_at(row)
+        return VICTIMS_STILL_GO if any(load.priority < pod.priority and load.preempted for load in loads) else ""
+
+
+# Which candidate costs least
+
+
+def best_of(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The best ones, all equally good; by node name."""
+    left = list(candidates)
+    for cost in _COSTS:
+        if len(left) < 2:
+            break
+        costs = [cost(candidate.victims) for candidate in left]
+        lowest = min(costs)
+        left = [candidate for candidate, of_it in zip(left, costs, strict=True) if of_it == lowest]
+    return sorted(left, key=lambda candidate: candidate.node)
+
+
+def _violations(victims: Sequence[Victim]) -> float:
+    return sum(victim.violates for victim in victims)
+
+
+def _highest_priority(victims: Sequence[Victim]) -> float:
+    return max(victim.priority for victim in victims)
+
+
+def _sum_of_priorities(victims: Sequence[Victim]) -> float:
+    """Counted from the lowest possible priority, so that no victim makes a candidate cheaper."""
+    return sum(victim.priority - LOWEST_PRIORITY for victim in victims)
+
+
+def _how_long_they_run(victims: Sequence[Victim]) -> float:
+    """The start of the most important victim that runs longest: the later, the better."""
+    highest = max(victim.priority for victim in victims)
+    return -min(
+        math.inf if victim.started is None else victim.started for victim in victims if victim.priority == highest
+    )
+
+
+_COSTS: tuple[Callable[[Sequence[Victim]], float], ...] = (
+    _violations,
+    _highest_priority,
+    _sum_of_priorities,
+    len,
+    _how_long_they_run,
+)
+
+
+# The answers of PostFilter plugins in several shards as one
+
+
+def is_final(status: Status) -> bool:
+    """Whether no further plugin is asked: this one helped, failed, or says that nothing helps."""
+    return status.ok or status.code in (Code.ERROR, Code.UNRESOLVABLE)
+
+
+def of_all_shards(results: Sequence[PostFilterResult]) -> PostFilterResult:
+    """One plugin's answers in several shards as one: a final answer holds for all; the first nominated node by name."""
+    for code in (Code.ERROR, Code.UNRESOLVABLE):
+        for result in results:
+            if result.status.code is code:
+                return result
+    helped = [result for result in results if result.status.ok]
+    if helped:
+        return min(helped, key=lambda result: result.nominated_node)
+    reasons = dict.fromkeys(reason for result in results for reason in result.status.reasons)
+    return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons)))

@@ -1,1 +1,0 @@
-"""DefaultPreemption: pods of lower priority make way for one that no node has room for."""

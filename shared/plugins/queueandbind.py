@@ -1,0 +1,67 @@
+"""PrioritySort, SchedulingGates and DefaultBinder: the first and the last plugins that a pod meets."""
+
+from collections.abc import Sequence
+
+from flotilla.plugin import (
+    SUCCESS,
+    Action,
+    ApiCall,
+    BindingState,
+    BindPlugin,
+    Pod,
+    PodParts,
+    PreEnqueuePlugin,
+    QueueSortPlugin,
+    Registration,
+    Resource,
+    Status,
+    unresolvable,
+)
+from shared.plugins.queueing_hints import after_own_update
+
+
+class PrioritySort(QueueSortPlugin):
+    """Orders the queue by priority, then by the time of arrival."""
+
+    name = "PrioritySort"
+    reads_of_pod = PodParts.TEMPLATE
+
+    def sort_key(self, pod: Pod, queued_at: float) -> tuple[int, float]:
+        return -pod.priority, queued_at
+
+
+class SchedulingGates(PreEnqueuePlugin):
+    """Keeps a pod out of the active queue until all its gates are gone."""
+
+    name = "SchedulingGates"
+    reads_of_pod = PodParts.TEMPLATE
+
+    def events(self) -> Sequence[Registration]:
+        return (Registration(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, after_own_update),)
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        gates = pod.spec.scheduling_gates
+        if not gates:
+            return SUCCESS
+        return unresolvable(f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]")
+
+
+class DefaultBinder(BindPlugin):
+    """Binds a pod by the API server's binding subresource."""
+
+    name = "DefaultBinder"
+    reads_of_pod = PodParts.TEMPLATE
+    reads_pod = False
+
+    def bind(self, state: BindingState, node: str) -> Status | ApiCall:
+        pod = state.pod
+        return ApiCall(
+            method="POST",
+            path=f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding",
+            body={
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+            },
+        )
