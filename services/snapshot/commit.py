@@ -107,7 +107,7 @@ class CommitHandler:
             applied.conflicts += conflicts.values()
             if not conflicts:
                 applied.entries += [self._assume(commit, each, applied.changes, now) for each in unit]
-        applied.written += [entry.node for entry in applied.entries]
+        applied.written += [entry.assignment.node for entry in applied.entries]
         for nominate in commit.nominations:
             conflict = self._checks.nomination(nominate, commit.loads[nominate.load], applied.written)
             if conflict is not None:
@@ -119,16 +119,15 @@ class CommitHandler:
 
     def _assume(self, commit: Commit, decision: Decision, changes: list[Change], now: float) -> LedgerEntry:
         """Later decisions of the commit count with this one; `changes` is appended to."""
-        cluster, uid, node, key = self._cluster, decision.uid, decision.node, decision.key
-        load = commit.loads[decision.load]
+        cluster, of, load = self._cluster, decision.assignment, commit.loads[decision.load]
+        uid, node, key, volumes = of.uid, of.node, of.key, of.volumes
         changes += cluster.revoke((uid,))
         cluster.pods.put(uid, node, load, key, assumed=True)
         changes.append(PodPlaced(uid, node, decision.load, key))
-        volumes = decision.assignment.volumes
         if volumes is not None:
             volumes, overlaid = cluster.objects.assume(uid, node, volumes, cluster.seq + 1)
             changes += overlaid
-            decision = replace(decision, assignment=replace(decision.assignment, volumes=volumes))
+            decision = replace(decision, assignment=replace(of, volumes=volumes))
         return cluster.ledger.assume(decision, load, commit, cluster.seq + 1, now)
 
     def _nominate(self, commit: Commit, nominate: Nominate, applied: _Applied, now: float) -> None:
@@ -163,7 +162,7 @@ class CommitHandler:
             effects.append(Publish(delta))
         effects.append(Reply(self.answer))
         if applied.entries:
-            effects.append(DispatchOrders(tuple((entry.uid, entry.attempt) for entry in applied.entries)))
+            effects.append(DispatchOrders(tuple((entry.assignment.uid, entry.attempt) for entry in applied.entries)))
         return effects + applied.evictions
 
 

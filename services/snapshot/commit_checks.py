@@ -146,7 +146,8 @@ class CommitChecks:
     # What has changed since the evaluation
 
     def _freshness(self, wanted: Decision | Nominate) -> Conflict | None:
-        uid, node, seen, nodes = wanted.uid, wanted.node, wanted.seen, self._nodes
+        of, seen, nodes = wanted.assignment, wanted.seen, self._nodes
+        uid, node = of.uid, of.node
         placement = self._pods.get(uid)
         if placement is not None:
             return Conflict(uid, f"the pod is on node {placement.node} already", placed=True)
@@ -212,7 +213,8 @@ class CommitChecks:
         return self._filters.get(wanted.profile, ALL_FILTERS)
 
     def _room(self, wanted: Decision, load: PodLoad, gang: GangLoads | None) -> Conflict | None:
-        node, filters = wanted.node, self._filters_of(wanted)
+        of = wanted.assignment
+        node, filters = of.node, self._filters.get(of.profile, ALL_FILTERS)
         members = () if gang is None else gang.on_node(node)
         if filters.resources and (lacking := self._lacking(wanted, load, filters, added=members)):
             return at_fault(wanted, "capacity", f"node {node} has no room for it: {lacking}")
@@ -261,7 +263,7 @@ class CommitChecks:
         added: Sequence[PodLoad] = (),
     ) -> str:
         """Why NodeResourcesFit would reject the node, with these pods removed and added."""
-        node = wanted.node
+        node = wanted.assignment.node
         capacity, used, pods = self._nodes.allocatable(node), self._pods.requests_on(node), self._pods.count_on(node)
         if removed or added:
             used, pods = _changed(used, removed, added), pods - len(removed) + len(added)

@@ -106,7 +106,7 @@ class Ledger:
             window=BINDING_WINDOW,
             assumed_at=wall,
         )
-        uid = decision.uid
+        uid = decision.assignment.uid
         self._entries[uid] = entry
         self._states[uid] = E.ASSUMED
         self._failures.pop(uid, None)
@@ -166,10 +166,11 @@ class Ledger:
 
     def order(self, key: AttemptKey, epoch: int, now: float) -> BindingOrder | None:
         """The order as a binder must have it now; None if no binder must have it. `epoch`: the snapshot's."""
-        entry = self.find(*key)
-        if entry is None or self._states[entry.uid] is not E.ASSUMED:
+        uid, attempt = key
+        entry = self.find(uid, attempt)
+        if entry is None or self._states[uid] is not E.ASSUMED:
             return None
-        left = self._deadlines.get(entry.uid, now) - now
+        left = self._deadlines.get(uid, now) - now
         return None if left <= 0 else BindingOrder(entry.assignment, epoch, entry.attempt, left)
 
     # Time
