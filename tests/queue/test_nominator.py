@@ -164,6 +164,18 @@ def test_an_unshown_nomination_is_sent_with_the_next_notice() -> None:
     assert notice.nominated is None
 
 
+def test_a_nomination_that_is_taken_back_is_cleared_though_no_status_shows_it() -> None:
+    """The notice of the nomination may still be on its way, and land after the notice that says nothing of it."""
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.reject("a", nominated="n")
+    queue.change()
+    assert nominated_when_taken(queue) == "n"
+    (notice,) = notices(queue.reject("a", nominated=""))
+    assert notice.nominated == ""
+
+
 @pytest.mark.parametrize("end", ["taken away", "deleted"])
 def test_a_lost_nomination_that_no_status_showed_helps_other_pods(queue: Queue, end: str) -> None:
     queue.add("b")

@@ -27,7 +27,8 @@ RETRY_DELAYS = (10.0, 20.0, 40.0, 80.0)
 def failure_notice(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
     """Always an Event; the condition and the nominated node only if the pod does not show them.
 
-    `unshown`: the earlier nomination that the status does not show, whose notice may have been lost.
+    `unshown`: the earlier nomination that the status does not show. Its notice may have been lost, or be on its way, so
+    another one is told even if the status shows that.
     """
     nominated = unshown if outcome.nominated is None else outcome.nominated
     reason = UNSCHEDULABLE_REASON if outcome.verdict is Verdict.UNSCHEDULABLE else ERROR_REASON
@@ -39,7 +40,7 @@ def failure_notice(pod: Pod, outcome: Outcome, unshown: str | None = None) -> No
         reason=reason,
         message=outcome.message,
         patch=not _shows(pod, reason, outcome.message),
-        nominated=None if nominated == pod.status.nominated_node_name else nominated,
+        nominated=None if unshown is None and nominated == pod.status.nominated_node_name else nominated,
         version=pod.metadata.resource_version,
     )
 
