@@ -64,7 +64,7 @@ class NatsClient(Client):
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """Built anew each time, because certificates may have been rotated."""
+        """Built each time, because certificates may have been rotated."""
         try:
             return self._tls()
         except UserError as cause:

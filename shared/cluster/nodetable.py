@@ -1,6 +1,6 @@
 """NodeTable: the state of a set of nodes as columns, one row a node.
 
-Two kinds of change are told apart, because most plugins read only one of them: a change of the node *object* (labels,
+Two kinds of change are distinguished, because most plugins read only one of them: a change of the node *object* (labels,
 taints, allocatable ...) and a change of its *load* (a pod came or went). Each has a ChangeLog; an object change is
 also written to the load log, so that the load log alone names every row that may be judged differently now.
 

@@ -18,7 +18,7 @@ from shared.config.document import ConfigSource, DocumentFault, parse_document
 from shared.config.settings import ApiSettings
 from shared.config.structs import DEFAULT_BURST, DEFAULT_QPS
 from shared.errors import FlotillaError, UserError
-from shared.kube.credentials import Credentials, Found, InCluster, Kubeconfig, Material, make_context
+from shared.kube.credentials import Credentials, FoundAccess, InCluster, Kubeconfig, TlsMaterial, make_context
 from shared.kube.errors import one_line
 from shared.kube.throttling import TokenBucket
 from shared.proxies import checked_proxy, proxy_of_environment
@@ -189,7 +189,7 @@ async def find_access(settings: ApiSettings, kubeconfig: str | None = None) -> A
 def _plain(server: str, token: str | None) -> Access:
     authorization = f"Bearer {token.strip()}" if token else None
     checked = _checked(server, "server")
-    tls = make_context(Material(b"", b"", b"", True)) if checked.startswith("https:") else None
+    tls = make_context(TlsMaterial(b"", b"", b"", True)) if checked.startswith("https:") else None
     return Access(checked, Credentials(authorization, tls))
 
 
@@ -205,7 +205,7 @@ async def _from_kubeconfig(path: str, context: str | None) -> Access:
     return _access(found, path, source)
 
 
-def _access(found: Found, source: str, again: InCluster | Kubeconfig) -> Access:
+def _access(found: FoundAccess, source: str, again: InCluster | Kubeconfig) -> Access:
     async def look(refused: bool) -> Credentials:
         return (await again.look(refused)).credentials
 

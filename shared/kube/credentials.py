@@ -28,7 +28,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class ConnectionSettings:
     """`authorization`: the header's value; None without a token. Certificates, authorities and keys are PEM."""
 
     server: str
@@ -42,14 +42,14 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ContextEntries:
     """The entries that a context names; it may name no user."""
 
     user: Mapping[str, Any]
     cluster: Mapping[str, Any]
 
 
-def choose(document: object, context: str | None) -> Chosen:
+def choose(document: object, context: str | None) -> ContextEntries:
     """UserError if the file has no such context, or no cluster of that name."""
     if not isinstance(document, dict):
         raise UserError("not a usable kubeconfig: it should be a map with contexts, clusters and users")
@@ -60,15 +60,15 @@ def choose(document: object, context: str | None) -> Chosen:
     cluster = _named(document, "clusters", chosen.get("cluster"), "cluster")
     users = document.get("users")
     user = _named(document, "users", chosen["user"], "user", required=False) if chosen.get("user") and users else {}
-    return Chosen(user, cluster)
+    return ContextEntries(user, cluster)
 
 
-def configured(chosen: Chosen, folder: Path) -> Configured:
+def configured(chosen: ContextEntries, folder: Path) -> ConnectionSettings:
     """The settings in these entries; relative paths start at `folder`. UserError or OSError if they are unusable."""
     user, cluster = chosen.user, chosen.cluster
     server = str(cluster.get("server") or "").rstrip("/")
     secure = server.startswith("https")
-    return Configured(
+    return ConnectionSettings(
         server=server,
         server_hostname=_text(cluster, "tls-server-name"),
         proxy=_text(cluster, "proxy-url"),
@@ -80,7 +80,7 @@ def configured(chosen: Chosen, folder: Path) -> Configured:
     )
 
 
-def service_account() -> Configured:
+def service_account() -> ConnectionSettings:
     """The settings of a pod's service account."""
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{what}", "") for what in ("HOST", "PORT"))
     if not host or not port:
@@ -91,7 +91,7 @@ def service_account() -> Configured:
         if not text:
             raise UserError(f"{SERVICE_ACCOUNT / name}: is empty")
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return Configured(f"https://{address}", authority=authority, authorization=f"Bearer {token}")
+    return ConnectionSettings(f"https://{address}", authority=authority, authorization=f"Bearer {token}")
 
 
 def _named(
@@ -154,7 +154,7 @@ class Credentials:
     """The Unix time from which a new one is requested, if known."""
 
 
-class Found(NamedTuple):
+class FoundAccess(NamedTuple):
     """`server`: as written in the source. Everything but the credentials is fixed while a process runs."""
 
     server: str
@@ -163,7 +163,7 @@ class Found(NamedTuple):
     credentials: Credentials
 
 
-class Material(NamedTuple):
+class TlsMaterial(NamedTuple):
     """PEM files of a TLS context; empty for none."""
 
     authority: bytes
@@ -176,10 +176,10 @@ class TlsContexts:
     """Makes a new context only when the material has changed."""
 
     def __init__(self) -> None:
-        self._material: Material | None = None
+        self._material: TlsMaterial | None = None
         self._context: ssl.SSLContext | None = None
 
-    def of(self, material: Material) -> ssl.SSLContext:
+    def of(self, material: TlsMaterial) -> ssl.SSLContext:
         """Raises OSError or ValueError if the material is unusable."""
         if self._context is None or material != self._material:
             self._context, self._material = make_context(material), material
@@ -187,7 +187,7 @@ class TlsContexts:
 
 
 @lru_cache(maxsize=MOST_CONTEXTS)
-def make_context(material: Material) -> ssl.SSLContext:
+def make_context(material: TlsMaterial) -> ssl.SSLContext:
     """Cached, so that a process's clients share what takes tens of milliseconds to make."""
     authority = material.authority.decode("ascii", "ignore") or None
     verifies = material.verify or authority is not None
@@ -211,7 +211,7 @@ class InCluster:
     def __init__(self) -> None:
         self._contexts = TlsContexts()
 
-    async def look(self, refused: bool) -> Found:
+    async def look(self, refused: bool) -> FoundAccess:
         try:
             found = service_account()
         except (FlotillaError, OSError) as cause:
@@ -235,7 +235,7 @@ class Kubeconfig:
         self._given: ExecCredential | None = None
         self._renew_at: float | None = None
 
-    async def look(self, refused: bool) -> Found:
+    async def look(self, refused: bool) -> FoundAccess:
         """Raises whatever a malformed file, the plugin or the provider leads to."""
         if not self._path.is_file():
             raise UserError(f"{self._path}: no such file")
@@ -248,7 +248,7 @@ class Kubeconfig:
             return await self._by_provider()
         return _found(configured(chosen, self._path.parent), self._contexts)
 
-    async def _by_provider(self) -> Found:
+    async def _by_provider(self) -> FoundAccess:
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_kube_config
 
@@ -260,12 +260,12 @@ class Kubeconfig:
             self._provider = await load_kube_config(str(self._path), context=self._context, client_configuration=told)
         return _found(_as_configured(told), self._contexts)
 
-    async def _by_plugin(self, chosen: Chosen, refused: bool) -> Found:
+    async def _by_plugin(self, chosen: ContextEntries, refused: bool) -> FoundAccess:
         given = await self._ask_plugin(chosen.user["exec"], chosen.cluster, refused)
         user = {key: value for key, value in chosen.user.items() if key not in ("exec", "tokenFile")}
         if given.token is not None:
             user["token"] = given.token
-        found = configured(Chosen(user, chosen.cluster), self._path.parent)
+        found = configured(ContextEntries(user, chosen.cluster), self._path.parent)
         if given.certificate:
             found = replace(found, certificate=given.certificate, key=given.key)
         return _found(found, self._contexts, given.expires, self._renew_at)
@@ -282,11 +282,11 @@ class Kubeconfig:
         return given
 
 
-def _as_configured(told: "Configuration") -> Configured:
+def _as_configured(told: "Configuration") -> ConnectionSettings:
     token = told.api_key.get("BearerToken")
     files = (told.ssl_ca_cert, told.cert_file, told.key_file)
     authority, certificate, key = (Path(path).read_bytes() if path else b"" for path in files)
-    return Configured(
+    return ConnectionSettings(
         server=told.host or "",
         server_hostname=told.tls_server_name,
         proxy=told.proxy,
@@ -299,15 +299,15 @@ def _as_configured(told: "Configuration") -> Configured:
 
 
 def _found(
-    configured: Configured, contexts: TlsContexts, expires: float | None = None, renew_at: float | None = None
-) -> Found:
-    material = Material(configured.authority, configured.certificate, configured.key, configured.verify)
+    configured: ConnectionSettings, contexts: TlsContexts, expires: float | None = None, renew_at: float | None = None
+) -> FoundAccess:
+    material = TlsMaterial(configured.authority, configured.certificate, configured.key, configured.verify)
     try:
         tls = contexts.of(material)
     except (OSError, ValueError) as cause:  # ssl.SSLError is an OSError
         raise UnusableCertificates(f"certificates: {' '.join(str(cause).split())}") from cause
     credentials = Credentials(configured.authorization, tls, expires, renew_at)
-    return Found(configured.server, configured.server_hostname, configured.proxy, credentials)
+    return FoundAccess(configured.server, configured.server_hostname, configured.proxy, credentials)
 
 
 class UnusableCertificates(FlotillaError):

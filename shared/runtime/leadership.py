@@ -88,7 +88,7 @@ async def leadership(
 class LaterTerm:
     """Leaves our term for a later one, once a peer shows that another leader has used our term or a later one.
 
-    Either that leader leads by now and this one stood still, or somebody deleted the Lease, so that terms began again
+    Either another process leads by now and this one stood still, or the Lease was deleted, so that terms began again
     at or below one that peers have seen, and they refuse ours.
     """
 

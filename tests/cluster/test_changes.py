@@ -14,7 +14,7 @@ def since(log: ChangeLog, position: int) -> list[int] | None:
     return [int(row) for row in rows]
 
 
-def test_a_reader_gets_what_came_after_its_position() -> None:
+def test_a_reader_gets_the_changes_after_its_position() -> None:
     log = ChangeLog()
     start = log.position
     log.append(7)
@@ -44,7 +44,7 @@ def test_every_change_moves_the_position() -> None:
     assert positions == sorted(set(positions))
 
 
-def test_invalidation_voids_every_position_before_it_and_none_after() -> None:
+def test_invalidation_affects_only_earlier_positions() -> None:
     log = ChangeLog()
     up_to_date_when_empty = log.position
     log.append(1)

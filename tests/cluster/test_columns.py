@@ -94,7 +94,7 @@ def test_rows_without_a_node_are_absent(table: NodeTable) -> None:
     assert set(column[2:].tolist()) == {ABSENT}
 
 
-def test_the_column_read_longest_ago_goes_first(table: NodeTable) -> None:
+def test_the_least_recently_read_column_is_evicted(table: NodeTable) -> None:
     columns = Columns(table, limit=2)
     for plus in (1, 2):
         columns.of_nodes(Counted(plus))

@@ -52,7 +52,7 @@ def test_names_of_one_image_may_settle_to_different_sizes() -> None:
     assert sizes(settled) == {"web:1": 10, "web@sha256:0": 12}
 
 
-def test_a_node_is_otherwise_left_as_it_is() -> None:
+def test_other_fields_of_the_node_are_unchanged() -> None:
     built = node("a").capacity(cpu="4").label(zone="x").taint("t").image("web:1", 10).build()
     assert ImageSizes().settle(built, None) == built
     assert ImageSizes().settle(node("b").build(), None) == node("b").build()

@@ -67,7 +67,7 @@ def everything(_: LabelClass) -> bool:
     return True
 
 
-def test_pods_that_look_alike_to_a_selector_share_a_class() -> None:
+def test_pods_that_a_selector_cannot_distinguish_share_a_class() -> None:
     classes = LabelClasses()
     base = pod("p").label(app="web", tier="front")
     one = classes.class_of(load_of(base.request(cpu="1").build()))
@@ -82,7 +82,7 @@ def test_pods_that_look_alike_to_a_selector_share_a_class() -> None:
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.booleans()), max_size=60),
     st.sets(st.integers(0, 4)),
 )
-def test_counts_follow_what_comes_and_goes(changes: list[tuple[int, int, bool]], asked: set[int]) -> None:
+def test_counts_follow_added_and_removed_pods(changes: list[tuple[int, int, bool]], asked: set[int]) -> None:
     classes = LabelClasses()
     known = [classes.class_of(PodLoad(namespace="n", labels={"app": str(i)})) for i in range(5)]
     present: dict[tuple[int, int], int] = {}
@@ -103,7 +103,7 @@ def test_counts_follow_what_comes_and_goes(changes: list[tuple[int, int, bool]],
     assert sum(classes.counts(everything).values()) == sum(present.values())
 
 
-def test_a_predicate_is_asked_once_a_class_however_many_pods_it_has() -> None:
+def test_a_predicate_is_evaluated_once_per_class() -> None:
     table = NodeTable()
     table.add_node(node("a").build())
     for i in range(20):

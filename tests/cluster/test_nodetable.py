@@ -52,7 +52,7 @@ def test_equal_taints_share_a_set() -> None:
     assert len(set(sets)) == 3
 
 
-def test_a_node_that_is_new_twice_is_refused() -> None:
+def test_adding_a_node_twice_is_refused() -> None:
     table = NodeTable()
     table.add_node(BIG.build())
     before = dump(table)
@@ -122,7 +122,7 @@ def test_rows_of_removed_nodes_are_used_again_and_clean() -> None:
     assert by_name(table)["c"] == by_name(fresh)["c"]
 
 
-def test_growth_keeps_the_columns_and_voids_the_logs() -> None:
+def test_growth_keeps_the_columns_and_invalidates_the_logs() -> None:
     table, roomy = NodeTable(capacity=2), NodeTable(capacity=64)
     positions = {}
     for i in range(9):
@@ -201,7 +201,7 @@ def test_the_hash_of_a_name_is_the_same_in_every_table() -> None:
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(STEPS, max_size=40), st.booleans())
-def test_a_history_leaves_what_its_outcome_would(steps: list[Step], columns_from_the_start: bool) -> None:
+def test_a_history_equals_its_outcome(steps: list[Step], columns_from_the_start: bool) -> None:
     """Whatever happened, and whatever was refused on the way, only the outcome counts."""
     table, model = NodeTable(capacity=2), Model()
     for step in steps:

@@ -27,7 +27,7 @@ def used(table: NodeTable) -> dict[str, dict[str, int]]:
     return {name: known["used"] for name, known in by_name(table).items()}
 
 
-def test_a_pod_takes_its_share_and_gives_it_back(table: NodeTable) -> None:
+def test_a_pod_occupies_and_frees_resources(table: NodeTable) -> None:
     empty = by_name(table)
     table.add_pod("u", "a", SMALL)
     assert used(table) == {"a": CHEAP, "b": {}}
@@ -58,7 +58,7 @@ def test_a_pod_without_requests_counts_with_defaults_for_scoring_only(table: Nod
     assert by_name(table)["a"]["non-zero"] == [NON_ZERO_CPU, NON_ZERO_MEMORY]
 
 
-def test_an_assumed_pod_holds_its_place_until_it_is_forgotten(table: NodeTable) -> None:
+def test_an_assumed_pod_counts_until_it_is_forgotten(table: NodeTable) -> None:
     empty = by_name(table)
     table.assume_pod("u", "a", SMALL)
     assert used(table)["a"] == CHEAP
@@ -79,14 +79,14 @@ def test_confirmation_changes_nothing_but_the_assumption(table: NodeTable) -> No
     assert by_name(table) == before
 
 
-def test_the_api_server_says_where_a_pod_really_is(table: NodeTable) -> None:
+def test_the_api_server_decides_where_a_pod_is(table: NodeTable) -> None:
     table.assume_pod("u", "a", SMALL)
     table.add_pod("u", "b", SMALL)
     assert used(table) == {"a": {}, "b": CHEAP}
     assert (table.place_of("u"), table.is_assumed("u"), table.pod_count) == ("b", False, 1)
 
 
-def test_the_api_server_says_what_a_pod_really_takes(table: NodeTable) -> None:
+def test_the_api_server_decides_what_a_pod_occupies(table: NodeTable) -> None:
     table.assume_pod("u", "a", SMALL)
     position = table.load_log.position
     table.add_pod("u", "a", LARGE)
@@ -168,7 +168,7 @@ def test_a_pod_changes_the_load_log_only(table: NodeTable) -> None:
         (lambda t: t.remove_pod("new"), UnknownPod, r"^Pod new: metadata\.uid: no pod of this uid"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_changes_nothing(
+def test_an_invalid_change_is_refused_and_changes_nothing(
     table: NodeTable, step: Callable[[NodeTable], None], fault: type[ClusterError], message: str
 ) -> None:
     table.add_pod("bound", "a", SMALL)

@@ -71,7 +71,7 @@ def test_each_kind_has_its_own_view() -> None:
     assert all(list(view("default")) == ["default/x"] and not view("other") for view in namespaced)
 
 
-def test_an_object_that_says_something_else_is_found_there() -> None:
+def test_indexes_follow_changed_objects() -> None:
     objects = ClusterObjects()
     objects.upsert(a_volume("v", storageClassName="fast"))
     objects.upsert(a_volume("v", claim="default/c", storageClassName="slow"))
@@ -84,7 +84,7 @@ def test_an_object_that_says_something_else_is_found_there() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_comes_and_goes_every_index_agrees(seed: int) -> None:
+def test_indexes_agree_with_the_objects(seed: int) -> None:
     dice, objects = random.Random(seed), ClusterObjects()
     known: dict[tuple[ObjectKind, str], ClusterObject] = {}
     for _ in range(300):

@@ -43,7 +43,7 @@ CLUSTER_WIDE = {
 
 
 @pytest.mark.parametrize("kind", ObjectKind)
-def test_an_object_tells_its_kind_and_key_and_survives_every_encoding(kind: ObjectKind) -> None:
+def test_kind_and_key_survive_every_encoding(kind: ObjectKind) -> None:
     obj = an_object(kind)
     assert kind_of(obj) is kind
     assert key_of(obj) == ("x" if kind in CLUSTER_WIDE else "default/x")
@@ -54,7 +54,7 @@ def test_an_object_tells_its_kind_and_key_and_survives_every_encoding(kind: Obje
 
 
 @pytest.mark.parametrize("kind", ObjectKind)
-def test_what_nobody_reads_makes_no_difference(kind: ObjectKind) -> None:
+def test_fields_that_nobody_reads_make_no_difference(kind: ObjectKind) -> None:
     noise: dict[str, Any] = {"resourceVersion": "7", "annotations": {"example.com/other": "o"}}
     if kind is not ObjectKind.RESOURCE_SLICE:
         noise["generation"] = 9
@@ -92,7 +92,7 @@ def read(kind: ObjectKind) -> Any:
     return an_object(kind)
 
 
-def test_what_plugins_read_is_there() -> None:
+def test_fields_that_plugins_read_are_kept() -> None:
     volume: PersistentVolume = read(ObjectKind.PERSISTENT_VOLUME)
     assert volume.spec.csi is not None and volume.spec.csi.volume_handle == "h"
     assert volume.spec.node_affinity is not None and volume.spec.node_affinity.required is not None
@@ -153,7 +153,7 @@ def test_the_class_of_old_annotations_counts_before_the_field() -> None:
     ("text", "started"),
     [(None, None), ("1970-01-01T00:01:00Z", 60.0), ("1970-01-01T00:01:00", 60.0), ("yesterday", None)],
 )
-def test_when_a_pod_has_started(text: str | None, started: float | None) -> None:
+def test_start_time_of_a_pod(text: str | None, started: float | None) -> None:
     built = pod("p").build()
     status = type(built.status)(start_time=text)
     assert type(built)(metadata=built.metadata, spec=built.spec, status=status).started == started

@@ -331,7 +331,7 @@ def test_a_bad_node_is_refused_with_the_field(spec: dict[str, Any], field: str, 
         (b'{"metadata":{"name":"p","namespace":"ns","labels":{"a":"b","c":[]}}}', "ns/p", "metadata.labels.c"),
     ],
 )
-def test_what_is_no_pod_is_refused(raw: bytes, key: str, field: str) -> None:
+def test_an_object_that_is_no_pod_is_refused(raw: bytes, key: str, field: str) -> None:
     with pytest.raises(InvalidObject) as caught:
         decode_pod(raw)
     assert (caught.value.key, caught.value.field) == (key, field)

@@ -43,7 +43,7 @@ def read(of: ObjectKind, spec: Any, **more: Any) -> PodGroup:
         (THEIRS, {}, 0, None),
     ],
 )
-def test_how_many_must_find_a_place(kind: ObjectKind, spec: Any, least: int, timeout: float | None) -> None:
+def test_min_count_of_a_gang(kind: ObjectKind, spec: Any, least: int, timeout: float | None) -> None:
     group = read(kind, spec)
     assert (group.least, group.timeout) == (least, timeout)
 
@@ -57,7 +57,7 @@ def test_a_group_is_named_by_its_api_too() -> None:
 
 
 @pytest.mark.parametrize("kind", [OURS, THEIRS])
-def test_a_group_that_makes_no_sense_is_refused_by_field(kind: ObjectKind) -> None:
+def test_an_invalid_group_is_refused_with_the_field(kind: ObjectKind) -> None:
     spec = {"schedulingPolicy": {"gang": {"minCount": "many"}}, "minMember": "many"}
     with pytest.raises(InvalidObject, match=r"^PodGroup ns/g: spec\.(schedulingPolicy\.gang\.minCount|minMember)"):
         read(kind, spec)

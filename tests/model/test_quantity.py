@@ -49,7 +49,7 @@ def exact(text: str) -> Fraction:
         ("1e30", Fraction(10**30)),
     ],
 )
-def test_what_a_text_stands_for(text: str, amount: Fraction) -> None:
+def test_parsing(text: str, amount: Fraction) -> None:
     assert exact(text) == amount
 
 

@@ -97,7 +97,7 @@ def test_kinds_of_resources(name: str, extended: bool, scalar: bool) -> None:
         (pod("p").pod_request({"hugepages-2Mi": "4Mi"}), {"hugepages-2Mi": 4 * MI}),
     ],
 )
-def test_what_a_pod_requests(built: PodBuilder, requests: dict[str, int]) -> None:
+def test_requests_of_a_pod(built: PodBuilder, requests: dict[str, int]) -> None:
     assert filter_requests(built.build()) == requests
     assert placed_requests(built.build()).requests == requests
 
@@ -198,7 +198,7 @@ def test_defaults_beside_pod_level_requests() -> None:
     assert placed_requests(both) == PlacedRequests({"cpu": 1000, "memory": 7}, 1000, 7)
 
 
-def test_the_fit_score_does_not_look_at_the_pod_as_a_whole() -> None:
+def test_the_fit_score_ignores_pod_level_requests() -> None:
     built = pod("p").request(cpu="2", memory="5").container("b").pod_request(cpu="7", memory="9").overhead(cpu="1")
     assert fit_score_request(built.build(), "cpu") == 2000 + 100 + 1000
     assert fit_score_request(built.build(), "memory") == 5 + 200 * MI

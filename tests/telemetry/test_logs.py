@@ -57,14 +57,14 @@ def test_a_machine_gets_an_object_a_line() -> None:
     assert third["message"] == "of a library"
 
 
-def test_what_is_extra_cannot_pass_for_something_else() -> None:
+def test_extra_fields_cannot_overwrite_others() -> None:
     stream = io.StringIO()
     set_up("queue", "queue-1", stream=stream)
     logger("queue").info("x", extra={"service": "binder", "odd": {1, 2}})
     assert lines(stream)[0]["service"] == "queue"
 
 
-def test_people_at_a_terminal_get_text() -> None:
+def test_a_terminal_gets_text() -> None:
     stream = Terminal()
     set_up("queue", "queue-1", stream=stream)
     logger("queue").warning("pod %s waits", "p", extra={"attempt": 2})
@@ -82,7 +82,7 @@ def test_a_file_gets_text_when_asked() -> None:
 
 
 @pytest.mark.parametrize(("format", "level"), [("xml", "info"), ("json", "loud")])
-def test_a_format_or_level_that_there_is_not_is_the_users(format: str, level: str) -> None:
+def test_an_unknown_format_or_level_is_a_user_error(format: str, level: str) -> None:
     with pytest.raises(UserError, match=r"^logs: the format is one of"):
         set_up("queue", "queue-1", format=format, level=level)
 
@@ -90,7 +90,7 @@ def test_a_format_or_level_that_there_is_not_is_the_users(format: str, level: st
 # What repeats
 
 
-def test_what_repeats_is_said_now_and_then_and_how_often_it_was() -> None:
+def test_repeated_messages_are_logged_rarely_with_their_count() -> None:
     stream, now = io.StringIO(), 0.0
     set_up("queue", "queue-1", stream=stream)
     repeated = Repeated(logger("queue"), every=10.0, clock=lambda: now)
@@ -107,7 +107,7 @@ def test_what_repeats_is_said_now_and_then_and_how_often_it_was() -> None:
     ]
 
 
-def test_how_many_kinds_are_told_apart_is_bounded() -> None:
+def test_remembered_repeats_are_bounded() -> None:
     stream = io.StringIO()
     set_up("queue", "queue-1", stream=stream)
     repeated = Repeated(logger("queue"), every=10.0, clock=lambda: 0.0)
@@ -118,7 +118,7 @@ def test_how_many_kinds_are_told_apart_is_bounded() -> None:
     assert len(repeated._next) == MOST_KEYS and len(repeated._untold) <= MOST_KEYS
 
 
-def test_others_loggers_are_quietened() -> None:
+def test_loggers_of_libraries_are_rate_limited() -> None:
     stream, now = io.StringIO(), 0.0
     set_up("queue", "queue-1", stream=stream)
     other = logging.getLogger("other.exporter")

@@ -21,7 +21,7 @@ def test_the_exposition_has_what_was_declared_and_the_process() -> None:
         assert line in text
 
 
-def test_two_in_one_process_do_not_meet_and_a_name_is_declared_once() -> None:
+def test_registries_are_separate_and_names_unique() -> None:
     one, two = Metrics(), Metrics()
     one.counter("flotilla_x_total", "X.").inc()
     two.counter("flotilla_x_total", "X.")

@@ -66,7 +66,7 @@ def test_a_resource_says_which_service_and_which_of_its_processes() -> None:
     ]
 
 
-def test_services_that_were_told_nothing_meet_in_a_pods_trace() -> None:
+def test_services_agree_on_a_pods_trace_without_communication() -> None:
     with a_collector() as collector:
         for service in ("queue", "binder"):
             tracer = a_tracer(collector, service=service, seed=hash(service))
@@ -88,7 +88,7 @@ def test_the_clock_of_spans_is_the_monotonic_one_and_the_collector_gets_unix_tim
     assert span.end_time_unix_nano == pytest.approx(time.time() * 1e9, abs=5e9)
 
 
-def test_only_sampled_and_failed_spans_are_told() -> None:
+def test_only_sampled_and_failed_spans_are_exported() -> None:
     with a_collector() as collector:
         tracer = a_tracer(collector, ratio=0.0)
         tracer.record("quiet", tracer.pod("uid-1"), 1.0, 2.0)
@@ -112,7 +112,7 @@ def test_a_span_never_ends_before_it_starts() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 500, 503])
-def test_a_collector_that_refuses_disturbs_nobody(status: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusing_collector_affects_nothing(status: int, caplog: pytest.LogCaptureFixture) -> None:
     with a_collector() as collector:
         collector.status = status
         tracer = a_tracer(collector)
@@ -125,7 +125,7 @@ def test_a_collector_that_refuses_disturbs_nobody(status: int, caplog: pytest.Lo
     assert len(caplog.records) <= MOST_KINDS_OF_LINES
 
 
-def test_no_collector_disturbs_nobody_and_what_waits_for_it_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_collector_affects_nothing_and_the_queue_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         tracer = Tracer(
@@ -215,7 +215,7 @@ def setup_module() -> None:
     logging.getLogger("opentelemetry").setLevel(logging.INFO)
 
 
-def test_a_log_line_leads_to_the_trace_by_the_ids_that_the_header_has() -> None:
+def test_a_log_line_has_the_ids_of_the_trace() -> None:
     context = TraceContext(0xABC, 0xDEF, True)
     fields = context.fields()
     assert context.traceparent() == f"00-{fields['trace_id']}-{fields['span_id']}-01"
