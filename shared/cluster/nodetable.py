@@ -1,8 +1,8 @@
 """NodeTable: the state of a set of nodes as columns, one row a node.
 
-Two kinds of change are distinguished, because most plugins read only one of them: a change of the node *object* (labels,
-taints, allocatable ...) and a change of its *load* (a pod came or went). Each has a ChangeLog; an object change is
-also written to the load log, so that the load log alone names every row that may be judged differently now.
+Two kinds of change are distinguished, because most plugins read only one of them: a change of the node *object*
+(labels, taints, allocatable ...) and a change of its *load* (a pod came or went). Each has a ChangeLog; an object
+change is also written to the load log, so that the load log alone names every row that may be judged differently now.
 
 Rows of removed nodes are used again. A row that is not `valid` belongs to no node and passes no filter. A row's
 `generation` is the position of the load log right after its last change: no change, same generation.
