@@ -1,1 +1,1 @@
-"""Runs every service's core in one process; for tests, benchmarks and conformance."""
+"""Runs the services' cores in one process on virtual time: for tests, benchmarks and conformance."""

@@ -1,4 +1,4 @@
-"""Cases that are not about deciding where a pod goes, and so not about shards: each kind of them knows how to run."""
+"""Golden cases that are not about placing pods, and so independent of shards: each kind has its own runner."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from testing.inprocess.requeue import is_requeue_case, run_requeue_cases
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """`recognises` a case by its shape, the whole of it: what it recognises can be run."""
+    """`recognises` checks the shape of a whole case, so that `run` accepts it."""
 
     group: str
     recognises: Callable[[object], bool]
@@ -37,5 +37,5 @@ KINDS = (
 
 
 def apart(case: object) -> Apart | None:
-    """The kind of a case that stands apart; None if it is none of these."""
+    """The kind of a case that is independent of shards; None for a case about placing pods."""
     return next((kind for kind in KINDS if kind.recognises(case)), None)

@@ -1,6 +1,6 @@
-"""What a decision costs, by part, with no wire between the parts: the cores are called directly and timed.
+"""The CPU cost of a decision by part: the cores are called directly, without a wire, and timed.
 
-CPU time, not wall time: other load on the machine then matters less. All nodes are looked at for every pod.
+CPU time depends less on other load than wall time. Every node is considered for every pod.
 """
 
 import time
@@ -33,12 +33,12 @@ T = TypeVar("T")
 SHARDS = 2
 MOST_WARMING_UP = 256
 PARTS = ("evaluate", "apply", "cycle", "snapshot")
-"""Workers' evaluation, workers' application of deltas, the cycle's merging and deciding, the snapshot's commit."""
+"""Evaluation in the workers, applying deltas in the workers, the cycle, the snapshot's commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A round size of 1 is strict mode."""
+    """Round size 1 is strict mode."""
 
     nodes: int
     classes: int
@@ -56,13 +56,13 @@ class Costs:
     by_part: dict[str, int] = field(default_factory=dict)
 
     def micros(self, part: str) -> float:
-        """Microseconds a pod."""
+        """Microseconds per pod."""
         return self.by_part.get(part, 0) / 1000 / max(1, self.pods)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What it took to take a cluster in: read it, snapshot it, bring it to both workers."""
+    """The cost of loading a cluster: decode it, feed the snapshot, load both workers."""
 
     nodes: int
     pods: int
@@ -71,7 +71,7 @@ class Loaded:
 
 
 def cases(sizes: Iterable[int], pods: int, workloads: Iterable[str]) -> Iterator[Case]:
-    """With rules that look at other pods, there are as many classes as leave every pod a place."""
+    """Workloads with constraints between pods have few enough classes that every pod fits."""
     for workload in workloads:
         for nodes in sizes:
             for classes in (1, 50) if workload == "plain" else (5,):
@@ -80,7 +80,7 @@ def cases(sizes: Iterable[int], pods: int, workloads: Iterable[str]) -> Iterator
 
 
 def measure(case: Case) -> tuple[Costs, int]:
-    """Costs in a steady state, where every class has been seen before; and the memory of one worker."""
+    """Steady-state costs, with every class seen before; and the memory of one worker."""
     bench = Bench(case)
     before = resident_bytes()
     bench.start_workers()
@@ -94,7 +94,7 @@ def measure(case: Case) -> tuple[Costs, int]:
 
 
 def measure_load(nodes: int, pods: int) -> Loaded:
-    """From the API server's JSON to workers that could answer."""
+    """From the API server's JSON to workers that can evaluate pods."""
     start = time.process_time()
     bench = Bench(Case(nodes, 50, 256, 0))
     for i in range(pods):
@@ -102,12 +102,12 @@ def measure_load(nodes: int, pods: int) -> Loaded:
     bench.start_workers()
     placed = sum(core.table.pod_count for core in bench.workers.values())
     if placed != pods:
-        raise InvariantBroken(f"{placed} of {pods} pods have arrived at the workers")
+        raise InvariantBroken(f"the workers have {placed} of {pods} pods")
     return Loaded(nodes, pods, time.process_time() - start, peak_bytes())
 
 
 class Bench:
-    """A cluster, and rounds on it with every part's time taken."""
+    """A cluster, and rounds on it with the CPU time of each part."""
 
     def __init__(self, case: Case) -> None:
         self.costs = Costs()
@@ -129,7 +129,7 @@ class Bench:
         self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}, SHARDS), 0.0)
 
     def run(self, pods: list[Pod]) -> None:
-        """Decides all of them, in batches of a round."""
+        """Decide all pods, in batches of one round."""
         size = self.cycle.round_size
         for start in range(0, len(pods), size):
             batch = batch_of(pods[start : start + size])
@@ -165,7 +165,7 @@ class Bench:
         return following
 
     def _commit(self, commit: Commit) -> list[cycle.Effect]:
-        """What is persisted, and bound, is not measured here."""
+        """Persistence and binding are not measured."""
         following: list[cycle.Effect] = []
         for effect in self._timed("snapshot", partial(self.snapshot.handle, commit, 0.0)):
             if isinstance(effect, snapshot.Publish):
@@ -177,19 +177,19 @@ class Bench:
 
 
 def _placed(pod: Object, on: int) -> Pod:
-    """As the watch shows it on a node."""
+    """A bound pod, as the watch shows it."""
     pod["spec"]["nodeName"] = node(on)["metadata"]["name"]
     return decode_pod(msgspec.json.encode(pod))
 
 
 def resident_bytes() -> int:
-    """Memory of this process now; nought where the machine does not tell."""
+    """Current memory of this process; 0 if unknown."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * 4096 if statm.exists() else 0
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had; nought where the machine does not tell."""
+    """Peak memory of this process; 0 if unknown."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)

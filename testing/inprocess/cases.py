@@ -1,7 +1,7 @@
-"""Golden cases as they stand in their files, and decoded.
+"""Reads and decodes golden cases.
 
-A line is a cluster with pods to schedule, or something of a kind that stands apart: a configuration file, say, and
-what is to be made of it.
+A line is a cluster with pods to schedule, or a case of another kind (`apart`), such as a configuration file and its
+expected result.
 """
 
 import gzip
@@ -25,7 +25,7 @@ RawCase = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A cluster and pods to schedule. All of it is immutable, so it can be replayed any number of times."""
+    """A cluster and pods to schedule. Immutable, so it can be replayed any number of times."""
 
     name: str
     frameworks: Mapping[str, Framework]
@@ -64,7 +64,7 @@ def group_of(case: RawCase) -> str:
 
 
 def decoded(raw: RawCase) -> Case:
-    """The objects of a case about scheduling; InvalidObject or InvalidConfig if it holds something malformed."""
+    """Decode a case about scheduling; InvalidObject or InvalidConfig if it is malformed."""
     config, lists = raw.get("config"), raw["objects"]
     return Case(
         name=raw["name"],

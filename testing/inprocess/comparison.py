@@ -1,11 +1,11 @@
-"""What a replay has found: how many cases came out as they should, and in what the others differ."""
+"""The result of a replay: how many cases passed, and how the others differ."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
-ABSENT = "(not there)"
+ABSENT = "(absent)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class GroupResult:
     differences: list[Difference] = field(default_factory=list)
 
     def count(self, differences: list[Difference]) -> None:
-        """One more case, with these differences."""
+        """Add a case with these differences."""
         self.total += 1
         self.passed += not differences
         self.differences += differences
@@ -45,7 +45,7 @@ def all_passed(results: Iterable[GroupResult]) -> bool:
 
 
 def _only_differing(expected: object, got: object) -> tuple[object, object]:
-    """Of mappings, and of mappings in them, what is not the same in both."""
+    """The differing parts of two values, recursively for mappings."""
     if not isinstance(expected, dict) or not isinstance(got, dict):
         return expected, got
     pairs = {key: (expected.get(key, ABSENT), got.get(key, ABSENT)) for key in {*expected, *got}}

@@ -1,7 +1,7 @@
-"""Replays what kube-scheduler v1.36 makes of configuration files: golden cases with the text of a file as `input`.
+"""Replays how kube-scheduler v1.36 reads configuration files: golden cases with the text of a file as `input`.
 
-Compared are the stage that fails, the configuration with its defaults, the errors of validation by path, type and
-value, what runs at each point with its weight, and what is written. Only kube-scheduler's own plugins exist here.
+Compares the failing stage, the configuration with defaults, validation errors by path, type and value, the plugins and
+weights at each extension point, and the written file. Only kube-scheduler's own plugins exist here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ def is_config_case(case: object) -> bool:
 
 
 def run_config_cases(cases: Iterable[Case]) -> GroupResult:
-    """All of them, as one group."""
+    """Run all cases as one group."""
     result = GroupResult()
     for case in cases:
         result.count(list(_differences(case)))

@@ -1,8 +1,8 @@
-"""Replays golden cases of kube-scheduler v1.36 through the same cores that the services run, and tells differences.
+"""Replays golden cases of kube-scheduler v1.36 through the services' cores and reports differences.
 
-The cases come as objects that the watch would have brought, and go through rounds of one pod. Compared is all that a
-case tells: how PreFilter and every node's Filter came out and why, each plugin's score, the best nodes, the chosen one,
-the message, and whom preemption would evict. Cases of other kinds (`apart`) have nothing to do with shards.
+The objects of a case arrive as from the watch, and its pods go through rounds of one pod. Compares everything in the
+case: the results and reasons of PreFilter and of each node's Filter, each plugin's score, the best nodes, the chosen
+node, the message, and the victims of preemption. Cases of other kinds (`apart`) do not depend on shards.
 """
 
 import multiprocessing
@@ -20,18 +20,18 @@ from testing.inprocess.replay import Replay
 Results = dict[int, dict[str, GroupResult]]
 """By number of shards and by group, in the order of first appearance."""
 
-ENOUGH_FOR_ONE = 400
-"""So many replays are over before other processes would be of any help."""
+REPLAYS_PER_PROCESS = 400
+"""Fewer replays are not worth another process."""
 CHUNK = 16
 
 
 def run_cases(cases: Iterable[RawCase], shards: int) -> dict[str, GroupResult]:
-    """Results by group, with the nodes spread over so many workers."""
+    """Results by group, with the nodes spread over `shards` workers."""
     return replay(cases, [shards])[shards]
 
 
 def replay(cases: Iterable[RawCase], shard_counts: Sequence[int]) -> Results:
-    """The same for several numbers of shards, each case being decoded once."""
+    """Results for several numbers of shards; each case is decoded once."""
     results: Results = {shards: {} for shards in shard_counts}
     for raw in cases:
         kind = apart(raw)
@@ -52,11 +52,11 @@ def replay(cases: Iterable[RawCase], shard_counts: Sequence[int]) -> Results:
 
 
 def worthwhile_processes(replays: int) -> int:
-    return min(os.cpu_count() or 1, max(1, replays // ENOUGH_FOR_ONE))
+    return min(os.cpu_count() or 1, max(1, replays // REPLAYS_PER_PROCESS))
 
 
 def replay_in_parallel(cases: Sequence[RawCase], shard_counts: Sequence[int], processes: int) -> Results:
-    """The same by several processes."""
+    """`replay`, in several processes."""
     if processes < 2:
         return replay(cases, shard_counts)
     chunks = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]

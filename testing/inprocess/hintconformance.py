@@ -1,7 +1,7 @@
-"""Replays what kube-scheduler v1.36 waits for: which events a plugin registers, and what its hints make of one.
+"""Replays kube-scheduler v1.36's queueing hints: the events that plugins register, and the results of their hints.
 
-Case of `hints`: a pod that a plugin has rejected, an event, and whether the plugin takes it to be of any help. The
-one case of `registered`: all plugins of the default profile with their registrations, and what events there are.
+A case of `hints` is a rejected pod, an event, and the plugin's hint. The one case of `registered` lists all plugins of
+the default profile with their registrations, and all events.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ Case = Mapping[str, Any]
 
 ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
 INTERNAL = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
-"""Resources that no plugin registers: Pod means both."""
+"""Resources that no plugin registers by themselves: Pod covers both."""
 
 
 def is_hint_case(case: object) -> bool:
@@ -93,7 +93,7 @@ def _hint_differences(case: Case) -> Iterator[Difference]:
 
 
 def _asked(plugin: str, event: ClusterEvent, pod: Pod, old: Any, new: Any, objects: ClusterObjects) -> tuple[str, bool]:
-    """What the hint is, and whether it failed, which stands for yes."""
+    """The hint, and whether it failed; a failed hint counts as Queue."""
     asked = [each for each in _framework().registrations.get(plugin, ()) if event.matches(each)]
     if not asked:
         return "not registered", False

@@ -1,4 +1,4 @@
-"""Pods as the API server has them, and how they change when others are to have their room."""
+"""Pods as the watch shows them after a nomination or a preemption."""
 
 import msgspec
 
@@ -6,12 +6,12 @@ from shared.model.objects import Pod, PodCondition
 
 
 def nominated(pod: Pod, node: str) -> Pod:
-    """As the watch shows it once its status names the node; none, if that is empty."""
+    """The pod with this nominated node; an empty name clears it."""
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
 
 
 def going(pod: Pod, now: str) -> Pod:
-    """As the watch shows it while it goes, to make way."""
+    """The pod while it terminates as a victim of preemption."""
     preempted = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
     status = msgspec.structs.replace(pod.status, conditions=[*pod.status.conditions, preempted])
     metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=now)

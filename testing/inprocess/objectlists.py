@@ -1,4 +1,4 @@
-"""Objects as golden cases list them: plain data by lower-case plural, `services` or `storageclasses`."""
+"""The objects of golden cases: plain data by lower-case plural, such as `services` or `storageclasses`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,21 +7,21 @@ from shared.errors import UserError
 from shared.model.objects import ClusterObject, ObjectKind, object_from
 
 NOT_OBJECTS = frozenset({"nodes", "pods"})
-"""They are read by themselves."""
+"""Decoded separately."""
 
 
 class UnreadableCases(UserError):
-    """A file of cases that is none."""
+    """A file that does not contain cases."""
 
 
 def objects_of(lists: Mapping[str, list[Any]]) -> Iterator[ClusterObject]:
-    """Of every kind but those."""
+    """Decode the objects of all kinds except nodes and pods."""
     for plural, objects in lists.items():
         if plural in NOT_OBJECTS:
             continue
         kind = KINDS.get(plural)
         if kind is None:
-            raise UnreadableCases(f"objects.{plural}: there is no such kind")
+            raise UnreadableCases(f"objects.{plural}: unknown kind")
         yield from (object_from(kind, each) for each in objects)
 
 

@@ -1,9 +1,9 @@
-"""Snapshot, cycle and workers in one process on virtual time: the same cores as the services run, another shell.
+"""Snapshot, cycle and workers in one process on virtual time: the cores of the services in another shell.
 
-Messages travel as bytes over a wire that loses, doubles, delays and reorders them as its `fate` says. Nothing here
-waits: time jumps to the next delivery or deadline. The same seed gives the same run.
+Messages travel as bytes; `fate` loses, duplicates, delays and reorders them. Nothing waits: time jumps to the next
+delivery or deadline. The same seed gives the same run.
 
-An outcome is the end: who is not placed is not tried again, and nobody is told to go. `queued` goes on from there.
+An outcome is final: unschedulable pods are not retried, and victims are not evicted. `queued` adds both.
 """
 
 import heapq
@@ -36,7 +36,7 @@ from testing.inprocess.batches import batch_of
 from testing.inprocess.leaving import nominated
 
 Fate = Callable[[object], Sequence[float]]
-"""For a message: after how many seconds each of its copies arrives. No copy: lost."""
+"""For a message: the delay of each of its copies in seconds; no copy means that it is lost."""
 
 Outcome = cycle.Outcome
 
@@ -57,9 +57,9 @@ class Pipeline:
         fate: Fate = reliable,
         binds: bool = True,
     ) -> None:
-        """One worker a shard. `checks`: what the snapshot verifies for each profile, everything where none is named.
+        """One worker per shard. `checks`: what the snapshot verifies for each profile; everything by default.
 
-        `binds`: what is decided is bound, and the watch says so.
+        `binds`: decided pods are bound, and the watch shows it.
         """
         frameworks = load_frameworks(None) if frameworks is None else frameworks
         self.now = 0.0
@@ -90,7 +90,7 @@ class Pipeline:
     # What the world does
 
     def observe(self, event: snapshot.Event) -> None:
-        """Something that the watch, or a binder, says."""
+        """An event from the watch or a binder."""
         match event:
             case snapshot.PodSeen(pod=pod):
                 self._shown[pod.uid] = pod
@@ -103,30 +103,30 @@ class Pipeline:
             self.observe(snapshot.NodeSeen(node))
 
     def add_pods(self, pods: Iterable[Pod]) -> None:
-        """Pods that are on a node already, or are to have room on one."""
+        """Pods that are bound or nominated already."""
         for pod in pods:
             self.observe(snapshot.PodSeen(pod))
 
     def add_objects(self, objects: Iterable[ClusterObject]) -> None:
-        """What the cluster has beside nodes and pods."""
+        """Objects other than nodes and pods."""
         for obj in objects:
             self.observe(snapshot.ObjectSeen(obj))
 
     def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
-        """Pods to schedule, in queue order. `seq`: they are not to be judged on an older state than this."""
+        """Pods to schedule, in queue order. `seq`: workers must not evaluate them on an older state."""
         self._pods.update((pod.uid, pod) for pod in pods)
         self._shown.update((pod.uid, pod) for pod in pods)
         self._carry_out_cycle(self.cycle.handle(batch_of(pods, seq), self.now))
 
     def explain(self, ask: Explain) -> list[Explained]:
-        """How every worker's nodes fare for a pod, as of now."""
+        """Every worker's current evaluation of a pod."""
         self.explained.clear()
         for core in self.workers.values():
             self._carry_out_worker(core, core.handle(copy(ask), self.now))
         return list(self.explained)
 
     def restart_worker(self, name: str) -> None:
-        """A worker crashes and comes back with nothing."""
+        """A worker crashes and restarts empty."""
         old = self.workers[name]
         core = WorkerCore(name, old.shards, old.shard_count, self._frameworks)
         self.workers[name] = core
@@ -135,14 +135,14 @@ class Pipeline:
     # Time
 
     def settle(self, *, most: int = 1_000_000) -> None:
-        """Runs until no message is under way and nobody waits for anything."""
+        """Run until no message is in transit and no deadline is left."""
         for _ in range(most):
             if not self.step():
                 return
-        raise InvariantBroken(f"nothing has settled after {most} steps")
+        raise InvariantBroken(f"not settled after {most} steps")
 
     def step(self) -> bool:
-        """The next delivery or deadline; False when there is none."""
+        """Handle the next delivery or deadline; False if there is none."""
         arrived = bool(self._mail) and self._mail[0][0] <= self.now
         due = None if arrived else min((at for at in self._deadlines() if at is not None), default=None)
         if self._mail and (due is None or self._mail[0][0] <= due):
@@ -181,7 +181,7 @@ class Pipeline:
                 case cycle.SendCommit(message=commit):
                     self._send(commit, self.observe)
                 case AskExtenders() | AskAboutVictims():
-                    raise InvariantBroken("extenders are asked, and none was configured")
+                    raise InvariantBroken("the cycle called extenders, but none is configured")
                 case cycle.WorkerFault(worker=name, reason=reason):
                     raise InvariantBroken(f"{name} is blamed: {reason}")
                 case cycle.TermConfirmed():
@@ -236,7 +236,7 @@ class Pipeline:
                 case snapshot.PodForgotten(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
                     self._on_forgotten(ForgottenPod(uid, reason, plugin, rejected))
                 case snapshot.Persist():
-                    pass  # one process: what is in memory is all that there is
+                    pass  # one process: nothing is persisted
 
     def _bind_all(self, orders: BindingOrders) -> None:
         for order in orders.orders:
@@ -254,7 +254,7 @@ class Pipeline:
             self._bind(uid, attempt, entry.node)
 
     def _tell(self, outcome: Outcome) -> None:
-        """What is said of its nomination stands in a pod's status from now on."""
+        """Write a nomination into the pod's status."""
         if isinstance(outcome, cycle.Unschedulable) and outcome.preemption is not None:
             pod, node = self._pods[outcome.uid], outcome.preemption.nominated
             if node is not None and node != pod.status.nominated_node_name:
@@ -262,7 +262,7 @@ class Pipeline:
                 self.observe(snapshot.PodSeen(self._pods[outcome.uid]))
 
     def _displace(self, evict: Evict) -> None:
-        """Nobody carries it out."""
+        """Victims are not evicted here."""
 
     def _on_forgotten(self, forgotten: ForgottenPod) -> None:
         if not forgotten.reason.startswith(POD_GONE):
@@ -270,5 +270,5 @@ class Pipeline:
 
 
 def bound(pod: Pod, node: str) -> Pod:
-    """The pod as the watch shows it once it is bound."""
+    """The pod after its binding."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))

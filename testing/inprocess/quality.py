@@ -1,8 +1,8 @@
-"""What larger rounds cost in placement quality: the same pods decided one by one and in rounds, and compared.
+"""The placement quality of larger rounds: the same pods scheduled one by one and in rounds, compared.
 
-*Regret* is the measure that needs no knowledge of a workload: at each decision, in the order of decisions, by how much
-the best node's total score was higher than that of the node taken, as kube-scheduler would score them at that moment.
-The others say what came out: how evenly apps and loads are spread, and how many preferences were met.
+*Regret* is independent of the workload: at each decision, in order, the difference between the best node's total score
+and that of the chosen node, as kube-scheduler would score them at that moment. The other figures describe the result:
+how evenly apps and loads are spread, and how many preferences were satisfied.
 """
 
 from collections import Counter, defaultdict
@@ -46,10 +46,10 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """`regret`: mean and worst. Skews: most less fewest pods of an app over zones and over nodes, mean over apps.
+    """`regret`: mean; `worst`: maximum. Skews: most minus fewest pods of an app per zone or node, mean over apps.
 
     `spread`: standard deviation of the nodes' used cpu; `imbalance`: mean difference of used cpu and memory; both in
-    percent of what a node has. `preferred`: share of preferred node affinity that was met, None where there is none.
+    percent of allocatable. `preferred`: share of preferred node affinity satisfied, None if there is none.
     """
 
     placed: int
@@ -98,7 +98,7 @@ def measure(scene: Scene, round_size: int) -> Quality:
 def _regrets(
     table: NodeTable, frameworks: Mapping[str, Framework], decided: Sequence[tuple[Pod, str]]
 ) -> Iterator[int]:
-    """Replays the decisions in their order on one table, with every node judged before each."""
+    """Replay the decisions in order on one table, evaluating every node before each."""
     evaluators = {name: ShardEvaluator(table, framework, Ties()) for name, framework in frameworks.items()}
     for number, (pod, where) in enumerate(decided):
         evaluator = evaluators[pod.spec.scheduler_name]
@@ -107,7 +107,7 @@ def _regrets(
         taken = np.arange(table.size) == table.row_of(where)
         best, chosen = (evaluator.ladders([pod_class], [1], [mask])[0].keys for mask in (None, taken))
         if not chosen.size:
-            raise InvariantBroken(f"pod {pod.key} is on node {where}, which does not admit it")
+            raise InvariantBroken(f"pod {pod.key} was placed on node {where}, which is infeasible")
         yield int(best[0] >> evaluator.tie_bits) - int(chosen[0] >> evaluator.tie_bits)
         evaluator.release(pod_class)
         table.add_pod(pod.uid, where, load_of(pod))
@@ -137,7 +137,7 @@ def _preferred(decided: Sequence[tuple[Pod, str]], nodes: Mapping[str, Node]) ->
 
 
 def scenes(nodes: int, pods: int) -> list[Scene]:
-    """Pods of twenty apps in turn, in five zones; together they ask for about half of what there is."""
+    """Pods of twenty apps in turn, in five zones; together they request about half of the cluster."""
     plain = [_node(i) for i in range(nodes)]
     mixed = [_node(i, cpus=(4, 8, 16)[i % 3]) for i in range(nodes)]
     some = range(pods)

@@ -1,4 +1,4 @@
-"""A pipeline with the queue's core: pods come from it, and it hears what becomes of them. Victims go."""
+"""A pipeline with the queue's core, which hands out pods and receives their outcomes. Victims are evicted."""
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,9 +29,9 @@ PREEMPTION = "DefaultPreemption"
 
 
 class Queued(Pipeline):
-    """What is said of nominations goes into the pods' status by the queue's notices, as binders write it.
+    """The queue's notices write nominations into pods' statuses, as binders do.
 
-    Pods that are to make way terminate at once, and are gone after `grace` seconds.
+    Victims terminate at once and are gone after `grace` seconds.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Queued(Pipeline):
             self._hear(queue.WatchEvents([queue.PodGone(event.uid)]))
 
     def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
-        """Pods that were just created; whose turn it is, is the queue's to say."""
+        """Add new pods to the queue, which decides their order."""
         self._hear(queue.WatchEvents([self._pending(pod) for pod in pods]))
 
     def run_for(self, seconds: float) -> None:
-        """The queue always has something to wait for, so time is what ends it."""
+        """Run for a while: the queue always has deadlines, so the pipeline never settles."""
         end = self.now + seconds
         while self.now < end and self.step():
             pass
@@ -76,7 +76,7 @@ class Queued(Pipeline):
     # What the queue hears
 
     def _hear(self, *events: queue.Event) -> None:
-        """After what has changed is part of the state, of which it is told first."""
+        """Tell the queue which state the snapshot has applied, then the events; ask for pods if there are any."""
         epoch, seq = self.snapshot.epoch, self.snapshot.seq
         for event in (Absorbed(epoch, seq, 0, 0), *events):
             self._carry_out_queue(self.queue.handle(event, self.now))

@@ -1,8 +1,7 @@
-"""One golden case on a cluster of its own, compared pod by pod.
+"""Replays one golden case on its own cluster and compares it pod by pod.
 
-Every pod is decided in a round of one, ties by name. The workers are asked how every node fares (Explain) when they
-have judged for the last time, and before the decision is committed. Whoever was placed stays; a pod that could not be
-placed leaves nothing behind.
+Each pod is decided in a round of one, ties by name. After the workers' last evaluation, and before the decision is
+committed, the replay asks them to explain every node. Placed pods stay; an unschedulable pod leaves no trace.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,15 +26,15 @@ from testing.inprocess.comparison import Difference
 from testing.inprocess.pipeline import Outcome, Pipeline, reliable
 
 MOST_ASKS = 8
-"""So often are summaries merged and nodes judged again, until the shards have judged by what they all know."""
+"""Attempts to evaluate the nodes with summaries merged from all shards until these agree."""
 
 Compared = tuple[str, object, object]
-"""What is compared, what is expected, and what came out."""
+"""What is compared, the expected value, and the actual one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How every node of all shards fares. `allowed`: the only nodes that PreFilter left, if it left only some."""
+    """The evaluation of every node. `allowed`: the nodes to which PreFilter restricted the pod, if it did."""
 
     answer: ClassAnswer
     explanation: Explanation
@@ -64,7 +63,7 @@ class Replay:
             raise refused[0]
 
     def run(self) -> list[Difference]:
-        """The differences of the first pod that has some: what follows would rest on a different cluster."""
+        """The differences of the first pod that has any; later pods would see a different cluster."""
         for pod, expected in zip(self._case.pending, self._case.expected, strict=True):
             differences = [
                 Difference(self._case.name, pod.key, what, wanted, got)
@@ -102,7 +101,7 @@ class Replay:
         return outcome
 
     def _forget_nominations(self) -> None:
-        """Room is kept for nobody but whose status said so from the start, and nobody is to make way."""
+        """Only initial nominations reserve room; no preemption."""
         decided = {uid for uid, told in self._pipeline.outcomes.items() if isinstance(told, cycle.Decided)}
         there = (*self._case.pods, *self._case.pending)
         waiting = [pod for pod in there if not pod.spec.node_name and pod.uid not in decided]
@@ -113,7 +112,7 @@ class Replay:
         self._pipeline.settle()
 
     def _overhear(self, message: object) -> Sequence[float]:
-        """The nodes are to be judged once the workers know all they need to, and before the decision changes them."""
+        """Evaluate the nodes once the workers have all summaries, and before the decision changes them."""
         if isinstance(message, Propose):
             (self._asked,) = message.classes
         elif isinstance(message, Commit):
@@ -121,7 +120,7 @@ class Replay:
         return reliable(message)
 
     def _judge(self) -> Judgement:
-        """All shards together: on the summary that the decision rests on, or what they merge it to."""
+        """Evaluate all shards on the summary of the decision, merging until it agrees."""
         asked = self._asked
         if asked is None:
             raise InvariantBroken("a pod was decided that no worker was asked about")
@@ -146,7 +145,7 @@ class Replay:
 
 
 def _what_the_watch_says(case: Case) -> Iterator[WatchEvent]:
-    """Pods that are to be scheduled are there from the start, which matters if room is kept for them."""
+    """Pending pods exist from the start, which matters if they are nominated."""
     yield from map(NodeSeen, case.nodes)
     yield from map(ObjectSeen, case.objects)
     yield from map(PodSeen, case.pods)
@@ -188,7 +187,7 @@ def _failure(outcome: cycle.Unschedulable | None, expected: Mapping[str, Any]) -
 
 
 def _candidates(candidates: Iterable[Candidate]) -> list[dict[str, object]]:
-    """As cases write them, in the order of the nodes."""
+    """Candidates in the form of the cases, ordered by node."""
     shown: list[dict[str, object]] = []
     for candidate in sorted(candidates, key=lambda candidate: candidate.node):
         entry: dict[str, object] = {"node": candidate.node, "victims": sorted(v.key for v in candidate.victims)}
@@ -199,7 +198,7 @@ def _candidates(candidates: Iterable[Candidate]) -> list[dict[str, object]]:
 
 
 def _is_own_nomination(pod: Pod, node: str | None) -> bool:
-    """A pod that is put on the node that it was nominated to is put there because of that."""
+    """A pod placed on its nominated node is placed there because of the nomination."""
     return node is not None and node == pod.status.nominated_node_name
 
 

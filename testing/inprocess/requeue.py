@@ -1,6 +1,6 @@
-"""Replays scripts of what befalls a queue: golden cases that tell in which place kube-scheduler v1.36 has each pod.
+"""Replays scripts of queue events: golden cases with the place of each pod in kube-scheduler v1.36's queue.
 
-The queue's core is told by the same events as the service tells it, on a clock of the script's own.
+The queue's core gets the same events as from its service, on the script's clock.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ State = dict[str, Any]
 
 EPOCH = 1
 NEVER = 1e9
-"""Nobody in a script is late: what was taken comes back when the script says so."""
+"""No time-outs: popped pods return when the script says so."""
 ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
 
 
@@ -79,9 +79,9 @@ class Script:
         self._now = 0.0
         self._numbers = 0
         self._pods: dict[str, Pod] = {}
-        """The newest version by name, of pods that wait."""
+        """By name: the newest version of each pending pod."""
         self._taken: dict[str, str] = {}
-        """The uids, by name, of pods that were taken and are not finished with."""
+        """By name: the uids of pods in flight."""
         self._assumed: set[str] = set()
         self._ops: Mapping[str, Callable[[Op], State]] = {
             "add": self._add,
@@ -98,7 +98,7 @@ class Script:
         }
 
     def differences(self) -> Iterator[Difference]:
-        """Of the first step that has any: whatever follows would differ because of it."""
+        """The differences of the first step that has any; later steps would differ because of it."""
         for step, (op, expected) in enumerate(zip(self._case["ops"], self._case["expected"], strict=True)):
             got = self.run(op)
             found = [
@@ -111,7 +111,7 @@ class Script:
                 return
 
     def run(self, op: Op) -> State:
-        """What is expected to be told of the state after it."""
+        """Run a step; returns the state after it, in the form of the cases."""
         self._pass_time(op["at"] / 1000)
         return {**self._ops[op["op"]](op), **self._state()}
 
@@ -171,7 +171,7 @@ class Script:
         return {}
 
     def _done(self, op: Op) -> State:
-        """If it was assumed, it stays so until it is seen bound; if not, nobody has it any more."""
+        """An assumed pod remains so until it is seen bound; any other is finished."""
         uid = self._taken.pop(op["pod"])
         if uid not in self._assumed:
             self._tell(PodBound(uid))
@@ -246,7 +246,7 @@ class Script:
 
 
 class _ClaimsKnown(DynamicResources):
-    """In a cluster all of whose claims are told, which of a pod's are still to be made is known beforehand."""
+    """All claims are known here, so PreEnqueue rejects pods whose claims do not exist yet."""
 
     def __init__(self, objects: ClusterObjects) -> None:
         self._objects = objects
