@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from testing.inprocess.comparison import GroupResult
-from testing.inprocess.configconformance import GROUP as CONFIGURATIONS
-from testing.inprocess.configconformance import is_config_case, run_config_cases
-from testing.inprocess.hintconformance import (
+from testing.inprocess.config_cases import GROUP as CONFIGURATIONS
+from testing.inprocess.config_cases import is_config_case, run_config_cases
+from testing.inprocess.hint_cases import (
     HINTS,
     REGISTERED,
     is_hint_case,
@@ -15,8 +15,8 @@ from testing.inprocess.hintconformance import (
     run_hint_cases,
     run_registered_cases,
 )
-from testing.inprocess.requeue import GROUP as REQUEUE
-from testing.inprocess.requeue import is_requeue_case, run_requeue_cases
+from testing.inprocess.requeue_cases import GROUP as REQUEUE
+from testing.inprocess.requeue_cases import is_requeue_case, run_requeue_cases
 
 
 @dataclass(frozen=True, slots=True)

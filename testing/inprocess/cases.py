@@ -18,7 +18,7 @@ from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
 from shared.model.objects import ClusterObject, Node, Pod, node_from, pod_from
 from testing.inprocess.apart import apart
-from testing.inprocess.objectlists import UnreadableCases, objects_of
+from testing.inprocess.comparison import UnreadableCases, objects_of
 
 RawCase = dict[str, Any]
 

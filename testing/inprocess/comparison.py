@@ -1,11 +1,17 @@
-"""The result of a replay: how many cases passed, and how the others differ."""
+"""The objects of golden cases, and the result of a replay: how many cases passed, and how the others differ."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
+from shared.errors import UserError
+from shared.model.objects import ClusterObject, ObjectKind, object_from
+
 ABSENT = "(absent)"
+NOT_OBJECTS = frozenset({"nodes", "pods"})
+"""Decoded separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +63,27 @@ def _shown(value: object) -> str:
     if isinstance(value, set):
         value = sorted(value)
     return msgspec.json.encode(value, order="sorted").decode() if value is not None else "nothing"
+
+
+class UnreadableCases(UserError):
+    """A file that does not contain cases."""
+
+
+def objects_of(lists: Mapping[str, list[Any]]) -> Iterator[ClusterObject]:
+    """Decode the objects of all kinds except nodes and pods."""
+    for plural, objects in lists.items():
+        if plural in NOT_OBJECTS:
+            continue
+        kind = KINDS.get(plural)
+        if kind is None:
+            raise UnreadableCases(f"objects.{plural}: unknown kind")
+        yield from (object_from(kind, each) for each in objects)
+
+
+def _plural(kind: ObjectKind) -> str:
+    if kind.endswith("y"):
+        return f"{kind[:-1]}ies"
+    return f"{kind}es" if kind.endswith("s") else f"{kind}s"
+
+
+KINDS: Mapping[str, ObjectKind] = {_plural(kind): kind for kind in ObjectKind}

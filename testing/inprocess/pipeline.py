@@ -3,7 +3,7 @@
 Messages travel as bytes; `fate` loses, duplicates, delays and reorders them. Nothing waits: time jumps to the next
 delivery or deadline. The same seed gives the same run.
 
-An outcome is final: unschedulable pods are not retried, and victims are not evicted. `queued` adds both.
+An outcome is final: unschedulable pods are not retried, and victims are not evicted. `queue_pipeline` adds both.
 """
 
 import heapq
@@ -33,7 +33,7 @@ from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod
 from testing.inprocess.batches import batch_of
-from testing.inprocess.leaving import nominated
+from testing.inprocess.pod_fixtures import nominated
 
 Fate = Callable[[object], Sequence[float]]
 """For a message: the delay of each of its copies in seconds; no copy means that it is lost."""

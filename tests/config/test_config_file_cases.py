@@ -10,7 +10,7 @@ from shared.config.kubernetes_yaml import write_yaml
 from shared.config.problems import InvalidConfigFile
 from shared.config.reading import read_config_text
 from testing.inprocess.cases import read_cases
-from testing.inprocess.configconformance import is_config_case, run_config_cases
+from testing.inprocess.config_cases import is_config_case, run_config_cases
 
 FILE = Path(__file__).parents[1] / "conformance" / "data" / "config-file.jsonl.gz"
 CASES = list(read_cases(FILE))

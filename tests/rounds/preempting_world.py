@@ -12,7 +12,7 @@ from shared.model.load import PodLoad
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod
 from testing.inprocess.pipeline import Fate, bound, reliable
-from testing.inprocess.queued import Queued
+from testing.inprocess.queue_pipeline import QueuePipeline
 from tests.rounds.support import FRAMEWORKS
 from tests.rounds.world import Audited, violations
 
@@ -20,7 +20,7 @@ GRACE = 1.0
 BEAT = 0.25
 
 
-class Preempting(Audited, Queued):
+class Preempting(Audited, QueuePipeline):
     """Checks whenever something is decided, when that is made durable.
 
     - Room that is kept for a nominated pod goes to no other of at most its priority.

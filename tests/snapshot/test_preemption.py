@@ -29,8 +29,8 @@ from shared.messages.state import Assignment, Commit, Nominate, NominationGone, 
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
 from testing.builders import pod
-from testing.inprocess.leaving import going, nominated
 from testing.inprocess.pipeline import bound
+from testing.inprocess.pod_fixtures import nominated, terminating
 from tests.rounds.support import SnapshotLog, changes, commit, kinds, refusals, reply, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")
@@ -114,14 +114,14 @@ def test_a_nomination_stands_by_its_number_and_node_until_another_one_counts() -
 
 
 def test_who_goes_already_is_not_told_again() -> None:
-    log = a_log(LOW, going(OTHER, "now"))
+    log = a_log(LOW, terminating(OTHER, "now"))
     wanted = nominate(P, log.core.seq, victim(LOW), victim(OTHER, terminating=True))
     (evict,) = evicted(log.handle(nominations(1, wanted)))
     assert [each.uid for each in evict.victims] == [LOW.uid]
 
 
 def test_where_all_go_already_nobody_is_told() -> None:
-    log = a_log(going(LOW, "now"))
+    log = a_log(terminating(LOW, "now"))
     effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW, terminating=True))))
     assert evicted(effects) == []
     assert promised(log) == {P.uid: "a"}
@@ -173,7 +173,7 @@ def test_what_was_judged_before_something_happened_there_does_not_stand(what: st
         case "a pod comes":
             log.handle(PodSeen(bound(OTHER, "a")))
         case "a victim goes":
-            log.handle(PodSeen(going(bound(LOW, "a"), "now")))
+            log.handle(PodSeen(terminating(bound(LOW, "a"), "now")))
         case "room is promised":
             log.handle(nominations(1, nominate(Q, seen, victim(LOW)), loads=(Q,)))
     effects = log.handle(nominations(2, nominate(P, seen, victim(LOW))))
@@ -389,7 +389,7 @@ def test_whoever_is_to_make_way_counts_as_going_from_the_decision_on() -> None:
 
 def test_once_it_is_shown_to_go_nothing_is_to_be_remembered() -> None:
     log = after_nomination()
-    shown = going(bound(LOW, "a"), "now")
+    shown = terminating(bound(LOW, "a"), "now")
     log.handle(PodSeen(shown))
     assert loads_of(log) == {LOW.uid: load_of(shown)}
     log.handle(EvictionFailed(P.uid))
@@ -398,7 +398,7 @@ def test_once_it_is_shown_to_go_nothing_is_to_be_remembered() -> None:
 
 def test_whoever_could_not_be_told_counts_as_before() -> None:
     log = after_nomination(LOW, OTHER)
-    log.handle(PodSeen(going(bound(OTHER, "a"), "now")))
+    log.handle(PodSeen(terminating(bound(OTHER, "a"), "now")))
     assert changes(log.handle(EvictionFailed(Q.uid))) == [], "others are meant"
     effects = log.handle(EvictionFailed(P.uid))
     assert changes(effects) == [PodPlaced(LOW.uid, "a", 0, LOW.key)]

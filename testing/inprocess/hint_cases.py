@@ -15,8 +15,7 @@ from shared.framework.clusterevents import IMPLIED, LABELS, NAMES, ClusterEvent,
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.model.objects import DEFAULT_SCHEDULER, ClusterObject, ObjectKind, Pod, node_from, object_from, pod_from
-from testing.inprocess.comparison import Difference, GroupResult
-from testing.inprocess.objectlists import objects_of
+from testing.inprocess.comparison import Difference, GroupResult, objects_of
 
 HINTS: Final = "hints"
 REGISTERED: Final = "registered"

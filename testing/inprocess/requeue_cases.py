@@ -31,8 +31,7 @@ from shared.messages.queue import (
 from shared.model.objects import ObjectKind, Pod, key_of, node_from, object_from, pod_from
 from shared.plugins.dynamicresources import DynamicResources, usable_claims
 from testing.inprocess.batches import pods_in
-from testing.inprocess.comparison import Difference, GroupResult
-from testing.inprocess.objectlists import objects_of
+from testing.inprocess.comparison import Difference, GroupResult, objects_of
 
 GROUP: Final = "requeue"
 

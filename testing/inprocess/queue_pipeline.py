@@ -20,15 +20,15 @@ from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take
 from shared.model.objects import Pod
 from testing.inprocess.batches import pods_in
-from testing.inprocess.leaving import going, nominated
 from testing.inprocess.pipeline import Fate, Outcome, Pipeline, reliable
+from testing.inprocess.pod_fixtures import nominated, terminating
 
 LEFT = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 MOST = 256
 PREEMPTION = "DefaultPreemption"
 
 
-class Queued(Pipeline):
+class QueuePipeline(Pipeline):
     """The queue's notices write nominations into pods' statuses, as binders do.
 
     Victims terminate at once and are gone after `grace` seconds.
@@ -131,7 +131,7 @@ class Queued(Pipeline):
             if pod is None or pod.metadata.deletion_timestamp is not None:
                 continue
             if pod.spec.node_name:
-                self.observe(snapshot.PodSeen(going(pod, str(self.now))))
+                self.observe(snapshot.PodSeen(terminating(pod, str(self.now))))
                 self._later(self._grace, partial(self._go, victim.uid))
             elif victim.attempt:
                 version = pod.metadata.resource_version

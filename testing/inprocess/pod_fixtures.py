@@ -10,7 +10,7 @@ def nominated(pod: Pod, node: str) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
 
 
-def going(pod: Pod, now: str) -> Pod:
+def terminating(pod: Pod, now: str) -> Pod:
     """The pod while it terminates as a victim of preemption."""
     preempted = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
     status = msgspec.structs.replace(pod.status, conditions=[*pod.status.conditions, preempted])
