@@ -1,7 +1,6 @@
 """Between queue and cycle: pods to decide, and what became of them.
 
-Both ways are pulled or acknowledged, numbered within the cycle's term, and repeated until they are; a doubled message
-is answered as the first one was.
+Requests are numbered within the cycle's term and repeated until they are answered; a doubled one gets the same answer.
 """
 
 from enum import StrEnum
@@ -10,9 +9,9 @@ import msgspec
 
 
 class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
-    """From cycle: up to `most` pods, please. Number n says that batch n - 1 has arrived; `epoch` is cycle's.
+    """The cycle asks for up to `most` pods. Number n acknowledges batch n - 1; `epoch` is the cycle's.
 
-    The queue answers as soon as it has any, or with none when it has kept the asker waiting for `TAKE_PATIENCE`.
+    The queue answers as soon as it has a pod, and without any after `TAKE_PATIENCE`.
     """
 
     epoch: int
@@ -21,10 +20,11 @@ class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
 
 
 TAKE_PATIENCE = 1.0
+"""Seconds."""
 
 
 class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A group of pods that are placed together or not at all. `least`: so many more of them must find a place."""
+    """A group of pods that are placed together or not at all. `least`: how many more members must be placed."""
 
     key: str
     least: int
@@ -45,9 +45,9 @@ class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
-    """In queue order. Answers the Take of the same epoch and number.
+    """Pods in queue order; the answer to the Take of this epoch and number.
 
-    `seq`: snapshot's; these pods are to be judged on a state no older than that, for it may be what woke them.
+    `seq`: the snapshot's sequence number that evaluations must have seen, as it may have requeued the pods.
     `sender_epoch`: the queue's.
     """
 
@@ -60,19 +60,19 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
 
 class Verdict(StrEnum):
     DECIDED = "decided"
-    """It is assumed to be on a node and on its way to be bound."""
+    """The pod is assumed on a node, and will be bound."""
     UNSCHEDULABLE = "unschedulable"
     FAILED = "failed"
-    """A plugin failed on it, or it cannot be read."""
+    """A plugin failed on the pod, or the pod cannot be read."""
     SUPERSEDED = "superseded"
-    """It holds a place already."""
+    """The pod is placed already."""
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`plugins`: those that rejected it, so that their events wake it; `pending`: those that wait for something.
+    """`plugins` rejected the pod, so their events requeue it; `pending`: those that wait for something.
 
-    `nominated`: the node that it is to have; empty if it loses the one it had, None where nothing is said about it.
-    `preemption`: the number of the nomination if pods are made to leave for it; it is not tried before that is done.
+    `nominated`: its nominated node; empty ends its nomination, None leaves it as it is. `preemption`: the number of the
+    nomination if victims are evicted for it; the pod is not tried again before they are.
     """
 
     uid: str
@@ -86,7 +86,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):
-    """From cycle, sent again until it is acknowledged."""
+    """From the cycle, repeated until Received."""
 
     epoch: int
     number: int
@@ -94,10 +94,7 @@ class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):
 
 
 class Received(msgspec.Struct, frozen=True, omit_defaults=True, tag="received"):
-    """The message of this epoch and number has arrived and will not be forgotten.
-
-    `sender_epoch`: that of the queue or the snapshot, which says so.
-    """
+    """Acknowledges the message of this epoch and number. `sender_epoch`: of the queue or the snapshot that sends it."""
 
     epoch: int
     number: int
@@ -105,18 +102,18 @@ class Received(msgspec.Struct, frozen=True, omit_defaults=True, tag="received"):
 
 
 POD_GONE = "the pod is gone"
-"""So begins the reason where there is nothing to decide anew; what the pod held is free all the same."""
+"""Prefix of the reason if there is no pod to decide again."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, omit_defaults=True, tag="forgotten"):
-    """From snapshot: these pods were assumed, hold no place any more, and are to be decided anew."""
+    """From the snapshot: these pods were assumed, are no longer, and must be decided again."""
 
     epoch: int
     pods: list["ForgottenPod"]
 
 
 class ForgottenPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`plugin` had its binding fail; `rejected`: it would not have the pod there, as opposed to an error."""
+    """`plugin` failed the pod's binding; `rejected`: by a rejection, not an error."""
 
     uid: str
     reason: str
@@ -125,9 +122,9 @@ class ForgottenPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Assumed(msgspec.Struct, frozen=True, omit_defaults=True, tag="assumed"):
-    """From snapshot, as its term begins: these pods are assumed, and none that is not bound by now but them.
+    """From the snapshot at the beginning of its term: all pods that are assumed and not bound yet.
 
-    What was decided at the end of the term before may have got lost with it; such pods are to be decided anew.
+    Decisions at the end of the previous term may be lost; such pods must be decided again.
     """
 
     epoch: int
@@ -135,7 +132,7 @@ class Assumed(msgspec.Struct, frozen=True, omit_defaults=True, tag="assumed"):
 
 
 class Absorbed(msgspec.Struct, frozen=True, omit_defaults=True, tag="absorbed"):
-    """From snapshot: what the watcher said up to this number of its epoch is part of the state `seq`, and published."""
+    """From the snapshot: the published state `seq` includes the watcher's stream up to this number of its epoch."""
 
     epoch: int
     seq: int
@@ -144,23 +141,23 @@ class Absorbed(msgspec.Struct, frozen=True, omit_defaults=True, tag="absorbed"):
 
 
 class Activate(msgspec.Struct, frozen=True, omit_defaults=True, tag="activate"):
-    """From a binder: a plugin wants these pods (uids) to be tried again, whatever they wait for."""
+    """From a binder: a plugin activates these pods (uids), whatever they wait for."""
 
     uids: list[str]
 
 
 class Inspect(msgspec.Struct, frozen=True, omit_defaults=True, tag="inspect"):
-    """What does the queue hold?"""
+    """Asks for QueueContents."""
 
 
 class QueueContents(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-contents"):
-    """The uids of pods in each of the queue's places."""
+    """Uids by state."""
 
     active: list[str]
     backoff: list[str]
     unschedulable: list[str]
     gated: list[str]
     in_flight: list[str]
-    """Handed to cycle, no outcome yet."""
+    """With the cycle, without an outcome."""
     binding: list[str]
-    """Decided, and not yet seen bound."""
+    """Decided, not yet seen bound."""
