@@ -58,7 +58,7 @@ class Surroundings:
 
 EXPLAINED = ("gets no further pod",)
 """Parts of errors that a process logs about the cluster, and that are no failures of its own."""
-BLAMED = ("is at fault (", "gets no shards until it has started again", "where the snapshot wrote the state")
+BLAMED = ("is at fault (", "gets no shards until it", "where the snapshot wrote the state")
 """The same, about other processes, of which one is in wrong hands."""
 
 
