@@ -212,7 +212,7 @@ class WorkerCore:
         return [Answer(Explained(self.name, event.id, self.seq, answer, explanation))]
 
     def _proposer_for(self, ties: Ties) -> Proposer:
-        """A new one where the table was loaded anew, or ties are broken otherwise than before."""
+        """A new one if the table was reloaded, or ties are broken otherwise than before."""
         proposer, mirror = self._proposer, self._mirror
         if proposer is None or proposer.table is not mirror.table or proposer.ties != ties:
             share = len(mirror.shards) / mirror.shard_count

@@ -16,7 +16,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Effect: send this to whoever asked."""
+    """Effect: send this to the cycle."""
 
     message: Proposals | Explained | Candidates
 
@@ -28,7 +28,7 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class Distrusted:
-    """Effect: end this process. The cycle believes it no more; the next one loads its state anew."""
+    """Effect: end this process. The cycle believes it no more; the next one reloads its state."""
 
     why: str
 

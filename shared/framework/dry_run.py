@@ -87,7 +87,7 @@ class DryRun:
             self._reprieve(rows[fits], [lesser[i] for i in fits.tolist()], freed, tried)
 
     def _reprieve(self, rows: Rows, lesser: Sequence[Pods], freed: "FreedPorts | None", tried: Tried) -> None:
-        """Puts back whoever may stay."""
+        """Put back every pod that may stay."""
         by_importance = [_by_importance(pods) for pods in lesser]
         budgets = [self._budgets.left_after([pod for _, pod in pods]) for pods in by_importance]
         violating = [[any(left < 0 for left in of_pod.values()) for of_pod in of_row] for of_row in budgets]
@@ -150,7 +150,7 @@ class _Standing:
 
 
 def _by_importance(pods: Pods) -> Pods:
-    """The most important first: by priority, then whoever runs for longest; of equals, by uid."""
+    """The most important first: by priority, then the one that runs longest, then by uid."""
     return sorted(pods, key=_rank)
 
 

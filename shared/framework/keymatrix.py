@@ -10,13 +10,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.nodes import Mask
 from shared.cluster.changes import Rows
 from shared.cluster.nodetable import NodeTable
 
 BLOCK = 128
 
 Keys = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Item = TypeVar("Item", bound=np.generic)
 
 

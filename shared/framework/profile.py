@@ -104,7 +104,7 @@ class Framework:
         self.binding_reads_pod = bool(self.permit or self.post_bind) or any(
             (*telling, *(plugin.reads_pod for plugin in self.bind))
         )
-        """Whether whoever binds a pod needs more of it than its names."""
+        """Whether the binder needs more of a pod than its names."""
         of_classes: list[Plugin] = [
             *self.pre_filter,
             *self.filter,

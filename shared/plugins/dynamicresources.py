@@ -99,7 +99,7 @@ class DynamicResources(
 
 
 def after_claim(pod: Pod, before: ResourceClaim | None, now: ResourceClaim, objects: ClusterObjects) -> bool:
-    """A claim has given its devices back, whoever's it was, or one of the pod's own is new or has another status.
+    """A claim has given its devices back, any claim, or one of the pod's own is new or has another status.
 
     Nothing helps a pod one of whose claims is missing.
     """
@@ -117,7 +117,7 @@ def after_own_claims(pod: Pod, before: Pod, now: Pod, objects: ClusterObjects) -
 
 
 def usable_claims(pod: Pod, objects: ClusterObjects) -> list[ResourceClaim] | None:
-    """The pod's claims; None if one is missing, or on its way out, or was made for somebody else."""
+    """The pod's claims; None if one is missing, or on its way out, or was made for another pod."""
     found: list[ResourceClaim] = []
     for use in pod.spec.resource_claims:
         named = use.resource_claim_name is not None

@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
 
-from flotilla.plugin import ClassState
+from flotilla.plugin import ClassState, unschedulable
 from shared.cluster.changes import ChangeLog
+from shared.cluster.nodetable import NodeTable
+from shared.cluster.view import Statuses, TableView
+from shared.framework import result_pool
 from shared.framework.result_pool import NOTHING_SEEN, UNKNOWN, ResultPool
-from testing.builders import class_state, pod
+from testing.builders import class_state, node, pod
 
 
 def state(name: str = "p") -> ClassState:
@@ -98,3 +101,27 @@ def test_values_survive_more_slots(pool: ResultPool) -> None:
     for i in range(40):
         pool.acquire(i, state())
     assert pool.values[slot].tolist() == [5] * 8
+
+
+def test_too_many_statuses_are_forgotten_and_their_rows_asked_about_again(
+    pool: ResultPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_pool, "MOST_STATUSES", 2)
+    slot = pool.acquire("a", state())
+    pool.values[slot, :4] = [0, *(pool.statuses.number(unschedulable(reason)) for reason in "xyz")]
+    pool.acquire("b", state())
+    assert len(pool.statuses) == 0
+    assert (pool.values[slot, :4] == UNKNOWN).tolist() == [False, True, True, True]
+
+
+def test_the_first_status_of_a_node_stands() -> None:
+    table = NodeTable()
+    for name in "abc":
+        table.add_node(node(name).build())
+    view, verdicts, statuses = TableView(table), np.zeros(3, dtype=np.int64), Statuses()
+    view.record(verdicts, statuses)
+    view.reject(np.array([True, False, False]), unschedulable("first"))
+    view.reject(np.array([0, 1]), unschedulable("second"))
+    view.reject(np.zeros(3, dtype=np.bool_), unschedulable("nobody"))
+    assert [statuses[number].message if number else "" for number in verdicts.tolist()] == ["first", "second", ""]
+    assert len(statuses) == 2

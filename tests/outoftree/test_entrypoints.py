@@ -136,6 +136,18 @@ def test_all_names_are_listed_once(installs: Installs) -> None:
             "acme:P",
             "acme:P derives from no extension point",
         ),
+        (
+            "from flotilla.plugin import PreEnqueuePlugin\n"
+            "class P(PreEnqueuePlugin):\n    name = 'P'\n    api_version = (2, 0)",
+            "acme:P",
+            "acme:P needs version 2.0 of flotilla.plugin, this is 1.0",
+        ),
+        (
+            "from flotilla.plugin import PreEnqueuePlugin\n"
+            "class P(PreEnqueuePlugin):\n    name = 'P'\n    api_version = (1, 7)",
+            "acme:P",
+            "acme:P needs version 1.7 of flotilla.plugin, this is 1.0",
+        ),
     ],
 )
 def test_whose_fault_it_is_is_told_on_one_line(installs: Installs, code: str, value: str, reason: str) -> None:

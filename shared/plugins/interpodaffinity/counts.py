@@ -109,7 +109,7 @@ class ShardCounts:
         return summary
 
     def _contributes(self, table: NodeTable, key: str) -> bool:
-        """Weights that add up to nought have been counted all the same."""
+        """Whether any weight was counted, even if the sum is 0."""
         here = table.columns.of_nodes(LabelValue(key))[: table.size] != ABSENT
         return bool(table.columns.of_pods(self.column("contributions", key))[: table.size][here].any())
 

@@ -78,7 +78,7 @@ class InterPodAffinity(SummaryPlugin[Summary, None], PreFilterPlugin, FilterPlug
         return pod.namespace, tuple(sorted(pod.metadata.labels.items())), encode_terms(own_terms(pod))
 
     def reads_objects(self, state: ClassState) -> tuple[()]:
-        """Namespaces are read into the summary, which is made anew when they change."""
+        """Namespaces are read into the summary, which is computed again when they change."""
         return ()
 
     def events(self) -> Sequence[Registration]:

@@ -13,7 +13,7 @@ Domains = dict[str, int]
 
 
 class Summary(TypedDict, total=False):
-    """What is nought, false or empty is left out.
+    """Whatever is 0, false or empty is left out.
 
     `counts`: by aspect, topology key and value. `matches`: all that count for the pod's affinity, in domains of any
     key, told only if the pod could be the first of its kind. `shunned`: some pod's anti-affinity matches the pod
@@ -71,7 +71,7 @@ def merged(one: Summary, other: Summary) -> Summary:
 def merged_counts(
     one: dict[Aspect, dict[str, Domains]], other: dict[Aspect, dict[str, Domains]]
 ) -> dict[Aspect, dict[str, Domains]]:
-    """The counts of both; what adds up to nought is left out."""
+    """The counts of both; sums of 0 are left out."""
     total: dict[Aspect, dict[str, Domains]] = {}
     for aspect in sorted({*one, *other}):
         ours, theirs = one.get(aspect, {}), other.get(aspect, {})

@@ -28,7 +28,7 @@ class AffinityTracker(Tracker):
         self._shunned = False
         self._more: dict[Aspect, dict[str, Domains]] = {}
         self._has_range = scores is not None
-        # As long as nobody has anything to say about scores there is no range: all nodes score nought.
+        # Without a range nothing is scored yet: all nodes score 0.
         self._range = self._range_now = scores or (0, 0)
 
     def admits(self, place: NodeDomains) -> bool:

@@ -200,7 +200,7 @@ def merge_parts(one: Part | None, other: Part | None) -> Part | None:
 
 
 def by_number(part: Part, constraint: Constraint, table: NodeTable) -> NDArray[np.int64]:
-    """The pods by the number that a table has for the domain, and nought at the end, for nodes that are in none."""
+    """The pods by the number that a table has for the domain, and 0 at the end, for nodes in none."""
     values = table.label_values(constraint.key)
     pods = np.zeros(len(values) + 1, dtype=np.int64)
     for name, count in part["domains"].items():

@@ -16,7 +16,7 @@ from shared.plugins.podtopologyspread.constraints import Constraint, Rules
 from shared.plugins.podtopologyspread.late import Late
 
 IGNORED = -1
-"""The raw score of a node that lacks a label; it stays out of the range, and ends as nought."""
+"""The raw score of a node that lacks a label; it stays out of the range, and its score is 0."""
 
 
 class FewestFirst:

@@ -3,7 +3,7 @@
 Whether a node takes part in a constraint is known for sure if all nodes do, or if the class itself may go there and all
 such nodes do. Where it is not known, a decision counts for the domain that it is in, but not for the lowest count: that
 admits too little, never too much. Private hostnames need no look: a ladder counts what it puts on a node, and a node
-that somebody else was put on is no longer on offer.
+that another pod was put on is no longer on offer.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""PreBind: has the API server bind a pod's volumes, and waits until whoever binds and makes them is done.
+"""PreBind: asks the API server to bind a pod's volumes, and waits until controllers have bound and provisioned them.
 
 A volume that is there is kept for its claim; for one that is to be made, the claim is told the node. Controllers do the
 rest. Everything is looked at before it is changed, so that doing it twice does no harm, and changed only if nobody else
@@ -132,7 +132,7 @@ def _changed_volume(name: str) -> NotDone:
 
 
 def _changed(resource: str, name: str) -> NotDone:
-    """In the words of an API server to whoever writes an object that others have changed."""
+    """In the API server's words for a conflicting write."""
     return NotDone(
         f'Operation cannot be fulfilled on {resource} "{name}": the object has been modified; '
         "please apply your changes to the latest version and try again"

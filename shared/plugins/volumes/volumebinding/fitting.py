@@ -1,4 +1,4 @@
-"""Whether a volume fits a claim on one node: for whoever verifies a choice that VolumeBinding made elsewhere."""
+"""Whether a volume fits a claim on one node: to verify a choice that VolumeBinding made elsewhere."""
 
 from collections.abc import Mapping
 

@@ -37,7 +37,7 @@ Looking = Generator[ApiCall | Pause, ApiAnswer, T]
 
 
 class NeverBound(ClusterError):
-    """The volumes of a pod will not be bound: it is to be scheduled anew."""
+    """The volumes of a pod will not be bound: it must be scheduled again."""
 
 
 class _NotYet(Exception):
