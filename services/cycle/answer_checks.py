@@ -17,6 +17,8 @@ MAX_AHEAD = 1 << 20
 """Changes by which a worker may be ahead of what the cycle has heard of the state."""
 MAX_HEARTBEATS = 8
 """Heartbeats of the snapshot without the new term that a worker claims to know; after them it counts as a lie."""
+MAX_COUNTED = 1 << 32
+"""Nodes that one worker can have counted."""
 MAX_NODES = 1 << 18
 """Nodes whose shards are cached."""
 
@@ -118,8 +120,8 @@ class AnswerChecks:
                 foreign = self._foreign(proposals.worker, ladder.nodes)
                 if foreign is not None:
                     return _foreign_node(proposals.worker, foreign)
-            if answer.summary.nodes < 0 or answer.summary.feasible < 0:
-                return WorkerFault(proposals.worker, "answer", "negative node count")
+            if not _is_plausible(answer.summary.nodes, answer.summary.feasible):
+                return WorkerFault(proposals.worker, "answer", "an absurd count of nodes")
         return None
 
     def candidates(self, candidates: Candidates, least: int, classes: Iterable[str]) -> WorkerFault | None:
@@ -133,6 +135,8 @@ class AnswerChecks:
                 return _foreign_node(candidates.worker, foreign)
             if not all(each.victims for each in findings.candidates):
                 return WorkerFault(candidates.worker, "answer", "a candidate without victims")
+            if not _is_plausible(findings.summary.nodes, findings.summary.feasible, findings.potential):
+                return WorkerFault(candidates.worker, "answer", "an absurd count of nodes")
         return None
 
     def _is_ahead(self, answer: Answer) -> bool:
@@ -167,6 +171,11 @@ class AnswerChecks:
             )
             for worker, claim in sorted(lies.items())
         ]
+
+
+def _is_plausible(*counts: int) -> bool:
+    """Whether the sum over all shards can be sent to workers: they refuse to read a number that is out of range."""
+    return all(0 <= count <= MAX_COUNTED for count in counts)
 
 
 def _foreign_node(worker: str, node: str) -> WorkerFault:

@@ -210,6 +210,28 @@ def test_a_summary_that_cannot_be_merged_does_not_break_the_cycle() -> None:
     assert asked(effects).keys() == {LIAR}
 
 
+@pytest.mark.parametrize("counts", [{"nodes": FAR}, {"nodes": 2, "feasible": FAR}, {"nodes": -1}])
+def test_an_absurd_count_of_nodes_is_a_fault_and_reaches_no_other_worker(counts: dict[str, int]) -> None:
+    """Seed 20261123104 of the simulation: the merged count was beyond what any worker reads, so none answered again."""
+    world = World()
+    asks = world.submit(P)
+    absurd = msgspec.structs.replace(
+        offer(class_of(P), (node_of(LIAR), 9)), summary=msgspec.structs.replace(Summary(), **counts)
+    )
+    world.answer(asks[HONEST], HONEST, offer(class_of(P), (node_of(HONEST), 5)))
+    effects = world.answer(asks[LIAR], LIAR, absurd)
+    assert world.faults == [(LIAR, "answer")]
+    assert asked(effects).keys() == {LIAR}
+
+
+def test_an_absurd_count_of_nodes_to_preempt_on_is_a_fault() -> None:
+    world = World(preempts=True)
+    absurd = ShardFindings(class_of(P), summary=Summary(nodes=1), potential=FAR)
+    checks = world.core._checks
+    fault = checks.candidates(Candidates(LIAR, 1, 1, 1, NOW, [0], [absurd], "0000"), NOW, [class_of(P)])
+    assert fault is not None and fault.kind == "answer"
+
+
 # Commits that were refused
 
 
