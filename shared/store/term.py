@@ -5,6 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from shared.errors import ProtocolError, UserError
 from shared.messages.state import Committed, LedgerEntry
 from shared.store.errors import Deposed, StateLost
@@ -21,8 +23,9 @@ class Recovered:
 
     The ledger is ordered by its deadlines. `lost`: the assumptions of earlier terms are unknown, because no complete
     state was written since Redis had none, or since it is another process than the one written to, which may lack the
-    last writes, or because something was removed from the ledger. Ledger and answer are then empty, and `doubtful` has
-    the readable part of the ledger. `evicts`: the policy by which the server may evict our keys.
+    last writes, or because something was removed from the ledger. The ledger is then empty, `doubtful` has the readable
+    part of it, and `answer` answers no commit: it only names the last cycle, so that one of a reused term is refused.
+    `evicts`: the policy by which the server may evict our keys.
     """
 
     epoch: int
@@ -49,13 +52,19 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
         case [b"done", earlier, entries, answer, lost]:
             if lost or await history_of(link) != history:
                 doubtful = tuple(_readable(entries))
-                return Recovered(int(earlier), [], None, lost=True, doubtful=doubtful, evicts=evicts)
+                return Recovered(int(earlier), [], _last_cycle(answer), lost=True, doubtful=doubtful, evicts=evicts)
             ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
             decoded = decode_answer(answer) if answer else None
             return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts)
         case _:
             refuse(found, prefix, epoch, link.where)
             raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")
+
+
+def _last_cycle(answer: bytes) -> Committed | None:
+    with suppress(ProtocolError):
+        return msgspec.structs.replace(decode_answer(answer), round=0, conflicts=[]) if answer else None
+    return None
 
 
 def _readable(entries: Iterable[bytes]) -> Iterator[LedgerEntry]:

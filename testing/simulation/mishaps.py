@@ -116,8 +116,8 @@ class Mishaps:
             lease["metadata"]["resourceVersion"] = str(self._around.server.version)
 
     def _delete_lease(self, entry: Entry) -> None:
-        """Somebody deletes it: its terms are counted from the date again. Redis remembers those of the snapshot."""
-        if self._around.redis.data or entry.arguments["name"] != "snapshot":
+        """Somebody deletes it: its terms are counted from the date again. Redis remembers those of some services."""
+        if self._around.redis.data or entry.arguments["name"] not in ("snapshot", "cycle"):
             self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
 
     # The network
@@ -184,8 +184,8 @@ class Mishaps:
         self._flush()
 
     def _flush(self) -> None:
-        """Not while nobody else remembers the snapshot's terms: to lose both memories at once is not survived."""
-        if f"{PREFIX}-snapshot" in self._around.server.leases:
+        """Not while nobody else remembers terms: to lose both memories at once is not survived."""
+        if {f"{PREFIX}-snapshot", f"{PREFIX}-cycle"} <= self._around.server.leases.keys():
             self._around.redis.flush()
 
     def _redis_rolls_back(self, entry: Entry) -> None:

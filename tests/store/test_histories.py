@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import NodeSeen
+from services.snapshot.events import NodeSeen, RefuseCycle
+from shared.messages.state import Commit, Outdated
 from shared.store.term import open_term
 from tests.servers import TriedRedis as Redis
 from tests.servers import configured_redis, redis_server, running
@@ -46,10 +47,28 @@ async def test_a_server_that_starts_from_an_older_dump_has_lost_the_ledger() -> 
             assert await link.call("HLEN", f"{PREFIX}:ledger") == 1, "that of b is missing, and nothing shows it"
             for epoch in (2, 3):
                 found = await open_term(link, PREFIX, epoch)
-                assert (found.epoch, found.lost, found.ledger, found.answer) == (epoch - 1, True, [], None)
+                assert (found.epoch, found.lost, found.ledger) == (epoch - 1, True, [])
+                assert found.answer is not None and not found.answer.round, "it answers none of a cycle's commits"
             again = SnapshotCore(4)
             await begin(link, again)
             assert not (await open_term(link, PREFIX, 5)).lost
+
+
+async def test_a_cycle_that_uses_a_term_again_is_refused_though_the_ledger_is_lost() -> None:
+    """Its Lease was deleted, so workers hold shards of an earlier cycle in the same term: seed 20261122089."""
+    async with temporary_folder() as folder, running(Redis(folder)) as server:
+        async with linked(server) as link:
+            core = a_core()
+            writer = await begin(link, core)
+            await writer.write(persists(core, Commit(1, 1, [], [], cycle="first")))
+            await link.call("SAVE")
+        await server.stop()
+        await server.start()
+        async with linked(server) as link:
+            found = await open_term(link, PREFIX, 2)
+        again = SnapshotCore(2, found.ledger, found.answer)
+        effects = again.handle(Commit(1, 1, [], [], cycle="second"), 0.0)
+        assert effects == [RefuseCycle(Outdated(1, "second", 1))]
 
 
 async def test_a_server_whose_append_only_file_ends_early_has_lost_the_ledger() -> None:
