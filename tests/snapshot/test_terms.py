@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -16,6 +17,7 @@ from services.snapshot.events import (
     NodeSeen,
     Persist,
     PodDeleted,
+    PodForgotten,
     PodSeen,
     Publish,
     RecallAttempts,
@@ -24,6 +26,7 @@ from services.snapshot.events import (
     WatchEvents,
 )
 from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
+from services.snapshot.store.effect_writer import EffectWriter
 from services.snapshot.store.terms import Terms, ledger_is_lost
 from shared.errors import InvariantBroken
 from shared.messages.codec import encode
@@ -285,3 +288,37 @@ def test_nothing_is_written_to_a_state_that_was_found_lost(monkeypatch: pytest.M
     link, lead = cast(RedisLink, None), cast(Leadership, None)
     terms = Terms(lead, link, "flotilla", Health(), logging.getLogger("snapshot"))
     assert asyncio.run(run()) == [False, False]
+
+
+class LosesState:
+    """As Terms, with a Redis that has lost the state."""
+
+    epoch = 1
+
+    async def take(self) -> None:
+        self.epoch += 1
+
+    async def begin(self, core: SnapshotCore, shard_count: int) -> bool:
+        return True
+
+    async def write(self, persists: Sequence[Persist]) -> bool:
+        return False
+
+
+def test_pods_that_an_earlier_term_has_forgotten_are_told_before_those_that_a_new_term_assumes() -> None:
+    """The queue takes back all that is not assumed in the new term; what comes later would undo new decisions."""
+    forgotten = PodForgotten(P.uid, "no rights")
+    told: list[object] = []
+
+    async def run() -> None:
+        core, terms = SnapshotCore(1), cast(Terms, LosesState())
+        writer = EffectWriter(core, terms, 1, told.append, lambda: told.append(f"term {core.epoch}"), lambda: 0.0)
+        await writer.begin()
+        writer.add([Persist(settled=(P.uid,)), forgotten])
+        running = asyncio.create_task(writer.run())
+        while "term 2" not in told:
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(run())
+    assert forgotten in told[: told.index("term 2")]
