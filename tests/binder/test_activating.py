@@ -42,6 +42,6 @@ def test_who_waits_for_a_permit_may_be_what_others_have_waited_for() -> None:
     assert only(ActivatePods, script.permit("Rousing")) == []
 
 
-def test_nobody_is_tried_again_for_a_pod_that_is_rejected() -> None:
+def test_a_rejected_pod_activates_no_others() -> None:
     script = Script(binding_framework(Rousing(Permission(unschedulable("no")))))
     assert only(ActivatePods, script.order()) == []

@@ -267,7 +267,7 @@ def test_evictions_of_an_older_epoch_are_refused() -> None:
     assert script.machine.held == 1
 
 
-def test_so_many_evictions_are_under_way_and_so_many_wait() -> None:
+def test_running_and_waiting_evictions_are_bounded() -> None:
     script = Script()
     for i in range(MAX_RUNNING + MAX_WAITING):
         script.handle(evict(victim(f"v{i}"), attempt=i + 1))
@@ -304,7 +304,7 @@ def test_an_eviction_that_has_no_turn_in_time_is_a_failure() -> None:
     assert script.machine.held == 1
 
 
-def test_whoever_leaves_finishes_what_is_under_way_and_refuses_the_rest() -> None:
+def test_a_leaving_binder_finishes_evictions_under_way_and_refuses_others() -> None:
     script = Script()
     for i in range(MAX_RUNNING + 1):
         script.handle(evict(victim(f"v{i}"), attempt=i + 1))
@@ -316,7 +316,7 @@ def test_whoever_leaves_finishes_what_is_under_way_and_refuses_the_rest() -> Non
     assert script.told()[-1] == Evicted("high", 1)
 
 
-def test_its_end_is_told_every_second_until_the_queue_has_heard_it() -> None:
+def test_an_end_is_reported_every_second_until_acknowledged() -> None:
     script = begun()
     assert (script.told(), script.machine.unacknowledged) == ([DONE], 1)
     assert script.machine.next_deadline() == script.now + REPEAT_SECONDS
@@ -331,7 +331,7 @@ def test_its_end_is_told_every_second_until_the_queue_has_heard_it() -> None:
     assert (script.told(), script.machine.unacknowledged) == ([DONE] * 3, 0)
 
 
-def test_its_end_is_not_told_for_ever() -> None:
+def test_an_end_is_not_reported_forever() -> None:
     script = begun()
     for _ in range(100):
         script.pass_time(REPEAT_SECONDS)

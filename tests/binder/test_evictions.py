@@ -31,7 +31,7 @@ async def listed(w: World, count: int) -> None:
     await until(known)
 
 
-async def test_victims_are_marked_told_to_go_and_read_of_it() -> None:
+async def test_victims_are_marked_deleted_and_get_an_event() -> None:
     async with world() as w:
         names = [f"v{i}" for i in range(20)]
         w.pod("low", nominated="n1")
@@ -60,7 +60,7 @@ async def test_victims_are_marked_told_to_go_and_read_of_it() -> None:
         assert w.metric("scheduler_preemption_goroutines_duration_seconds_count", result="success") == 1
 
 
-async def test_who_is_gone_already_is_a_success() -> None:
+async def test_a_victim_that_is_gone_is_a_success() -> None:
     async with world() as w:
         (here,) = bound(w, "here")
         anew = Displaced("uid-of-before", "default", "here")
@@ -73,7 +73,7 @@ async def test_who_is_gone_already_is_a_success() -> None:
         assert w.terminating("here")
 
 
-async def test_what_goes_wrong_for_a_while_is_tried_again() -> None:
+async def test_temporary_failures_are_retried() -> None:
     async with world() as w:
         w.simulator.faults.fail("PATCH", "/pods/a/status$", 409, reason="Conflict")
         w.simulator.faults.fail("DELETE", "/pods/a$", 500)
@@ -83,7 +83,7 @@ async def test_what_goes_wrong_for_a_while_is_tried_again() -> None:
         assert w.terminating("a") and w.terminating("b")
 
 
-async def test_what_is_forbidden_is_a_failure_and_the_last_victim_is_spared() -> None:
+async def test_a_forbidden_deletion_fails_and_spares_the_last_victim() -> None:
     async with world() as w:
         w.simulator.faults.fail("DELETE", "/pods/a$", 403, reason="Forbidden")
         w.evict(*bound(w, "a", "b"))
@@ -128,7 +128,7 @@ async def test_without_api_calls_all_make_way_at_once() -> None:
         assert not w.terminating("a")
 
 
-async def test_whoever_leaves_finishes_the_evictions_under_way() -> None:
+async def test_a_leaving_binder_finishes_evictions() -> None:
     async with world() as w:
         victims = bound(w, "a")
         w.simulator.faults.delay("DELETE", "/pods/a$", 0.3)
@@ -166,7 +166,7 @@ async def test_permits_are_listed_and_answered_from_outside() -> None:
         assert w.node_of("p") == "n1"
 
 
-async def test_the_end_of_an_eviction_is_told_until_the_queue_has_heard_it() -> None:
+async def test_the_end_of_an_eviction_is_reported_until_acknowledged() -> None:
     async with world() as w:
         w.acknowledges = False
         w.evict()

@@ -198,7 +198,7 @@ def test_a_failure_rolls_back_what_came_before_and_tells_whose_it_is(case: Case)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_has_failed_may_be_tried_again(case: Case) -> None:
+def test_a_failed_eviction_may_be_retried(case: Case) -> None:
     """The next attempt begins with Reserve, whatever became of the one before."""
     journal: list[str] = []
     script = two(journal, **case.answers)

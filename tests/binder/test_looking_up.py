@@ -94,7 +94,7 @@ def test_a_pod_that_has_changed_goes_on_where_it_was_once_it_is_ordered_with_its
     assert journal.count("A.reserve(n1)") == 1, "no plugin is asked a second time"
 
 
-def test_a_snapshot_that_has_not_heard_of_the_new_version_is_told_again() -> None:
+def test_the_new_version_is_reported_again_if_the_order_has_the_old_one() -> None:
     script, _ = stale()
     script.epoch = 2
     look_up = one(LookUp, script.order())
@@ -102,7 +102,7 @@ def test_a_snapshot_that_has_not_heard_of_the_new_version_is_told_again() -> Non
     assert script.outcomes() == [told("p", 1, CHANGED, found="9")]
 
 
-def test_a_snapshot_that_does_not_answer_is_told_again_after_another_look() -> None:
+def test_without_an_answer_the_pod_is_looked_up_and_reported_again() -> None:
     script, _ = stale()
     assert not only(LookUp, script.pass_time(STALE_SECONDS - 0.1))
     look_up = one(LookUp, script.pass_time(0.1))
@@ -150,7 +150,7 @@ def test_it_is_looked_up_less_and_less_often_and_left_at_the_deadline() -> None:
     assert journal.count("A.unreserve(n1)") == 1
 
 
-def test_what_comes_after_the_end_is_not_listened_to() -> None:
+def test_events_after_the_end_of_an_attempt_are_ignored() -> None:
     script, look_up = doubting(CONFLICT)
     script.found(look_up, Where.ON_NODE, "n1")
     assert script.found(look_up, Where.ON_NODE, "n2") == []

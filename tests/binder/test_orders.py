@@ -48,7 +48,7 @@ def test_an_order_that_comes_again_after_its_end_is_answered_again() -> None:
     assert script.outcomes() == [told("p", 1)]
 
 
-def test_a_failure_is_told_again_and_recorded_once() -> None:
+def test_a_failure_is_reported_again_and_recorded_once() -> None:
     script = Script()
     script.order(profile="other")
     script.order(profile="other")
@@ -147,7 +147,7 @@ def test_an_attempt_that_is_handed_back_before_an_earlier_one_ends_is_remembered
     ]
 
 
-def test_what_comes_after_another_is_left_at_its_deadline_too() -> None:
+def test_a_queued_attempt_expires_at_its_deadline() -> None:
     script = Script()
     script.order(attempt=1)
     script.order(attempt=2, window=TIME / 2)
@@ -198,7 +198,7 @@ def test_outcomes_of_one_moment_go_in_one_report() -> None:
     assert [outcome.uid for outcome in report.outcomes] == ["a", "b", "c"]
 
 
-def test_the_snapshot_is_told_now_and_then_how_many_orders_it_may_have_here() -> None:
+def test_beats_tell_the_snapshot_how_many_orders_the_binder_takes() -> None:
     script = Script()
     assert one(SendBeat, script.pass_time(0)).room == ROOM
     script.order()

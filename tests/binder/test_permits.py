@@ -103,7 +103,7 @@ def test_a_time_out_of_nothing_ends_at_once() -> None:
     assert "after waiting 0s at plugin A" in one(RecordEvent, script.pass_time(0)).message
 
 
-def test_whoever_leaves_hands_back_what_waits() -> None:
+def test_a_leaving_binder_hands_back_waiting_pods() -> None:
     journal: list[str] = []
     script = waiting(journal, A=10)
     script.reports()
@@ -156,12 +156,12 @@ def test_durations_are_written_as_kube_scheduler_does(seconds: float, text: str)
 # Permits from outside
 
 
-def test_who_answers_for_no_plugin_in_particular_answers_for_all() -> None:
+def test_an_answer_without_a_plugin_allows_for_all() -> None:
     script = waiting(A=10, B=20)
     assert one(Call, script.permit("")).binds
 
 
-def test_who_rejects_for_no_plugin_in_particular_rejects_for_the_first() -> None:
+def test_a_rejection_without_a_plugin_is_the_first_plugins() -> None:
     script = waiting(A=10, B=20)
     script.permit("A")
     script.reports()
@@ -178,7 +178,7 @@ def test_of_several_plugins_each_allows_and_the_last_sets_the_pod_free() -> None
     assert one(Call, script.permit("A")).binds
 
 
-def test_who_waits_is_listed_with_the_time_that_is_left() -> None:
+def test_waiting_pods_are_listed_with_the_time_left() -> None:
     script = waiting(A=10, B=20)
     script.now += 3
     script.order("q", node="n2")

@@ -90,7 +90,7 @@ def test_a_plugin_with_more_patience_than_the_snapshot_grants_has_it_asked_for_i
         (Unknown("?"), ApiAnswer(message="?", elapsed=2.0)),
     ],
 )
-def test_a_plugin_is_sent_what_became_of_its_call(result: Result, expected: ApiAnswer) -> None:
+def test_a_plugin_is_sent_the_answer_to_its_call(result: Result, expected: ApiAnswer) -> None:
     plugin = Stepwise(pauses=0)
     script = script_of(plugin)
     call = one(Call, script.order())
@@ -166,7 +166,7 @@ def test_a_plugin_that_raises_in_the_middle_fails_the_pod() -> None:
     assert "KeyError: 'x'" in last_outcome(script).reason
 
 
-def test_whoever_only_pauses_is_superseded_and_handed_back() -> None:
+def test_a_paused_attempt_is_superseded_and_handed_back() -> None:
     script = script_of(Stepwise(pauses=5))
     script.answer(one(Call, script.order()))
     call = one(Call, script.order(attempt=2))

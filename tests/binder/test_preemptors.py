@@ -36,7 +36,9 @@ async def test_victims_go_while_the_preemptor_waits_for_their_place() -> None:
         ({"policy": "Never"}, "its preemptionPolicy is Never"),
     ],
 )
-async def test_nobody_goes_for_a_preemptor_that_has_no_use_for_it(preemptor: dict[str, Any] | None, why: str) -> None:
+async def test_no_victim_is_evicted_for_a_preemptor_that_does_not_need_it(
+    preemptor: dict[str, Any] | None, why: str
+) -> None:
     async with world() as w:
         w.pod("low", "n1")
         if preemptor is not None:
@@ -71,7 +73,7 @@ async def test_the_snapshot_is_asked_for_this_very_nomination_before_the_first_v
         assert w.asked == [IsNominated("uid-high", 7, "n1", ["uid-low"])]
 
 
-async def test_nobody_goes_for_a_nomination_that_the_snapshot_does_not_know() -> None:
+async def test_no_victim_is_evicted_for_an_unknown_nomination() -> None:
     """Forged under its credentials, or revoked while the order lay somewhere."""
     async with world() as w:
         w.stands = False
@@ -83,7 +85,7 @@ async def test_nobody_goes_for_a_nomination_that_the_snapshot_does_not_know() ->
 
 
 @pytest.mark.parametrize("epoch", [None, 0])
-async def test_while_the_snapshot_does_not_answer_nobody_goes(epoch: int | None) -> None:
+async def test_no_victim_is_evicted_while_the_snapshot_does_not_answer(epoch: int | None) -> None:
     """Or one answers that is of an older term than the order."""
     async with world() as w:
         w.snapshot_epoch = epoch

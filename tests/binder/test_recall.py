@@ -13,7 +13,7 @@ def recalled(script: Script, epoch: int = NEW, number: int = 1, incarnation: str
     return [each.message for each in only(AnswerRecall, script.handle(Recall(epoch, number, incarnation)))]
 
 
-def test_it_names_what_it_holds_with_the_version_and_what_it_still_waits() -> None:
+def test_a_recall_is_answered_with_version_and_wait_of_each_attempt() -> None:
     script = Script(binding_framework(scripted("Gate", [], permit=wait(60))))
     script.order("p", 1)
     script.pass_time(20.0)
@@ -21,7 +21,7 @@ def test_it_names_what_it_holds_with_the_version_and_what_it_still_waits() -> No
     assert answer == Recalled("b", "", NEW, 7, 0, 1, [HeldAttempt("p", 1, VERSION, 40.0)])
 
 
-def test_what_is_being_bound_is_held_and_what_is_over_is_not() -> None:
+def test_attempts_that_bind_are_held_and_finished_ones_are_not() -> None:
     script = Script()
     (call,) = only(Call, script.order("p", 1))
     script.order("q", 2)

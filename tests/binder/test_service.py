@@ -12,7 +12,7 @@ pytestmark = pytest.mark.asyncio
 BINDINGS = r"/binding$"
 
 
-async def test_pods_are_bound_told_of_and_recorded() -> None:
+async def test_pods_are_bound_reported_and_recorded() -> None:
     async with world() as w:
         names = [f"p{i}" for i in range(200)]
         for i, name in enumerate(names):
@@ -69,7 +69,7 @@ async def test_a_pod_that_does_not_exist_or_not_any_more_is_gone() -> None:
         assert w.node_of("q") == ""
 
 
-async def test_a_refusal_is_told_to_the_owner_of_the_pod() -> None:
+async def test_the_owner_of_a_pod_is_told_of_a_refusal() -> None:
     async with world() as w:
         w.pod("p", nominated="n1")
         w.simulator.faults.fail("POST", BINDINGS, 403, reason="Forbidden")
@@ -186,7 +186,7 @@ async def test_a_notice_may_be_of_the_nomination_alone() -> None:
         assert await w.events() == []
 
 
-async def test_what_owners_are_told_never_keeps_a_pod_from_being_bound() -> None:
+async def test_events_and_conditions_never_delay_a_binding() -> None:
     async with world() as w:
         w.simulator.faults.delay("POST", "/events$", 1.0, times=100)
         names = [f"p{i}" for i in range(100)]
@@ -200,7 +200,7 @@ async def test_what_owners_are_told_never_keeps_a_pod_from_being_bound() -> None
         w.simulator.faults.clear()
 
 
-async def test_without_api_calls_all_is_bound_at_once_and_nobody_is_told() -> None:
+async def test_without_api_calls_every_pod_is_bound_at_once() -> None:
     async with world(api_calls=False) as w:
         w.pod("p")
         w.order("p")
@@ -209,7 +209,7 @@ async def test_without_api_calls_all_is_bound_at_once_and_nobody_is_told() -> No
         assert await w.events() == []
 
 
-async def test_whoever_leaves_finishes_what_is_under_way_and_says_so() -> None:
+async def test_a_leaving_binder_finishes_its_orders_and_says_so() -> None:
     async with world() as w:
         w.pod("p")
         w.simulator.faults.delay("POST", BINDINGS, 0.3)

@@ -34,7 +34,7 @@ def test_of_several_that_wait_the_last_is_written() -> None:
     assert statuses.idle
 
 
-def test_what_the_last_says_nothing_of_stays() -> None:
+def test_fields_that_a_later_write_leaves_out_stay() -> None:
     statuses = StatusQueue(10)
     statuses.put(status(0, "n1"))
     statuses.put(status(1))
@@ -64,7 +64,7 @@ def test_of_one_pod_nothing_is_written_beside_another_thing() -> None:
     assert statuses.take() == status(1)
 
 
-def test_what_was_not_written_joins_what_came_meanwhile() -> None:
+def test_a_failed_write_joins_later_ones() -> None:
     statuses = StatusQueue(10)
     statuses.put(status(0, "n1"))
     first = statuses.take()
@@ -114,7 +114,7 @@ STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
-def test_the_last_word_of_a_pod_is_written_last_and_never_two_at_a_time(
+def test_the_last_write_of_a_pod_comes_last_and_never_two_at_a_time(
     steps: list[tuple[str, str, int, str | None]],
 ) -> None:
     statuses = StatusQueue(3)

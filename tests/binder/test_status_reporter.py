@@ -78,7 +78,7 @@ async def test_a_condition_outlasts_a_server_that_is_away_for_a_moment() -> None
         await simulator.stop()
 
 
-async def test_what_becomes_of_events_is_nothing_to_bindings_and_conditions() -> None:
+async def test_failing_events_affect_neither_bindings_nor_conditions() -> None:
     """The server has enough of Events: all others go on."""
     async with world() as w:
         w.simulator.faults.fail("POST", EVENTS, 429, times=10_000, reason="TooManyRequests")

@@ -81,7 +81,7 @@ async def test_a_pod_that_is_bound_while_its_condition_is_on_its_way_keeps_what_
 
 
 @pytest.mark.parametrize("version", ["", "1"])
-async def test_a_word_that_comes_after_the_binding_is_not_written(version: str) -> None:
+async def test_a_condition_that_comes_after_the_binding_is_not_written(version: str) -> None:
     """`version`: not known, or one from before."""
     async with world() as w:
         w.pod("p")
@@ -103,7 +103,7 @@ async def test_a_pod_that_has_only_changed_is_told_all_the_same() -> None:
         assert (asked(w, "PATCH", 409), asked(w, "GET", 200), asked(w, "PATCH", 200)) == (1, 1, 1)
 
 
-async def test_what_stands_there_already_is_not_written_again() -> None:
+async def test_a_condition_that_is_set_already_is_not_written_again() -> None:
     async with world() as w:
         w.pod("p")
         say(w, "p", "no room", version=version_of(w, "p"))

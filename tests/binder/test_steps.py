@@ -46,7 +46,7 @@ def test_an_order_becomes_the_default_binding_call() -> None:
     assert call.binds
 
 
-def test_a_bound_pod_is_told_and_recorded() -> None:
+def test_a_bound_pod_is_reported_and_recorded() -> None:
     script = Script()
     effects = script.answer(one(Call, script.order()))
     assert one(RecordEvent, effects) == RecordEvent(
@@ -142,7 +142,7 @@ def test_a_plugin_that_raises_fails_the_pod_and_nothing_else(point: str) -> None
     assert unreserved(journal) == ([] if point == "bind" else ["Bad.unreserve(n1)", "A.unreserve(n1)"])
 
 
-def test_whoever_fails_to_unreserve_keeps_nobody_else_from_it() -> None:
+def test_a_plugin_that_fails_to_unreserve_stops_no_other() -> None:
     journal: list[str] = []
     bad = scripted("Bad", journal)
 

@@ -89,7 +89,7 @@ def test_a_pod_that_is_read_again_opens_its_node() -> None:
     assert set(log.pods()) == {P.uid}
 
 
-def test_what_could_be_read_of_a_pod_counts_and_so_does_what_was_read_before() -> None:
+def test_the_readable_part_of_a_pod_counts_now_or_as_last_read() -> None:
     log = SnapshotLog(A)
     log.handle(but(UNREADABLE, pod=bound(P, "a")))
     assert set(log.pods()) == {P.uid}
@@ -156,7 +156,7 @@ def test_a_bound_pod_that_is_shown_without_its_node_is_refused() -> None:
     assert log.handle(PodSeen(P)) == [], "it is gone, so nothing is known against it"
 
 
-def test_the_intake_hands_on_what_contradicts_a_binding() -> None:
+def test_the_decoder_passes_on_events_that_contradict_a_binding() -> None:
     log = SnapshotLog(A)
     intake = WatchDecoder(frozenset(), log.core.is_bound)
     unbound = PodChange(P.uid, "default", "p", body=msgspec.Raw(encode_msgpack(P)))
@@ -199,7 +199,7 @@ def test_a_node_that_was_never_read_is_there_and_closed() -> None:
     assert not is_closed(log)
 
 
-def test_a_closed_node_refuses_also_who_tolerates_everything() -> None:
+def test_a_closed_node_rejects_pods_that_tolerate_everything() -> None:
     """Whatever a profile filters by, there is no room for a pod, and the snapshot says why."""
     log = SnapshotLog(A)
     log.handle(UNREADABLE)
@@ -292,7 +292,7 @@ def but(event: PodUnreadable, **fields: Any) -> PodUnreadable:
 # The whole pipeline
 
 
-def test_nobody_comes_to_a_closed_node_by_tolerating_or_by_preempting() -> None:
+def test_no_toleration_or_preemption_brings_a_pod_to_a_closed_node() -> None:
     run = Pipeline(shards=2)
     run.add_nodes([A])
     run.add_pods([bound(small_pod("weak"), "a")])

@@ -127,7 +127,7 @@ def test_room_that_became_free_counts() -> None:
     assert refusals(log.handle(forged(1, (cpu("p", "4"), "a", seen)))) == {}
 
 
-def test_what_the_status_adds_to_a_pods_load_is_not_what_it_asks_for() -> None:
+def test_requests_that_only_the_status_adds_need_not_be_free() -> None:
     """As in kube-scheduler, a pod that waits is judged by its spec, and takes what its status says."""
     log = a_log()
     made = forged(1, (cpu("p", "5"), "a", log.core.seq))
@@ -274,7 +274,7 @@ def test_a_disk_is_not_shared_on_one_node() -> None:
 # What an evaluation claims to have seen
 
 
-def test_who_claims_to_have_seen_the_future_is_refused() -> None:
+def test_an_evaluation_of_a_future_state_is_rejected() -> None:
     log = a_log(on_a=[cpu("there", "1")])
     assert faults(log.handle(forged(1, (cpu("p", "1"), "a", log.core.seq + 1)))) == [("liar", "sequence")]
     assert list(refusals(log.handle(forged(2, (cpu("p", "1"), "a", FAR))))) == ["default/p"]
@@ -282,7 +282,7 @@ def test_who_claims_to_have_seen_the_future_is_refused() -> None:
     assert refusals(log.handle(forged(3, (cpu("p", "1"), "a", log.core.seq)))) == {}
 
 
-def test_a_deposed_snapshot_blames_nobody_who_has_seen_a_later_term() -> None:
+def test_a_deposed_snapshot_blames_no_worker_that_has_seen_a_later_term() -> None:
     log = a_log()
     effects = log.handle(forged(1, (cpu("p", "1"), "a", 1 << EPOCH_SHIFT)))
     assert len(refusals(effects)) == 1
@@ -310,7 +310,7 @@ def test_a_pod_of_the_highest_priority_does_not_make_way_for_one_of_priority_1()
     assert log.core.state().nominations == []
 
 
-def test_nobody_makes_way_for_an_equal() -> None:
+def test_a_victim_of_equal_priority_is_rejected() -> None:
     log = a_log(on_a=[cpu("low", "4", 1)])
     assert faults(log.handle(nominate(cpu("p", "1", 1), log.core.seq, cpu("low", "4")))) == [("liar", "victims")]
 
@@ -322,13 +322,13 @@ def test_one_victim_of_higher_priority_among_others_is_one_too_many() -> None:
     assert not any(isinstance(each, EvictVictims) for each in effects)
 
 
-def test_nobody_makes_way_for_a_pod_that_is_never_to_preempt() -> None:
+def test_a_pod_with_preemption_policy_never_gets_no_victims() -> None:
     log = a_log(on_a=[cpu("low", "4")])
     effects = log.handle(nominate(cpu("p", "1", 5), log.core.seq, cpu("low", "4"), never=True))
     assert reasons(effects) == {"default/p": "its preemptionPolicy is Never"}
 
 
-def test_nobody_goes_in_vain() -> None:
+def test_victims_must_leave_enough_room() -> None:
     log = a_log(on_a=[cpu("low", "1"), cpu("high", "3", 9)])
     effects = log.handle(nominate(cpu("p", "2", 5), log.core.seq, cpu("low", "1")))
     assert reasons(effects) == {"default/p": "node a has no room for it even without these pods: Insufficient cpu"}
@@ -341,7 +341,7 @@ def test_a_victim_counts_once() -> None:
     assert faults(log.handle(nominate(cpu("p", "2", 5), log.core.seq, low, low))) == [("liar", "victims")]
 
 
-def test_what_an_extender_leaves_of_the_victims_is_the_extenders_word() -> None:
+def test_victims_that_an_extender_narrowed_need_not_leave_room() -> None:
     """kube-scheduler has those go whom the extender leaves, and does not ask again whether that is enough."""
     log = a_log(on_a=[cpu("low", "1"), cpu("other", "3")])
     wanted = nominate(cpu("p", "2", 5), log.core.seq, cpu("low", "1"), narrowed=True)

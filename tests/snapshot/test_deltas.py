@@ -36,7 +36,7 @@ def shared(log: SnapshotLog, event: object) -> list[list[str]]:
     return [change.values for change in changes(log.handle(event)) if isinstance(change, SharedHostnames)]
 
 
-def test_values_that_several_nodes_have_are_told_when_they_change() -> None:
+def test_shared_hostnames_are_published_when_they_change() -> None:
     log = SnapshotLog()
     assert shared(log, NodeSeen(named("a", "x"))) == []
     assert shared(log, NodeSeen(named("b", "x"))) == [["x"]]
@@ -74,7 +74,7 @@ def test_the_one_annotation_of_nodes_that_is_read_is_kept() -> None:
 # Pods that hold places
 
 
-def test_placed_pods_are_told_with_their_names_and_since_when_they_run() -> None:
+def test_placed_pods_are_published_with_name_and_start_time() -> None:
     log = SnapshotLog(A)
     log.handle(commit(1, (P, "a", log.core.seq)))
     assert changes(log.handle(PodSeen(bound(P, "a")))) == [], "nothing new"
@@ -86,7 +86,7 @@ def test_placed_pods_are_told_with_their_names_and_since_when_they_run() -> None
     assert PodPlaced(P.uid, "a", 0, P.key, 60.0) in changes(log.handle(NodeSeen(A)))
 
 
-def test_that_a_pod_has_started_does_not_spoil_what_was_judged() -> None:
+def test_the_start_of_a_pod_does_not_invalidate_evaluations() -> None:
     log = SnapshotLog(A)
     log.handle(PodSeen(bound(P, "a")))
     seen = log.core.seq
@@ -107,7 +107,7 @@ def test_a_pod_that_is_decided_again_has_not_started() -> None:
 
 
 @pytest.mark.parametrize("kind", ObjectKind)
-def test_an_object_is_told_when_it_comes_changes_and_goes(kind: ObjectKind) -> None:
+def test_objects_are_published_when_added_changed_and_removed(kind: ObjectKind) -> None:
     log, obj = SnapshotLog(), an_object(kind)
     assert changes(log.handle(ObjectSeen(obj))) == [ObjectUpserted(obj)]
     assert log.handle(ObjectSeen(an_object(kind, resourceVersion="9"))) == []
@@ -119,7 +119,7 @@ def test_an_object_is_told_when_it_comes_changes_and_goes(kind: ObjectKind) -> N
     assert log.core.state().objects == []
 
 
-def test_what_is_seen_together_is_one_delta() -> None:
+def test_events_of_one_message_make_one_delta() -> None:
     log = SnapshotLog()
     log.handle(WatchEvents([ObjectSeen(an_object(kind)) for kind in ObjectKind]))
     assert [len(delta.changes) for delta in log.deltas] == [len(ObjectKind)]
@@ -138,7 +138,7 @@ def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: Objec
 
 
 @pytest.mark.parametrize("kind", sorted(QUEUE_KINDS))
-def test_what_only_the_queue_reads_does_not_get_in(kind: ObjectKind) -> None:
+def test_objects_that_only_the_queue_reads_are_ignored(kind: ObjectKind) -> None:
     intake, obj = WatchDecoder(frozenset(), lambda uid: False), an_object(kind)
     assert intake.decode(ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))) is None
     assert intake.decode(ObjectChange(kind, key_of(obj), gone=True)) is None

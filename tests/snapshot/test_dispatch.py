@@ -96,13 +96,13 @@ def test_orders_wait_until_there_is_a_binder() -> None:
     assert (play.dispatcher.waiting, play.dispatcher.held) == (0, 1)
 
 
-def test_nobody_gets_more_than_it_has_room_for() -> None:
+def test_no_binder_gets_more_orders_than_it_has_room_for() -> None:
     play = Play("one", room=2)
     assert play.give(1, 2, 3) == {"one": [1, 2]}
     assert play.tells(ONE, told(1)) == {"one": [3]}
 
 
-def test_binders_share_what_there_is() -> None:
+def test_orders_are_shared_among_binders() -> None:
     shares = Play("one", "two").give(*range(6))
     assert {name: len(numbers) for name, numbers in shares.items()} == {"one": 3, "two": 3}
 
@@ -117,7 +117,7 @@ def test_the_orders_of_a_lost_binder_go_to_others_first() -> None:
     assert play.beat() == {"two": [1, 2]}
 
 
-def test_a_binder_that_began_anew_has_lost_its_orders() -> None:
+def test_a_restarted_binder_has_lost_its_orders() -> None:
     play = Play("one")
     play.give(1)
     assert play.beat() == {}
@@ -125,7 +125,7 @@ def test_a_binder_that_began_anew_has_lost_its_orders() -> None:
     assert play.beat() == {"one": [1]}
 
 
-def test_what_there_is_no_word_on_is_sent_again_under_another_number_to_the_same_process() -> None:
+def test_an_order_without_a_report_is_sent_again_to_the_same_process_under_a_new_number() -> None:
     play = Play("one")
     play.give(1, 2)
     play.tells(ONE, told(2))
@@ -135,7 +135,7 @@ def test_what_there_is_no_word_on_is_sent_again_under_another_number_to_the_same
     assert 0 < messages[0].number < messages[1].number
 
 
-def test_what_waits_for_a_permit_is_not_sent_again_before_that_is_over() -> None:
+def test_an_order_that_waits_for_a_permit_is_not_sent_again_before_the_wait_ends() -> None:
     play = Play("one")
     play.give(1, window=100.0)
     play.tells(ONE, told(wait=60.0))
@@ -148,7 +148,7 @@ def test_a_wait_is_never_endless_whatever_a_binder_says() -> None:
     assert bounded(5.0) == 5.0
 
 
-def test_a_word_on_what_nobody_has_is_passed_over() -> None:
+def test_an_outcome_of_an_order_without_a_holder_is_ignored() -> None:
     play = Play("one")
     assert play.tells(ONE, told(1)) == {}
     play.give(1)
@@ -157,7 +157,7 @@ def test_a_word_on_what_nobody_has_is_passed_over() -> None:
     assert (play.dispatcher.waiting, play.dispatcher.held) == (0, 0)
 
 
-def test_in_a_new_term_every_order_is_given_anew() -> None:
+def test_a_new_term_dispatches_every_order_again() -> None:
     play = Play("one")
     play.give(1)
     play.dispatcher.clear()
@@ -178,7 +178,7 @@ def test_an_order_that_is_given_twice_is_held_once() -> None:
 # Windows
 
 
-def test_an_order_that_is_sent_again_has_what_the_ledger_leaves_it() -> None:
+def test_a_repeated_order_has_what_is_left_of_its_window() -> None:
     """Extended or not: the dispatcher knows of no deadline of its own."""
     play = Play("one")
     play.give(1)
@@ -190,7 +190,7 @@ def test_an_order_that_is_sent_again_has_what_the_ledger_leaves_it() -> None:
     assert (name, order.window) == ("two", 100.0)
 
 
-def test_what_the_ledger_does_not_have_any_more_is_not_sent_again_and_takes_no_room() -> None:
+def test_an_order_that_left_the_ledger_is_not_sent_again_and_takes_no_room() -> None:
     play = Play("one", room=1)
     play.give(1)
     play.give(2)
@@ -224,7 +224,7 @@ def taken_over() -> Play:
     return play
 
 
-def test_the_only_process_that_ever_had_an_order_knows_what_became_of_it() -> None:
+def test_the_sole_holder_of_an_order_is_believed() -> None:
     play = Play("one")
     play.give(1)
     assert play.is_sole(ONE)
@@ -232,7 +232,7 @@ def test_the_only_process_that_ever_had_an_order_knows_what_became_of_it() -> No
     assert not play.is_sole(TWO)
 
 
-def test_of_an_order_that_two_processes_had_neither_knows_what_the_other_did() -> None:
+def test_of_an_order_that_two_processes_had_neither_is_the_sole_holder() -> None:
     play = taken_over()
     assert not play.is_sole(ONE)
     assert not play.is_sole(TWO)
@@ -245,14 +245,14 @@ def test_a_process_that_had_an_order_twice_may_have_forgotten_what_it_did() -> N
     assert not play.is_sole(ONE)
 
 
-def test_who_had_an_order_in_an_earlier_term_nobody_knows() -> None:
+def test_an_order_of_an_earlier_term_has_no_sole_holder() -> None:
     play = Play("one")
     play.ledger.epoch = 2
     play.give(1)
     assert not play.is_sole(ONE)
 
 
-def test_that_a_pod_is_bound_or_gone_is_believed_of_anybody() -> None:
+def test_any_binder_may_report_a_pod_bound_or_gone() -> None:
     for outcome in (told(), told(reason="the pod is gone", gone=True)):
         play = taken_over()
         play.tells(ONE, outcome)
@@ -294,7 +294,7 @@ def test_an_order_that_is_handed_back_waits_for_a_binder() -> None:
     assert sent(play.dispatcher.on_beat(BinderBeat("two", "first", 9), 0.3)) == {"two": [1]}
 
 
-def test_an_order_that_is_handed_back_too_late_is_nobodys() -> None:
+def test_an_order_that_is_handed_back_too_late_goes_to_no_other_binder() -> None:
     assert leaving(window=30.0).dispatcher.hand_back(ONE, HANDED_BACK, 30.1 - MIN_WINDOW) is None
 
 

@@ -138,7 +138,7 @@ def test_a_pod_that_cannot_be_read_is_fenced_by_its_outline(world: World, schedu
     played(story())
 
 
-def test_a_pod_that_becomes_unreadable_after_the_listing_holds_up_nobody(world: World) -> None:
+def test_a_pod_that_becomes_unreadable_after_the_listing_is_not_waited_for(world: World) -> None:
     async def story() -> None:
         world.pod("a")
         world.client.before_write = lambda name: world.show_unreadable(name)
@@ -158,7 +158,7 @@ def test_an_unreadable_pod_on_a_node_needs_no_fence(world: World) -> None:
     played(story())
 
 
-def test_a_pod_that_is_gone_holds_up_nobody(world: World) -> None:
+def test_a_deleted_pod_is_not_waited_for(world: World) -> None:
     async def story() -> None:
         world.pod("a")
         world.server.delete_pod("uid-a")
@@ -167,7 +167,7 @@ def test_a_pod_that_is_gone_holds_up_nobody(world: World) -> None:
     played(story())
 
 
-def test_nor_does_one_that_was_made_anew_under_its_name(world: World) -> None:
+def test_a_pod_that_was_recreated_under_its_name_is_not_waited_for(world: World) -> None:
     async def story() -> None:
         pod = world.pod("a")
         world.server.delete_pod("uid-a")
@@ -211,9 +211,7 @@ def test_one_that_was_bound_meanwhile_and_is_gone_is_not(world: World) -> None:
     played(story())
 
 
-def test_what_is_refused_is_said_where_people_look_and_tried_again(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refusals_are_logged_shown_and_retried(world: World, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         world.pod("a")
         world.pod("b")
@@ -241,7 +239,7 @@ def test_what_is_refused_is_said_where_people_look_and_tried_again(
         (403, "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"),
     ],
 )
-def test_a_pod_that_the_server_refuses_to_change_holds_up_nobody(
+def test_a_pod_that_the_server_refuses_to_change_is_set_aside(
     world: World, caplog: pytest.LogCaptureFixture, status: int, says: str
 ) -> None:
     async def story() -> None:
@@ -314,7 +312,7 @@ def test_a_thousand_pods_with_bounded_calls_and_progress(world: World, caplog: p
     assert "fenced 1,000 of 1,000 pending pods" in caplog.text
 
 
-def test_pods_that_come_later_are_nobodys_yet(world: World) -> None:
+def test_pods_created_after_the_start_are_not_fenced(world: World) -> None:
     async def story() -> None:
         world.pod("a")
         world.client.before_write = lambda name: None if "uid-late" in world.server.pods else _late(world)

@@ -27,7 +27,7 @@ def test_a_gang_is_taken_whole() -> None:
     assert log.pods() == {P.uid: "a", Q.uid: "b", R.uid: "b"}
 
 
-def test_one_conflict_is_that_of_the_whole_gang_and_of_nobody_else() -> None:
+def test_one_conflict_rejects_the_whole_gang_and_no_other_pod() -> None:
     log = SnapshotLog(A, B)
     seen = log.core.seq
     log.handle(PodSeen(bound(small_pod("other"), "b")))
@@ -40,7 +40,7 @@ def test_one_conflict_is_that_of_the_whole_gang_and_of_nobody_else() -> None:
     assert set(log.core.ledger) == {R.uid, S.uid}
 
 
-def test_a_member_that_has_a_place_is_told_apart() -> None:
+def test_a_member_that_is_placed_already_is_marked() -> None:
     log = SnapshotLog(A, B)
     log.handle(PodSeen(bound(P, "a")))
     effects = log.handle(of_gangs(commit(1, (P, "a", log.core.seq), (Q, "b", log.core.seq)), p="g", q="g"))
@@ -79,7 +79,7 @@ def test_only_members_of_a_gang_may_share_a_claim_and_not_give_it_two_volumes(
 
 
 @pytest.mark.parametrize(("plugin", "rejected"), [("VolumeBinding", True), ("", False)])
-def test_the_queue_hears_who_had_a_binding_fail(plugin: str, rejected: bool) -> None:
+def test_the_queue_is_told_which_plugin_failed_a_binding(plugin: str, rejected: bool) -> None:
     log = SnapshotLog(A)
     log.handle(commit(1, (P, "a", log.core.seq)))
     effects = log.handle(BindingFailed(P.uid, log.attempt(P), "no", plugin, rejected))

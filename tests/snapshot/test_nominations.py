@@ -32,7 +32,7 @@ def a_log() -> SnapshotLog:
     return log
 
 
-def test_a_pod_that_is_promised_room_is_told_with_what_it_takes() -> None:
+def test_a_nomination_is_published_with_the_pods_load() -> None:
     log = SnapshotLog(A, B)
     effects = log.handle(PodSeen(nominated(P)))
     assert changes(effects) == [PodNominated(P.uid, "a", 0, P.key)]
@@ -93,7 +93,7 @@ def test_an_assumed_pod_that_is_deleted_leaves_no_promise() -> None:
     assert promised(log) == {}
 
 
-def test_what_was_judged_before_room_was_promised_there_is_refused() -> None:
+def test_an_evaluation_from_before_a_nomination_to_the_node_is_rejected() -> None:
     log = SnapshotLog(A, B)
     seen = log.core.seq
     log.handle(PodSeen(nominated(P)))
@@ -146,7 +146,7 @@ def test_of_pods_without_a_place_only_those_with_a_promise_are_read() -> None:
     assert intake.decode(change(P)) is None
 
 
-def test_what_other_schedulers_promise_is_not_looked_at() -> None:
+def test_nominations_of_other_schedulers_are_ignored() -> None:
     intake = WatchDecoder(frozenset({"another"}), lambda uid: False)
     assert intake.decode(change(nominated(P))) is None
 

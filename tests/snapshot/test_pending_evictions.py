@@ -16,7 +16,7 @@ def names(displacing: PendingEvictions, now: float) -> list[str]:
     return [evict.name for evict in displacing.resend(now)]
 
 
-def test_what_nobody_has_said_the_end_of_is_open() -> None:
+def test_an_eviction_without_a_reported_end_is_pending() -> None:
     displacing = PendingEvictions()
     first, second = an_evict("a", 1), an_evict("b", 2)
     displacing.add(first, 0.0)

@@ -96,7 +96,7 @@ def test_a_forged_pod_is_refused_and_no_worker_is_blamed(forge: Callable[[Pod], 
 
 
 @pytest.mark.parametrize("asks", [{}, {"cpu": 0}])
-def test_what_must_be_free_is_not_what_a_commit_says(asks: dict[str, int]) -> None:
+def test_the_requests_in_a_commit_do_not_count(asks: dict[str, int]) -> None:
     """A load that is true, and asks that would fit anywhere."""
     owner = Owner(a_pod("100"))
     assert misstated(owner.commits(a_pod("100"), asks=asks)) == ["pod default/p: it requests something else"]
@@ -138,7 +138,7 @@ def test_labels_that_have_changed_since_are_no_reason() -> None:
     assert refusals(owner.commits(a_pod())) == {}
 
 
-def test_a_pod_that_preempts_nobody_is_nominated_at_nobodys_cost() -> None:
+def test_a_pod_with_preemption_policy_never_is_nominated_without_victims() -> None:
     meek = replace(a_pod(), spec=replace(a_pod().spec, preemption_policy="Never"))
     owner = Owner(meek)
     wanted = Nominate(Assignment(meek.uid, "default", "p", PROFILE, "n"), 0, owner.core.seq)
@@ -169,7 +169,7 @@ def with_volume(name: str, volume: Volume) -> Pod:
     return replace(built, spec=replace(built.spec, volumes=[token, volume]))
 
 
-def test_what_differs_from_pod_to_pod_and_concerns_no_other_makes_no_kind() -> None:
+def test_fields_that_concern_no_other_pod_do_not_matter_to_the_shape() -> None:
     pending = PendingPods()
     for number in range(10):
         pending.upsert(shown(with_volume(f"p{number}", Volume(name="scratch"))))

@@ -113,21 +113,21 @@ def test_a_nomination_stands_by_its_number_and_node_until_another_one_counts() -
     assert not log.core.is_nominated(P.uid, evict.attempt, "a"), "somebody else's word"
 
 
-def test_who_goes_already_is_not_told_again() -> None:
+def test_terminating_victims_are_not_evicted_again() -> None:
     log = a_log(LOW, terminating(OTHER, "now"))
     wanted = nominate(P, log.core.seq, victim(LOW), victim(OTHER, terminating=True))
     (evict,) = evicted(log.handle(nominations(1, wanted)))
     assert [each.uid for each in evict.victims] == [LOW.uid]
 
 
-def test_where_all_go_already_nobody_is_told() -> None:
+def test_if_all_victims_are_terminating_no_eviction_is_sent() -> None:
     log = a_log(terminating(LOW, "now"))
     effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW, terminating=True))))
     assert evicted(effects) == []
     assert promised(log) == {P.uid: "a"}
 
 
-def test_of_an_assumed_victim_the_attempt_is_told() -> None:
+def test_an_assumed_victim_is_sent_with_its_attempt() -> None:
     log = SnapshotLog(A, B)
     log.handle(commit(1, (LOW, "a", log.core.seq), (OTHER, "a", log.core.seq)))
     log.handle(BindingFinished(OTHER.uid, log.attempt(OTHER)))
@@ -136,7 +136,7 @@ def test_of_an_assumed_victim_the_attempt_is_told() -> None:
     assert {each.uid: each.attempt for each in evict.victims} == {LOW.uid: log.attempt(LOW), OTHER.uid: 0}
 
 
-def test_a_doubled_commit_gets_the_same_answer_and_nobody_is_told_again() -> None:
+def test_a_repeated_commit_gets_the_same_answer_and_evicts_no_pod_again() -> None:
     log = a_log()
     message = nominations(1, nominate(P, log.core.seq, victim(LOW)))
     first = reply(log.handle(message))
@@ -166,7 +166,7 @@ def test_a_node_that_is_gone_promises_nothing() -> None:
 
 
 @pytest.mark.parametrize("what", ["a pod comes", "a victim goes", "room is promised"])
-def test_what_was_judged_before_something_happened_there_does_not_stand(what: str) -> None:
+def test_a_nomination_is_rejected_if_its_node_has_changed(what: str) -> None:
     log = a_log(LOW)
     seen = log.core.seq
     match what:
@@ -182,7 +182,7 @@ def test_what_was_judged_before_something_happened_there_does_not_stand(what: st
     assert P.uid not in promised(log)
 
 
-def test_a_victim_that_has_left_costs_nobody_else_his_place() -> None:
+def test_if_a_victim_has_left_the_nomination_is_rejected() -> None:
     log = a_log(LOW, OTHER)
     seen = log.core.seq
     log.handle(PodDeleted(LOW.uid))
@@ -209,7 +209,7 @@ def test_a_commit_that_names_a_load_it_does_not_have_is_refused_whole() -> None:
 # How the room is kept
 
 
-def test_what_was_judged_without_knowing_of_it_is_refused() -> None:
+def test_an_evaluation_without_the_nomination_is_rejected() -> None:
     log = a_log()
     seen = log.core.seq
     log.handle(nominations(1, nominate(P, seen, victim(LOW))))
@@ -218,7 +218,7 @@ def test_what_was_judged_without_knowing_of_it_is_refused() -> None:
     assert refusals(log.handle(commit(3, (BETWEEN, "a", log.core.seq)))) == {}
 
 
-def test_whoever_loads_the_state_knows_of_it() -> None:
+def test_the_loaded_state_has_the_nomination() -> None:
     log = after_nomination()
     for shards in ([0], [1]):
         state = log.core.state(shards, 2)
@@ -226,7 +226,7 @@ def test_whoever_loads_the_state_knows_of_it() -> None:
         assert state.loads[state.nominations[0].load] == load_of(P)
 
 
-def test_those_of_lower_priority_lose_what_they_were_promised_there() -> None:
+def test_nominations_of_lower_priority_to_the_node_are_revoked() -> None:
     log = a_log(LOW)
     low, equal = nominated(BETWEEN, "a"), nominated(Q, "a")
     elsewhere = nominated(small_pod("elsewhere"), "b")
@@ -249,7 +249,7 @@ def test_a_later_nomination_takes_the_place_of_an_earlier_one() -> None:
     assert promised(log) == {P.uid: "b"}
 
 
-def test_who_is_to_lose_it_loses_it() -> None:
+def test_denominated_pods_lose_their_nomination() -> None:
     log = after_nomination()
     log.handle(PodSeen(nominated(P, "a")))
     effects = log.handle(nominations(2, loads=(), lose=(P, Q)))
@@ -304,20 +304,20 @@ def test_an_earlier_nomination_may_show_late() -> None:
     assert changes(log.handle(PodSeen(nominated(P, "a")))) == [PodNominated(P.uid, "a", 0, P.key)], "somebody else"
 
 
-def test_somebody_else_may_nominate_it_to_another_node() -> None:
+def test_a_status_may_nominate_the_pod_to_another_node() -> None:
     log = after_nomination()
     assert changes(log.handle(PodSeen(nominated(P, "b")))) == [PodNominated(P.uid, "b", 0, P.key)]
     assert promised(log) == {P.uid: "b"}
 
 
-def test_room_is_kept_for_what_the_pod_takes_now() -> None:
+def test_a_nomination_reserves_the_pods_present_load() -> None:
     log = after_nomination()
     larger = nominated(pod("p").request(cpu="3").priority(10).build(), "a")
     assert changes(log.handle(PodSeen(larger))) == [PodNominated(P.uid, "a", 0, P.key)]
     assert log.deltas[-1].loads == [load_of(larger)]
 
 
-def test_a_status_that_is_cleared_and_set_again_is_somebody_elses_word() -> None:
+def test_a_status_that_is_cleared_and_set_again_counts() -> None:
     log = after_nomination()
     log.handle(PodSeen(nominated(P, "a")))
     log.handle(nominations(2, loads=(), lose=(P,)))
@@ -347,7 +347,7 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
     assert log.core.next_deadline() is None
 
 
-def test_a_nomination_that_nobody_was_told_of_does_not_keep_room_for_ever() -> None:
+def test_a_lost_nomination_is_revoked_in_time() -> None:
     """1. A pod is nominated. 2. Its cycle ends before the queue hears of that. 3. Room is kept from all like it."""
     log = after_nomination()
     attempt = log.core.seq
@@ -359,7 +359,7 @@ def test_a_nomination_that_nobody_was_told_of_does_not_keep_room_for_ever() -> N
     assert log.handle(LookedUp(P.uid, attempt, None), LOOK_UP_SECONDS) == []
 
 
-def test_what_the_status_shows_is_not_looked_up() -> None:
+def test_a_nomination_that_the_status_shows_is_not_looked_up() -> None:
     log = after_nomination()
     log.handle(PodDeleted(LOW.uid))
     log.handle(PodSeen(nominated(P, "a")))
@@ -376,7 +376,7 @@ def loads_of(log: SnapshotLog) -> dict[str, PodLoad]:
     return {uid: state.loads[pod.load] for node in state.nodes for uid, pod in node.pods.items()}
 
 
-def test_whoever_is_to_make_way_counts_as_going_from_the_decision_on() -> None:
+def test_victims_count_as_terminating_from_the_decision_on() -> None:
     log = after_nomination()
     assert loads_of(log) == {LOW.uid: as_going(LOW)}
     assert changes(log.handle(PodSeen(bound(LOW, "a")))) == [], "it is still told of as before"
@@ -396,7 +396,7 @@ def test_once_it_is_shown_to_go_nothing_is_to_be_remembered() -> None:
     assert loads_of(log)[LOW.uid].preempted
 
 
-def test_whoever_could_not_be_told_counts_as_before() -> None:
+def test_victims_that_were_not_evicted_count_as_before() -> None:
     log = after_nomination(LOW, OTHER)
     log.handle(PodSeen(terminating(bound(OTHER, "a"), "now")))
     assert changes(log.handle(EvictionFailed(Q.uid))) == [], "others are meant"
@@ -407,7 +407,7 @@ def test_whoever_could_not_be_told_counts_as_before() -> None:
     assert changes(log.handle(EvictionFailed(P.uid))) == []
 
 
-def test_whoever_does_not_go_for_too_long_counts_as_before() -> None:
+def test_victims_that_do_not_terminate_in_time_count_as_before() -> None:
     log = after_nomination()
     assert log.core.next_deadline() == VICTIM_SECONDS
     assert changes(log.handle(Tick(), VICTIM_SECONDS - 1)) == []

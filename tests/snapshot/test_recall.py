@@ -38,7 +38,7 @@ class Term(Play):
         return self.dispatcher.holds(process, attempt(number))
 
 
-def test_what_a_binder_holds_stays_with_it_and_the_rest_is_given_out() -> None:
+def test_binders_keep_what_they_hold_and_the_rest_is_dispatched() -> None:
     term = Term("one", "two")
     asked = term.begin()
     assert term.tells(TWO, asked["two"], 2) == Claimed()
@@ -56,7 +56,7 @@ def test_new_commits_need_not_wait() -> None:
     assert term.give(1) == {}, "it is of an earlier term"
 
 
-def test_who_waits_goes_on_waiting_and_is_not_sent_the_order_before_that_is_over() -> None:
+def test_a_waiting_attempt_is_not_sent_again_before_its_wait_ends() -> None:
     term = Term("one")
     learnt = term.tells(ONE, term.begin()["one"], 1, 2, 3, wait=40.0)
     assert learnt.waits == [BindingWaits(*attempt(number), 40.0) for number in (1, 2, 3)]
@@ -65,7 +65,7 @@ def test_who_waits_goes_on_waiting_and_is_not_sent_the_order_before_that_is_over
     assert term.pass_time(40.0 + REPORT_TIMEOUT) == [(43.0, {"one": [1, 2, 3]})]
 
 
-def test_a_wait_that_nobody_can_have_is_bounded() -> None:
+def test_an_impossible_wait_is_bounded() -> None:
     term = Term("one")
     term.ledger.windows = {attempt(1): 1e12}
     term.tells(ONE, term.begin()["one"], 1, wait=1e12)
@@ -78,7 +78,7 @@ def test_a_version_that_the_binder_has_not_heard_of_is_sent_at_once() -> None:
     assert sent(term.tells(ONE, term.begin()["one"], 1).sends) == {"one": [1]}
 
 
-def test_what_does_not_stand_is_withdrawn() -> None:
+def test_attempts_that_are_not_in_the_ledger_are_withdrawn() -> None:
     term = Term("one")
     learnt = term.tells(ONE, term.begin()["one"], 9)
     (withdraw,) = learnt.withdrawn
@@ -165,7 +165,7 @@ def test_answers_to_another_term_or_of_another_process_are_nothing() -> None:
     assert term.recalls.on_answer(Recalled("one", "second", EPOCH, asked.number, 0, 1, held), 0.0) == Claimed()
 
 
-def test_what_was_claimed_ends_and_is_lost_like_any_other() -> None:
+def test_claimed_orders_end_and_are_lost_like_others() -> None:
     term = Term("one", "two")
     asked = term.begin()
     term.tells(TWO, asked["two"], 1, 2, 3)

@@ -123,7 +123,7 @@ async def test_one_look_up_a_pod_is_under_way_at_a_time() -> None:
     assert [found.gone for found in told] == [True]
 
 
-def test_what_the_watch_says_again_of_a_node_changes_nothing() -> None:
+def test_a_repeated_event_of_a_node_changes_nothing() -> None:
     """A kubelet reports now and then; only resourceVersion and annotations differ."""
     core = SnapshotCore(1)
     node = small_node("a")

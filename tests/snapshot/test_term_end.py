@@ -79,7 +79,7 @@ def on_virtual_time(test: Coroutine[Any, Any, None]) -> None:
         runner.run(test)
 
 
-def test_what_was_never_sent_is_void_at_once() -> None:
+def test_orders_that_were_never_sent_are_void_at_once() -> None:
     async def test() -> None:
         term = Term()
         assert not term.settling.settled
@@ -90,7 +90,7 @@ def test_what_was_never_sent_is_void_at_once() -> None:
     on_virtual_time(test())
 
 
-def test_an_order_of_an_earlier_term_may_be_with_somebody() -> None:
+def test_an_order_of_an_earlier_term_may_be_with_a_binder() -> None:
     async def test() -> None:
         before = Term()
         term = Term(2)
@@ -103,7 +103,7 @@ def test_an_order_of_an_earlier_term_may_be_with_somebody() -> None:
     on_virtual_time(test())
 
 
-def test_the_word_of_binders_is_waited_for() -> None:
+def test_the_reports_of_binders_are_waited_for() -> None:
     async def test() -> None:
         term = Term()
         term.send()
@@ -118,7 +118,7 @@ def test_the_word_of_binders_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_what_is_left_is_fenced_once_all_binders_end(gone: bool) -> None:
+def test_open_attempts_are_fenced_if_all_binders_end(gone: bool) -> None:
     async def test() -> None:
         term = Term()
         term.send()
@@ -130,7 +130,7 @@ def test_what_is_left_is_fenced_once_all_binders_end(gone: bool) -> None:
     on_virtual_time(test())
 
 
-def test_what_binders_that_stay_have_is_left_to_the_next_term() -> None:
+def test_attempts_of_binders_that_stay_are_left_to_the_next_term() -> None:
     """It would begin anew its waits for permits."""
 
     async def test() -> None:

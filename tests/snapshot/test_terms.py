@@ -79,14 +79,14 @@ def orders(core: SnapshotCore, effects: list[Effect]) -> list[tuple[str, str, in
     return [(o.assignment.name, o.node, o.epoch) for o in given if o is not None]
 
 
-def test_what_is_still_assumed_goes_on() -> None:
+def test_assumed_pods_stay_assumed_in_a_new_term() -> None:
     core, effects = successor(left_behind())
     assert orders(core, effects) == [("p", "a", 2)]
     assert {u: entry.bound for u, entry in core.ledger.items()} == {P.uid: False, Q.uid: True}
     assert {u: where for u, (where, _) in held(core.state())[1].items()} == {P.uid: "a", Q.uid: "b"}
 
 
-def test_what_the_listing_shows_as_bound_is_settled() -> None:
+def test_pods_that_the_listing_shows_bound_leave_the_ledger() -> None:
     core, effects = successor(left_behind(), PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")))
     assert effects == [RecallAttempts(())]
     assert core.ledger == {}
@@ -153,7 +153,7 @@ def test_a_state_that_was_lost_goes_on_in_a_later_term() -> None:
     assert (published.epoch, published.seq) == (7, log.core.seq)
 
 
-def test_what_the_watch_says_at_once_makes_one_delta() -> None:
+def test_events_of_the_watch_at_once_make_one_delta() -> None:
     log = SnapshotLog(epoch=1)
     effects = log.handle(WatchEvents([NodeSeen(A), PodSeen(bound(P, "a")), NodeSeen(B), PodSeen(bound(Q, "b"))]))
     assert kinds(effects) == ["Persist", "Publish"]
@@ -172,7 +172,7 @@ def test_one_delta_settles_all_that_was_seen_bound() -> None:
     assert publish.message.changes == [PodGone(Q.uid)]
 
 
-def test_what_one_delta_writes_makes_earlier_judgements_stale() -> None:
+def test_nodes_that_a_delta_changes_invalidate_earlier_evaluations() -> None:
     log = SnapshotLog(A, B, epoch=1)
     seen = log.core.seq
     log.handle(WatchEvents([PodSeen(bound(P, "a"))]))

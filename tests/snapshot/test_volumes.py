@@ -179,7 +179,7 @@ def selected(where: str) -> ClusterObject:
         ),
     ],
 )
-def test_what_cannot_be_any_more_is_refused(seen: list[ClusterObject], wanted: VolumeDecision, why: str) -> None:
+def test_an_impossible_volume_decision_is_rejected(seen: list[ClusterObject], wanted: VolumeDecision, why: str) -> None:
     log = a_log(*seen)
     before = objects_of(log)
     assert refusals(decided(log, 1, (P, "a", wanted))) == {P.uid: (why, False)}
@@ -190,7 +190,7 @@ def test_what_cannot_be_any_more_is_refused(seen: list[ClusterObject], wanted: V
     ("change", "what"),
     [(a_claim("c", volumeMode="Filesystem"), "claim default/c"), (a_volume("v", volumeMode="Filesystem"), "volume v")],
 )
-def test_what_has_changed_since_it_was_judged_is_refused(change: ClusterObject, what: str) -> None:
+def test_a_decision_on_changed_volumes_is_rejected(change: ClusterObject, what: str) -> None:
     log = a_log()
     seen = log.core.seq
     log.handle(ObjectSeen(change))
@@ -237,7 +237,7 @@ def test_it_is_over_with_the_last_pod_that_rests_on_it() -> None:
     assert volume(log) == FREE
 
 
-def test_what_the_watch_shows_meanwhile_counts_afterwards() -> None:
+def test_what_the_watch_shows_under_an_overlay_counts_after_it() -> None:
     log = a_log()
     decided(log, 1, (P, "a", STATIC))
     larger = a_volume("v", capacity={"storage": "5Gi"})
@@ -314,7 +314,7 @@ def test_it_outlasts_the_sight_of_the_pod_for_volumes_may_be_seen_later() -> Non
     assert (volume(log), log.core.next_deadline()) == (shown, None)
 
 
-def test_what_the_watch_never_shows_is_no_more_after_a_while() -> None:
+def test_an_overlay_that_the_watch_never_shows_ends_in_time() -> None:
     log = a_log()
     decided(log, 1, (P, "a", STATIC))
     log.handle(PodSeen(bound(P, "a")), 10.0)
@@ -335,7 +335,7 @@ def test_a_pod_and_its_volume_seen_at_once_make_one_delta() -> None:
 
 
 @pytest.mark.parametrize("claim_first", [False, True])
-def test_a_new_leader_lays_over_what_the_ledger_says(claim_first: bool) -> None:
+def test_a_new_term_overlays_the_decisions_of_the_ledger(claim_first: bool) -> None:
     log = a_log()
     decided(log, 1, (P, "a", STATIC))
     core = SnapshotCore(2, log.core.ledger.values(), log.core.answer)
