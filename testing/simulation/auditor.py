@@ -50,6 +50,8 @@ class Auditor:
         self._server = server
         self._snapshot = snapshot
         self._nodes: dict[str, deque[tuple[float, Node]]] = {}
+        self._replaced_at: dict[str, float] = {}
+        """By node that has gone: another one of its name may have come."""
         self._gone_at: dict[str, float] = {}
         self._preemptors: dict[str, dict[str, str]] = {}
         """By victim: for whom it was ever to make way, and on which node."""
@@ -72,6 +74,8 @@ class Auditor:
             versions.append((now, self._server.nodes[change.key]))
             while len(versions) > 1 and versions[1][0] < now - KNOWN_FOR:
                 versions.popleft()
+        if change.kind is Kind.NODE and change.type == "DELETED":
+            self._replaced_at[change.key] = now
         if change.kind is Kind.POD and change.key not in self._gone_at:
             pod = self._server.pods.get(change.key)
             if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
@@ -214,11 +218,16 @@ class Auditor:
             self._tell(f"{what}, where a host port is taken: {names}")
 
     def _unwelcome(self, pod: Pod, node: Node) -> list[str]:
-        """Of two pods that are alike, and one of which is to be alone in a domain, both are there."""
-        wrong = []
+        """Of two pods that are alike, and one of which is to be alone in a domain, both are there.
+
+        Pods of a node that is away count in no domain, and a decision from that time may be carried out later.
+        """
+        wrong, now = [], asyncio.get_running_loop().time()
         for other in self._server.pods.values():
             there = self._server.nodes.get(other.spec.node_name)
             if there is None or other.uid == pod.uid or other.status.phase == FINISHED:
+                continue
+            if now < self._replaced_at.get(there.name, -KNOWN_FOR) + KNOWN_FOR:
                 continue
             for key in _excludes(pod) | _excludes(other):
                 alike = pod.metadata.labels.get("app") == other.metadata.labels.get("app")
