@@ -134,7 +134,7 @@ class CycleCore:
                 return self._on_heartbeat(event, now)
             case ConfirmTerm():
                 self._commits.confirm_term()
-                return [*self._commits.send_planned(now)]
+                return self._send_planned(now)
             case ExtendersAnswered():
                 return self._on_extenders(event, now)
             case VictimsAnswered():
@@ -197,7 +197,7 @@ class CycleCore:
             return effects + self._search(now) + self._begin(now)
         self._round.start_over()
         self._extend_by = None
-        return effects + self._ask(self._round, now)
+        return effects + self._send_planned(now) + self._ask(self._round, now)
 
     def _on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[Effect]:
         """A snapshot that has just begun its term has not heard the pending commit."""
@@ -358,7 +358,13 @@ class CycleCore:
 
     def _go_ahead(self, now: float) -> list[Effect]:
         """Commits nominations, begins a search and a round, as far as each is possible now."""
-        return [*self._commits.send_planned(now), *self._search(now), *self._begin(now)]
+        return [*self._send_planned(now), *self._search(now), *self._begin(now)]
+
+    def _send_planned(self, now: float) -> list[Effect]:
+        """Not while a round keeps answers, be it while extenders are asked: they would not know of the commit."""
+        if self._round is not None and self._round.keeps_answers:
+            return []
+        return [*self._commits.send_planned(now)]
 
     # Preemption
 
@@ -405,7 +411,7 @@ class CycleCore:
         effects += self._end_nominations(answered.nominations, conflicts, committed.seq)
         if answered.result is not None:
             effects += self._end_round(answered.result, conflicts)
-        effects += [*self._commits.send_planned(now), *self._search(now)]
+        effects += [*self._send_planned(now), *self._search(now)]
         if self._round is None:
             return effects + self._begin(now)
         return effects if self.is_committing else effects + self._resume(self._round, now)

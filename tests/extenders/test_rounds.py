@@ -4,7 +4,18 @@ from typing import TypeVar
 
 from flotilla.results import error, unschedulable
 from services.cycle.core import CycleCore
-from services.cycle.events import Ask, Decided, Effect, Failed, SendCommit, Tick, Unschedulable, Workers
+from services.cycle.events import (
+    Ask,
+    ConfirmTerm,
+    Decided,
+    Effect,
+    Failed,
+    SendCommit,
+    TermConfirmed,
+    Tick,
+    Unschedulable,
+    Workers,
+)
 from services.cycle.extenders import (
     AskAboutVictims,
     AskExtenders,
@@ -266,3 +277,38 @@ def test_when_shards_move_the_search_begins_anew() -> None:
     effects = script.handle(Workers(script.shards, 1))
     assert isinstance(one(Ask, effects).message, Preempt)
     assert script.handle(VictimsAnswered(ask.search, {ask.questions[0].class_id: BOTH})) == []
+
+
+def test_a_nomination_is_committed_after_the_round_whose_extenders_were_being_asked() -> None:
+    """Its answer would find the round judged without it, and the round's commit would take its place."""
+    script = script_with("w0")
+    full = Rejections(unschedulable("Too many pods").by("NodeResourcesFit"), 2)
+    asks, effects = script.submit(Q), list[Effect]()
+    while asks:
+        none = [ClassAnswer(c.class_id, summary=summary(0, nodes=2), rejections=[full]) for c in asks["w0"].classes]
+        effects = script.answer(asks["w0"], "w0", *none)
+        asks = asked(effects)
+    preempt = one(Ask, effects).message
+    assert isinstance(preempt, Preempt)
+    (case,) = preempt.classes
+    ask = questions(script, P)
+
+    summaries = Summary(nodes=2, plugins=case.summaries)
+    found = ShardFindings(case.class_id, summary=summaries, potential=2, candidates=BOTH)
+    candidates = Candidates("w0", 1, preempt.search, preempt.ask, max(1, preempt.min_seq), [0], [found])
+    assert not [effect for effect in script.handle(candidates) if isinstance(effect, SendCommit)]
+
+    decided = written(answer(script, ask, Judgement({"a": 0, "b": 0, "c": 10})))
+    assert [(decision.uid, decision.node) for decision in decided.decisions] == [("default/p", "c")]
+    nominated = written(script.committed(decided, seq=1))
+    assert [nomination.uid for nomination in nominated.nominations] == ["default/q"]
+    assert one(Unschedulable, script.committed(nominated, seq=2)).uid == "default/q"
+
+
+def test_a_term_is_confirmed_after_the_round_whose_extenders_are_asked() -> None:
+    script = script_with("w0")
+    ask = questions(script, P)
+    assert script.handle(ConfirmTerm()) == []
+    effects = script.committed(written(answer(script, ask, Judgement({"a": 10, "b": 0, "c": 0}))), seq=1)
+    assert one(Decided, effects).node == "a"
+    assert one(TermConfirmed, effects) == TermConfirmed()

@@ -104,6 +104,11 @@ class Round:
         """The pods that wait for the round's result: of a gang, all members."""
         return self.pods if self.gang is None else self.gang.members
 
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether answers about some of the classes are final, be it while extenders are asked about their nodes."""
+        return len(self.open) < len(self.classes)
+
     # Asking
 
     def start_over(self) -> None:
