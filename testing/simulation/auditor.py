@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from services.snapshot.core import SnapshotCore
+from shared.errors import ProtocolError
 from shared.messages.binding import Evict
 from shared.messages.codec import Message
 from shared.messages.queue import Forgotten
+from shared.messages.sense import check_sense
 from shared.messages.state import (
     Commit,
     Committed,
@@ -90,6 +92,11 @@ class Auditor:
             self.broken += self._unwelcome(pod, node)
 
     def overhear(self, message: Message) -> None:
+        """Messages that make no sense are passed over: the receiver refuses them."""
+        try:
+            check_sense(message)
+        except ProtocolError:
+            return
         match message:
             case Commit():
                 self._on_commit(message)

@@ -113,5 +113,5 @@ async def test_a_pipeline_needs_no_further_rights(tmp_path: Path, monkeypatch: p
             reader, permitter = (as_user(nats, tmp_path, user) for user in ("reader", "permitter"))
             assert "a/big" in await flotilla(reader, "queue")
             await flotilla(reader, "dump", "--output", str(tmp_path / "dump"))
-            assert "no pod waits for a permit (binders: 1)" in await flotilla(permitter, "permit", "list")
+            assert "no pod is waiting for a permit (binders: 1)" in await flotilla(permitter, "permit", "list")
         assert "iolation" not in (nats.folder / "nats-server.log").read_text()

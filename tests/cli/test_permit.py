@@ -121,7 +121,7 @@ async def test_a_pod_is_allowed_for_one_plugin_or_all(operator: Operator) -> Non
         rest = await operator.types("permit", "allow", "shop/web")
         assert rest.lines == ["shop/web: allowed for Approval; binder-0 is binding it to node-1"]
         gone = await operator.types("permit", "allow", "shop/web")
-        assert (gone.code, gone.err) == (1, "flotilla: shop/web is not waiting for a permit (2 binders)\n")
+        assert (gone.code, gone.err) == (1, "flotilla: shop/web is not waiting for a permit (binders: 2)\n")
 
 
 @pytest.mark.asyncio
@@ -159,10 +159,10 @@ async def test_binders_that_do_not_reply_are_named(operator: Operator) -> None:
             listed = await operator.types("permit", "list")
             missing = await operator.types("permit", "allow", "web")
         assert listed.lines == [
-            "no pod is waiting for a permit (1 binders)", "2,000 more", "binder-1 is alive but does not reply",
+            "no pod is waiting for a permit (binders: 1)", "2,000 more", "binder-1 is alive but does not reply",
         ]  # fmt: skip
         assert missing.err == (
-            "flotilla: default/web is not waiting for a permit (1 binders), or is one of 2,000 pods not listed; "
+            "flotilla: default/web is not waiting for a permit (binders: 1), or is one of 2,000 pods not listed; "
             "binder-1 did not reply\n"
         )
 

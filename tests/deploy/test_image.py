@@ -28,7 +28,11 @@ def test_the_context_has_what_is_copied_and_no_more() -> None:
 def test_every_folder_with_code_is_installed(folder: str) -> None:
     """setuptools passes over folders that are no packages, and over files that are no code."""
     files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert {path.suffix for path in files if path.name != "py.typed"} == {".py"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    data: dict[str, list[str]] = project["tool"]["setuptools"]["package-data"]
+    for path in (path for path in files if path.suffix != ".py"):
+        patterns = data.get(".".join(path.parent.relative_to(ROOT).parts), [])
+        assert any(path.match(pattern) for pattern in patterns), f"{path.name} is not installed"
     assert [path for path in {path.parent for path in files} if not (path / "__init__.py").exists()] == []
 
 

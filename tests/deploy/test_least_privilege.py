@@ -74,6 +74,6 @@ async def test_every_service_has_its_own_rights_alone_and_pods_are_scheduled(tmp
                 assert value_of(answer.body, "flotilla_bus_connection_losses_total") == 0, name
             reader, permitter = (own(folder, user, nats, redis) for user in ("reader", "permitter"))
             assert "a/big" in await flotilla(os.environ | reader, "queue")
-            assert "no pod waits for a permit (binders: 1)" in await flotilla(permitter, "permit", "list")
+            assert "no pod is waiting for a permit (binders: 1)" in await flotilla(permitter, "permit", "list")
             assert not [line for line in pipeline.log_lines if "refuses access" in line]
         assert "iolation" not in log.read_text()

@@ -148,7 +148,7 @@ async def _list(options: argparse.Namespace) -> int:
     if found.held:
         print("\n".join(table([HEAD, *map(_row, found.held)])))
     else:
-        print(f"no pod is waiting for a permit ({found.binders} binders)")
+        print(f"no pod is waiting for a permit (binders: {found.binders})")
     if found.more:
         print(f"{found.more:,} more")
     for binder in found.silent:
@@ -198,7 +198,7 @@ def _find(found: Gathered, wanted: PodName, plugin: str | None) -> Held:
     if not held:
         unlisted = f", or is one of {found.more:,} pods not listed" if found.more else ""
         silent = f"; {', '.join(found.silent)} did not reply" if found.silent else ""
-        raise ClusterError(f"{wanted} is not waiting for a permit ({found.binders} binders){unlisted}{silent}")
+        raise ClusterError(f"{wanted} is not waiting for a permit (binders: {found.binders}){unlisted}{silent}")
     newest = held[-1]
     if plugin and plugin not in newest.pod.plugins:
         raise ClusterError(f"{wanted} is not waiting for {plugin}, but for {_plugins(newest.pod)}")
