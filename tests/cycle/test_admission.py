@@ -1,5 +1,7 @@
 """Which class a pod is found to have, and for which pods its body must be decoded."""
 
+import sys
+
 import msgspec
 import pytest
 
@@ -124,6 +126,24 @@ def test_a_pod_of_no_profile_is_refused_and_known_by_name() -> None:
 def test_a_body_that_is_no_pod_is_an_error(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         Admission(FRAMEWORKS, Extenders()).admit(QueuedPod(msgspec.Raw(body), 1, 0.0, 0.0), 0.0)
+
+
+def test_a_body_that_cannot_be_decoded_is_an_error_though_its_template_is_known() -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    admit(by, BASE)
+    body = msgspec.msgpack.decode(encode_msgpack(BASE.uid("other").build()))
+    body["metadata"]["annotations"] = 5
+    with pytest.raises(msgspec.DecodeError):
+        by.admit(QueuedPod(msgspec.Raw(encode_msgpack(body)), 1, 0.0, 0.0), 0.0)
+
+
+def test_a_pod_does_not_keep_the_message_that_it_came_in() -> None:
+    message = encode_msgpack([queued_pod(BASE.build())])
+    (queued,) = msgspec.msgpack.decode(message, type=list[QueuedPod])
+    references = sys.getrefcount(message)
+    info, _ = Admission(FRAMEWORKS, Extenders()).admit(queued, 0.0)
+    del queued
+    assert info.pod == BASE.build() and sys.getrefcount(message) < references
 
 
 def test_a_spec_that_is_none_fails_the_pod() -> None:

@@ -26,10 +26,14 @@ _EMPTY_MAP = msgspec.Raw(b"\x80")
 
 
 class _Metadata(msgspec.Struct, rename="camel", gc=False):
+    """All fields, so that a pod of a known template can be decoded whenever it is needed."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
     labels: msgspec.Raw = _EMPTY_MAP
+    annotations: dict[str, str] = {}
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     owner_references: list[OwnerReference] = []
     resource_version: str = ""
@@ -118,7 +122,7 @@ class Admission:
             namespace=namespace,
             name=meta.name,
             version=meta.resource_version,
-            body=queued.pod,
+            body=queued.pod.copy(),  # one pod must not keep its whole batch in memory
             template=Template("", PodLoad(namespace), ""),
             class_id="",
             gang=needed(queued.gang),
