@@ -51,6 +51,7 @@ from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
 
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
+UNMERGEABLE = "its summaries cannot be merged"
 
 
 class CycleCore:
@@ -319,7 +320,7 @@ class CycleCore:
             raise cause
         for worker in unusable:
             del round_.answered[worker]
-        faults = [WorkerFault(worker, "answer", "its summaries cannot be merged") for worker in unusable]
+        faults = [WorkerFault(worker, "answer", UNMERGEABLE) for worker in unusable]
         return [*faults, *self._send(round_, now)]
 
     def _on_extenders(self, answered: ExtendersAnswered, now: float) -> list[Effect]:
@@ -378,6 +379,8 @@ class CycleCore:
         if not self._searches.awaits(candidates) or self._is_refused(candidates):
             return []
         fault = self._checks.candidates(candidates, *self._searches.asked)
+        if fault is None and not self._searches.is_usable(candidates):
+            fault = WorkerFault(candidates.worker, "answer", UNMERGEABLE)
         if fault is not None:
             return [fault, *self._searches.ask_again(candidates.worker)]
         progress = self._searches.on_candidates(candidates, self._workers, now)

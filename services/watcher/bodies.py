@@ -1,6 +1,7 @@
 """Fits objects into messages. A large object loses what no follower reads, never what it occupies."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +25,8 @@ from shared.model.wellknown import PREFER_AVOID_PODS
 
 MOST_BODY_BYTES = 512 << 10
 """An object's body in a message; 250 times that of an ordinary pod."""
+MOST_BYTES_OF_LABELS = MOST_BODY_BYTES // 2
+"""Of an object that is too large even without what no follower reads."""
 READ_CONDITIONS = frozenset({"DisruptionTarget"})
 """The conditions that followers read of a bound pod."""
 
@@ -48,12 +51,12 @@ def placed_body(pod: Pod) -> tuple[msgspec.Raw, str]:
     except TooLarge as cause:
         reduced = load_outline(pod)
         problem = str(cause)
-    try:
+    with suppress(TooLarge):
         return body_of(reduced), ""
-    except TooLarge:
-        spec = replace(reduced.spec, affinity=None, volumes=[])
-        bare = replace(reduced, spec=spec, metadata=replace(reduced.metadata, labels={}))
-    return body_of(bare), problem
+    reduced = replace(reduced, metadata=_with_few_labels(reduced.metadata))
+    with suppress(TooLarge):
+        return body_of(reduced), problem
+    return body_of(replace(reduced, spec=replace(reduced.spec, affinity=None, volumes=[]))), problem
 
 
 def load_outline(pod: Pod) -> Pod:
@@ -120,7 +123,20 @@ def node_body(node: Node) -> tuple[msgspec.Raw, str]:
     room = MOST_BODY_BYTES - len(encode_msgpack(rest))
     if room >= 0:
         return body_of(replace(node, status=replace(node.status, images=_largest(node.status.images, room)))), ""
-    return body_of(Node(metadata=ObjectMeta(name=node.name, uid=node.metadata.uid))), problem
+    bare = ObjectMeta(name=node.name, uid=node.metadata.uid, labels=node.metadata.labels)
+    return body_of(Node(metadata=_with_few_labels(bare))), problem
+
+
+def _with_few_labels(metadata: ObjectMeta) -> ObjectMeta:
+    """Keeps the shortest labels: they say which domains a node is in, and which pods a pod on it excludes."""
+    kept: dict[str, str] = {}
+    room = MOST_BYTES_OF_LABELS
+    for name, value in sorted(metadata.labels.items(), key=lambda label: len(label[0]) + len(label[1])):
+        room -= len(encode_msgpack((name, value)))
+        if room < 0:
+            break
+        kept[name] = value
+    return replace(metadata, labels=kept)
 
 
 def _largest(images: Sequence[ContainerImage], room: int) -> list[ContainerImage]:

@@ -319,6 +319,15 @@ def merge(framework: Framework, parts: Iterable[Summary]) -> Summary:
     return Summary(nodes=nodes, feasible=feasible, plugins=plugins, ranges=ranges, late=late)
 
 
+def is_mergeable(framework: Framework, part: Summary) -> bool:
+    """Whether a shard's summary has the form that its plugins merge."""
+    try:
+        merge(framework, (part, part))
+    except Exception:
+        return False
+    return True
+
+
 def joined(topologies: Iterable[Topology | None]) -> Topology | None:
     """The topologies of several plugins as one."""
     found = [topology for topology in topologies if topology is not None]

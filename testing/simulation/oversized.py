@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from shared.model.objects import ObjectMeta
 from testing.simulation.apiserver import ApiServer
-from testing.simulation.wishes import APP
 
 LARGE = "simulation/large"
 """The annotation or label that makes an object too large."""
@@ -18,8 +17,7 @@ MOST = 2
 
 
 class Oversized:
-    """Annotations can be left out of what is told. Large labels close the node, and then neither labels nor terms of
-    the pod are known to pods elsewhere, so pods with terms keep theirs."""
+    """Annotations can be left out of what is told. Large labels close the node; the short ones are still told."""
 
     def __init__(self, server: ApiServer, later: Callable[[float, Callable[[], None]], None]) -> None:
         self._server = server
@@ -27,7 +25,7 @@ class Oversized:
         self._large = 0
 
     def enlarge_pod(self, uid: str, dice: random.Random) -> None:
-        in_labels = dice.random() < 0.3 and APP not in self._server.pods[uid].metadata.labels
+        in_labels = dice.random() < 0.3
         self._change_for_a_while(dice, lambda large: self._set_pod(uid, large=large, in_labels=in_labels))
 
     def enlarge_node(self, name: str, dice: random.Random) -> None:

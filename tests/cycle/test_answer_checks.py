@@ -210,6 +210,19 @@ def test_a_summary_that_cannot_be_merged_does_not_break_the_cycle() -> None:
     assert asked(effects).keys() == {LIAR}
 
 
+def test_summaries_that_merge_only_with_themselves_fail_the_pod_and_not_the_cycle() -> None:
+    world = World()
+    asks = world.submit(P)
+    effects: list[Effect] = []
+    for worker, images in ((HONEST, 1), (LIAR, "many")):
+        counts = Summary(nodes=1, feasible=1, plugins={"ImageLocality": {"nodes": 1, "images": {"i": images}}})
+        effects = world.answer(asks[worker], worker, ClassAnswer(class_of(P), summary=counts))
+    (failed,) = [each for each in effects if isinstance(each, Failed)]
+    assert failed.uid == P.uid
+    assert "merging the summaries" in str(failed)
+    assert world.faults == []
+
+
 @pytest.mark.parametrize("counts", [{"nodes": FAR}, {"nodes": 2, "feasible": FAR}, {"nodes": -1}])
 def test_an_absurd_count_of_nodes_is_a_fault_and_reaches_no_other_worker(counts: dict[str, int]) -> None:
     """Seed 20261123104 of the simulation: the merged count was beyond what any worker reads, so none answered again."""
@@ -280,6 +293,19 @@ def test_a_pod_that_never_preempts_gets_no_victims_whatever_a_worker_answers() -
     (told,) = [each for each in effects if isinstance(each, Unschedulable)]
     assert "preemptionPolicy=Never" in told.unfit.message
     assert not any(isinstance(each, SendCommit) for each in effects)
+
+
+def test_candidates_with_a_summary_that_cannot_be_merged_are_refused() -> None:
+    """Seed 1000028 of the simulation: the cycle's term ended with a KeyError."""
+    world = World(preempts=True)
+    preempt = search_of(world, pod("high").priority(1).request(cpu="1").build())
+    forged = candidates(preempt, LIAR, node_of(LIAR))
+    (findings,) = forged.findings
+    nonsense = msgspec.structs.replace(findings, summary=Summary(nodes=1, plugins={"ImageLocality": {"nodes": 1}}))
+    world.handle(candidates(preempt, HONEST, ""))
+    effects = world.handle(msgspec.structs.replace(forged, findings=[nonsense]))
+    assert world.faults == [(LIAR, "answer")]
+    assert [each.worker for each in effects if isinstance(each, Ask)] == [LIAR]
 
 
 def search_of(world: World, of: Pod) -> Preempt:

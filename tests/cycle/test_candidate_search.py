@@ -108,6 +108,14 @@ def test_a_plugin_that_fails_ends_the_attempt() -> None:
     assert (found.message, found.failed) == ("broken", True)
 
 
+def test_summaries_that_do_not_merge_with_each_other_end_the_attempt() -> None:
+    made = framework("ImageLocality", "DefaultPreemption")
+    parts = [Summary(nodes=1, plugins={"ImageLocality": {"nodes": 1, "images": {"i": n}}}) for n in (1, "many")]
+    found = came_to(*(finding(summary=part) for part in parts), made=made)
+    assert found.failed
+    assert "merging the summaries" in found.message
+
+
 def test_a_pod_that_fits_meanwhile_is_decided_again() -> None:
     assert came_to(finding(), finding(summary=Summary(nodes=1, feasible=1))).again
 

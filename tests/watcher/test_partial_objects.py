@@ -27,6 +27,7 @@ from tests.watcher.test_core import NOW, changes, complaints, events, page
 
 Raw = dict[str, Any]
 ANTI = "requiredDuringSchedulingIgnoredDuringExecution"
+ALONE_IN_ZONE = {ANTI: [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}]}
 
 
 def told(kind: Kind, obj: Raw) -> Any:
@@ -226,9 +227,12 @@ def test_a_reduced_pod_occupies_what_the_pod_does() -> None:
 
 def test_a_pod_too_large_even_when_reduced_closes_its_node() -> None:
     pod = on_node()
-    pod["metadata"]["labels"] = {f"l{i}": "x" * 60 for i in range(12_000)}
+    pod["metadata"]["labels"] = {"app": "web"} | {f"l{i}": "x" * 60 for i in range(12_000)}
+    pod["spec"]["affinity"] = {"podAntiAffinity": ALONE_IN_ZONE}
     change, read = told_pod(pod)
     assert change.closes
+    assert read.metadata.labels["app"] == "web"
+    assert load_of(read).terms, "it still keeps others away"
     assert "more than" in change.problem
     assert load_of(read).requests["cpu"] == 500
     assert len(complaints(WatcherCore(1).handle(page(Kind.POD, pod), NOW))) == 1
@@ -247,10 +251,11 @@ def test_a_node_with_many_images_keeps_the_largest() -> None:
 
 def test_a_node_that_is_too_large_is_closed() -> None:
     node = raw_node("n")
-    node["metadata"]["labels"] = {f"l{i}": "x" * 60 for i in range(12_000)}
+    node["metadata"]["labels"] = {"zone": "z1"} | {f"l{i}": "x" * 60 for i in range(12_000)}
     change, read = told_node(node)
     assert "more than" in change.problem
     assert read.name == "n"
+    assert read.metadata.labels["zone"] == "z1", "its pods count in their zone"
 
 
 # What volumes are counted by

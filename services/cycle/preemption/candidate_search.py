@@ -17,7 +17,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from shared.cluster.nodetable import stable_hash
 from shared.framework.diagnosis import merge_rejections, unfit_message
-from shared.framework.profile import Framework, merge
+from shared.framework.profile import Framework, is_mergeable, merge
 from shared.messages.evaluation import Rejections, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.plugins.preemption import NEVER, DefaultPreemption, best_of, is_final, of_all_shards
@@ -101,6 +101,12 @@ class CandidateSearch:
         self.answered[candidates.worker] = candidates
         return True
 
+    def is_usable(self, candidates: Candidates, frameworks: Mapping[str, Framework]) -> bool:
+        return all(
+            is_mergeable(self._framework(findings.class_id, frameworks), findings.summary)
+            for findings in candidates.findings
+        )
+
     def gather(self, frameworks: Mapping[str, Framework]) -> bool:
         """Every worker has answered. False: the message of the next ask must be sent."""
         oldest = min(each.seq for each in self.answered.values())
@@ -125,12 +131,19 @@ class CandidateSearch:
         findings = self._findings[class_id]
         if any(of_shard.failure is not None for of_shard in findings):
             return True
-        framework = frameworks[self.cases[class_id].pods[0].template.profile]
-        merged = merge(framework, (of_shard.summary for of_shard in findings))
+        try:
+            merged = merge(self._framework(class_id, frameworks), (of_shard.summary for of_shard in findings))
+        except Exception as cause:
+            failure = error(f"merging the summaries of the shards: {cause!r}")
+            self._findings[class_id] = [ShardFindings(class_id, failure=failure)]
+            return True
         if merged.plugins == self._asked[class_id][0]:
             return True
         self._asked[class_id] = (merged.plugins, sum(of_shard.potential for of_shard in findings))
         return False
+
+    def _framework(self, class_id: str, frameworks: Mapping[str, Framework]) -> Framework:
+        return frameworks[self.cases[class_id].pods[0].template.profile]
 
     # Extenders
 

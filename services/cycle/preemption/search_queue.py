@@ -140,6 +140,10 @@ class SearchQueue:
         """The sequence number and the classes of the present ask."""
         return self._min_seq, set() if self._search is None else self._search.open
 
+    def is_usable(self, candidates: Candidates) -> bool:
+        """Whether the summaries of an answer can be merged."""
+        return self._search is not None and self._search.is_usable(candidates, self._frameworks)
+
     def ask_again(self, worker: str) -> list[Effect]:
         return [] if self._search is None else [Ask(worker, self._search.message(self._epoch, self._min_seq))]
 

@@ -29,7 +29,7 @@ from services.cycle.round.ladder_merge import LadderMerge
 from shared.extenders.talk import PLUGIN as EXTENDER
 from shared.extenders.talk import Judgement
 from shared.framework.diagnosis import merge_rejections, unfit_message
-from shared.framework.profile import Framework, joined, merge
+from shared.framework.profile import Framework, is_mergeable, joined, merge
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.model.objects import Pod
@@ -181,7 +181,16 @@ class Round:
             self._cache.drop_guess(self._guess_key(class_id))  # a plugin may fail because of it
             return True
         profile, is_first = self.classes[class_id].template.profile, class_id not in self._merged
-        merged = merge(frameworks[profile], (answer.summary for answer in answers))
+        try:
+            merged = merge(frameworks[profile], (answer.summary for answer in answers))
+        except Exception as cause:
+            if not all(is_mergeable(frameworks[profile], answer.summary) for answer in answers):
+                raise
+            failure = error(f"merging the summaries of the shards: {cause!r}")
+            self._answers[class_id] = [
+                (ClassAnswer(class_id, failure=failure), seq) for _, seq in self._answers[class_id]
+            ]
+            return True
         self._merged[class_id] = merged
         self._cache.expect(self._guess_key(class_id), profile, merged)
         self._cache.nodes = merged.nodes
