@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from shared.messages.binding import BindingOutcomes
 from shared.messages.codec import Message
 from shared.messages.queue import POD_GONE, Forgotten
 from shared.messages.state import Commit, Committed, Decision
@@ -139,6 +140,8 @@ class GangWorld(World):
                 self._commits[message.epoch, message.round] = message
             case Committed():
                 self._on_committed(message)
+            case BindingOutcomes():
+                self._excuse(each.uid for each in message.outcomes if each.reason)
             case Forgotten():
                 self._excuse(each.uid for each in message.pods if not each.reason.startswith(POD_GONE))
 

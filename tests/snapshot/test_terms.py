@@ -10,6 +10,7 @@ import pytest
 from services.snapshot.core import SnapshotCore
 from services.snapshot.event_handlers import MAX_CHANGES
 from services.snapshot.events import (
+    BindingFailed,
     BindingFinished,
     Effect,
     Fence,
@@ -108,6 +109,19 @@ def test_a_new_term_gives_every_entry_a_whole_window() -> None:
     order = core.order(attempt, 5000.0)
     assert order is not None and order.window == BINDING_WINDOW
     assert core.next_deadline() == 5000.0 + DUE
+
+
+def test_a_failure_may_be_reported_before_the_term_has_begun() -> None:
+    """Seed 1000926 of the simulation: the report ended the new term."""
+    old = left_behind()
+    core = SnapshotCore(2)
+    core.handle(WatchEvents([NodeSeen(A), NodeSeen(B)]), 1.0)
+    core.assume_again(list(old.core.ledger.values()))
+    (fence,) = core.handle(BindingFailed(P.uid, old.attempt(P), "it broke", sure=False, sole=True), 1.0)
+    assert isinstance(fence, Fence) and fence.uid == P.uid
+    core.validate()
+    assert P.uid not in [uid for uid, *_ in orders(core, core.begin(2.0))]
+    core.validate()
 
 
 def test_an_assumption_on_a_node_that_is_gone_is_left_to_its_binding() -> None:

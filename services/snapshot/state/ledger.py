@@ -141,6 +141,7 @@ class Ledger:
         if self._states[uid] is not E.FENCING:
             self._move(uid, E.FENCING)
         self._failures.setdefault(uid, failure)
+        self._deadlines.setdefault(uid, now)  # a new term may hear of the failure before it begins its windows
         self._set_due(uid, now + FENCE_AGAIN)
 
     def failure(self, uid: str) -> Failure:
