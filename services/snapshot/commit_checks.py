@@ -19,7 +19,7 @@ from shared.config.structs import KubeSchedulerConfig, ProfileConfig
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, FaultKind, Nominate
 from shared.model.load import PodLoad
 from shared.model.resources import PODS, HostPort, is_extended_resource
-from shared.plugins.nodeports import conflict as ports_conflict
+from shared.plugins.single_node import conflict as ports_conflict
 from shared.plugins.volumes.podvolumes import clash as disks_clash
 
 

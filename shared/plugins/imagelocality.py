@@ -15,7 +15,6 @@ from flotilla.plugin import (
     ClassState,
     NodeColumn,
     NodeView,
-    PodParts,
     Reads,
     ScorePlugin,
     Scores,
@@ -24,6 +23,7 @@ from flotilla.plugin import (
 )
 from flotilla.results import MAX_NODE_SCORE
 from shared.model.objects import Node, Pod
+from shared.plugins.base import InTreePlugin
 
 MIB = 1024 * 1024
 LEAST = 23 * MIB
@@ -60,16 +60,12 @@ class ImageSize(NodeColumn):
 SUMMARY = StateKey[tuple[int, Counts]]("the shard's summary, with the version of the nodes")
 
 
-class ImageLocality(SummaryPlugin[Counts, None], ScorePlugin):
+class ImageLocality(InTreePlugin, SummaryPlugin[Counts, None], ScorePlugin):
     name = "ImageLocality"
-    reads_of_pod = PodParts.TEMPLATE
     score_reads = Reads.NODE
 
     def signature(self, pod: Pod) -> Hashable:
         return tuple(sorted(pod_images(pod))), len(pod.spec.init_containers) + len(pod.spec.containers)
-
-    def reads_objects(self, state: ClassState) -> tuple[()]:
-        return ()
 
     def summarize(self, state: ClassState, nodes: NodeView) -> Counts:
         known = state.get(SUMMARY)

@@ -1,6 +1,6 @@
 """NodeAffinity matches nodes against a pod's nodeSelector and node affinity, and the profile's addedAffinity."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from functools import partial
 
 import msgspec
@@ -18,7 +18,6 @@ from flotilla.plugin import (
     Node,
     NodeView,
     Pod,
-    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
@@ -38,15 +37,15 @@ from shared.errors import InvalidObject
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.objects import PreferredSchedulingTerm
 from shared.model.selectors import node_selector_matches, node_selector_term_matches, unparsable
+from shared.plugins.base import InTreePlugin
 
 NO_MATCH = unresolvable("node(s) didn't match Pod's node affinity/selector")
 NOT_ENFORCED = unresolvable("node(s) didn't match scheduler-enforced node affinity")
 _FIELD = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 
 
-class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
+class NodeAffinity(InTreePlugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     name = "NodeAffinity"
-    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
     score_reads = Reads.NODE
     normalizer = ScaleToHighest()
@@ -55,18 +54,13 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         added = args.added_affinity
         self._added_required = added.required if added is not None else None
         self._added_preferred = added.preferred if added is not None else []
+        hint = partial(after_node_change, self._added_required)
+        self.registrations = (Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, hint),)
 
     def signature(self, pod: Pod) -> Hashable:
         selector = tuple(sorted(pod.spec.node_selector.items()))
         affinity = _affinity(pod)
         return selector, None if affinity is None else msgspec.msgpack.encode(affinity)
-
-    def reads_objects(self, state: ClassState) -> tuple[()]:
-        return ()
-
-    def events(self) -> Sequence[Registration]:
-        hint = partial(after_node_change, self._added_required)
-        return (Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, hint),)
 
     def pre_filter(self, state: ClassState) -> PreFilterResult:
         required = _required(state.pod)
@@ -178,8 +172,7 @@ def _matches(pod: Pod, node: Node) -> bool:
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
         return False
-    affinity = pod.spec.affinity
-    required = None if affinity is None or affinity.node_affinity is None else affinity.node_affinity.required
+    required = _required(pod)
     if required is None:
         return True
     terms = required.node_selector_terms

@@ -13,7 +13,6 @@ from flotilla.plugin import (
     ClassState,
     Code,
     Pod,
-    PodParts,
     PostFilterPlugin,
     PostFilterResult,
     PreEnqueuePlugin,
@@ -25,30 +24,27 @@ from shared.cluster.nodetable import NodeTable
 from shared.config.args import DefaultPreemptionArgs
 from shared.errors import InvariantBroken
 from shared.messages.preemption import Candidate, Victim
-from shared.plugins.queueing_hints import never
+from shared.plugins.base import InTreePlugin, never
 
 LOWEST_PRIORITY = -(1 << 31)
 NEVER = "not eligible due to preemptionPolicy=Never."
 VICTIMS_STILL_GO = "not eligible due to a terminating pod on the nominated node."
 
 
-class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
+class DefaultPreemption(InTreePlugin, PreEnqueuePlugin, PostFilterPlugin):
+    """Each search reads the budgets as they are, so no class rests on them.
+
+    The registration is only for its gate: the plugins that rejected the pod wait for its victims to be gone.
+    """
+
     name = "DefaultPreemption"
-    reads_of_pod = PodParts.TEMPLATE
+    registrations = (Registration(Resource.POD, Action.DELETE, never),)
 
     def __init__(self, args: DefaultPreemptionArgs | None = None) -> None:
         self._args = args or DefaultPreemptionArgs()
 
     def signature(self, pod: Pod) -> Hashable:
         return pod.spec.preemption_policy
-
-    def reads_objects(self, state: ClassState) -> tuple[()]:
-        """Each search reads the budgets as they are."""
-        return ()
-
-    def events(self) -> Sequence[Registration]:
-        """Only for its gate: the plugins that rejected the pod wait for its victims to be gone."""
-        return (Registration(Resource.POD, Action.DELETE, never),)
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Pending evictions do not show in the pod; the queue holds it back for them."""
@@ -104,20 +100,16 @@ def _sum_of_priorities(victims: Sequence[Victim]) -> float:
     return sum(victim.priority - LOWEST_PRIORITY for victim in victims)
 
 
-def _how_long_they_run(victims: Sequence[Victim]) -> float:
-    """The start of the most important victim that runs longest: the later, the better."""
-    highest = max(victim.priority for victim in victims)
+def _latest_start(victims: Sequence[Victim]) -> float:
+    """Of the most important victims, the start of the one that runs longest: the later, the better."""
+    highest = _highest_priority(victims)
     return -min(
         math.inf if victim.started is None else victim.started for victim in victims if victim.priority == highest
     )
 
 
 _COSTS: tuple[Callable[[Sequence[Victim]], float], ...] = (
-    _violations,
-    _highest_priority,
-    _sum_of_priorities,
-    len,
-    _how_long_they_run,
+    *(_violations, _highest_priority, _sum_of_priorities, len, _latest_start),
 )
 
 

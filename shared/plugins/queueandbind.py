@@ -1,7 +1,5 @@
 """PrioritySort, SchedulingGates and DefaultBinder: the first and the last plugins that a pod meets."""
 
-from collections.abc import Sequence
-
 from flotilla.plugin import (
     SUCCESS,
     Action,
@@ -9,7 +7,6 @@ from flotilla.plugin import (
     BindingState,
     BindPlugin,
     Pod,
-    PodParts,
     PreEnqueuePlugin,
     QueueSortPlugin,
     Registration,
@@ -17,27 +14,23 @@ from flotilla.plugin import (
     Status,
     unresolvable,
 )
-from shared.plugins.queueing_hints import after_own_update
+from shared.plugins.base import InTreePlugin, after_own_update
 
 
-class PrioritySort(QueueSortPlugin):
+class PrioritySort(InTreePlugin, QueueSortPlugin):
     """Orders the queue by priority, then by the time of arrival."""
 
     name = "PrioritySort"
-    reads_of_pod = PodParts.TEMPLATE
 
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[int, float]:
         return -pod.priority, queued_at
 
 
-class SchedulingGates(PreEnqueuePlugin):
+class SchedulingGates(InTreePlugin, PreEnqueuePlugin):
     """Keeps a pod out of the active queue until all its gates are gone."""
 
     name = "SchedulingGates"
-    reads_of_pod = PodParts.TEMPLATE
-
-    def events(self) -> Sequence[Registration]:
-        return (Registration(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, after_own_update),)
+    registrations = (Registration(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, after_own_update),)
 
     def pre_enqueue(self, pod: Pod) -> Status:
         gates = pod.spec.scheduling_gates
@@ -46,11 +39,10 @@ class SchedulingGates(PreEnqueuePlugin):
         return unresolvable(f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]")
 
 
-class DefaultBinder(BindPlugin):
+class DefaultBinder(InTreePlugin, BindPlugin):
     """Binds a pod by the API server's binding subresource."""
 
     name = "DefaultBinder"
-    reads_of_pod = PodParts.TEMPLATE
     reads_pod = False
 
     def bind(self, state: BindingState, node: str) -> Status | ApiCall:

@@ -8,21 +8,21 @@ from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.imagelocality import ImageLocality
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
 from shared.plugins.nodeaffinity import NodeAffinity
-from shared.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
-from shared.plugins.nodename import NodeName
-from shared.plugins.nodeports import NodePorts
-from shared.plugins.nodepreferavoidpods import NodePreferAvoidPods
-from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocation
-from shared.plugins.noderesources.fit import NodeResourcesFit
-from shared.plugins.nodeunschedulable import NodeUnschedulable
+from shared.plugins.noderesources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
 from shared.plugins.preemption import DefaultPreemption
 from shared.plugins.queueandbind import DefaultBinder, PrioritySort, SchedulingGates
 from shared.plugins.selectorspread import SelectorSpread
-from shared.plugins.tainttoleration import TaintToleration
-from shared.plugins.volumes.legacylimits import AzureDiskLimits, CinderLimits, EBSLimits, GCEPDLimits
-from shared.plugins.volumes.nodevolumelimits import NodeVolumeLimits
-from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
+from shared.plugins.single_node import (
+    NodeDeclaredFeatures,
+    NodeName,
+    NodePorts,
+    NodePreferAvoidPods,
+    NodeUnschedulable,
+    TaintToleration,
+)
+from shared.plugins.volumes.limits import AzureDiskLimits, CinderLimits, EBSLimits, GCEPDLimits, NodeVolumeLimits
+from shared.plugins.volumes.volumebinding import VolumeBinding
 from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
 from shared.plugins.volumes.volumezone import VolumeZone
 
@@ -30,35 +30,24 @@ Factory = Callable[[Any], Plugin]
 """Creates a plugin from its args."""
 
 
-def _without_args(plugin: type[Any]) -> Factory:
+def _without_args(plugin: type[Plugin]) -> Factory:
     return lambda args: plugin()
 
 
 IN_TREE: Mapping[str, Factory] = {
-    "SchedulingGates": _without_args(SchedulingGates),
-    "PrioritySort": _without_args(PrioritySort),
-    "NodeUnschedulable": _without_args(NodeUnschedulable),
-    "NodeName": _without_args(NodeName),
-    "TaintToleration": _without_args(TaintToleration),
     "NodeAffinity": NodeAffinity,
-    "NodePorts": _without_args(NodePorts),
     "NodeResourcesFit": NodeResourcesFit,
     "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
-    "ImageLocality": _without_args(ImageLocality),
-    "DynamicResources": _without_args(DynamicResources),
-    "NodeDeclaredFeatures": _without_args(NodeDeclaredFeatures),
-    "NodePreferAvoidPods": _without_args(NodePreferAvoidPods),
     "InterPodAffinity": InterPodAffinity,
     "PodTopologySpread": PodTopologySpread,
-    "SelectorSpread": _without_args(SelectorSpread),
     "DefaultPreemption": DefaultPreemption,
-    "VolumeRestrictions": _without_args(VolumeRestrictions),
-    "NodeVolumeLimits": _without_args(NodeVolumeLimits),
     "VolumeBinding": VolumeBinding,
-    "VolumeZone": _without_args(VolumeZone),
-    "EBSLimits": _without_args(EBSLimits),
-    "GCEPDLimits": _without_args(GCEPDLimits),
-    "AzureDiskLimits": _without_args(AzureDiskLimits),
-    "CinderLimits": _without_args(CinderLimits),
-    "DefaultBinder": _without_args(DefaultBinder),
+    **{
+        plugin.name: _without_args(plugin)
+        for plugin in (
+            *(SchedulingGates, PrioritySort, DefaultBinder, DynamicResources, ImageLocality, SelectorSpread),
+            *(NodeUnschedulable, NodeName, TaintToleration, NodePorts, NodeDeclaredFeatures, NodePreferAvoidPods),
+            *(VolumeRestrictions, VolumeZone, NodeVolumeLimits, EBSLimits, GCEPDLimits, AzureDiskLimits, CinderLimits),
+        )
+    },
 }

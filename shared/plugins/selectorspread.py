@@ -1,9 +1,9 @@
-"""SelectorSpread prefers nodes, and zones, with fewer of the pods that belong with the pod to be placed.
+"""SelectorSpread prefers nodes, and zones, with fewer pods of the same services and controller.
 
 Earlier versions of kube-scheduler had this plugin by default; PodTopologySpread has replaced it, and it is off by
 default. Pods with spread constraints of their own are skipped.
 
-Summary: the selector of the pods that belong with the pod. Summary of feasible nodes: `Zoned`.
+Summary: the selector of these pods. Summary of feasible nodes: `Zoned`.
 """
 
 from collections.abc import Collection, Hashable
@@ -19,7 +19,6 @@ from flotilla.plugin import (
     ClassState,
     Mask,
     NodeView,
-    PodParts,
     PreScorePlugin,
     ScorePlugin,
     Scores,
@@ -35,14 +34,15 @@ from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector, Node, Pod
 from shared.model.selectors import label_selector_matches
 from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
-from shared.plugins.podtopologyspread.constraints import controller_of, fellows, kinds_looked_at
+from shared.plugins.base import InTreePlugin
+from shared.plugins.podtopologyspread.constraints import controller_of, default_selector, default_selector_kinds
 
 ZONE_LABELS = (BETA_ZONE, ZONE)
 REGION_LABELS = (BETA_REGION, REGION)
 ZONE_SHARE = 2.0 / 3.0
 """The weight of the zone; the node itself has the rest."""
 
-SELECTOR = StateKey[LabelSelector | None]("the selector of pods that belong together")
+SELECTOR = StateKey[LabelSelector | None]("the selector of the pod's services and controller")
 
 
 class Zoned(TypedDict):
@@ -60,9 +60,8 @@ class Zone(TextColumn):
         return _zone(node.metadata.labels)
 
 
-class SelectorSpread(SummaryPlugin[Any, Zoned], PreScorePlugin, ScorePlugin):
+class SelectorSpread(InTreePlugin, SummaryPlugin[Any, Zoned], PreScorePlugin, ScorePlugin):
     name = "SelectorSpread"
-    reads_of_pod = PodParts.TEMPLATE
 
     def signature(self, pod: Pod) -> Hashable:
         if pod.spec.topology_spread_constraints:
@@ -72,12 +71,12 @@ class SelectorSpread(SummaryPlugin[Any, Zoned], PreScorePlugin, ScorePlugin):
         return pod.namespace, tuple(sorted(pod.metadata.labels.items())), identity
 
     def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
-        return () if state.pod.spec.topology_spread_constraints else kinds_looked_at(state.pod)
+        return () if state.pod.spec.topology_spread_constraints else default_selector_kinds(state.pod)
 
     def pre_score(self, state: ClassState) -> Status:
         if state.pod.spec.topology_spread_constraints:
             return SKIP
-        state[SELECTOR] = fellows(state.pod, state.objects)
+        state[SELECTOR] = default_selector(state.pod, state.objects)
         return SUCCESS
 
     def summarize(self, state: ClassState, nodes: NodeView) -> Any:
@@ -85,7 +84,7 @@ class SelectorSpread(SummaryPlugin[Any, Zoned], PreScorePlugin, ScorePlugin):
         return None if selector is None else msgspec.to_builtins(selector)
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Shards that know the same objects agree; while they do not, one of them is right."""
+        """Shards with the same objects agree; while they do not, one of them is right."""
         return max(one, other, key=repr)
 
     def summarize_feasible(self, state: ClassState, nodes: NodeView, feasible: Mask) -> Zoned | None:

@@ -15,7 +15,7 @@ from shared.config.points import ExtensionPoint
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.plugins.queueandbind import DefaultBinder
 from shared.plugins.volumes.podvolumes import DECISION
-from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
+from shared.plugins.volumes.volumebinding import VolumeBinding
 from tests.binder.support import Script, api_call, one, only, told
 from tests.framework.plugins import framework
 

@@ -6,7 +6,7 @@ from flotilla.plugin import ABSENT, LabelValue, NodeColumn, TextColumn
 from shared.cluster.labelclasses import LabelClass
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.model.resources import HostPort
-from shared.plugins.nodeports import PortUsers
+from shared.plugins.single_node import PortUsers
 
 PORT = PortUsers(HostPort("0.0.0.0", "TCP", 80))
 LABELS = ("zone", "disk")

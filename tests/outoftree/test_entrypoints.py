@@ -13,8 +13,8 @@ from shared.config.points import ExtensionPoint
 from shared.errors import UserError
 from shared.framework.loading import Registry, load_frameworks
 from shared.framework.profile import Framework
-from shared.plugins.nodename import NodeName
 from shared.plugins.registry import IN_TREE
+from shared.plugins.single_node import NodeName
 from tools.cli.main import main
 
 GOOD = """

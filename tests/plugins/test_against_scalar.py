@@ -25,12 +25,8 @@ from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.objects import NodeSelector, Pod, PreferredSchedulingTerm
 from shared.plugins.imagelocality import ImageLocality
 from shared.plugins.nodeaffinity import NodeAffinity
-from shared.plugins.nodename import NodeName
-from shared.plugins.nodeports import NodePorts
-from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocation
-from shared.plugins.noderesources.fit import NodeResourcesFit
-from shared.plugins.nodeunschedulable import NodeUnschedulable
-from shared.plugins.tainttoleration import TaintToleration
+from shared.plugins.noderesources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from shared.plugins.single_node import NodeName, NodePorts, NodeUnschedulable, TaintToleration
 from testing.builders import class_state
 from tests.plugins import scalar
 from tests.plugins.cluster import rejected

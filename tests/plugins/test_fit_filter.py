@@ -5,7 +5,7 @@ import pytest
 from flotilla.results import Status, unresolvable, unschedulable
 from shared.config.args import NodeResourcesFitArgs
 from shared.errors import InvalidObject
-from shared.plugins.noderesources.fit import MOST_SCALARS, NodeResourcesFit
+from shared.plugins.noderesources import MOST_SCALARS, NodeResourcesFit
 from testing.builders import NodeBuilder, PodBuilder, class_state, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 

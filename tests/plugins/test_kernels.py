@@ -12,7 +12,7 @@ from shared.cluster.view import TableView
 from shared.model.objects import NodeSelectorRequirement
 from shared.model.resources import MAX_AMOUNT
 from shared.model.selectors import requirement_matches
-from shared.plugins.noderesources.kernels import (
+from shared.plugins.noderesources import (
     balance,
     by_shape,
     least_allocated,

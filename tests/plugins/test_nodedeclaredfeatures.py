@@ -5,7 +5,7 @@ import pytest
 
 from flotilla.results import SKIP, SUCCESS, unresolvable
 from shared.model.objects import Node, Pod, decode_node, decode_pod
-from shared.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
+from shared.plugins.single_node import NodeDeclaredFeatures
 from testing.builders import class_state, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 

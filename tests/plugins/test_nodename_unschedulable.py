@@ -3,8 +3,7 @@
 import pytest
 
 from flotilla.results import unresolvable
-from shared.plugins.nodename import NodeName
-from shared.plugins.nodeunschedulable import NodeUnschedulable
+from shared.plugins.single_node import NodeName, NodeUnschedulable
 from testing.builders import PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 

@@ -2,7 +2,7 @@ import pytest
 
 from flotilla.results import SKIP, unschedulable
 from shared.model.objects import Container, ContainerPort, Pod, PodSpec
-from shared.plugins.nodeports import NodePorts
+from shared.plugins.single_node import NodePorts
 from testing.builders import PodBuilder, class_state, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 

@@ -8,7 +8,7 @@ import pytest
 from shared.framework.loading import load_frameworks
 from shared.model.objects import Node, Pod, decode_node, decode_pod
 from shared.model.wellknown import PREFER_AVOID_PODS
-from shared.plugins.nodepreferavoidpods import NodePreferAvoidPods
+from shared.plugins.single_node import NodePreferAvoidPods
 from testing.builders import node
 from tests.plugins.cluster import framework, judge, scores, table_of
 

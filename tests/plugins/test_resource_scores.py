@@ -12,8 +12,7 @@ from shared.config.args import (
     ScoringStrategy,
     UtilizationShapePoint,
 )
-from shared.plugins.noderesources.balanced import NodeResourcesBalancedAllocation
-from shared.plugins.noderesources.fit import NodeResourcesFit
+from shared.plugins.noderesources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from testing.builders import NodeBuilder, PodBuilder, class_state, node, pod
 from tests.plugins.cluster import framework, judge, prepared, scores, table_of
 

@@ -2,7 +2,7 @@ import pytest
 
 from flotilla.results import unresolvable
 from shared.cluster.view import TableView
-from shared.plugins.tainttoleration import TaintToleration
+from shared.plugins.single_node import TaintToleration
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, prepared, rejected, scores, statuses, table_of
 

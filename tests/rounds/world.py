@@ -19,8 +19,8 @@ from shared.model.affinity import is_tolerated
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, Pod
 from shared.model.resources import allocatable
-from shared.plugins.nodeports import conflict
-from shared.plugins.nodeunschedulable import CORDON as UNSCHEDULABLE
+from shared.plugins.single_node import CORDON as UNSCHEDULABLE
+from shared.plugins.single_node import conflict
 from testing.builders import NodeBuilder, PodBuilder, expr, node, pod
 from testing.inprocess.pipeline import Fate, Outcome, Pipeline, bound, reliable
 from tests.rounds.support import FRAMEWORKS, apply_change

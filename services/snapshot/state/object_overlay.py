@@ -23,7 +23,7 @@ from shared.errors import InvariantBroken
 from shared.messages.state import Change, ObjectRemoved, ObjectUpserted
 from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
 from shared.model.storage import READ_WRITE_ONCE_POD
-from shared.plugins.volumes.volumebinding.fitting import misfit
+from shared.plugins.volumes.matching import misfit
 
 LINGER_SECONDS = 30.0
 """A change lingers this long after its pod was seen on the node; the watch is never that far behind."""

@@ -1,14 +1,16 @@
-"""Rules: what one pod asks of others, and what others' terms mean for it, whichever nodes they are on.
+"""Rules: what one pod requires of others, and what others' terms mean for it, whichever nodes they are on.
 
-Everything comes down to counts by topology key: what a pod on a node adds to the counts of that node's domains.
+Everything comes down to counts by topology key: what a pod on a node adds to the counts of that node's domains. A
+summary has the counts of a set of nodes, in a form that adds up over shards.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypedDict
 
 import msgspec
 
+from shared.cluster.topology import merge_counts
 from shared.config.args import InterPodAffinityArgs
 from shared.model.load import PodLoad, PodTerm, pod_terms
 from shared.model.objects import Pod
@@ -17,7 +19,7 @@ from shared.model.selectors import label_selector_matches
 Aspect = Literal["affinity", "anti", "symmetric", "score", "contributions"]
 """What is counted of the pods in a domain.
 
-`affinity`: those that match all of the pod's required affinity. `anti`: matches of its required anti-affinity.
+`affinity`: pods that match all of the pod's required affinity. `anti`: matches of its required anti-affinity.
 `symmetric`: required anti-affinity of others that matches the pod. `score`: the weights of all that speaks for the
 domain, less that of what speaks against it. `contributions`: the number of these weights.
 """
@@ -29,15 +31,21 @@ Effect = Mapping[Count, int]
 """What a pod adds to the counts of the domains that its node is in."""
 
 Matcher = Callable[[str, Mapping[str, str]], bool]
-"""Does this namespace, with these labels, belong to a pod that is meant?"""
+"""Whether pods of this namespace with these labels match."""
 
-NOTHING: Effect = {}
-MOST_REMEMBERED = 512
-"""So many loads does a class remember the effect of."""
+Domains = dict[str, int]
+"""By value of a topology key."""
+
+NO_EFFECT: Effect = {}
+NO_DOMAINS: Domains = {}
+MOST_EFFECTS = 512
+"""Loads whose effects a class caches."""
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class Rules:
-    """Two with the same `identity` say the same.
+    """Two with the same `identity` are equal.
 
     `namespaces`: what the namespace selectors of the pod's own terms resolve to, in the order of `selecting_terms`.
     `labels`: those of the pod's namespace.
@@ -49,14 +57,17 @@ class Rules:
         self.namespace = pod.namespace
         self.pod_labels = pod.metadata.labels
         self.terms = own_terms(pod)
-        self.affinity_keys = _keys(self.terms, "affinity")
-        self.anti_keys = _keys(self.terms, "anti")
-        self.scores = has_say(self.terms, args)
+        self.affinity_keys = _required_keys(self.terms, "affinity")
+        self.anti_keys = _required_keys(self.terms, "anti")
+        self.scores = uses_preferences(self.terms, args)
         self._namespaces = namespaces
         self._namespace_labels = labels
         self._hard_weight = args.hard_pod_affinity_weight
-        self.own = self._own_counts(_matchers(self.terms, namespaces)) if self.terms else {}
-        self.is_first_of_its_kind = bool(self.affinity_keys) and self._matches_its_own_affinity()
+        self.own = self._own_counts() if self.terms else {}
+        self.may_be_first = bool(self.affinity_keys) and (
+            ("affinity", self.affinity_keys[0]) in self._own_effect(self.namespace, self.pod_labels)
+        )
+        """Whether the pod matches its own required affinity: it may go anywhere if no other pod does."""
         self._effects: dict[int, tuple[PodLoad, Effect]] = {}
 
     @cached_property
@@ -65,34 +76,49 @@ class Rules:
         return _ENCODER.encode((asks, self._namespace_labels, self._hard_weight, self.scores))
 
     @cached_property
-    def of_itself(self) -> Effect:
-        """What another pod of the same kind means."""
+    def effect_of_itself(self) -> Effect:
+        """The effect of another pod of the same kind."""
         return self.effect(PodLoad(namespace=self.namespace, labels=self.pod_labels, terms=self.terms))
 
     def effect(self, load: PodLoad) -> Effect:
-        """Of a pod with this load; worked out once for each load object."""
+        """The effect of a pod with this load, computed once for each load object."""
         known = self._effects.get(id(load))
         if known is None:
-            if len(self._effects) >= MOST_REMEMBERED:
+            if len(self._effects) >= MOST_EFFECTS:
                 self._effects.clear()
             effect = self._own_effect(load.namespace, load.labels)
             for term in load.terms:
-                _add(effect, self.of_term(term))
-            known = self._effects[id(load)] = (load, effect or NOTHING)
+                for count, amount in self.of_term(term).items():
+                    effect[count] = effect.get(count, 0) + amount
+            known = self._effects[id(load)] = (load, effect or NO_EFFECT)
         return known[1]
 
     def of_term(self, term: PodTerm) -> Effect:
-        """What it means that another pod carries this term."""
-        return self._meaning(term) if self._is_meant_by(term) else NOTHING
+        """The effect of another pod's term."""
+        in_namespace = self.namespace in term.namespaces or label_selector_matches(
+            term.namespace_selector, self._namespace_labels
+        )
+        if not in_namespace or not label_selector_matches(term.selector, self.pod_labels):
+            return NO_EFFECT
+        if term.kind == "anti" and not term.weight:
+            return {("symmetric", term.topology_key): 1}
+        weight = _signed_weight(term) if term.weight else self._hard_weight
+        if not weight or not self.scores:
+            return NO_EFFECT
+        return {("score", term.topology_key): weight, ("contributions", term.topology_key): 1}
 
-    # Inside
-
-    def _own_counts(self, terms: Sequence[tuple[PodTerm, Matcher]]) -> dict[Count, list[tuple[Matcher, int]]]:
+    def _own_counts(self) -> dict[Count, list[tuple[Matcher, int]]]:
         """For each count, which pods raise it by how much."""
-        own: dict[Count, list[tuple[Matcher, int]]] = {}
+        resolved = dict(zip(map(id, selecting_terms(self.terms)), self._namespaces, strict=True))
+        terms = [(term, _matcher(term, resolved.get(id(term), ()))) for term in self.terms]
         required = [matches for term, matches in terms if term.kind == "affinity" and not term.weight]
-        for key in self.affinity_keys:
-            own["affinity", key] = [(_all(required), 1)]
+
+        def all_match(namespace: str, labels: Mapping[str, str]) -> bool:
+            return all(matches(namespace, labels) for matches in required)
+
+        own: dict[Count, list[tuple[Matcher, int]]] = {
+            ("affinity", key): [(all_match, 1)] for key in self.affinity_keys
+        }
         for term, matches in terms:
             if term.weight and self.scores:
                 own.setdefault(("score", term.topology_key), []).append((matches, _signed_weight(term)))
@@ -100,9 +126,6 @@ class Rules:
             elif term.kind == "anti" and not term.weight:
                 own.setdefault(("anti", term.topology_key), []).append((matches, 1))
         return own
-
-    def _matches_its_own_affinity(self) -> bool:
-        return ("affinity", self.affinity_keys[0]) in self._own_effect(self.namespace, self.pod_labels)
 
     def _own_effect(self, namespace: str, labels: Mapping[str, str]) -> dict[Count, int]:
         effect: dict[Count, int] = {}
@@ -112,72 +135,96 @@ class Rules:
                     effect[count] = effect.get(count, 0) + amount
         return effect
 
-    def _meaning(self, term: PodTerm) -> Effect:
-        """What a term counts for, if it matches."""
-        if term.kind == "anti" and not term.weight:
-            return {("symmetric", term.topology_key): 1}
-        weight = _signed_weight(term) if term.weight else self._hard_weight
-        if not weight or not self.scores:
-            return NOTHING
-        return {("score", term.topology_key): weight, ("contributions", term.topology_key): 1}
-
-    def _is_meant_by(self, term: PodTerm) -> bool:
-        in_namespace = self.namespace in term.namespaces or label_selector_matches(
-            term.namespace_selector, self._namespace_labels
-        )
-        return in_namespace and label_selector_matches(term.selector, self.pod_labels)
-
 
 def own_terms(pod: Pod) -> tuple[PodTerm, ...]:
     return pod_terms(pod) if pod.spec.affinity is not None else ()
 
 
 def selecting_terms(terms: Iterable[PodTerm]) -> list[PodTerm]:
-    """Those for which it must be looked up which namespaces their selector means.
-
-    One that a namespace without labels satisfies means all namespaces, known or not.
-    """
-    return [term for term in terms if term.namespace_selector is not None and not _means_all_namespaces(term)]
+    """The terms whose namespace selector must be resolved."""
+    return [term for term in terms if term.namespace_selector is not None and not _applies_everywhere(term)]
 
 
-def has_say(terms: Iterable[PodTerm], args: InterPodAffinityArgs) -> bool:
+def uses_preferences(terms: Iterable[PodTerm], args: InterPodAffinityArgs) -> bool:
     """Whether preferences count for a pod with these terms of its own."""
     return not args.ignore_preferred_terms_of_existing_pods or any(term.weight for term in terms)
 
 
-def _keys(terms: Iterable[PodTerm], kind: Literal["affinity", "anti"]) -> tuple[str, ...]:
-    """The topology keys of the required ones."""
+def _required_keys(terms: Iterable[PodTerm], kind: Literal["affinity", "anti"]) -> tuple[str, ...]:
     return tuple(sorted({term.topology_key for term in terms if term.kind == kind and not term.weight}))
-
-
-def _matchers(terms: Sequence[PodTerm], namespaces: Sequence[Sequence[str]]) -> list[tuple[PodTerm, Matcher]]:
-    looked_up = dict(zip(map(id, selecting_terms(terms)), namespaces, strict=True))
-    return [(term, _matcher(term, looked_up.get(id(term), ()))) for term in terms]
 
 
 def _matcher(term: PodTerm, selected: Iterable[str]) -> Matcher:
     selector = term.selector
-    if term.namespace_selector is not None and _means_all_namespaces(term):
+    if term.namespace_selector is not None and _applies_everywhere(term):
         return lambda namespace, labels: label_selector_matches(selector, labels)
     among = frozenset(term.namespaces) | frozenset(selected)
     return lambda namespace, labels: namespace in among and label_selector_matches(selector, labels)
 
 
-def _means_all_namespaces(term: PodTerm) -> bool:
+def _applies_everywhere(term: PodTerm) -> bool:
+    """A selector that a namespace without labels satisfies applies to all namespaces, known or not."""
     return label_selector_matches(term.namespace_selector, {})
-
-
-def _all(matchers: Sequence[Matcher]) -> Matcher:
-    return lambda namespace, labels: all(matches(namespace, labels) for matches in matchers)
 
 
 def _signed_weight(term: PodTerm) -> int:
     return term.weight if term.kind == "affinity" else -term.weight
 
 
-def _add(total: dict[Count, int], effect: Effect) -> None:
-    for count, amount in effect.items():
-        total[count] = total.get(count, 0) + amount
+# Summaries
 
 
-_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+class Summary(TypedDict, total=False):
+    """Zeros, false and empty values are left out.
+
+    `counts`: by aspect, topology key and value; without hostnames that only one node has: that node's shard knows them.
+    `matches`: all that count for the pod's affinity, in domains of any key, only if the pod could be the first of its
+    kind. `shunned`: some pod's anti-affinity matches the pod somewhere. `scored`: something speaks for or against some
+    domain. `hostnames`: those that several nodes have. `labels`: those of the pod's namespace. `namespaces`: what the
+    namespace selectors of the pod's terms resolve to.
+    """
+
+    counts: dict[Aspect, dict[str, Domains]]
+    matches: int
+    shunned: bool
+    scored: bool
+    hostnames: list[str]
+    labels: dict[str, str]
+    namespaces: list[list[str]]
+
+
+def domains_of(summary: Summary, aspect: Aspect, key: str) -> Domains:
+    of_aspect = summary["counts"].get(aspect) if "counts" in summary else None
+    return NO_DOMAINS if of_aspect is None else of_aspect.get(key, NO_DOMAINS)
+
+
+def merged(one: Summary, other: Summary) -> Summary:
+    total: Summary = {}
+    counts: dict[Aspect, dict[str, Domains]] = {}
+    ours, theirs = one.get("counts", {}), other.get("counts", {})
+    for aspect in sorted({*ours, *theirs}):
+        for key in sorted({*ours.get(aspect, ()), *theirs.get(aspect, ())}):
+            sums = merge_counts(domains_of(one, aspect, key), domains_of(other, aspect, key))
+            domains = {value: count for value, count in sums.items() if count}
+            if domains:
+                counts.setdefault(aspect, {})[key] = domains
+    if counts:
+        total["counts"] = counts
+    matches = one.get("matches", 0) + other.get("matches", 0)
+    if matches:
+        total["matches"] = matches
+    if one.get("shunned") or other.get("shunned"):
+        total["shunned"] = True
+    if one.get("scored") or other.get("scored"):
+        total["scored"] = True
+    # All shards see the same of these, but not at the same moment.
+    hostnames = {*one.get("hostnames", ()), *other.get("hostnames", ())}
+    if hostnames:
+        total["hostnames"] = sorted(hostnames)
+    labels = max(one.get("labels", {}), other.get("labels", {}), key=lambda labels: sorted(labels.items()))
+    if labels:
+        total["labels"] = labels
+    if "namespaces" in one and "namespaces" in other:
+        pairs = zip(one["namespaces"], other["namespaces"], strict=True)
+        total["namespaces"] = [sorted({*here, *there}) for here, there in pairs]
+    return total

@@ -11,7 +11,7 @@ from shared.config.args import PodTopologySpreadArgs
 from shared.model.objects import OwnerReference, TopologySpreadConstraint
 from shared.model.selectors import label_selector_matches
 from shared.model.wellknown import HOSTNAME, ZONE
-from shared.plugins.queueing_hints import is_placed
+from shared.plugins.base import is_placed
 
 Action = Literal["DoNotSchedule", "ScheduleAnyway"]
 
@@ -47,14 +47,11 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Constraints of one kind, hard or soft. `every_key`: nodes that lack one of their labels are left out.
-
-    `fellows`: the selector that default constraints were given.
-    """
+    """Constraints of one kind, hard or soft. `every_key`: nodes that lack one of their labels are left out."""
 
     constraints: tuple[Constraint, ...]
     every_key: bool
-    fellows: LabelSelector | None = None
+    default_selector: LabelSelector | None = None
 
 
 class Defaults:
@@ -68,15 +65,15 @@ class Defaults:
     def apply_to(self, pod: Pod) -> bool:
         return bool(self.constraints) and not pod.spec.topology_spread_constraints
 
-    def rules(self, pod: Pod, action: Action, fellows: LabelSelector | None) -> Rules:
-        """The constraints of this kind that are in force for a pod; `fellows` selects the pods that belong with it."""
+    def rules(self, pod: Pod, action: Action, selector: LabelSelector | None) -> Rules:
+        """The constraints of this kind that apply to a pod; default ones get the selector."""
         own = pod.spec.topology_spread_constraints
         if own:
             return Rules(tuple(_resolved(c, pod) for c in own if c.when_unsatisfiable == action), True)
         given = [c for c in self.constraints if c.when_unsatisfiable == action]
-        if not given or fellows is None:
+        if not given or selector is None:
             return Rules((), True)
-        return Rules(tuple(_constraint(c, fellows) for c in given), not self.built_in, fellows)
+        return Rules(tuple(_constraint(c, selector) for c in given), not self.built_in, selector)
 
 
 def _constraint(given: TopologySpreadConstraint, selector: LabelSelector | None) -> Constraint:
@@ -107,7 +104,7 @@ def _resolved(given: TopologySpreadConstraint, pod: Pod) -> Constraint:
     return _constraint(given, selector)
 
 
-# Which pods belong with a pod: those of its services and of the controller that owns it
+# The selector of default constraints: the pods of the pod's services and of the controller that owns it
 
 _CONTROLLERS: Mapping[tuple[str, str], ObjectKind] = {
     ("v1", "ReplicationController"): ObjectKind.REPLICATION_CONTROLLER,
@@ -120,14 +117,14 @@ def controller_of(pod: Pod) -> OwnerReference | None:
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
-def kinds_looked_at(pod: Pod) -> tuple[ObjectKind, ...]:
-    """The kinds of objects on which `fellows` rests for this pod."""
+def default_selector_kinds(pod: Pod) -> tuple[ObjectKind, ...]:
+    """The kinds of objects that `default_selector` reads for this pod."""
     owner = controller_of(pod)
     kind = None if owner is None else _CONTROLLERS.get((owner.api_version, owner.kind))
     return (ObjectKind.SERVICE,) if kind is None else (ObjectKind.SERVICE, kind)
 
 
-def fellows(pod: Pod, objects: ClusterObjects) -> LabelSelector | None:
+def default_selector(pod: Pod, objects: ClusterObjects) -> LabelSelector | None:
     """The selectors of the pod's services and of its controller, all together; None if they select by nothing."""
     labels: dict[str, str] = {}
     for service in objects.services_in(pod.namespace).values():
@@ -135,67 +132,53 @@ def fellows(pod: Pod, objects: ClusterObjects) -> LabelSelector | None:
             labels |= service.spec.selector
     conditions: list[LabelSelectorRequirement] = []
     owner = controller_of(pod)
-    if owner is not None:
-        key = f"{pod.namespace}/{owner.name}"
-        match _CONTROLLERS.get((owner.api_version, owner.kind)):
-            case ObjectKind.REPLICATION_CONTROLLER:
-                replication = objects.replication_controllers.get(key)
-                labels |= {} if replication is None else replication.spec.selector
-            case ObjectKind.REPLICA_SET:
-                replicas = objects.replica_sets.get(key)
-                conditions = _add(labels, None if replicas is None else replicas.spec.selector)
-            case ObjectKind.STATEFUL_SET:
-                stateful = objects.stateful_sets.get(key)
-                conditions = _add(labels, None if stateful is None else stateful.spec.selector)
+    kind = None if owner is None else _CONTROLLERS.get((owner.api_version, owner.kind))
+    key = "" if owner is None else f"{pod.namespace}/{owner.name}"
+    if kind is ObjectKind.REPLICATION_CONTROLLER:
+        replication = objects.replication_controllers.get(key)
+        labels |= {} if replication is None else replication.spec.selector
+    elif kind is not None:
+        sets = objects.replica_sets if kind is ObjectKind.REPLICA_SET else objects.stateful_sets
+        selector = None if (owning := sets.get(key)) is None else owning.spec.selector
+        if selector is not None:
+            for label, value in sorted(selector.match_labels.items()):
+                if labels.setdefault(label, value) != value:
+                    conditions.append(LabelSelectorRequirement(key=label, operator="In", values=[value]))
+            conditions += selector.match_expressions
     if not labels and not conditions:
         return None
     return LabelSelector(match_labels=dict(sorted(labels.items())), match_expressions=conditions)
 
 
-def _add(labels: dict[str, str], selector: LabelSelector | None) -> list[LabelSelectorRequirement]:
-    """Adds a selector's labels; what conflicts with those there, and its conditions, are returned."""
-    if selector is None:
-        return []
-    conditions: list[LabelSelectorRequirement] = []
-    for key, value in sorted(selector.match_labels.items()):
-        if labels.setdefault(key, value) != value:
-            conditions.append(LabelSelectorRequirement(key=key, operator="In", values=[value]))
-    return conditions + selector.match_expressions
-
-
 # Queueing hints
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadingHints:
-    """Of a profile, as it may have default constraints. Only hard constraints are looked at; there may be none."""
+def spreading_registrations(defaults: Defaults) -> tuple[Registration, ...]:
+    """Of a profile with these defaults. Hints look only at hard constraints; there may be none."""
 
-    defaults: Defaults
+    def constraints_of(pod: Pod, objects: ClusterObjects) -> tuple[Constraint, ...]:
+        """The default selector is looked up only where a default constraint may need it."""
+        needed = defaults.apply_to(pod) and defaults.any_hard
+        selector = default_selector(pod, objects) if needed else None
+        return defaults.rules(pod, "DoNotSchedule", selector).constraints
 
-    def registrations(self) -> tuple[Registration, ...]:
-        of_pods = (
-            EventAction.ADD | EventAction.UPDATE_POD_LABEL | EventAction.UPDATE_POD_TOLERATION | EventAction.DELETE
-        )
-        of_nodes = EventAction.ADD | EventAction.DELETE | EventAction.UPDATE_NODE_LABEL | EventAction.UPDATE_NODE_TAINT
-        return (
-            Registration(Resource.POD, of_pods, self.after_pod_change),
-            Registration(Resource.NODE, of_nodes, self.after_node_change),
-        )
-
-    def after_pod_change(self, pod: Pod, before: Pod | None, now: Pod | None, objects: ClusterObjects) -> bool:
-        """A pod that counts has come or gone, or counts otherwise now; or this one may go to other nodes now."""
+    def after_pod_change(pod: Pod, before: Pod | None, now: Pod | None, objects: ClusterObjects) -> bool:
+        """A counted pod came, went or changed its labels; or this pod may go to other nodes now."""
         if (now is not None and not _counts_for(pod, now)) or (before is not None and not _counts_for(pod, before)):
             return False
-        if now is not None and before is not None:
-            return self._after_update(pod, before, now, objects)
-        other = now or before
-        return other is not None and any(
-            constraint.matches(other.metadata.labels) for constraint in self._constraints(pod, objects)
-        )
+        constraints = constraints_of(pod, objects)
+        if now is None or before is None:
+            other = now or before
+            return other is not None and any(constraint.matches(other.metadata.labels) for constraint in constraints)
+        tolerates_otherwise = now.uid == pod.uid and before.spec.tolerations != now.spec.tolerations
+        if tolerates_otherwise and any(constraint.honors_taints for constraint in constraints):
+            return True
+        old, new = before.metadata.labels, now.metadata.labels
+        return old != new and any(constraint.matches(old) != constraint.matches(new) for constraint in constraints)
 
-    def after_node_change(self, pod: Pod, before: Node | None, now: Node | None, objects: ClusterObjects) -> bool:
-        """A node has come to be in a domain, or in another one, or is no more, or has other taints."""
-        constraints = self._constraints(pod, objects)
+    def after_node_change(pod: Pod, before: Node | None, now: Node | None, objects: ClusterObjects) -> bool:
+        """A node joined or left a domain, or has other taints."""
+        constraints = constraints_of(pod, objects)
         if before is None or now is None:
             node = now or before
             return node is not None and _takes_part(node, constraints)
@@ -207,18 +190,12 @@ class SpreadingHints:
             before.spec.taints != now.spec.taints or any(old.get(each.key) != new.get(each.key) for each in constraints)
         )
 
-    def _after_update(self, pod: Pod, before: Pod, now: Pod, objects: ClusterObjects) -> bool:
-        constraints = self._constraints(pod, objects)
-        tolerates_otherwise = now.uid == pod.uid and before.spec.tolerations != now.spec.tolerations
-        if tolerates_otherwise and any(constraint.honors_taints for constraint in constraints):
-            return True
-        old, new = before.metadata.labels, now.metadata.labels
-        return old != new and any(constraint.matches(old) != constraint.matches(new) for constraint in constraints)
-
-    def _constraints(self, pod: Pod, objects: ClusterObjects) -> tuple[Constraint, ...]:
-        """Who belongs with the pod is looked up only where a default constraint may need it."""
-        asked = self.defaults.apply_to(pod) and self.defaults.any_hard
-        return self.defaults.rules(pod, "DoNotSchedule", fellows(pod, objects) if asked else None).constraints
+    of_pods = EventAction.ADD | EventAction.UPDATE_POD_LABEL | EventAction.UPDATE_POD_TOLERATION | EventAction.DELETE
+    of_nodes = EventAction.ADD | EventAction.DELETE | EventAction.UPDATE_NODE_LABEL | EventAction.UPDATE_NODE_TAINT
+    return (
+        Registration(Resource.POD, of_pods, after_pod_change),
+        Registration(Resource.NODE, of_nodes, after_node_change),
+    )
 
 
 def _counts_for(pod: Pod, other: Pod) -> bool:

@@ -1,11 +1,11 @@
-"""The plugin: what it works out for a pod, and where hard and soft constraints are judged.
+"""PodTopologySpread: hard constraints reject nodes, soft ones score them.
 
-Summary: `hard` and `soft`, for each constraint the pods by domain over the nodes that take part; and the selector of
-`fellows` that default constraints were given. Late summary: the domains that the feasible nodes are in.
+Summary: `hard` and `soft`, for each constraint the pods by domain over the nodes that take part; and `fellows`, the
+selector that default constraints were given. Late summary: the domains that the feasible nodes are in.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +13,8 @@ import numpy as np
 
 from flotilla.objects import LabelSelector
 from flotilla.plugin import (
+    ABSENT,
+    MAX_NODE_SCORE,
     SKIP,
     SUCCESS,
     ClassState,
@@ -22,12 +24,10 @@ from flotilla.plugin import (
     NodeView,
     ObjectKind,
     Pod,
-    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     Range,
-    Registration,
     ScorePlugin,
     Scores,
     StateKey,
@@ -35,58 +35,167 @@ from flotilla.plugin import (
     SummaryPlugin,
     Topology,
     Tracker,
+    unresolvable,
+    unschedulable,
 )
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.view import table_of, view_of
+from shared.cluster.topology import pod_count
+from shared.cluster.view import TableView, view_of
 from shared.config.args import PodTopologySpreadArgs
-from shared.plugins.podtopologyspread import hard, soft
-from shared.plugins.podtopologyspread.census import Census, merge_parts
+from shared.plugins.base import InTreePlugin
 from shared.plugins.podtopologyspread.constraints import (
     Action,
     Constraint,
     Defaults,
     Rules,
-    SpreadingHints,
     controller_of,
-    fellows,
-    kinds_looked_at,
+    default_selector,
+    default_selector_kinds,
+    spreading_registrations,
 )
-from shared.plugins.podtopologyspread.late import late_summary, merge_late
+from shared.plugins.podtopologyspread.counts import (
+    ConstraintCounts,
+    Part,
+    ShardCounts,
+    by_number,
+    counted,
+    late_summary,
+    merge_late,
+    merge_parts,
+    weights,
+)
 from shared.plugins.podtopologyspread.tracker import follow
 
 T = TypeVar("T")
 
-HARD, SOFT = "hard", "soft"
-RULES = {kind: StateKey[Rules](f"{kind} constraints") for kind in (HARD, SOFT)}
-CENSUS = {kind: StateKey[Census](f"census of {kind} constraints") for kind in (HARD, SOFT)}
-WORKED_OUT = {
-    kind: StateKey[tuple[object, int, list[Any]]](f"{kind} constraints by the summary") for kind in (HARD, SOFT)
-}
-FEASIBLE = StateKey[tuple[int, Mask, Any]]("the summary of feasible nodes")
+MISMATCH = "node(s) didn't match pod topology spread constraints"
+SKEWED = unschedulable(MISMATCH)
+LABEL_MISSING = unresolvable(f"{MISMATCH} (missing required label)")
+NO_DOMAIN = 1 << 31
+"""In place of the lowest count, if there is no domain."""
+IGNORED = -1
+"""The raw score of a node that lacks a label; it stays out of the range, and its score is 0."""
 MOST_STRATA = 64
 """By labels with more combinations of values than this, ladders are not split."""
 
+HARD, SOFT = "hard", "soft"
 
-class PodTopologySpread(PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, PreScorePlugin, ScorePlugin):
+
+class FewestFirst:
+    """The lower the raw score, the better; all alike if there is nothing to tell them apart by."""
+
+    def __call__(self, raw: Scores, low: int, high: int) -> Scores:
+        alike = np.full(raw.shape, MAX_NODE_SCORE, dtype=np.int64)
+        scaled = MAX_NODE_SCORE * (high + low - raw) // high if high > 0 else alike
+        return np.where(raw == IGNORED, 0, scaled)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A hard constraint by the merged summary: in a domain at most `max_skew` more pods than in the emptiest.
+
+    `pods`: by the number of the domain, and 0 at the end, for nodes that have none. `low`: the two lowest counts.
+    """
+
+    constraint: Constraint
+    own: int
+    pods: Ints
+    low: tuple[int, int]
+    too_few: bool
+
+    @classmethod
+    def by(cls, constraint: Constraint, part: Part, pod: Pod, table: NodeTable) -> "Limit":
+        low = (*sorted([*part["domains"].values(), *part["low"]])[:2], NO_DOMAIN, NO_DOMAIN)
+        too_few = len(part["domains"]) + part["private"] < constraint.min_domains
+        own = int(constraint.matches(pod.metadata.labels))
+        return cls(constraint, own, by_number(part, constraint, table), low[:2], too_few)
+
+    def fits(self, counts: ConstraintCounts, nodes: TableView, namespace: str) -> Mask:
+        """Which nodes stay within the skew. Hypothetical pods count in the domains of their own node."""
+        index = nodes.index
+        there: Ints = self.pods[counts.domain[index]]
+        if len(counts.private):
+            there = there + np.where(counts.is_private[index], counts.pods[index], 0)
+        lowest: int | Ints = self.low[0]
+        if nodes.hypothetical_pods:
+            change = np.where(counts.taking_part[index], _change(self.constraint, nodes, namespace), 0)
+            others = np.where(there == self.low[0], self.low[1], self.low[0])
+            there = there + change
+            lowest = np.where(change == 0, lowest, np.minimum(there, others))
+        if self.too_few:
+            lowest = 0
+        return there + (self.own - self.constraint.max_skew) <= lowest
+
+
+def _change(constraint: Constraint, nodes: NodeView, namespace: str) -> Ints:
+    """By how much the hypothetical pods change the count of each node.
+
+    Planned pods count as placed ones do. Nominated pods and victims count whenever the selector matches, even if they
+    are terminating or the selector is empty.
+    """
+    change = nodes.change_of(pod_count([namespace], constraint.selector, with_terminating=True), planned=False)
+    if not constraint.counts:
+        return change
+    return change + nodes.change_of(pod_count([namespace], constraint.selector), planned=True)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """The constraints of one kind that apply to a class, and what was computed from them."""
+
+    kind: str
+    state: ClassState
+    rules: Rules
+    shard: ShardCounts | None = None
+    computed: tuple[object, int, list[Any]] | None = None
+
+    def counts(self, table: NodeTable) -> ShardCounts:
+        if self.shard is None or self.shard.table is not table:
+            self.shard = ShardCounts(table, self.state, self.rules, of_hosts=self.kind == HARD)
+        self.shard.refresh()
+        return self.shard
+
+    def merged_parts(self, summary: Any, table: NodeTable) -> list[Any]:
+        """This shard's own parts while the shards do not agree on what the constraints are."""
+        own = self.counts(table).parts
+        return own if summary is None or len(summary[self.kind]) != len(own) else summary[self.kind]
+
+    def by_summary(self, summary: Any, table: NodeTable, make: Callable[[Constraint, Any], T]) -> list[T]:
+        """Something for each constraint; computed once for a summary, until a node object changes."""
+        position = table.node_log.position
+        if self.computed is None or self.computed[0] is not summary or self.computed[1] != position:
+            parts = zip(self.rules.constraints, self.merged_parts(summary, table), strict=True)
+            self.computed = summary, position, [make(constraint, part) for constraint, part in parts]
+        return self.computed[2]
+
+
+PREPARED = {kind: StateKey[Prepared](f"{kind} constraints") for kind in (HARD, SOFT)}
+FEASIBLE = StateKey[tuple[int, Mask, Any]]("the summary of feasible nodes")
+
+
+class PodTopologySpread(
+    InTreePlugin, PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, PreScorePlugin, ScorePlugin
+):
     name = "PodTopologySpread"
-    reads_of_pod = PodParts.TEMPLATE
-    normalizer = soft.FewestFirst()
-    unranged = soft.IGNORED
+    normalizer = FewestFirst()
+    unranged = IGNORED
 
     def __init__(self, args: PodTopologySpreadArgs) -> None:
         self._defaults = Defaults(args)
+        self.registrations = spreading_registrations(self._defaults)
 
     def signature(self, pod: Pod) -> Hashable:
-        """Of a pod without any rule its namespace and labels: by these others count it."""
+        """Namespace and labels also of a pod without any constraint: by these others count it."""
+        labels = tuple(sorted(pod.metadata.labels.items()))
         own = pod.spec.topology_spread_constraints
         if not own and not self._defaults.constraints:
-            return pod.namespace, tuple(sorted(pod.metadata.labels.items()))
+            return pod.namespace, labels
         owner = None if own else controller_of(pod)
         affinity = pod.spec.affinity
         node_affinity = None if affinity is None else affinity.node_affinity
         return (
             pod.namespace,
-            tuple(sorted(pod.metadata.labels.items())),
+            labels,
             msgspec.msgpack.encode(own) if own else None,
             None if owner is None else (owner.api_version, owner.kind, owner.name),
             tuple(sorted(pod.spec.node_selector.items())),
@@ -94,39 +203,38 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, 
             tuple((t.key, t.operator, t.value, t.effect) for t in pod.spec.tolerations),
         )
 
-    def events(self) -> Sequence[Registration]:
-        return SpreadingHints(self._defaults).registrations()
-
     def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
-        return kinds_looked_at(state.pod) if self._defaults.apply_to(state.pod) else ()
+        return default_selector_kinds(state.pod) if self._defaults.apply_to(state.pod) else ()
 
     # Which constraints there are
 
     def pre_filter(self, state: ClassState) -> PreFilterResult:
-        return PreFilterResult(SUCCESS if self._prepare(state, HARD, "DoNotSchedule") else SKIP)
+        return PreFilterResult(self._prepare(state, HARD, "DoNotSchedule"))
 
     def pre_score(self, state: ClassState) -> Status:
-        return SUCCESS if self._prepare(state, SOFT, "ScheduleAnyway") else SKIP
+        return self._prepare(state, SOFT, "ScheduleAnyway")
 
-    def _prepare(self, state: ClassState, kind: str, action: Action) -> bool:
-        selector = fellows(state.pod, state.objects) if self._defaults.apply_to(state.pod) else None
+    def _prepare(self, state: ClassState, kind: str, action: Action) -> Status:
+        selector = default_selector(state.pod, state.objects) if self._defaults.apply_to(state.pod) else None
         rules = self._defaults.rules(state.pod, action, selector)
-        if rules.constraints:
-            state[RULES[kind]] = rules
-        return bool(rules.constraints)
+        if not rules.constraints:
+            return SKIP
+        state[PREPARED[kind]] = Prepared(kind, state, rules)
+        return SUCCESS
 
     # What other shards are told
 
     def summarize(self, state: ClassState, nodes: NodeView) -> Any:
-        table = table_of(nodes)
-        of_kinds = [rules for kind in (HARD, SOFT) if (rules := state.get(RULES[kind])) is not None]
-        if not of_kinds:
+        table = view_of(nodes).table
+        hard, soft = state.get(PREPARED[HARD]), state.get(PREPARED[SOFT])
+        either = hard or soft
+        if either is None:
             return None
-        selector = of_kinds[0].fellows
+        selector = either.rules.default_selector
         return {
             "fellows": None if selector is None else msgspec.to_builtins(selector),
-            HARD: self._parts(state, HARD, table),
-            SOFT: self._parts(state, SOFT, table),
+            HARD: [] if hard is None else list(hard.counts(table).parts),
+            SOFT: [] if soft is None else list(soft.counts(table).parts),
         }
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -141,14 +249,15 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, 
         return merged
 
     def summarize_feasible(self, state: ClassState, nodes: NodeView, feasible: Mask) -> Any:
-        table, known = table_of(nodes), state.get(FEASIBLE)
+        known = state.get(FEASIBLE)
         if known is None or known[0] != nodes.nodes_version or not np.array_equal(known[1], feasible):
-            of_hard, of_soft = (
-                None if state.get(RULES[kind]) is None else self._census(state, kind, table) for kind in (HARD, SOFT)
-            )
-            if of_hard is None and of_soft is None:
+            table = view_of(nodes).table
+            hard, soft = state.get(PREPARED[HARD]), state.get(PREPARED[SOFT])
+            if hard is None and soft is None:
                 return None
-            known = (nodes.nodes_version, feasible.copy(), late_summary(of_hard, of_soft, feasible))
+            hard_counts = None if hard is None else hard.counts(table)
+            soft_counts = None if soft is None else soft.counts(table)
+            known = (nodes.nodes_version, feasible.copy(), late_summary(hard_counts, soft_counts, feasible))
             state[FEASIBLE] = known
         return known[2]
 
@@ -160,40 +269,74 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, 
     # Hard constraints
 
     def passes_all(self, state: ClassState) -> bool:
-        return state.get(RULES[HARD]) is None
+        return state.get(PREPARED[HARD]) is None
 
     def filter(self, state: ClassState, nodes: NodeView) -> None:
         self._reject(state, nodes)
 
     def filter_with_open_domains(self, state: ClassState, nodes: NodeView) -> None:
+        """Reject only for what trackers do not look at: missing labels, hostnames, nodes that take no part."""
         self._reject(state, nodes, open_domains=True)
 
     def _reject(self, state: ClassState, nodes: NodeView, *, open_domains: bool = False) -> None:
-        view = view_of(nodes)
-        limits = self._limits(state, state[RULES[HARD]], view.table)
-        census = self._census(state, HARD, view.table)
-        hard.reject(limits, census, view, state.pod.namespace, open_domains=open_domains)
+        """The first constraint that a node fails gives the reason."""
+        view, prepared = view_of(nodes), state[PREPARED[HARD]]
+
+        def limit(constraint: Constraint, part: Part) -> Limit:
+            return Limit.by(constraint, part, state.pod, view.table)
+
+        limits = prepared.by_summary(self.summary(state), view.table, limit)
+        for bound, counts in zip(limits, prepared.counts(view.table).constraints, strict=True):
+            if counts is None:
+                continue
+            view.reject(~counts.labelled[view.index], LABEL_MISSING)
+            fits = bound.fits(counts, view, state.pod.namespace)
+            if open_domains and not bound.constraint.is_of_hosts:
+                fits |= counts.taking_part[view.index]
+            view.reject(~fits, SKEWED)
 
     # Soft constraints
 
     def score(self, state: ClassState, nodes: NodeView) -> Scores:
-        rules, late, view = state.get(RULES[SOFT]), self.feasible_summary(state), view_of(nodes)
-        if rules is None or late is None or len(late["domains"]) != len(rules.constraints):
+        """Nodes whose domains have many of the pods score high, and are normalized so that few is better."""
+        prepared, late, view = state.get(PREPARED[SOFT]), self.feasible_summary(state), view_of(nodes)
+        if prepared is None or late is None or len(late["domains"]) != len(prepared.rules.constraints):
             return np.zeros(len(nodes), dtype=np.int64)
-        census = self._census(state, SOFT, view.table)
-        weights = soft.weights(late)
-        return soft.scores(rules, self._pods(state, rules, view.table), weights, census, view, state.pod.namespace)
+        shard = prepared.counts(view.table)
+
+        def pods_by_domain(constraint: Constraint, part: Part | None) -> Ints | None:
+            return None if part is None else by_number(part, constraint, view.table)
+
+        pods = prepared.by_summary(self.summary(state), view.table, pods_by_domain)
+        total = np.zeros(len(nodes), dtype=np.float64)
+        of_each = zip(prepared.rules.constraints, pods, weights(late), shard.constraints, strict=True)
+        for constraint, of_domain, weight, counts in of_each:
+            column = counted(constraint, state.pod.namespace)
+            values = view.label(constraint.key).numbers
+            if column is None:
+                count = np.zeros(len(view), dtype=np.int64)
+            elif counts is None or of_domain is None:  # of hosts: counted node by node
+                count = view.of_pods(column)
+            else:
+                count = of_domain[values]
+                if view.hypothetical_pods:
+                    count = count + np.where(counts.taking_part[view.index], view.change_of(column), 0)
+            total += np.where(values == ABSENT, 0.0, count * weight + (constraint.max_skew - 1))
+        whole = np.floor(total)
+        rounded = (whole + (total - whole >= 0.5)).astype(np.int64)
+        return np.where(shard.has_keys[view.index], rounded, IGNORED)
 
     # Rounds
 
     def topology(self, state: ClassState, nodes: NodeView) -> Topology | None:
         keys: set[str] = set()
         domains: dict[str, int] = {}
-        for kind in (HARD, SOFT):
-            rules = state.get(RULES[kind])
-            if rules is None:
+        for kind, key in PREPARED.items():
+            prepared = state.get(key)
+            if prepared is None:
                 continue
-            for constraint, part in zip(rules.constraints, self._believed(state, kind, table_of(nodes)), strict=True):
+            parts = prepared.merged_parts(self.summary(state), view_of(nodes).table)
+            for constraint, part in zip(prepared.rules.constraints, parts, strict=True):
                 if kind == HARD or not constraint.is_of_hosts:
                     keys.add(constraint.key)
                 if not constraint.is_of_hosts:
@@ -205,50 +348,9 @@ class PodTopologySpread(PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, 
             return None
         told = summary["fellows"]
         selector = None if told is None else msgspec.convert(told, LabelSelector)
-        hard_rules = self._defaults.rules(pod, "DoNotSchedule", selector) if summary[HARD] else Rules((), True)
-        soft_rules = self._defaults.rules(pod, "ScheduleAnyway", selector) if summary[SOFT] else Rules((), True)
-        return follow(pod, (hard_rules, soft_rules), summary, feasible, scores)
-
-    # Inside
-
-    def _census(self, state: ClassState, kind: str, table: NodeTable) -> Census:
-        census = state.get(CENSUS[kind])
-        if census is None or census.table is not table:
-            rules = state.get(RULES[kind]) or Rules((), True)
-            census = state[CENSUS[kind]] = Census(table, state, rules, of_hosts=kind == HARD)
-        census.refresh()
-        return census
-
-    def _parts(self, state: ClassState, kind: str, table: NodeTable) -> list[Any]:
-        return [] if state.get(RULES[kind]) is None else self._census(state, kind, table).parts()
-
-    def _believed(self, state: ClassState, kind: str, table: NodeTable) -> list[Any]:
-        """The merged parts; this shard's own while the shards do not agree on what the constraints are."""
-        own = self._parts(state, kind, table)
-        summary = self.summary(state)
-        return own if summary is None or len(summary[kind]) != len(own) else summary[kind]
-
-    def _limits(self, state: ClassState, rules: Rules, table: NodeTable) -> list[hard.Limit]:
-        make = partial(hard.limit, labels=state.pod.metadata.labels, table=table)
-        return self._worked_out(state, HARD, rules, table, make)
-
-    def _pods(self, state: ClassState, rules: Rules, table: NodeTable) -> list[Ints]:
-        return self._worked_out(state, SOFT, rules, table, partial(soft.pods_by_domain, table=table))
-
-    def _worked_out(
-        self, state: ClassState, kind: str, rules: Rules, table: NodeTable, make: Callable[[Constraint, Any], T]
-    ) -> list[T]:
-        """Something for each constraint; once for a summary, for as long as no node brings a new value."""
-        summary, position = self.summary(state), table.node_log.position
-        known = state.get(WORKED_OUT[kind])
-        if known is None or known[0] is not summary or known[1] != position:
-            parts = zip(rules.constraints, self._believed(state, kind, table), strict=True)
-            known = state[WORKED_OUT[kind]] = (
-                summary,
-                position,
-                [make(constraint, part) for constraint, part in parts],
-            )
-        return known[2]
+        hard = self._defaults.rules(pod, "DoNotSchedule", selector) if summary[HARD] else Rules((), True)
+        soft = self._defaults.rules(pod, "ScheduleAnyway", selector) if summary[SOFT] else Rules((), True)
+        return follow(pod, (hard, soft), summary, feasible, scores)
 
 
 def _order(summary: dict[str, Any]) -> str:

@@ -1,9 +1,9 @@
-"""What the decisions of a round mean for a class of pods with constraints.
+"""Follows what the decisions of a round mean for a class of pods with constraints.
 
 Whether a node takes part in a constraint is known for sure if all nodes do, or if the class itself may go there and all
 such nodes do. Where it is not known, a decision counts for the domain that it is in, but not for the lowest count: that
-admits too little, never too much. Private hostnames need no look: a ladder counts what it puts on a node, and a node
-that another pod was put on is no longer on offer.
+admits too few nodes, never too many. Private hostnames need no tracking: a ladder counts its own placements, and a node
+that another pod was assigned to is no longer offered.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,8 @@ from flotilla.plugin import Tracker
 from flotilla.results import MAX_NODE_SCORE, NodeDomains, Range
 from shared.model.load import PodLoad
 from shared.model.objects import Pod
-from shared.plugins.podtopologyspread.census import NO_LABEL, Part
 from shared.plugins.podtopologyspread.constraints import Constraint, Rules
-from shared.plugins.podtopologyspread.soft import weights
+from shared.plugins.podtopologyspread.counts import UNLABELLED, Part, weights
 
 
 @dataclass(slots=True)
@@ -32,8 +31,8 @@ class Followed:
     own: int
     reliable: bool
     weight: float = 0.0
-    pods: dict[str, int] = field(default_factory=dict)
-    sure: dict[str, int] = field(default_factory=dict)
+    pods: dict[str, int] = field(init=False)
+    sure: dict[str, int] = field(init=False)
     added: dict[str, int] = field(default_factory=dict)
     lowest: int | None = None
 
@@ -46,10 +45,14 @@ class Followed:
             return False
         if self.constraint.is_of_hosts and value not in self.pods:
             return True
-        return self.pods.get(value, 0) + self.own - self._lowest() <= self.constraint.max_skew
+        if self.lowest is None:
+            there = [*self.sure.values(), *self.part["low"]]
+            enough = len(self.part["domains"]) + self.part["private"] >= self.constraint.min_domains
+            self.lowest = min(there) if there and enough else 0
+        return self.pods.get(value, 0) + self.own - self.lowest <= self.constraint.max_skew
 
     def place(self, value: str, *, is_sure: bool) -> bool:
-        """Tells whether that changes anything."""
+        """Returns whether that changes anything."""
         if value not in self.pods:
             return False
         self.pods[value] += 1
@@ -61,13 +64,6 @@ class Followed:
 
     def predicted(self) -> Part:
         return {**self.part, "domains": dict(self.pods)}
-
-    def _lowest(self) -> int:
-        if self.lowest is None:
-            there = [*self.sure.values(), *self.part["low"]]
-            enough = len(self.part["domains"]) + self.part["private"] >= self.constraint.min_domains
-            self.lowest = min(there) if there and enough else 0
-        return self.lowest
 
 
 def follow(pod: Pod, rules: tuple[Rules, Rules], summary: Any, late: Any, scores: Range | None) -> Tracker | None:
@@ -159,7 +155,7 @@ class SpreadTracker(Tracker):
         return alive and constraint.counts and constraint.matches(load.labels)
 
     def _add(self, each: Followed, place: NodeDomains) -> bool:
-        value = place.domains.get(each.constraint.key, NO_LABEL)
+        value = place.domains.get(each.constraint.key, UNLABELLED)
         is_sure = each.part["every"] or (each.reliable and place.node in self._offered)
         moved = each.place(value, is_sure=is_sure)
         self._peak = max(self._peak, each.added.get(value, 0) * each.weight)

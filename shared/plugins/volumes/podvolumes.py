@@ -1,4 +1,4 @@
-"""The volumes of a pod that scheduling looks at, the claims it uses by way of them, and what volume plugins share."""
+"""What volume plugins share: their base classes, a pod's volumes that matter to scheduling, and the claims it uses."""
 
 from abc import abstractmethod
 from collections.abc import Hashable
@@ -7,12 +7,20 @@ from typing import NamedTuple
 import msgspec
 
 from flotilla.objects import ClusterObjects, PersistentVolumeClaim, Pod, Volume
-from flotilla.plugin import ClassState, NodeView, Plugin, StateKey
+from flotilla.plugin import ClassState, NodeView, Plugin, PluginError, StateKey
 from shared.cluster.volumes import VolumeDecision
+from shared.plugins.base import InTreePlugin
 from shared.plugins.volumes.migration import migration_of_inline
 
 DECISION = StateKey[VolumeDecision]("the decision about the pod's volumes")
 """Set by the binder for plugins that bind volumes."""
+
+
+SOURCES = (
+    *("persistent_volume_claim", "ephemeral", "gce_persistent_disk", "aws_elastic_block_store", "azure_disk", "cinder"),
+    *("portworx_volume", "rbd", "iscsi", "azure_file", "vsphere_volume"),
+)
+"""The fields of a volume that volume plugins read."""
 
 
 class VolumePlugin(Plugin):
@@ -21,6 +29,21 @@ class VolumePlugin(Plugin):
     @abstractmethod
     def volumes_for(self, state: ClassState, node: NodeView) -> VolumeDecision | None:
         """For a node that the filter admitted, as a view of one; None if nothing is left to decide."""
+
+
+class ReadsVolumes(InTreePlugin):
+    """A plugin that reads nothing of a pod but its volumes."""
+
+    def signature(self, pod: Pod) -> Hashable:
+        """None for the many pods without a volume that matters."""
+        volumes = [volume for volume in pod.spec.volumes if any(getattr(volume, kind) is not None for kind in SOURCES)]
+        if not volumes:
+            return None
+        owner = (pod.name, pod.uid) if any(volume.ephemeral is not None for volume in volumes) else ()
+        return pod.namespace, owner, msgspec.msgpack.encode(volumes)
+
+    def failed(self, why: str) -> PluginError:
+        return PluginError(f"running {self.name!r} filter plugin: {why}")
 
 
 class ClaimUse(NamedTuple):
@@ -42,7 +65,7 @@ def claim_uses(pod: Pod) -> list[ClaimUse]:
 
 
 def named_claims(pod: Pod) -> list[str]:
-    """The claims that the pod names itself, those that are made for it left out."""
+    """The claims that the pod names itself, without those that are made for it."""
     return [use.name for use in claim_uses(pod) if not use.ephemeral]
 
 
@@ -69,31 +92,6 @@ def may_count(pod: Pod) -> bool:
 
 def claim_not_found(name: str) -> str:
     return f'persistentvolumeclaim "{name}" not found'
-
-
-def volume_signature(pod: Pod) -> Hashable:
-    """All that volume plugins read of a pod; None for the many pods without a volume that matters."""
-    volumes = [volume for volume in pod.spec.volumes if _matters(volume)]
-    if not volumes:
-        return None
-    owner = (pod.name, pod.uid) if any(volume.ephemeral is not None for volume in volumes) else ()
-    return pod.namespace, owner, msgspec.msgpack.encode(volumes)
-
-
-def _matters(volume: Volume) -> bool:
-    return (
-        volume.persistent_volume_claim is not None
-        or volume.ephemeral is not None
-        or volume.gce_persistent_disk is not None
-        or volume.aws_elastic_block_store is not None
-        or volume.azure_disk is not None
-        or volume.cinder is not None
-        or volume.portworx_volume is not None
-        or volume.rbd is not None
-        or volume.iscsi is not None
-        or volume.azure_file is not None
-        or volume.vsphere_volume is not None
-    )
 
 
 def clash(one: Volume, other: Volume) -> bool:
@@ -127,16 +125,12 @@ def can_clash(volume: Volume) -> bool:
 def after_claim(
     pod: Pod, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim, objects: ClusterObjects
 ) -> bool:
-    """It is one that the pod uses; one that is made for the pod is, too."""
-    return _may_use(pod, now) and any(use.name == now.name for use in claim_uses(pod))
+    """The pod uses the claim; it may be one that is made for the pod."""
+    return now.namespace == pod.namespace and any(use.name == now.name for use in claim_uses(pod))
 
 
 def after_named_claim(
     pod: Pod, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim, objects: ClusterObjects
 ) -> bool:
-    """It is one that the pod names itself."""
-    return _may_use(pod, now) and now.name in named_claims(pod)
-
-
-def _may_use(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    return bool(pod.spec.volumes) and claim.namespace == pod.namespace
+    """The pod names the claim itself."""
+    return now.namespace == pod.namespace and now.name in named_claims(pod)

@@ -3,7 +3,8 @@
 Summary: for each of the pod's claims with the access mode ReadWriteOncePod, whether a pod on some node uses it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -21,7 +22,6 @@ from flotilla.plugin import (
     Pod,
     PodColumn,
     PodLoad,
-    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     Range,
@@ -35,16 +35,16 @@ from flotilla.plugin import (
     unschedulable,
 )
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.view import table_of
+from shared.cluster.view import view_of
 from shared.model.storage import READ_WRITE_ONCE_POD
 from shared.plugins.volumes.podvolumes import (
+    ReadsVolumes,
     after_named_claim,
     can_clash,
     claim_not_found,
     claim_of,
     clash,
     named_claims,
-    volume_signature,
 )
 
 NOTHING_SEEN = -1
@@ -57,23 +57,27 @@ InUse = dict[str, bool]
 """By the name of the claim."""
 
 
+def after_pod_deletion(pod: Pod, before: Pod, now: None, objects: ClusterObjects) -> bool:
+    """The deleted pod, wherever it was, had a disk or a claim that this one wants."""
+    wanted, freed = pod.spec.volumes, before.spec.volumes
+    if not wanted or not freed or before.namespace != pod.namespace:
+        return False
+    if any(can_clash(volume) and clash(volume, other) for volume in wanted for other in freed):
+        return True
+    return not set(named_claims(pod)).isdisjoint(named_claims(before))
+
+
 EXCLUSIVE = StateKey[list[str]]("claims with access mode ReadWriteOncePod")
 DISKS = StateKey[list["DiskUsers"]]("disks that cannot be shared")
 
 
-class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin[InUse, None]):
+class VolumeRestrictions(ReadsVolumes, PreFilterPlugin, FilterPlugin, SummaryPlugin[InUse, None]):
     name = "VolumeRestrictions"
-    reads_of_pod = PodParts.TEMPLATE
-
-    def signature(self, pod: Pod) -> Hashable:
-        return volume_signature(pod)
-
-    def events(self) -> Sequence[Registration]:
-        return (
-            Registration(Resource.POD, Action.DELETE, after_pod_deletion),
-            Registration(Resource.NODE, Action.ADD),
-            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_named_claim),
-        )
+    registrations = (
+        Registration(Resource.POD, Action.DELETE, after_pod_deletion),
+        Registration(Resource.NODE, Action.ADD),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_named_claim),
+    )
 
     def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
         return (ObjectKind.PERSISTENT_VOLUME_CLAIM,) if named_claims(state.pod) else ()
@@ -86,7 +90,8 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin[InUse, Non
                 return PreFilterResult(unresolvable(claim_not_found(name)))
             if READ_WRITE_ONCE_POD in claim.spec.access_modes and name not in exclusive:
                 exclusive.append(name)
-        disks = [DiskUsers(_KEY(disk), disk) for disk in map(_unnamed, state.pod.spec.volumes) if can_clash(disk)]
+        unnamed = (msgspec.structs.replace(volume, name="") for volume in state.pod.spec.volumes if can_clash(volume))
+        disks = [DiskUsers(msgspec.msgpack.encode(disk), disk) for disk in unnamed]
         state[EXCLUSIVE] = sorted(exclusive)
         state[DISKS] = disks
         return PreFilterResult() if exclusive or disks else PreFilterResult(SKIP)
@@ -107,8 +112,8 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, SummaryPlugin[InUse, Non
         exclusive = state.get(EXCLUSIVE)
         if not exclusive:
             return {}
-        users = claim_users(table_of(nodes))
-        return {name: users.is_used(f"{state.pod.namespace}/{name}") for name in exclusive}
+        used = claims_in_use(view_of(nodes).table)
+        return {name: f"{state.pod.namespace}/{name}" in used for name in exclusive}
 
     def merge(self, one: InUse, other: InUse) -> InUse:
         return {name: one.get(name, False) or other.get(name, False) for name in sorted({*one, *other})}
@@ -143,7 +148,7 @@ class ClaimTracker(Tracker):
 
 @dataclass(frozen=True, slots=True)
 class DiskUsers(PodColumn):
-    """How many disks of pods on a node are the wanted one, or cannot be had beside it."""
+    """How many disks of pods on a node are the wanted one, or cannot be on one node with it."""
 
     key: bytes
     wanted: Volume = field(compare=False)
@@ -166,7 +171,7 @@ class ClaimReferences(PodColumn):
 def _users(state: ClassState, nodes: NodeView, in_use: InUse, has_disks: bool) -> Ints:
     """How often the pods of each node, hypothetical ones included, and all other nodes' pods use the claims.
 
-    If nobody uses the claims and the pod has no disks, kube-scheduler skips the plugin, so pods that are nominated or
+    If no pod uses the claims and the pod has no disks, kube-scheduler skips the plugin, so pods that are nominated or
     removed do not count. A pod that was decided does.
     """
     before = sum(in_use.values())
@@ -174,64 +179,34 @@ def _users(state: ClassState, nodes: NodeView, in_use: InUse, has_disks: bool) -
     return before + nodes.change_of(references, planned=None if before or has_disks else True)
 
 
-def _unnamed(volume: Volume) -> Volume:
-    return msgspec.structs.replace(volume, name="")
-
-
-_KEY = msgspec.msgpack.Encoder().encode
-
-
+@dataclass(slots=True)
 class ClaimUsers:
-    def __init__(self) -> None:
-        self._position = NOTHING_SEEN
-        self._rows: dict[str, int] = {}
-        """On how many rows each claim is used."""
-        self._on_row: dict[int, frozenset[str]] = {}
+    """The claims that the pods of a table use. `rows`: on how many rows each one is used."""
 
-    def refresh(self, table: NodeTable) -> None:
-        rows = None if self._position == NOTHING_SEEN else table.load_log.since(self._position)
-        if rows is None:
-            self._rows.clear()
-            self._on_row.clear()
-        for row in range(table.size) if rows is None else rows.tolist():
-            self._recount(table, row)
-        self._position = table.load_log.position
+    position: int = NOTHING_SEEN
+    rows: Counter[str] = field(default_factory=Counter)
+    on_row: dict[int, frozenset[str]] = field(default_factory=dict)
 
-    def is_used(self, claim: str) -> bool:
-        """Whether a pod on any row uses the claim of this key."""
-        return claim in self._rows
 
-    def _recount(self, table: NodeTable, row: int) -> None:
-        before = self._on_row.pop(row, _NO_CLAIMS)
+def claims_in_use(table: NodeTable) -> Collection[str]:
+    """The keys of the claims that a pod on any row uses."""
+    users = _USERS.setdefault(table, ClaimUsers())
+    changed = None if users.position == NOTHING_SEEN else table.load_log.since(users.position)
+    if changed is None:
+        users.rows.clear()
+        users.on_row.clear()
+    for row in range(table.size) if changed is None else changed.tolist():
+        before = users.on_row.pop(row, frozenset())
         now = frozenset(f"{load.namespace}/{name}" for load in table.loads_at(row) for name in load.claims)
         if now:
-            self._on_row[row] = now
+            users.on_row[row] = now
         for claim in before - now:
-            self._rows[claim] -= 1
-            if not self._rows[claim]:
-                del self._rows[claim]
-        for claim in now - before:
-            self._rows[claim] = self._rows.get(claim, 0) + 1
+            users.rows[claim] -= 1
+            if not users.rows[claim]:
+                del users.rows[claim]
+        users.rows.update(now - before)
+    users.position = table.load_log.position
+    return users.rows
 
 
-def claim_users(table: NodeTable) -> ClaimUsers:
-    """Up to date."""
-    users = _USERS.get(table)
-    if users is None:
-        users = _USERS[table] = ClaimUsers()
-    users.refresh(table)
-    return users
-
-
-_NO_CLAIMS: frozenset[str] = frozenset()
 _USERS: WeakKeyDictionary[NodeTable, ClaimUsers] = WeakKeyDictionary()
-
-
-def after_pod_deletion(pod: Pod, before: Pod, now: None, objects: ClusterObjects) -> bool:
-    """The deleted pod, wherever it was, had a disk or a claim that this one wants."""
-    wanted, freed = pod.spec.volumes, before.spec.volumes
-    if not wanted or not freed or before.namespace != pod.namespace:
-        return False
-    if any(can_clash(volume) and clash(volume, other) for volume in wanted for other in freed):
-        return True
-    return not set(named_claims(pod)).isdisjoint(named_claims(before))

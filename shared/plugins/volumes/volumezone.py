@@ -1,6 +1,6 @@
 """VolumeZone keeps a pod to the zones and regions that the labels of its bound volumes name."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +12,8 @@ from flotilla.plugin import (
     Action,
     ClassState,
     FilterPlugin,
-    Mask,
     NodeView,
     Pod,
-    PodParts,
     PreFilterPlugin,
     PreFilterResult,
     Reads,
@@ -29,11 +27,11 @@ from shared.model.storage import WAIT_FOR_FIRST_CONSUMER
 from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
 from shared.plugins.volumes.migration import BETWEEN_ZONES
 from shared.plugins.volumes.podvolumes import (
+    ReadsVolumes,
     after_named_claim,
     claim_not_found,
     claim_of,
     named_claims,
-    volume_signature,
 )
 
 SUCCESSORS = {BETA_ZONE: ZONE, BETA_REGION: REGION}
@@ -61,24 +59,30 @@ def zones_of_volume(volume: PersistentVolume) -> list[Zones]:
     return zones
 
 
+def after_late_binding_class(pod: Pod, before: None, now: StorageClass, objects: ClusterObjects) -> bool:
+    """Its claims need no volume yet."""
+    return now.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def after_volume(pod: Pod, before: PersistentVolume | None, now: PersistentVolume, objects: ClusterObjects) -> bool:
+    """The volume is new, or in other zones than before."""
+    return before is None or (
+        before.metadata.labels != now.metadata.labels and zones_of_volume(before) != zones_of_volume(now)
+    )
+
+
 ZONES = StateKey[list[Zones]]("the zones of the pod's volumes")
 
 
-class VolumeZone(PreFilterPlugin, FilterPlugin):
+class VolumeZone(ReadsVolumes, PreFilterPlugin, FilterPlugin):
     name = "VolumeZone"
-    reads_of_pod = PodParts.TEMPLATE
     filter_reads = Reads.NODE
-
-    def signature(self, pod: Pod) -> Hashable:
-        return volume_signature(pod)
-
-    def events(self) -> Sequence[Registration]:
-        return (
-            Registration(Resource.STORAGE_CLASS, Action.ADD, after_late_binding_class),
-            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-            Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_named_claim),
-            Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, after_volume),
-        )
+    registrations = (
+        Registration(Resource.STORAGE_CLASS, Action.ADD, after_late_binding_class),
+        Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_named_claim),
+        Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, after_volume),
+    )
 
     def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
         if not named_claims(state.pod):
@@ -100,9 +104,18 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
             nodes.reject(nodes.valid, zones)
             return
         inside = np.ones(len(nodes), dtype=np.bool_)
-        for each in zones:
-            inside &= _matches(nodes, each)
-        nodes.reject(~inside & _is_labelled(nodes), OUTSIDE)
+        for label, values in zones:
+            column = nodes.label(label)
+            matching = column.any_of(values)
+            successor = SUCCESSORS.get(label)
+            if successor is not None:  # a node without the beta label is matched by its successor
+                matching |= (column.numbers == ABSENT) & nodes.label(successor).any_of(values)
+            inside &= matching
+        # Nodes without any such label are in a cluster of one zone, where all volumes can be reached.
+        labelled = np.zeros(len(nodes), dtype=np.bool_)
+        for label in LABELS:
+            labelled |= nodes.label(label).numbers != ABSENT
+        nodes.reject(~inside & labelled, OUTSIDE)
 
 
 def _zones_of(pod: Pod, objects: ClusterObjects) -> list[Zones] | Status:
@@ -137,33 +150,3 @@ def _why_not_later(objects: ClusterObjects, class_name: str) -> Status | None:
     if storage_class.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
         return unresolvable("PersistentVolume had no name")
     return None
-
-
-def _matches(nodes: NodeView, zones: Zones) -> Mask:
-    """A node without the beta label is matched by its successor."""
-    column = nodes.label(zones.label)
-    matching = column.any_of(zones.values)
-    successor = SUCCESSORS.get(zones.label)
-    if successor is not None:
-        matching |= (column.numbers == ABSENT) & nodes.label(successor).any_of(zones.values)
-    return matching
-
-
-def _is_labelled(nodes: NodeView) -> Mask:
-    """Nodes without any such label are in a cluster of one zone, where all volumes can be reached."""
-    labelled = np.zeros(len(nodes), dtype=np.bool_)
-    for label in LABELS:
-        labelled |= nodes.label(label).numbers != ABSENT
-    return labelled
-
-
-def after_late_binding_class(pod: Pod, before: None, now: StorageClass, objects: ClusterObjects) -> bool:
-    """Its claims need no volume yet."""
-    return now.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
-
-
-def after_volume(pod: Pod, before: PersistentVolume | None, now: PersistentVolume, objects: ClusterObjects) -> bool:
-    """It is new, or in other zones than before."""
-    return before is None or (
-        before.metadata.labels != now.metadata.labels and zones_of_volume(before) != zones_of_volume(now)
-    )

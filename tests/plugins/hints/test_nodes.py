@@ -9,10 +9,7 @@ from shared.model.objects import Container, NodeSelector, NodeSelectorTerm
 from shared.model.objects import NodeAffinity as NodeAffinitySpec
 from shared.model.pod import ContainerRestartRule
 from shared.plugins.nodeaffinity import NodeAffinity
-from shared.plugins.nodedeclaredfeatures import NodeDeclaredFeatures
-from shared.plugins.nodename import NodeName
-from shared.plugins.nodeunschedulable import NodeUnschedulable
-from shared.plugins.tainttoleration import TaintToleration
+from shared.plugins.single_node import NodeDeclaredFeatures, NodeName, NodeUnschedulable, TaintToleration
 from testing.builders import NodeBuilder, PodBuilder, expr, node, pod, term
 from tests.plugins.hints.asking import helps, listens
 

@@ -5,9 +5,9 @@ import pytest
 from flotilla.events import Action, Resource
 from shared.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from shared.plugins.nodeports import NodePorts
 from shared.plugins.preemption import DefaultPreemption
 from shared.plugins.queueandbind import SchedulingGates
+from shared.plugins.single_node import NodePorts
 from testing.builders import NodeBuilder, PodBuilder, node, pod, selector
 from tests.plugins.hints.asking import helps
 

@@ -6,7 +6,7 @@ from flotilla.events import Action, Resource
 from shared.cluster.objects import ClusterObjects
 from shared.config.args import NodeResourcesFitArgs
 from shared.model.objects import DeviceClass, ObjectKind, object_from
-from shared.plugins.noderesources.fit import NodeResourcesFit
+from shared.plugins.noderesources import NodeResourcesFit
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.hints.asking import helps
 

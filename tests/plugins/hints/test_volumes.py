@@ -15,10 +15,9 @@ from shared.model.objects import (
     GcePersistentDisk,
     Volume,
 )
-from shared.plugins.volumes.legacylimits import EBSLimits
+from shared.plugins.volumes.limits import EBSLimits, NodeVolumeLimits
 from shared.plugins.volumes.migration import Untranslatable
-from shared.plugins.volumes.nodevolumelimits import NodeVolumeLimits
-from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
+from shared.plugins.volumes.volumebinding import VolumeBinding
 from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
 from shared.plugins.volumes.volumezone import VolumeZone
 from testing.builders import PodBuilder, node, pod

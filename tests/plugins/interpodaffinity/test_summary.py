@@ -12,7 +12,7 @@ from shared.model.load import load_of
 from shared.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from shared.plugins.interpodaffinity.summary import Summary
+from shared.plugins.interpodaffinity.rules import Summary
 from testing.builders import PodBuilder, class_state, node, pod, selector
 from tests.plugins.cluster import rejected, table_of
 

@@ -5,7 +5,7 @@ from flotilla.results import NodeDomains, Range
 from shared.model.load import load_of
 from shared.model.objects import Affinity, Pod, PodAffinity, PodAffinityTerm
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from shared.plugins.interpodaffinity.summary import Summary
+from shared.plugins.interpodaffinity.rules import Summary
 from testing.builders import PodBuilder, pod, selector
 
 HOSTNAME = "kubernetes.io/hostname"

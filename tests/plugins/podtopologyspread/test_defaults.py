@@ -20,7 +20,7 @@ from shared.model.objects import (
     TopologySpreadConstraint,
 )
 from shared.model.workloads import LabelSelectorSpec, MapSelectorSpec
-from shared.plugins.podtopologyspread.constraints import fellows
+from shared.plugins.podtopologyspread.constraints import default_selector
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
 from testing.builders import PodBuilder, class_state, node, pod, selector
 from tests.plugins.podtopologyspread import reference
@@ -103,7 +103,7 @@ CASES: dict[str, tuple[PodBuilder, list[Owner], LabelSelector | None]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_who_belongs_with_a_pod(case: str) -> None:
     built, there, expected = CASES[case]
-    found = fellows(built.build(), objects(*there))
+    found = default_selector(built.build(), objects(*there))
     assert found == expected
 
 

@@ -10,8 +10,8 @@ from shared.cluster.view import Changes, TableView
 from shared.config.args import PodTopologySpreadArgs
 from shared.model.load import load_of
 from shared.model.objects import LabelSelector, ObjectMeta, TopologySpreadConstraint
-from shared.plugins.podtopologyspread import hard, soft
-from shared.plugins.podtopologyspread.plugin import PodTopologySpread
+from shared.plugins.podtopologyspread import plugin as spreading
+from shared.plugins.podtopologyspread.plugin import IGNORED, PodTopologySpread
 from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.cluster import rejected
 from tests.plugins.podtopologyspread.reference import FITS, HOSTNAME, NO_LABEL, SKEWED, Host
@@ -42,8 +42,8 @@ def verdicts(built: PodBuilder, *found: Host) -> dict[str, str]:
 
 
 def test_why_nodes_are_rejected() -> None:
-    assert Status(Code.UNSCHEDULABLE, (MISMATCH,)) == hard.SKEWED
-    assert Status(Code.UNRESOLVABLE, (f"{MISMATCH} (missing required label)",)) == hard.NO_LABEL
+    assert Status(Code.UNSCHEDULABLE, (MISMATCH,)) == spreading.SKEWED
+    assert Status(Code.UNRESOLVABLE, (f"{MISMATCH} (missing required label)",)) == spreading.LABEL_MISSING
 
 
 def test_the_first_constraint_that_fails_decides_why() -> None:
@@ -130,7 +130,7 @@ def test_scores_of_ignored_nodes_end_as_nought_and_stay_out_of_the_range() -> No
     cluster = Cluster(PLUGIN, found, built.build(), 2, ClusterObjects())
     cluster.summarize()
     cluster.summarize_feasible(["a", "b", "x"])
-    assert cluster.raw_scores(["a", "b", "x"]) == {"a": 3, "b": 2, "x": soft.IGNORED}
+    assert cluster.raw_scores(["a", "b", "x"]) == {"a": 3, "b": 2, "x": IGNORED}
     assert cluster.normalized(["a", "b", "x"]) == {"a": 66, "b": 100, "x": 0}
     assert cluster.normalized(["x"]) == {"x": 0}
 
@@ -179,9 +179,9 @@ def test_taking_a_pod_away_counts_even_if_it_was_not_counted(labels: LabelSelect
     added = Changes(1, none, none, one, [leaving])
     rows = shard.rows(["a"])
     counted = labels == selector(app="web")
-    assert rejected(PLUGIN, shard.state, TableView(shard.table, rows)) == [hard.SKEWED if counted else None]
+    assert rejected(PLUGIN, shard.state, TableView(shard.table, rows)) == [spreading.SKEWED if counted else None]
     assert rejected(PLUGIN, shard.state, TableView(shard.table, rows, gone)) == [None]
-    assert rejected(PLUGIN, shard.state, TableView(shard.table, rows, added)) == [hard.SKEWED]
+    assert rejected(PLUGIN, shard.state, TableView(shard.table, rows, added)) == [spreading.SKEWED]
 
 
 def test_what_may_open_before_a_round_is_over() -> None:

@@ -13,13 +13,13 @@ from shared.cluster.objects import ClusterObjects
 from shared.cluster.view import TableView
 from shared.model.load import load_of
 from shared.model.objects import LabelSelector, LabelSelectorRequirement, Pod, TopologySpreadConstraint
-from shared.plugins.podtopologyspread import hard
+from shared.plugins.podtopologyspread import plugin as spreading
 from shared.plugins.podtopologyspread.plugin import PodTopologySpread
 from testing.builders import class_state, node, pod, selector
 from tests.plugins.cluster import rejected
 from tests.plugins.podtopologyspread.reference import FITS, HOSTNAME, NO_LABEL, SKEWED, Host
 
-VERDICTS = {None: FITS, hard.SKEWED: SKEWED, hard.NO_LABEL: NO_LABEL}
+VERDICTS = {None: FITS, spreading.SKEWED: SKEWED, spreading.LABEL_MISSING: NO_LABEL}
 KEYS = ("zone", "rack", HOSTNAME)
 
 LABELS = st.fixed_dictionaries({}, optional={"app": st.sampled_from("xy"), "tier": st.sampled_from("12")})

@@ -12,8 +12,8 @@ from shared.cluster.view import TableView
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
-from shared.plugins.volumes.volumebinding.fitting import misfit
-from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
+from shared.plugins.volumes.matching import misfit
+from shared.plugins.volumes.volumebinding import VolumeBinding
 from testing.builders import node, pod
 from tests.plugins.cluster import rejected
 from tests.plugins.volumes import scalar

@@ -12,7 +12,7 @@ from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.plugins.volumes.podvolumes import DECISION
-from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
+from shared.plugins.volumes.volumebinding import VolumeBinding
 from testing.builders import pod
 
 CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"

@@ -6,7 +6,7 @@ from flotilla.plugin import PluginError
 from flotilla.results import unschedulable
 from shared.model.objects import AwsElasticBlockStore, AzureDisk, Cinder, GcePersistentDisk, Volume
 from shared.plugins.registry import IN_TREE
-from shared.plugins.volumes.legacylimits import AzureDiskLimits, CinderLimits, DiskLimits, EBSLimits, GCEPDLimits
+from shared.plugins.volumes.limits import AzureDiskLimits, CinderLimits, DiskLimits, EBSLimits, GCEPDLimits
 from testing.builders import NodeBuilder, node, pod
 from tests.plugins.volumes.storage import claim, cluster, csi_node, judged, storage_class, volume
 

@@ -22,7 +22,7 @@ from shared.model.objects import (
     Volume,
     VsphereVolume,
 )
-from shared.plugins.volumes.nodevolumelimits import NodeVolumeLimits
+from shared.plugins.volumes.limits import NodeVolumeLimits
 from testing.builders import PodBuilder, node, pod
 from tests.plugins.volumes.storage import (
     attachment,

@@ -9,7 +9,7 @@ from shared.cluster.view import TableView
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.model.objects import ClusterObject, EphemeralSource, ObjectKind, Volume
-from shared.plugins.volumes.volumebinding.plugin import VolumeBinding
+from shared.plugins.volumes.volumebinding import VolumeBinding
 from testing.builders import PodBuilder, node, pod
 from tests.plugins.cluster import framework
 from tests.plugins.volumes.storage import (

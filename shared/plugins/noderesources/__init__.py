@@ -1,1 +1,0 @@
-"""NodeResourcesFit and NodeResourcesBalancedAllocation."""

@@ -1,0 +1,362 @@
+"""VolumeBinding keeps a pod to nodes that reach its bound volumes and that its other claims can get a volume for.
+
+The volumes are decided along with the node, and bound before the pod is bound (PreBind).
+"""
+
+from collections.abc import Collection, Generator, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import ClusterObjects, CSIDriver, CSINode, CSIStorageCapacity, StorageClass
+from flotilla.plugin import (
+    BindingState,
+    ClassState,
+    FilterPlugin,
+    Ints,
+    Mask,
+    NodeView,
+    PreBindPlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    Reads,
+    ReservePlugin,
+    ScorePlugin,
+    Scores,
+    StateKey,
+)
+from flotilla.results import SKIP, SUCCESS, ApiAnswer, ApiCall, Pause, PreFilterResult, Status, error, unresolvable
+from shared.cluster.volumes import VolumeDecision
+from shared.config.args import VolumeBindingArgs
+from shared.errors import ClusterError
+from shared.model.kinds import ObjectKind
+from shared.model.objects import PersistentVolumeClaim, Pod
+from shared.model.quantity import Quantity
+from shared.model.storage import MIGRATED_PLUGINS, WAIT_FOR_FIRST_CONSUMER
+from shared.plugins.volumes.matching import NOTHING, Choices, Matching, reaching_nodes_now, requested_storage
+from shared.plugins.volumes.migration import Untranslatable, migration_of_volume
+from shared.plugins.volumes.nodecolumns import as_requirements, labelled_nodes, nodes_of_topologies
+from shared.plugins.volumes.podvolumes import (
+    DECISION,
+    ReadsVolumes,
+    VolumePlugin,
+    after_claim,
+    claim_not_found,
+    claim_of,
+    claim_uses,
+    not_owned,
+)
+from shared.plugins.volumes.pre_bind import bind_volumes
+
+OUT_OF_REACH, NOTHING_TO_BIND, TOO_SMALL, NO_VOLUME = 1, 2, 4, 8
+REASONS = {
+    OUT_OF_REACH: "node(s) didn't match PersistentVolume's node affinity",
+    NOTHING_TO_BIND: "node(s) didn't find available persistent volumes to bind",
+    TOO_SMALL: "node(s) did not have enough free storage",
+    NO_VOLUME: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+}
+"""What is wrong with a node is a sum of these; the reasons come in this order."""
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+POSSIBLE, IMPOSSIBLE, NO_SPACE = range(3)
+"""Whether a volume can be provisioned on a node."""
+
+
+# The claims of a pod, by what is to become of them
+
+
+class PodClaims(NamedTuple):
+    """`bound` have their volume. The others get one with the pod's node: for those `selected` a node was chosen before,
+    where a volume is to be provisioned; `unbound`, the smallest first, get a volume that is there, or a new one.
+    """
+
+    bound: list[PersistentVolumeClaim]
+    selected: list[PersistentVolumeClaim]
+    unbound: list[PersistentVolumeClaim]
+
+
+def claims_of(pod: Pod, objects: ClusterObjects) -> PodClaims | Status | None:
+    """A status if the pod cannot run as its claims are, None if it has none."""
+    found: list[PersistentVolumeClaim] = []
+    for name, ephemeral in claim_uses(pod):
+        claim = claim_of(objects, pod, name)
+        if claim is None:
+            if ephemeral:
+                waiting = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+                return unresolvable(waiting)
+            return unresolvable(claim_not_found(name))
+        fault = not_owned(pod, claim) if ephemeral else None
+        if claim.status.phase == "Lost":
+            fault = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+        elif claim.metadata.deletion_timestamp is not None:
+            fault = f'persistentvolumeclaim "{name}" is being deleted'
+        if fault is not None:
+            return unresolvable(fault)
+        found.append(claim)
+    return _sorted(found, objects) if found else None
+
+
+def _sorted(claims: list[PersistentVolumeClaim], objects: ClusterObjects) -> PodClaims | Status:
+    by_kind = PodClaims([], [], [])
+    immediate = False
+    for claim in claims:
+        if claim.fully_bound:
+            by_kind.bound.append(claim)
+            continue
+        storage_class = objects.storage_classes.get(claim.storage_class) if claim.storage_class else None
+        if storage_class is not None and storage_class.volume_binding_mode is None:
+            return error(f'VolumeBindingMode not set for StorageClass "{storage_class.name}"')
+        waits = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        if not waits or claim.spec.volume_name:
+            immediate = True
+        elif claim.selected_node is not None:
+            by_kind.selected.append(claim)
+        else:
+            by_kind.unbound.append(claim)
+    if immediate:
+        return unresolvable("pod has unbound immediate PersistentVolumeClaims")
+    by_kind.unbound.sort(key=lambda claim: requested_storage(claim) or 0)
+    return by_kind
+
+
+# Judging nodes
+
+
+class NoClass(ClusterError):
+    """A claim's storage class is gone."""
+
+
+class Prepared(NamedTuple):
+    """What PreFilter found."""
+
+    claims: PodClaims
+    matching: Matching
+
+
+def _out_of_reach(nodes: NodeView, bound: list[PersistentVolumeClaim], objects: ClusterObjects) -> Ints:
+    """The first bound claim whose volume the node does not reach, or that has none, decides."""
+    faults = np.zeros(len(nodes), dtype=np.int64)
+    for claim in bound:
+        volume = objects.persistent_volumes.get(claim.spec.volume_name)
+        if volume is None:
+            faults[faults == 0] = NO_VOLUME
+            break
+        faults[(faults == 0) & ~reaching_nodes_now(nodes, volume)] = OUT_OF_REACH
+    return faults
+
+
+def _not_to_be_had(nodes: NodeView, prepared: Prepared, objects: ClusterObjects) -> Ints:
+    """Where a claim without a volume cannot get one."""
+    faults = np.zeros(len(nodes), dtype=np.int64)
+    choices = prepared.matching.choose(nodes)
+    if prepared.claims.selected or not (choices != NOTHING).all():
+        prospect = _prospect(nodes, prepared.claims, choices, objects)
+        faults[prospect == IMPOSSIBLE] = NOTHING_TO_BIND
+        faults[prospect == NO_SPACE] = TOO_SMALL
+    for claim in prepared.claims.selected:
+        faults[~nodes.named([claim.selected_node or ""])] = NOTHING_TO_BIND
+    return faults
+
+
+def _prospect(nodes: NodeView, claims: PodClaims, choices: Choices, objects: ClusterObjects) -> Ints:
+    """Of the volumes that are to be provisioned: the first one that cannot be decides."""
+    found = np.full(len(nodes), POSSIBLE, dtype=np.int64)
+    everywhere = np.ones(len(nodes), dtype=np.bool_)
+    missing = [(claim, everywhere) for claim in claims.selected]
+    missing += [(claim, choice == NOTHING) for claim, choice in zip(claims.unbound, choices, strict=True)]
+    for claim, where in missing:
+        undecided = where & (found == POSSIBLE)
+        if claim.promised:
+            found[undecided] = IMPOSSIBLE
+        elif where.any():
+            found[undecided] = provisioning(nodes, claim, objects)[undecided]
+    return found
+
+
+def provisioning(nodes: NodeView, claim: PersistentVolumeClaim, objects: ClusterObjects) -> Ints:
+    """Whether a volume can be provisioned for a claim: POSSIBLE, IMPOSSIBLE or NO_SPACE on each node."""
+    storage_class = objects.storage_classes.get(claim.storage_class)
+    if storage_class is None:
+        raise NoClass(f'failed to find storage class "{claim.storage_class}"')
+    if storage_class.provisioner in ("", NO_PROVISIONER):
+        return np.full(len(nodes), IMPOSSIBLE, dtype=np.int64)
+    found = np.where(nodes_of_topologies(nodes, storage_class.allowed_topologies), POSSIBLE, IMPOSSIBLE)
+    size = requested_storage(claim)
+    if size is not None and publishes_capacity(objects, storage_class):
+        capacities = objects.capacities_of_class(storage_class.name).values()
+        found[(found == POSSIBLE) & ~_have_space(nodes, capacities, size)] = NO_SPACE
+    return found
+
+
+def publishes_capacity(objects: ClusterObjects, storage_class: StorageClass) -> bool:
+    """Whether the driver publishes how much room there is where."""
+    driver = objects.csi_drivers.get(storage_class.provisioner)
+    return driver is not None and bool(driver.spec.storage_capacity)
+
+
+def _have_space(nodes: NodeView, capacities: Iterable[CSIStorageCapacity], size: Quantity) -> Mask:
+    """Drivers of local storage describe each node by one label's value: those are looked up together."""
+    values: dict[str, set[str]] = {}
+    matching = np.zeros(len(nodes), dtype=np.bool_)
+    for capacity in capacities:
+        largest = _largest_volume(capacity)
+        if capacity.node_topology is None or largest is None or largest.value < size.value:
+            continue
+        requirements = as_requirements(capacity.node_topology)
+        if len(requirements) == 1 and requirements[0].operator == "In":
+            values.setdefault(requirements[0].key, set()).update(requirements[0].values)
+        else:
+            matching |= labelled_nodes(nodes, capacity.node_topology)
+    for key, wanted in values.items():
+        matching |= nodes.label(key).any_of(wanted)
+    return matching
+
+
+def _largest_volume(capacity: CSIStorageCapacity) -> Quantity | None:
+    """The driver's limit for one volume is more exact than the room that is left."""
+    return capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+
+
+# Queueing hints
+
+
+def after_storage_class(pod: Pod, before: StorageClass | None, now: StorageClass, objects: ClusterObjects) -> bool:
+    """The class is new, or provisions volumes elsewhere than before."""
+    return before is None or before.allowed_topologies != now.allowed_topologies
+
+
+def after_migration(pod: Pod, before: CSINode | None, now: CSINode, objects: ClusterObjects) -> bool:
+    """Other in-tree volumes have become the CSI drivers' on the node; or the node's drivers are known at last."""
+    return before is None or (
+        before.metadata.annotations.get(MIGRATED_PLUGINS, "") != now.metadata.annotations.get(MIGRATED_PLUGINS, "")
+    )
+
+
+def after_capacity(
+    pod: Pod, before: CSIStorageCapacity | None, now: CSIStorageCapacity, objects: ClusterObjects
+) -> bool:
+    """Larger volumes than before can be provisioned."""
+    if before is None:
+        return True
+    old, new = _largest_volume(before), _largest_volume(now)
+    return new is not None and (old is None or new.value > old.value)
+
+
+def after_driver(pod: Pod, before: CSIDriver, now: CSIDriver, objects: ClusterObjects) -> bool:
+    """The driver of a volume that the pod has without a claim no longer asks for capacity to be checked."""
+    return (
+        before.spec.storage_capacity is True
+        and not now.spec.storage_capacity
+        and any(volume.csi is not None and volume.csi.driver == now.name for volume in pod.spec.volumes)
+    )
+
+
+# The plugin
+
+PREPARED = StateKey[Prepared]("claims and the volumes that match them")
+
+
+class VolumeBinding(
+    ReadsVolumes,
+    PreFilterPlugin,
+    FilterPlugin,
+    VolumePlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    ReservePlugin,
+    PreBindPlugin,
+):
+    """Scores nothing: preferring nodes by free storage is behind a gate that v1.36 has off."""
+
+    name = "VolumeBinding"
+    filter_reads = Reads.NODE
+    score_reads = Reads.NODE
+    reads_pod = False
+    registrations = (
+        Registration(Resource.STORAGE_CLASS, Action.ADD | Action.UPDATE, after_storage_class),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_claim),
+        Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE),
+        Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+        Registration(Resource.CSI_NODE, Action.ADD | Action.UPDATE, after_migration),
+        Registration(Resource.CSI_DRIVER, Action.UPDATE, after_driver),
+        Registration(Resource.CSI_STORAGE_CAPACITY, Action.ADD | Action.UPDATE, after_capacity),
+    )
+
+    def __init__(self, args: VolumeBindingArgs) -> None:
+        self._patience = float(args.bind_timeout_seconds)
+
+    def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
+        if not claim_uses(state.pod):
+            return ()
+        objects, prepared = state.objects, state.get(PREPARED)
+        kinds = {ObjectKind.PERSISTENT_VOLUME_CLAIM, ObjectKind.PERSISTENT_VOLUME, ObjectKind.STORAGE_CLASS}
+        if prepared is None:
+            return kinds
+        volumes = [objects.persistent_volumes.get(claim.spec.volume_name) for claim in prepared.claims.bound]
+        if any(volume is not None and migration_of_volume(volume) is not None for volume in volumes):
+            kinds.add(ObjectKind.CSI_NODE)
+        without_volume = (*prepared.claims.selected, *prepared.claims.unbound)
+        if without_volume:
+            kinds.add(ObjectKind.CSI_DRIVER)
+        classes = [objects.storage_classes.get(claim.storage_class) for claim in without_volume]
+        if any(each is not None and publishes_capacity(objects, each) for each in classes):
+            kinds.add(ObjectKind.CSI_STORAGE_CAPACITY)
+        return kinds
+
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
+        claims = claims_of(state.pod, state.objects)
+        if claims is None:
+            return PreFilterResult(SKIP)
+        if isinstance(claims, Status):
+            return PreFilterResult(claims)
+        state[PREPARED] = Prepared(claims, Matching(claims.unbound, state.objects))
+        return PreFilterResult()
+
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        prepared = state.get(PREPARED)
+        if prepared is None:
+            raise self.failed("PreFilter has not run")
+        try:
+            faults = _out_of_reach(nodes, prepared.claims.bound, state.objects)
+            if prepared.claims.selected or prepared.claims.unbound:
+                faults |= _not_to_be_had(nodes, prepared, state.objects)
+        except (Untranslatable, NoClass) as cause:
+            raise self.failed(str(cause)) from cause
+        for found in np.unique(faults).tolist():
+            if found:
+                reasons = (reason for fault, reason in REASONS.items() if found & fault)
+                nodes.reject(faults == found, unresolvable(*reasons))
+
+    def volumes_for(self, state: ClassState, node: NodeView) -> VolumeDecision | None:
+        prepared = state.get(PREPARED)
+        if prepared is None or not (prepared.claims.selected or prepared.claims.unbound):
+            return None
+        claims, matching = prepared
+        chosen: list[int] = [NOTHING] * len(claims.unbound)
+        if not matching.is_empty:
+            chosen = matching.choose(node)[:, 0].tolist()
+        pairs = list(zip(claims.unbound, chosen, strict=True))
+        return VolumeDecision(
+            bindings=[(claim.key, matching.volumes[at].name) for claim, at in pairs if at != NOTHING],
+            provisions=[claim.key for claim in claims.selected] + [claim.key for claim, at in pairs if at == NOTHING],
+        )
+
+    def pre_score(self, state: ClassState) -> Status:
+        return SKIP
+
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        return np.zeros(len(nodes), dtype=np.int64)
+
+    def reserve(self, state: BindingState, node: str) -> Status:
+        """The decision, which the snapshot committed, reserves the volumes."""
+        return SUCCESS
+
+    def unreserve(self, state: BindingState, node: str) -> None:
+        """Likewise: the snapshot releases them."""
+
+    def pre_bind(self, state: BindingState, node: str) -> Status | Generator[ApiCall | Pause, ApiAnswer, Status]:
+        decision = state.get(DECISION)
+        if decision is None or not (decision.bindings or decision.provisions):
+            return SUCCESS
+        return bind_volumes(state.pod, node, decision, self._patience)
