@@ -26,6 +26,8 @@ from shared.errors import InvariantBroken
 from shared.messages.preemption import Candidate, Victim
 from shared.plugins.base import InTreePlugin, never
 
+Cost = Callable[[Sequence[Victim]], float]
+
 LOWEST_PRIORITY = -(1 << 31)
 NEVER = "not eligible due to preemptionPolicy=Never."
 VICTIMS_STILL_GO = "not eligible due to a terminating pod on the nominated node."
@@ -108,9 +110,7 @@ def _latest_start(victims: Sequence[Victim]) -> float:
     )
 
 
-_COSTS: tuple[Callable[[Sequence[Victim]], float], ...] = (
-    *(_violations, _highest_priority, _sum_of_priorities, len, _latest_start),
-)
+_COSTS: tuple[Cost, ...] = (_violations, _highest_priority, _sum_of_priorities, len, _latest_start)
 
 
 # The answers of PostFilter plugins in several shards as one
