@@ -44,7 +44,6 @@ from services.snapshot.events import (
     EvictionFailed,
     Fence,
     LookedUp,
-    LookUp,
     Persist,
     PodForgotten,
     Publish,
@@ -198,7 +197,7 @@ class SnapshotCore:
         effects: list[Effect] = [self._fence(entry, Failure(), now) for entry in self._ledger.due(now)]
         for uid, attempt, nomination in self._nominator.due(now):
             namespace, _, name = nomination.key.partition("/")
-            effects.append(LookUp(uid, attempt, namespace, name))
+            effects.append(Fence(uid, attempt, namespace, name, version=""))
         effects += self._cluster.spare(list(self._cluster.victims.expire(now)))
         return effects + self._cluster.publish(self._cluster.objects.expire(now, self._cluster.seq + 1))
 
@@ -227,7 +226,10 @@ class SnapshotCore:
         return [*cluster.publish(changes, [entry.load], writes=(node,), settled=(uid,)), forgotten]
 
     def _on_nominated_looked_up(self, found: LookedUp) -> list[Effect]:
-        """A nomination that the status does not show was lost on its way to the queue: revokes it."""
+        """A nomination that the status does not show was lost on its way: revokes it.
+
+        The pod has another version by now, so no binder writes an old nomination into its status.
+        """
         nomination = self._nominator.get(found.uid)
         if nomination is None or not self._nominator.is_unshown(found.uid, found.attempt):
             return []

@@ -233,18 +233,11 @@ class WithdrawAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
-    """Effect: ask the API server where this pod is; LookedUp answers it."""
-
-    uid: str
-    attempt: int
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Fence:
-    """Effect: look the pod up, and see to it that no call that names this version can bind it from then on."""
+    """Effect: give the pod another version than this one unless it has one, so that no call that names it can succeed.
+
+    LookedUp answers it. Empty `version`: the one that the pod has now.
+    """
 
     uid: str
     attempt: int
@@ -313,4 +306,4 @@ class CommitFault:
 Event = WatchEvent | WatchEvents | BindingReport | BindingReports | LookedUp | EvictionFailed | Commit | Tick | Beat
 ToBinders = DispatchOrders | RecallAttempts | EvictVictims | WithdrawAttempt | AcknowledgeBinder
 ToLog = PodStale | Problem | NodeOpened | WorkerFault | CommitFault
-Effect = Persist | Publish | Reply | RefuseCycle | ToBinders | LookUp | Fence | PodForgotten | ToLog
+Effect = Persist | Publish | Reply | RefuseCycle | ToBinders | Fence | PodForgotten | ToLog

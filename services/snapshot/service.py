@@ -20,7 +20,6 @@ from services.snapshot.events import (
     Event,
     EvictVictims,
     Fence,
-    LookUp,
     NodeOpened,
     Persist,
     PodForgotten,
@@ -368,7 +367,7 @@ class Shell:
                 self._binders.carry_out(effect)
             case PodForgotten(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
                 self._forgotten.append(ForgottenPod(uid, reason, plugin, rejected))
-            case LookUp() | Fence():
+            case Fence():
                 self._look_ups.begin(effect)
             case WorkerFault() | CommitFault() | PodStale() | NodeOpened() | Problem():
                 self._log(effect)

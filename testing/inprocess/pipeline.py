@@ -227,7 +227,7 @@ class Pipeline:
                         self._send(BindingOrders(self.snapshot.epoch, orders), self._bind_all)
                 case snapshot.EvictVictims(message=evict):
                     self._displace(evict)
-                case snapshot.LookUp(uid=uid, attempt=attempt) | snapshot.Fence(uid=uid, attempt=attempt):
+                case snapshot.Fence(uid=uid, attempt=attempt):
                     self._look_up(uid, attempt)
                 case snapshot.Problem(error=error):
                     self.problems.append(error)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from shared.messages.binding import Notice, Notices
 from tests.binder.world import until, world
@@ -176,12 +177,13 @@ async def test_a_notice_may_be_of_the_nomination_alone() -> None:
     async with world() as w:
         uid = w.pod("p")
         about = (uid, "default", "p", "default-scheduler", "Unschedulable", "0/1 nodes are available: 1 x.")
-        w.bus.post("binder.notices", Notices([Notice(*about, event=False, nominated="n1")]))
+        told = Notice(*about, event=False, nominated="n1", version=w.version("p"))
+        w.bus.post("binder.notices", Notices([told]))
         await until(lambda: w.nominated("p") == "n1")
         assert w.condition_of("p") is not None
-        w.bus.post("binder.notices", Notices([Notice(*about, event=False, patch=False, nominated="n2")]))
+        w.bus.post("binder.notices", Notices([replace(told, patch=False, nominated="n2", version=w.version("p"))]))
         await until(lambda: w.nominated("p") == "n2")
-        w.bus.post("binder.notices", Notices([Notice(*about, event=False, patch=False, nominated="")]))
+        w.bus.post("binder.notices", Notices([replace(told, patch=False, nominated="", version="")]))
         await until(lambda: w.nominated("p") == "")
         assert await w.events() == []
 

@@ -1,5 +1,6 @@
 """What waits to be written into pods' statuses."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,14 @@ def test_fields_that_a_later_write_leaves_out_stay() -> None:
     statuses.put(status(1))
     statuses.put(status(None, ""))
     assert taken(statuses) == [status(1, "")]
+
+
+def test_a_nomination_does_not_move_to_a_later_version_of_the_pod() -> None:
+    statuses = StatusQueue(10)
+    statuses.put(msgspec.structs.replace(status(0, "n1"), version="1"))
+    later = msgspec.structs.replace(status(1), version="2")
+    statuses.put(later)
+    assert taken(statuses) == [later]
 
 
 def test_a_nomination_that_is_taken_back_keeps_its_place() -> None:

@@ -48,12 +48,12 @@ async def test_a_pod_that_fails_thirty_times_has_one_event_and_the_last_reason()
 
 async def test_of_one_pod_nothing_overtakes_another_thing() -> None:
     async with world() as w:
-        w.pod("p")
+        w.pod("p", nominated="n1")
         w.simulator.faults.delay("PATCH", STATUS, 0.2)
         for i in range(3):
-            w.bus.post("binder.notices", Notices([notice("p", f"reason {i}", nominated="n1" if i == 1 else None)]))
+            w.bus.post("binder.notices", Notices([notice("p", f"reason {i}", nominated="" if i == 1 else None)]))
         await until(lambda: message_of(w, "p") == "reason 2")
-        assert w.nominated("p") == "n1"
+        assert w.nominated("p") == ""
 
 
 async def test_a_condition_outlasts_a_server_that_is_away_for_a_moment() -> None:

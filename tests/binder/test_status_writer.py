@@ -103,6 +103,18 @@ async def test_a_pod_that_has_only_changed_is_told_all_the_same() -> None:
         assert (asked(w, "PATCH", 409), asked(w, "GET", 200), asked(w, "PATCH", 200)) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("version", ["1", ""])
+async def test_a_nomination_is_not_written_to_a_pod_that_has_changed(version: str) -> None:
+    """Its binder may have been frozen, and the nomination revoked since: the queue re-sends one that stands."""
+    async with world() as w:
+        w.pod("p")
+        say(w, "p", "no room", nominated="n1", version=version)
+        await until(lambda: status_of(w, "p") == "False")
+        assert "nominatedNodeName" not in w.simulator.stored("pods", "p", "default")["status"]
+        say(w, "p", "no room", nominated="n1", version=version_of(w, "p"))
+        await until(lambda: w.simulator.stored("pods", "p", "default")["status"].get("nominatedNodeName") == "n1")
+
+
 async def test_a_condition_that_is_set_already_is_not_written_again() -> None:
     async with world() as w:
         w.pod("p")

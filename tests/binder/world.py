@@ -136,11 +136,11 @@ class World:
 
     def order(self, name: str, node: str = "n1", *, uid: str | None = None, seconds: float = 30.0) -> None:
         self._attempts += 1
-        assignment = Assignment(uid or f"uid-{name}", "default", name, PROFILE, node, self._version(name))
+        assignment = Assignment(uid or f"uid-{name}", "default", name, PROFILE, node, self.version(name))
         order = BindingOrder(assignment, 1, self._attempts, seconds)
         self.bus.post(f"binder.{BINDER}", BindingOrders(1, [order]))
 
-    def _version(self, name: str) -> str:
+    def version(self, name: str) -> str:
         try:
             return str(self.simulator.stored("pods", name, "default")["metadata"]["resourceVersion"])
         except ApiError:
@@ -158,7 +158,7 @@ class World:
         waits: bool = True,
     ) -> None:
         """Makes room on n1 for the pod `high`, which `waits` for it."""
-        if waits and self._version("high") == NOT_THERE:
+        if waits and self.version("high") == NOT_THERE:
             self.pod("high", nominated="n1")
         of = ("uid-high", "default", "high", PROFILE, "n1")
         order = Evict(1, attempt, *of, list(victims), list(denominated), window)

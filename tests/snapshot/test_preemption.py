@@ -11,8 +11,8 @@ from services.snapshot.events import (
     Effect,
     EvictionFailed,
     EvictVictims,
+    Fence,
     LookedUp,
-    LookUp,
     NodeGone,
     NodeSeen,
     PodDeleted,
@@ -337,7 +337,7 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
     attempt = log.core.seq
     log.handle(PodDeleted(LOW.uid))
     assert log.core.next_deadline() == LOOK_UP_SECONDS
-    assert log.handle(Tick(), LOOK_UP_SECONDS) == [LookUp(P.uid, attempt, "default", "p")]
+    assert log.handle(Tick(), LOOK_UP_SECONDS) == [Fence(P.uid, attempt, "default", "p", "")]
     assert log.core.next_deadline() == 2 * LOOK_UP_SECONDS
     assert changes(log.handle(LookedUp(P.uid, attempt, None, nominated="a"), LOOK_UP_SECONDS)) == []
     assert changes(log.handle(LookedUp(P.uid, attempt - 1, None, gone=True), LOOK_UP_SECONDS)) == []

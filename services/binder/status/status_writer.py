@@ -4,7 +4,8 @@ Autoscalers go by these conditions, so they are no Events: their only limit is h
 several writes for a pod replaces the earlier ones.
 
 A write never overtakes a binding: it names the version of the pod that it is about. If the pod has changed since, or
-its version is unknown, the pod is looked up first; nothing is written to one that is bound or gone.
+its version is unknown, the pod is looked up first; nothing is written to one that is bound or gone. A changed pod gets
+no nomination either, as that may have been revoked; the queue re-sends one that still stands.
 """
 
 import asyncio
@@ -147,7 +148,8 @@ def _join(line: list[Write], write: Write) -> Queued:
     """Two status writes become one, in which the later counts, unless a cleared nomination is between them."""
     last = line[-1] if line else None
     if isinstance(write, StatusWrite) and isinstance(last, StatusWrite):
-        nominated = last.nominated if write.nominated is None else write.nominated
+        is_outdated = bool(last.nominated) and last.version != write.version
+        nominated = last.nominated if write.nominated is None and not is_outdated else write.nominated
         line[-1] = StatusWrite(write.pod, write.condition or last.condition, nominated, write.version)
         return Queued.JOINED
     if write == last:
@@ -228,7 +230,11 @@ class StatusWriter:
                 if result.outcome is not CallOutcome.CONFLICT or looks == MAX_LOOK_UPS:
                     break
             pod = await self._client.observe_pod(write.pod.namespace, write.pod.name)
-            if pod is None or pod.uid != write.pod.uid or pod.node or _shows(pod, write):
+            if pod is None or pod.uid != write.pod.uid or pod.node:
+                return OK
+            if write.nominated and pod.version != write.version:
+                write = msgspec.structs.replace(write, nominated=None)
+            if _shows(pod, write):
                 return OK
             version = pod.version
         return result

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from services.snapshot.event_handlers import FINISHED_PHASES
-from services.snapshot.events import Fence, LookedUp, LookUp
+from services.snapshot.events import Fence, LookedUp
 from shared.errors import ClusterError, FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.events_and_conditions import ObservedPod, PodRef
@@ -26,9 +26,9 @@ class PodLookUps:
         self._sparingly = Repeated(log)
         self._fault = fault
         self._room = asyncio.Semaphore(MAX_LOOK_UPS)
-        self._under_way: dict[LookUp | Fence, asyncio.Task[None]] = {}
+        self._under_way: dict[Fence, asyncio.Task[None]] = {}
 
-    def begin(self, wanted: LookUp | Fence) -> None:
+    def begin(self, wanted: Fence) -> None:
         """Does nothing if the same is under way."""
         if wanted not in self._under_way:
             task = self._under_way[wanted] = asyncio.create_task(self._run(wanted))
@@ -39,7 +39,7 @@ class PodLookUps:
         for task in self._under_way.values():
             task.cancel()
 
-    async def _run(self, wanted: LookUp | Fence) -> None:
+    async def _run(self, wanted: Fence) -> None:
         while True:
             try:
                 async with self._room:
@@ -54,16 +54,13 @@ class PodLookUps:
                 return
             await asyncio.sleep(PAUSE)
 
-    async def _look_up(self, wanted: LookUp | Fence) -> ObservedPod | None:
-        if isinstance(wanted, LookUp):
-            return await self._client.observe_pod(wanted.namespace, wanted.name)
+    async def _look_up(self, wanted: Fence) -> ObservedPod | None:
         pod = PodRef(wanted.namespace, wanted.name, wanted.uid)
         return (await fence(self._client, pod, wanted.version, f"attempt {wanted.attempt}")).observed
 
 
-def outcome(wanted: LookUp | Fence, pod: ObservedPod | None) -> LookedUp:
+def outcome(wanted: Fence, pod: ObservedPod | None) -> LookedUp:
     """`pod`: the one that has the name now."""
-    version = wanted.version if isinstance(wanted, Fence) else ""
     if pod is None or pod.uid != wanted.uid or pod.phase in FINISHED_PHASES:
-        return LookedUp(wanted.uid, wanted.attempt, None, gone=True, version=version)
-    return LookedUp(wanted.uid, wanted.attempt, pod.node or None, nominated=pod.nominated, version=version)
+        return LookedUp(wanted.uid, wanted.attempt, None, gone=True, version=wanted.version)
+    return LookedUp(wanted.uid, wanted.attempt, pod.node or None, nominated=pod.nominated, version=wanted.version)
